@@ -1,0 +1,44 @@
+# shardq: every command that a developer or a newcomer needs. `make` lists them.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint check bench bench-quick docs clean
+
+help:  ## list these commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+
+demo: $(READY)  ## the main job: 336,776 flights through a queue, checked against the file
+	$(BIN)/shardq demo $(ARGS)
+
+test: $(READY)  ## all tests
+	$(BIN)/pytest -n auto --dist loadgroup $(ARGS)
+
+lint: $(READY)  ## formatting, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check: lint test  ## what CI runs: lint and test
+
+bench: $(READY)  ## benchmarks with peers; writes docs/benchmarks.md (15 minutes)
+	tools/bench/run $(ARGS)
+
+bench-quick: $(READY)  ## the same, smaller (3 minutes)
+	tools/bench/run --quick $(ARGS)
+
+docs: $(READY)  ## regenerate the command reference
+	$(BIN)/python tools/command_reference.py
+
+clean:  ## remove what these commands made
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis shardq-demo
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "shardq needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[demo]' --group test --group check
+	@touch $@

@@ -1,0 +1,82 @@
+"""A sharded wide-row message queue: bulk sends, bulk reads, leases, acks by batch.
+
+>>> client = shardq.connect(url)
+>>> queue = client.create_queue("orders", visibility_timeout=30)
+>>> with queue.producer() as producer:
+...     ids = producer.send_many([b"one", b"two"])
+>>> with queue.consumer() as consumer:
+...     batch = consumer.receive(10)
+...     batch.ack()
+>>> len(batch)
+2
+"""
+
+from shardq.batch import Batch
+from shardq.client import Client, connect
+from shardq.codec import BYTES, JSON, MSGPACK, TEXT, Codec
+from shardq.consumer import Consumer
+from shardq.delivery.counters import Counts
+from shardq.errors import (
+    InvalidMessage,
+    InvalidName,
+    InvalidReceipt,
+    InvalidSetting,
+    LeaseLost,
+    MessageTooLarge,
+    OutcomeUnknown,
+    PartialSend,
+    QueueExists,
+    QueueNotFound,
+    QueuePaused,
+    SchemaMismatch,
+    ShardqError,
+    StoreUnavailable,
+    UnsupportedByStore,
+)
+from shardq.hooks import Hooks
+from shardq.message import Message, OutgoingMessage, StoredMessage
+from shardq.producer import Producer
+from shardq.queue import Queue, QueueCounts, ShardState
+from shardq.receipt import MessageId, Receipt
+from shardq.settings import QueueSettings
+from shardq.sharding.shard import Shard
+
+__all__ = [
+    "BYTES",
+    "JSON",
+    "MSGPACK",
+    "TEXT",
+    "Batch",
+    "Client",
+    "Codec",
+    "Consumer",
+    "Counts",
+    "Hooks",
+    "InvalidMessage",
+    "InvalidName",
+    "InvalidReceipt",
+    "InvalidSetting",
+    "LeaseLost",
+    "Message",
+    "MessageId",
+    "MessageTooLarge",
+    "OutcomeUnknown",
+    "OutgoingMessage",
+    "PartialSend",
+    "Producer",
+    "Queue",
+    "QueueCounts",
+    "QueueExists",
+    "QueueNotFound",
+    "QueuePaused",
+    "QueueSettings",
+    "Receipt",
+    "SchemaMismatch",
+    "Shard",
+    "ShardState",
+    "ShardqError",
+    "StoreUnavailable",
+    "StoredMessage",
+    "UnsupportedByStore",
+    "connect",
+]

@@ -1,0 +1,96 @@
+"""A batch of received messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import overload
+
+from shardq.clock import to_datetime
+from shardq.delivery.held import Fate, HeldSlice, Pick
+from shardq.delivery.settlement import Settlement
+from shardq.message import Message
+
+__all__ = ["Batch"]
+
+
+class Batch(Sequence[Message]):
+    """What one bulk read claimed: messages that are acked, released or extended together, or one by one.
+
+    The methods act on the messages that are still open: those acked, released or moved by themselves are
+    passed over, so a worker can release what failed and then ack the batch. Each acts on all that is still
+    the consumer's and then raises LeaseLost for the rest.
+    """
+
+    def __init__(self, held: Sequence[HeldSlice], settlement: Settlement) -> None:
+        self._picks = tuple(Pick(piece, list(range(piece.count))) for piece in held)
+        self._settlement = settlement
+        self._length = sum(piece.count for piece in held)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Message]: ...
+    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+        return self._messages[index]
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self._messages)
+
+    @property
+    def lease_until(self) -> datetime | None:
+        """The moment, by the store's clock, at which the first lease ends; None for an empty batch."""
+        return to_datetime(min(pick.held.lease_until for pick in self._picks)) if self._picks else None
+
+    def part(self, messages: Iterable[Message]) -> Batch:
+        """Some of the messages as a batch of their own, to be settled together without the others."""
+        chosen: dict[HeldSlice, list[int]] = {}
+        for message in messages:
+            pick = message._pick
+            chosen.setdefault(pick.held, []).extend(pick.positions)
+        part = Batch((), self._settlement)
+        part._picks = tuple(Pick(held, sorted(positions)) for held, positions in chosen.items())
+        part._length = sum(map(len, chosen.values()))
+        return part
+
+    def ack(self) -> None:
+        """Finish the messages. Repeating it is harmless. Raises LeaseLost."""
+        self._settlement.ack(self._open)
+
+    def release(self, *, delay: float = 0.0) -> None:
+        """Give the messages back, to be delivered again after ``delay`` seconds. Raises LeaseLost."""
+        self._settlement.release(self._open, delay)
+
+    def give_back(self) -> None:
+        """Give back messages that nobody has started to work on, without counting this delivery. Raises LeaseLost."""
+        self._settlement.release(self._open, 0.0, started=False)
+
+    def extend(self, seconds: float) -> None:
+        """Hold the messages for so many seconds from now on. Raises LeaseLost."""
+        self._settlement.extend(self._open, seconds)
+
+    def forward(self, queue: str, *, atomic: bool = True) -> None:
+        """Move the messages to another queue; see :meth:`shardq.Message.forward`.
+
+        Atomic for the messages of a shard.
+        """
+        self._settlement.forward(self._open, queue, atomic=atomic)
+
+    def dead_letter(self, reason: str) -> None:
+        """Move the messages to the dead-letter queue now. Raises LeaseLost."""
+        self._settlement.dead_letter(self._open, reason)
+
+    @property
+    def _open(self) -> list[Pick]:
+        return [pick.with_fates(Fate.OPEN, Fate.LOST) for pick in self._picks]
+
+    @cached_property
+    def _messages(self) -> list[Message]:
+        return [message for pick in self._picks for message in self._settlement.messages(pick)]
+
+    def __repr__(self) -> str:
+        return f"<Batch of {self._length} messages>"

@@ -1,0 +1,153 @@
+"""The way in: a connection to a store, and its queues."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Any, Self
+
+from shardq.clock import Clock, SystemClock
+from shardq.delivery.context import QueueContext
+from shardq.delivery.counters import Counters, Counts
+from shardq.delivery.dead_letters import ensure_dead_letter_queue
+from shardq.delivery.live_settings import LiveSettings
+from shardq.delivery.retry import Retry
+from shardq.errors import QueueExists, QueueNotFound
+from shardq.hooks import Hooks
+from shardq.queue import Queue
+from shardq.settings import QueueSettings, check_number
+from shardq.sharding.placement import Placement
+from shardq.sharding.shard import check_queue_name
+from shardq.storage.bundle_id import BundleIds
+from shardq.storage.opening import open_store
+from shardq.storage.requests import Finding, QueueRecord
+from shardq.storage.store import Store
+
+__all__ = ["Client", "connect"]
+
+RETRY_SECONDS = 15.0
+
+
+def connect(
+    url: str, *, hooks: Hooks | None = None, retry_seconds: float = RETRY_SECONDS, clock: Clock | None = None
+) -> Client:
+    """Open the store that a URL names. Nothing is created, and no connection made, before it is needed.
+
+    ``sqlite:///queue.db`` is a file in the current folder, ``sqlite:////var/lib/queue.db`` an absolute path.
+    Passing faults of the store are repeated for ``retry_seconds`` before they are raised. ``clock`` is for
+    tests. Raises InvalidSetting.
+    """
+    return Client(open_store(url, clock or SystemClock()), hooks=hooks, retry_seconds=retry_seconds)
+
+
+class Client:
+    """A connection to one store. Safe for threads, and in forked children.
+
+    >>> with shardq.connect(url) as client:
+    ...     orders = client.create_queue("orders", shards=4, visibility_timeout=60)
+    ...     client.queues()
+    ('orders', 'orders.dead')
+    """
+
+    def __init__(
+        self, store: Store, *, hooks: Hooks | None = None, retry_seconds: float = RETRY_SECONDS
+    ) -> None:
+        check_number("retry_seconds", retry_seconds, 0.0, 3_600.0)
+        self._store, self._hooks = store, hooks
+        self._counters = Counters()
+        self._retry = Retry(retry_seconds, self._counters)
+        self._ids = BundleIds()
+        self._contexts: dict[str, QueueContext] = {}
+        self._lock = threading.Lock()
+
+    def create_queue(self, name: str, *, exist_ok: bool = False, **settings: Any) -> Queue:
+        """Create a queue, with its dead-letter queue, and the store's schema if it is missing.
+
+        The settings are those of :class:`~shardq.QueueSettings`. With ``exist_ok`` an existing queue is
+        returned as it is, with its own settings. Raises InvalidName, InvalidSetting or QueueExists, with
+        nothing created.
+        """
+        check_queue_name(name)
+        chosen = QueueSettings().change(settings)
+        chosen.check_store(self._store.capabilities)
+        created = self._retry.ask(self._store.create_queue, QueueRecord(name, chosen.encode(), 1))
+        if not created.value and not created.after_unknown and not exist_ok:
+            raise QueueExists(
+                f"queue {name!r} exists already: use it, or change it with `shardq alter {name}`"
+            )
+        self._forget(name)
+        queue = self.queue(name)
+        ensure_dead_letter_queue(self._store, self._retry, name, queue.settings)
+        return queue
+
+    def queue(self, name: str) -> Queue:
+        """An existing queue. Raises InvalidName or QueueNotFound."""
+        return Queue(self._context(name))
+
+    def queues(self, prefix: str = "") -> tuple[str, ...]:
+        """The names of all queues that start with the prefix, sorted."""
+        return self._retry(self._store.list_queues, prefix)
+
+    def exists(self, name: str) -> bool:
+        """True when there is a queue of that name. Raises InvalidName."""
+        return self._retry(self._store.load_queue, check_queue_name(name)) is not None
+
+    def delete_queue(self, name: str) -> None:
+        """Remove a queue with everything in it, its history too. Its dead-letter queue is a queue of its own and stays.
+
+        Raises QueueNotFound.
+        """
+        dropped = self._retry.ask(self._store.drop_queue, check_queue_name(name))
+        self._forget(name)
+        if not dropped.value and not dropped.after_unknown:
+            raise QueueNotFound(f"queue {name!r} does not exist: `shardq list` shows those that do")
+
+    def create_schema(self) -> None:
+        """Bring the store's schema to this version of shardq, as :meth:`create_queue` does by itself."""
+        self._retry(self._store.create_schema)
+
+    def diagnose(self) -> tuple[Finding, ...]:
+        """Facts about the health of the store."""
+        return self._store.diagnose()
+
+    @property
+    def counters(self) -> Counts:
+        """What this client has done since it was opened."""
+        return self._counters.read()
+
+    def close(self) -> None:
+        """Give up the connections. What was sent is stored; what was received comes back when its lease is over."""
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _context(self, name: str) -> QueueContext:
+        check_queue_name(name)
+        with self._lock:
+            context = self._contexts.get(name)
+        if context is not None:
+            context.live.refresh()
+            return context
+        context = QueueContext(
+            name=name,
+            store=self._store,
+            retry=self._retry,
+            live=LiveSettings(self._store, self._retry, name),
+            placement=Placement(name),
+            ids=self._ids,
+            counters=self._counters,
+            hooks=self._hooks,
+            sibling=self._context,
+        )
+        with self._lock:
+            return self._contexts.setdefault(name, context)
+
+    def _forget(self, name: str) -> None:
+        with self._lock:
+            self._contexts.pop(name, None)

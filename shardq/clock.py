@@ -1,0 +1,48 @@
+"""The time, passed in rather than read, so that tests can hold it still."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+__all__ = ["Clock", "SystemClock", "from_datetime", "microseconds", "seconds", "to_datetime"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Clock(Protocol):
+    """Tells the time of a store."""
+
+    def now(self) -> int:
+        """Microseconds since 1970-01-01 UTC."""
+        ...
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    def now(self) -> int:
+        """Microseconds since 1970-01-01 UTC."""
+        return time.time_ns() // 1000
+
+
+def microseconds(seconds: float) -> int:
+    """Seconds, as settings and arguments have them, in the microseconds of the stores."""
+    return round(seconds * 1_000_000)
+
+
+def seconds(microseconds: int) -> float:
+    """Microseconds of the stores as seconds."""
+    return microseconds / 1_000_000
+
+
+def to_datetime(microseconds: int) -> datetime:
+    """A moment of the stores as an aware UTC ``datetime``."""
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def from_datetime(moment: datetime) -> int:
+    """An aware ``datetime`` as microseconds since 1970-01-01 UTC."""
+    return (moment - _EPOCH) // _MICROSECOND

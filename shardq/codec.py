@@ -1,0 +1,96 @@
+"""Codecs: what an application sends and receives, as the bytes of a body."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+
+from shardq.errors import InvalidMessage, InvalidSetting
+
+__all__ = ["BYTES", "JSON", "MSGPACK", "TEXT", "Codec", "codec_named"]
+
+
+class Codec(Protocol):
+    """Turns values into bodies and back. Set per producer and per consumer."""
+
+    def encode(self, value: Any) -> bytes:
+        """The body of a value; raises InvalidMessage when it has none."""
+        ...
+
+    def decode(self, body: bytes) -> Any:
+        """The value of a body; raises InvalidMessage when it cannot be read."""
+        ...
+
+
+class _Bytes:
+    def encode(self, value: Any) -> bytes:
+        if isinstance(value, bytes):
+            return value
+        if isinstance(value, bytearray | memoryview):
+            return bytes(value)
+        raise InvalidMessage(
+            f"body {_shorten(value)} is a {type(value).__name__}: "
+            "give bytes, or a codec such as shardq.JSON to the producer"
+        )
+
+    def decode(self, body: bytes) -> bytes:
+        return body
+
+
+class _Text:
+    def encode(self, value: Any) -> bytes:
+        if not isinstance(value, str):
+            raise InvalidMessage(
+                f"body {_shorten(value)} is a {type(value).__name__}: the text codec takes str"
+            )
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidMessage(f"body {_shorten(value)} is no valid text: {error}") from error
+
+    def decode(self, body: bytes) -> str:
+        try:
+            return body.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidMessage(f"body {_shorten(body)} is no UTF-8: {error}") from error
+
+
+class _Msgspec:
+    def __init__(self, name: str, encoder: Any, decoder: Any) -> None:
+        self._name, self._encoder, self._decoder = name, encoder, decoder
+
+    def encode(self, value: Any) -> bytes:
+        try:
+            return self._encoder.encode(value)  # type: ignore[no-any-return]
+        except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise InvalidMessage(
+                f"body {_shorten(value)} cannot be written as {self._name}: {error}"
+            ) from error
+
+    def decode(self, body: bytes) -> Any:
+        try:
+            return self._decoder.decode(body)
+        except msgspec.MsgspecError as error:
+            raise InvalidMessage(f"body {_shorten(body)} is no {self._name}: {error}") from error
+
+
+def _shorten(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+BYTES: Codec = _Bytes()
+TEXT: Codec = _Text()
+JSON: Codec = _Msgspec("JSON", msgspec.json.Encoder(), msgspec.json.Decoder())
+MSGPACK: Codec = _Msgspec("MessagePack", msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder())
+
+_BY_NAME = {"bytes": BYTES, "text": TEXT, "json": JSON, "msgpack": MSGPACK}
+
+
+def codec_named(name: str) -> Codec:
+    """The codec called ``bytes``, ``text``, ``json`` or ``msgpack``."""
+    try:
+        return _BY_NAME[name]
+    except KeyError:
+        raise InvalidSetting(f"codec {name!r} is unknown: use one of {', '.join(_BY_NAME)}") from None

@@ -1,0 +1,165 @@
+"""Receiving messages."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Self
+
+from shardq.batch import Batch
+from shardq.codec import BYTES, Codec
+from shardq.delivery.context import QueueContext
+from shardq.delivery.held import HeldSlice
+from shardq.delivery.idling import Idling
+from shardq.delivery.lease_keeper import LeaseKeeper
+from shardq.delivery.prefetcher import Prefetcher
+from shardq.delivery.receiving import Receiving
+from shardq.delivery.settlement import MAX_LEASE_SECONDS, Settlement
+from shardq.errors import InvalidSetting, LeaseLost
+from shardq.message import Message
+from shardq.settings import check_number
+
+__all__ = ["Consumer"]
+
+MAX_BATCH = 100_000
+
+
+class Consumer:
+    """Receives messages of one queue. For one thread at a time; its batches and messages may go to others.
+
+    Made by :meth:`shardq.Queue.consumer`. Consumers of a queue share its messages among each other: each
+    message is delivered to one of them, and to another when it is not acked within the visibility timeout.
+
+    >>> queue = shardq.connect(url).create_queue("letters")
+    >>> with queue.producer() as producer:
+    ...     ids = producer.send_many([b"dear", b"sir"])
+    >>> with queue.consumer() as consumer:
+    ...     for batch in consumer.batches(500, wait=0):
+    ...         print([message.body for message in batch])
+    ...         batch.ack()
+    [b'dear', b'sir']
+    """
+
+    def __init__(
+        self,
+        context: QueueContext,
+        *,
+        codec: Codec = BYTES,
+        name: str | None = None,
+        visibility_timeout: float | None = None,
+        keep_leases: bool = False,
+        prefetch: int = 0,
+    ) -> None:
+        if visibility_timeout is not None:
+            check_number("visibility_timeout", visibility_timeout, 0.05, MAX_LEASE_SECONDS)
+        check_number("prefetch", prefetch, 0, MAX_BATCH, whole=True)
+        self.name = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._context = context
+        self._receiving = Receiving(context, self.name, visibility_timeout=visibility_timeout)
+        self._settlement = Settlement(context, codec, self._receiving.reader.changed)
+        self._stopped = threading.Event()
+        self._closed = False
+        self._idling = Idling(context, self._receiving.reader, self._stopped.is_set)
+        self._keeper = LeaseKeeper(self._settlement, self._receiving.lease) if keep_leases else None
+        self._prefetcher = (
+            Prefetcher(context, self._receiving, self._settlement, prefetch) if prefetch else None
+        )
+
+    def receive(self, limit: int = 1, *, wait: float = 0.0) -> Batch:
+        """One bulk read: up to ``limit`` messages, held for this consumer until the visibility timeout.
+
+        Returns as soon as anything is due; waits for it for ``wait`` seconds, and returns an empty batch if
+        nothing came. With ``wait=0`` an empty batch means that nothing was due in the whole queue. Fewer
+        messages than there are may come; more than ``limit`` never do.
+
+        Raises QueueNotFound, StoreUnavailable or OutcomeUnknown (what was claimed then comes back by itself).
+        """
+        check_number("limit", limit, 1, MAX_BATCH, whole=True)
+        check_number("wait", wait, 0.0, 10 * MAX_LEASE_SECONDS)
+        self._check_open()
+        held = self._take(limit, wait) if self._prefetcher else self._claim(limit, wait)
+        if self._keeper is not None:
+            self._keeper.keep(held)
+        return Batch(held, self._settlement)
+
+    def batches(self, limit: int, *, wait: float | None = None) -> Iterator[Batch]:
+        """Bulk reads, one after the other, none of them empty.
+
+        Ends after ``wait`` seconds with nothing to read (None: never), or when :meth:`stop` is called.
+        """
+        patience = MAX_LEASE_SECONDS if wait is None else wait
+        while not self._stopped.is_set():
+            batch = self.receive(limit, wait=patience)
+            if batch:
+                yield batch
+            elif wait is not None:
+                return
+
+    def pop(self, *, wait: float = 0.0) -> Message | None:
+        """One message, acked before it is returned: delivered at most once, and lost when its consumer fails.
+
+        None when nothing is due within ``wait`` seconds.
+        """
+        batch = self.receive(1, wait=wait)
+        try:
+            batch.ack()
+        except LeaseLost:  # the process slept through the lease: it is somebody else's
+            return None
+        return batch[0] if batch else None
+
+    def stop(self) -> None:
+        """End waiting and :meth:`batches` soon: for signal handlers and other threads."""
+        self._stopped.set()
+
+    def close(self) -> None:
+        """Stop the lease keeper, give back what was claimed ahead, and leave the queue's consumers.
+
+        Messages that were received and not settled stay hidden until their lease is over.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._stopped.set()
+        if self._prefetcher is not None:
+            self._prefetcher.stop()
+        if self._keeper is not None:
+            self._keeper.stop()
+        self._receiving.resign()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidSetting(f"this consumer of queue {self._context.name!r} is closed: make another one")
+
+    def _claim(self, limit: int, wait: float) -> list[HeldSlice]:
+        deadline = time.monotonic() + wait
+        while True:
+            left = deadline - time.monotonic()
+            held = self._receiving.fill(limit, thorough=left <= 0)
+            if held:
+                self._idling.reset()
+                return held
+            if left <= 0 or self._stopped.is_set():
+                return []
+            self._idling.sleep(left)
+
+    def _take(self, limit: int, wait: float) -> Sequence[HeldSlice]:
+        assert self._prefetcher is not None
+        deadline = time.monotonic() + wait
+        while True:
+            left = deadline - time.monotonic()
+            held = self._prefetcher.take(limit, max(0.0, min(left, 0.5)))
+            if held or left <= 0 or self._stopped.is_set():
+                return held

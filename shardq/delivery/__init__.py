@@ -1,0 +1,1 @@
+"""The policies above the storage port, each written once."""

@@ -1,0 +1,107 @@
+"""Joining sends of many threads into bundles: group commit, led by whoever comes first.
+
+While one thread stores a bundle, the others gather behind it; one of them leads the next bundle. With
+``linger`` a leader waits for so long for company, or until a bundle is full. Every caller returns only when
+its own message is stored.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from shardq.delivery.outgoing import PreparedMessage
+from shardq.delivery.writing import Written
+from shardq.errors import ShardqError
+
+__all__ = ["Coalescer"]
+
+
+class _Ticket:
+    """One caller's message and what became of it."""
+
+    def __init__(self, message: PreparedMessage) -> None:
+        self.message = message
+        self.turn = threading.Event()  # the message was handled, or the caller is to lead
+        self.id: str | None = None
+        self.error: BaseException | None = None
+
+
+class Coalescer:
+    """Stores single messages, several at once where several threads send."""
+
+    def __init__(
+        self,
+        write: Callable[[Sequence[PreparedMessage]], Written],
+        *,
+        linger: float,
+        limit: int,
+        max_bytes: int,
+    ) -> None:
+        self._write, self._linger, self._limit, self._max_bytes = write, linger, limit, max_bytes
+        self._changed = threading.Condition()
+        self._waiting: list[_Ticket] = []
+        self._led = False
+
+    def submit(self, message: PreparedMessage) -> str:
+        """Store the message; returns its id, or raises what kept it from being stored."""
+        ticket = _Ticket(message)
+        with self._changed:
+            self._waiting.append(ticket)
+            if self._led:
+                self._changed.notify()
+            else:
+                self._led = True
+                ticket.turn.set()
+        ticket.turn.wait()
+        if ticket.id is None and ticket.error is None:
+            self._lead()
+        if ticket.error is not None:
+            raise ticket.error
+        assert ticket.id is not None
+        return ticket.id
+
+    def _lead(self) -> None:
+        tickets = self._gather()
+        try:
+            self._store(tickets)
+        finally:
+            with self._changed:
+                if self._waiting:
+                    self._waiting[0].turn.set()
+                else:
+                    self._led = False
+            for ticket in tickets:
+                ticket.turn.set()
+
+    def _gather(self) -> list[_Ticket]:
+        with self._changed:
+            if self._linger:
+                self._changed.wait_for(lambda: len(self._waiting) >= self._limit, self._linger)
+            count = size = 0
+            while count < min(len(self._waiting), self._limit) and (size < self._max_bytes or not count):
+                size += len(self._waiting[count].message.body)
+                count += 1
+            tickets, self._waiting = self._waiting[:count], self._waiting[count:]
+            return tickets
+
+    def _store(self, tickets: list[_Ticket]) -> None:
+        try:
+            written = self._write([ticket.message for ticket in tickets])
+        except BaseException as error:
+            for ticket in tickets:
+                ticket.error = _copy(error)
+            raise
+        for ticket, identity in zip(tickets, written.ids, strict=True):
+            ticket.id = identity
+            if identity is None:
+                ticket.error = _copy(written.error or ShardqError("the message was not stored"))
+
+
+def _copy(error: BaseException) -> BaseException:
+    """An error of its own for each thread, as raising changes an error."""
+    if not isinstance(error, ShardqError):
+        return error
+    copy = type(error)(*error.args)
+    copy.__cause__ = error
+    return copy

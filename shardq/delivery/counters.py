@@ -1,0 +1,48 @@
+"""What a client has done, in numbers."""
+
+from __future__ import annotations
+
+import threading
+
+import msgspec
+
+__all__ = ["Counters", "Counts"]
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """Counters at one moment, since the client was opened. Messages, unless said otherwise."""
+
+    sent: int = 0
+    deduplicated: int = 0  # refused because their dedupe key was taken
+    received: int = 0
+    redelivered: int = 0  # of those received: not for the first time
+    acked: int = 0
+    released: int = 0
+    extended: int = 0
+    forwarded: int = 0
+    dead_lettered: int = 0
+    expired: int = 0  # dropped for being older than the retention
+    lease_lost: int = 0
+    claims: int = 0  # claims that were tried
+    lock_contention: int = 0  # claims that found the shard locked by another
+    empty_reads: int = 0  # reads that found no message
+    retries: int = 0  # store calls that were repeated
+
+
+class Counters:
+    """Counts, from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._values = dict.fromkeys(Counts.__struct_fields__, 0)
+
+    def add(self, **amounts: int) -> None:
+        """Add to counters by name."""
+        with self._lock:
+            for name, amount in amounts.items():
+                self._values[name] += amount
+
+    def read(self) -> Counts:
+        """The counters as they are now."""
+        with self._lock:
+            return Counts(**self._values)

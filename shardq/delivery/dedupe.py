@@ -1,0 +1,68 @@
+"""Dedupe keys: a second message with the same key, within the queue's window, is not stored.
+
+The key is reserved for a message's id, the message is stored under that id, the key is confirmed. A key that
+was reserved and not confirmed belongs to a send that did not finish: whoever comes next with the key stores
+the message under the reserved id, which the store takes once only. So a crash at any point loses nothing and
+duplicates nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from shardq.clock import microseconds
+from shardq.delivery.context import QueueContext
+from shardq.delivery.drafts import Draft
+from shardq.receipt import MessageId
+from shardq.storage.bundle_data import decode_bundle
+from shardq.storage.requests import DedupeEntry
+
+__all__ = ["Reservation", "confirm", "reserve"]
+
+
+class Reservation(msgspec.Struct, frozen=True):
+    """What is left to store, the keys to confirm afterwards, and the ids of messages that are there already."""
+
+    drafts: list[Draft]
+    keys: tuple[str, ...]
+    duplicates: dict[int, str]  # place in the input -> id of the message that has the key
+
+
+def reserve(context: QueueContext, drafts: Sequence[Draft]) -> Reservation:
+    """Reserve the keys of all drafts that have one, and sort out the duplicates."""
+    keyed = [(draft, key) for draft in drafts if (key := _key(draft)) is not None]
+    if not keyed:
+        return Reservation(list(drafts), (), {})
+    entries = [DedupeEntry(key, str(draft.message_id(0))) for draft, key in keyed]
+    window = microseconds(context.settings.dedupe_window)
+    standing = context.retry(context.store.reserve_keys, context.name, entries, window)
+    kept = [draft for draft in drafts if _key(draft) is None]
+    duplicates: dict[int, str] = {}
+    seen: set[str] = set()
+    for (draft, _), entry in zip(keyed, standing, strict=True):
+        if entry.confirmed or entry.key in seen:
+            duplicates[draft.places[0]] = entry.message_id
+        else:
+            seen.add(entry.key)
+            kept.append(_under(draft, MessageId.parse(entry.message_id)))
+    return Reservation(kept, tuple(seen), duplicates)
+
+
+def confirm(context: QueueContext, reservation: Reservation) -> None:
+    """Mark the reserved keys' messages as stored."""
+    if reservation.keys:
+        context.retry(context.store.confirm_keys, context.name, reservation.keys)
+
+
+def _key(draft: Draft) -> str | None:
+    if draft.bundle.count > 1:
+        return None
+    keys = decode_bundle(draft.bundle.data).dedupe_keys
+    return keys[0] if keys else None
+
+
+def _under(draft: Draft, identity: MessageId) -> Draft:
+    bundle = msgspec.structs.replace(draft.bundle, id=identity.bundle_id)
+    return Draft(identity.shard, bundle, draft.places)

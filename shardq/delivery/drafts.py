@@ -1,0 +1,102 @@
+"""Sorting prepared messages into the bundles that they will be stored in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from shardq.clock import to_datetime
+from shardq.delivery.context import QueueContext
+from shardq.delivery.outgoing import PreparedMessage, SendOptions
+from shardq.errors import InvalidMessage
+from shardq.message import OutgoingMessage
+from shardq.receipt import MessageId
+from shardq.sharding.shard import Shard
+from shardq.storage.bundle_data import BundleData, encode_bundle
+from shardq.storage.requests import Bundle
+
+__all__ = ["Draft", "make_drafts"]
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """A bundle that is about to be stored, its shard, and where in the input its messages were."""
+
+    shard: Shard
+    bundle: Bundle
+    places: Sequence[int]
+
+    def message_id(self, position: int) -> MessageId:
+        """The id of one of its messages."""
+        return MessageId(self.shard, self.bundle.id, position)
+
+    def outgoing(self, place: int, body: object, options: SendOptions) -> OutgoingMessage:
+        """One of its messages, to be sent again under the same id."""
+        return OutgoingMessage(
+            body=body,
+            priority=options.priority,
+            due=to_datetime(self.bundle.due),
+            headers=options.headers,
+            dedupe_key=options.dedupe_key,
+            id=str(self.message_id(self.places.index(place))),
+        )
+
+
+def make_drafts(context: QueueContext, messages: Sequence[PreparedMessage], now: int) -> list[Draft]:
+    """Bundles of messages that share priority and due time.
+
+    Messages with a dedupe key are bundles of their own; messages that have an id already go back into the
+    bundle that the id names.
+    """
+    if all(message.options is messages[0].options for message in messages) and _joins(messages[0].options):
+        return [_draft(context, messages, range(len(messages)), now)]
+    groups: dict[object, list[int]] = {}
+    for place, message in enumerate(messages):
+        groups.setdefault(_key(message.options, place), []).append(place)
+    return [_draft(context, [messages[place] for place in places], places, now) for places in groups.values()]
+
+
+def _joins(options: SendOptions) -> bool:
+    return options.dedupe_key is None and options.id is None
+
+
+def _key(options: SendOptions, place: int) -> object:
+    if options.id is not None:
+        return options.id.shard, options.id.bundle_id
+    if options.dedupe_key is not None:
+        return place
+    return options.priority, options.delay, options.due
+
+
+def _draft(
+    context: QueueContext, messages: Sequence[PreparedMessage], places: Sequence[int], now: int
+) -> Draft:
+    options = messages[0].options
+    if options.id is None:
+        due = options.moment(now)
+        shard = context.placement.choose(context.settings.layout, due, len(messages))
+        bundle_id = context.ids.new(now)
+    else:
+        due = options.due if options.due is not None else now
+        shard, bundle_id = options.id.shard, options.id.bundle_id
+        _check_positions([message.options.id for message in messages])
+    bundle = Bundle(bundle_id, options.priority, due, now, len(messages), encode_bundle(_layout(messages)))
+    return Draft(shard, bundle, places)
+
+
+def _check_positions(ids: Sequence[MessageId | None]) -> None:
+    positions = [identity.position for identity in ids if identity is not None]
+    if positions != list(range(len(ids))):
+        raise InvalidMessage(
+            f"message {ids[0]} comes without its neighbours: send everything in `PartialSend.unsent`, in its order"
+        )
+
+
+def _layout(messages: Sequence[PreparedMessage]) -> BundleData:
+    headers = [message.options.headers for message in messages]
+    keys = [message.options.dedupe_key for message in messages]
+    return BundleData(
+        [message.body for message in messages],
+        headers if any(headers) else None,
+        keys if any(keys) else None,
+    )

@@ -1,0 +1,177 @@
+"""Moving held messages: to another queue, to the dead-letter queue, or back into their shard with another body.
+
+A move acks here and sends there. Stores do it in one atomic step where they can. Where they cannot, it is
+sent first, under an id that is derived from the source's: a crash in between leaves the message in both
+places, and repeating the move completes it instead of sending again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from shardq.clock import microseconds
+from shardq.delivery.context import QueueContext
+from shardq.delivery.dead_letters import dead_letter_context, dead_letter_headers, original_headers
+from shardq.delivery.held import Pick
+from shardq.delivery.picks import spans_of
+from shardq.delivery.retry import Answer
+from shardq.errors import MessageTooLarge, QueuePaused, UnsupportedByStore
+from shardq.sharding.shard import Shard
+from shardq.storage.bundle_data import BundleData, Headers, encode_bundle
+from shardq.storage.bundle_id import derive_bundle_id
+from shardq.storage.requests import Acknowledge, Append, Bundle, Extend, Fenced, Forward
+
+__all__ = ["BackToSource", "DeadLetters", "Move", "SameShard", "ToQueue"]
+
+
+class Move(Protocol):
+    """Where messages go, and what changes on the way."""
+
+    def carry_out(self, shard: Shard, group: Sequence[Pick]) -> Answer[Fenced]:
+        """Move the picked messages of one shard, all or none."""
+        ...
+
+
+class SameShard:
+    """Back into the shard as new messages with another body."""
+
+    def __init__(self, source: QueueContext, body: bytes, delay: int) -> None:
+        if len(body) > source.settings.max_message_bytes:
+            raise _too_large(len(body), source)
+        self._source, self._body, self._delay = source, body, delay
+
+    def carry_out(self, shard: Shard, group: Sequence[Pick]) -> Answer[Fenced]:
+        """Exchange the messages."""
+        now = self._source.store.now()
+        bundles = [
+            _bundle(pick, self._changed(pick), "replace", now=now, due=now + self._delay) for pick in group
+        ]
+        return _forward(self._source, shard, group, Append(shard, tuple(bundles)))
+
+    def _changed(self, pick: Pick) -> BundleData:
+        messages = _chosen(pick)
+        return msgspec.structs.replace(messages, bodies=[self._body] * len(messages.bodies))
+
+
+class ToQueue:
+    """To another queue of the same client."""
+
+    def __init__(self, source: QueueContext, queue: str, *, atomic: bool) -> None:
+        self._source, self._target, self._atomic = source, source.sibling(queue), atomic
+        if self._target.settings.sends_paused:
+            raise QueuePaused(f"queue {queue!r} takes no messages now: `shardq resume {queue}` lets it")
+        if atomic and not source.store.capabilities.forward_across_shards:
+            raise UnsupportedByStore(
+                "this store cannot ack in one shard and send to another in one step: "
+                "pass atomic=False to accept that a crash in between leaves a message in both queues"
+            )
+
+    def carry_out(self, shard: Shard, group: Sequence[Pick]) -> Answer[Fenced]:
+        """Move the messages."""
+        parts = [_chosen(pick) for pick in group]
+        largest = max(len(body) for part in parts for body in part.bodies)
+        if largest > self._target.settings.max_message_bytes:
+            raise _too_large(largest, self._target)
+        return _send_over(self._source, self._target, shard, group, parts)
+
+
+class DeadLetters:
+    """To the dead-letter queue, with headers that tell where from and why."""
+
+    def __init__(self, source: QueueContext, reason: str) -> None:
+        self._source, self._reason = source, reason
+        self._target = dead_letter_context(source)
+
+    def carry_out(self, shard: Shard, group: Sequence[Pick]) -> Answer[Fenced]:
+        """Move the messages."""
+        return _send_over(self._source, self._target, shard, group, [self._marked(pick) for pick in group])
+
+    def _marked(self, pick: Pick) -> BundleData:
+        messages = _chosen(pick)
+        before: Sequence[Headers | None] = messages.headers or [None] * len(messages.bodies)
+        headers: list[Headers | None] = [
+            (old or {})
+            | dead_letter_headers(
+                self._source.name, str(pick.held.message_id(position)), pick.held.deliveries, self._reason
+            )
+            for old, position in zip(before, pick.positions, strict=True)
+        ]
+        return msgspec.structs.replace(messages, headers=headers)
+
+
+class BackToSource:
+    """From the dead-letter queue to the queue that a letter came from, without the headers of a dead letter."""
+
+    def __init__(self, source: QueueContext, target: QueueContext) -> None:
+        self._source, self._target = source, target
+
+    def carry_out(self, shard: Shard, group: Sequence[Pick]) -> Answer[Fenced]:
+        """Move the letters."""
+        return _send_over(
+            self._source, self._target, shard, group, [_unmarked(_chosen(pick)) for pick in group]
+        )
+
+
+def _unmarked(messages: BundleData) -> BundleData:
+    headers = [original_headers(marked) for marked in messages.headers or ()]
+    return msgspec.structs.replace(messages, headers=headers if any(headers) else None)
+
+
+def _send_over(
+    source: QueueContext,
+    target: QueueContext,
+    shard: Shard,
+    group: Sequence[Pick],
+    parts: Sequence[BundleData],
+) -> Answer[Fenced]:
+    now = target.store.now()
+    bundles = tuple(
+        _bundle(pick, part, target.name, now=now, due=now) for pick, part in zip(group, parts, strict=True)
+    )
+    place = target.placement.choose(target.settings.layout, now, sum(bundle.count for bundle in bundles))
+    append = Append(place, bundles)
+    if source.store.capabilities.forward_across_shards:
+        return _forward(source, shard, group, append)
+    lease = microseconds(source.settings.visibility_timeout)
+    held = source.retry.ask(source.store.extend, Extend(shard, spans_of(group), lease))
+    if held.value == Fenced():
+        source.retry(source.store.append, append)
+        source.retry(source.store.acknowledge, _acknowledge(source, shard, group))
+    return held
+
+
+def _too_large(size: int, queue: QueueContext) -> MessageTooLarge:
+    limit = queue.settings.max_message_bytes
+    return MessageTooLarge(
+        f"body of {size:,} bytes: queue {queue.name!r} takes at most {limit:,} (max_message_bytes)"
+    )
+
+
+def _forward(source: QueueContext, shard: Shard, group: Sequence[Pick], append: Append) -> Answer[Fenced]:
+    return source.retry.ask(source.store.forward, Forward(_acknowledge(source, shard, group), append))
+
+
+def _acknowledge(source: QueueContext, shard: Shard, group: Sequence[Pick]) -> Acknowledge:
+    return Acknowledge(shard, spans_of(group), source.settings.history_retention > 0)
+
+
+def _chosen(pick: Pick) -> BundleData:
+    """The picked messages as a bundle of their own."""
+    messages = pick.held.messages
+    if len(pick.positions) == pick.held.count:
+        return messages
+    return BundleData(
+        [messages.bodies[position] for position in pick.positions],
+        messages.headers and [messages.headers[position] for position in pick.positions],
+        messages.dedupe_keys and [messages.dedupe_keys[position] for position in pick.positions],
+    )
+
+
+def _bundle(pick: Pick, messages: BundleData, target: str, *, now: int, due: int) -> Bundle:
+    source = pick.held.bundle
+    places = ",".join(str(pick.held.first + position) for position in pick.positions)
+    identity = derive_bundle_id(source.id, target, places)
+    return Bundle(identity, source.priority, due, now, len(messages.bodies), encode_bundle(messages))

@@ -1,0 +1,118 @@
+"""A slice that this process holds, what has become of each of its messages, and a pick of some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from functools import cached_property
+
+import msgspec
+
+from shardq.receipt import MessageId
+from shardq.sharding.shard import Shard
+from shardq.storage.bundle_data import BundleData, decode_bundle
+from shardq.storage.requests import ClaimedSlice, Span
+
+__all__ = ["Fate", "HeldSlice", "Pick"]
+
+
+class Fate(IntEnum):
+    """What this process knows of a message that it received."""
+
+    OPEN = 0  # held, as far as it knows
+    FINISHED = 1  # acked, or moved elsewhere
+    RELEASED = 2  # given back
+    LOST = 3  # found to be somebody else's
+
+
+class HeldSlice:
+    """Messages of one bundle under one claim. Positions are those within the slice, from 0."""
+
+    def __init__(self, shard: Shard, claimed: ClaimedSlice, token: bytes, lease_until: int) -> None:
+        self.shard = shard
+        self.bundle = claimed.bundle
+        self.first = claimed.first
+        self.count = claimed.count
+        self.deliveries = claimed.deliveries
+        self.token = token
+        self.lease_until = lease_until
+        self._fates = bytearray(claimed.count)
+
+    @cached_property
+    def messages(self) -> BundleData:
+        """The bodies and headers; raises InvalidMessage when the stored bundle is damaged."""
+        return decode_bundle(self.bundle.data).slice(self.first, self.count)
+
+    @property
+    def open(self) -> bool:
+        """True while any message is held."""
+        return Fate.OPEN in self._fates
+
+    def fate(self, position: int) -> Fate:
+        """What became of a message."""
+        return Fate(self._fates[position])
+
+    def mark(self, positions: Iterable[int], fate: Fate) -> None:
+        """Take note of what became of messages."""
+        for position in positions:
+            self._fates[position] = fate
+
+    def pick(self, positions: list[int]) -> Pick:
+        """Some of the messages, by position, in order."""
+        return Pick(self, positions)
+
+    def positions(self, *fates: Fate) -> list[int]:
+        """The messages with one of these fates, in order."""
+        return [position for position, fate in enumerate(self._fates) if fate in fates]
+
+    def spans(self, positions: list[int]) -> tuple[Span, ...]:
+        """Messages, in order, as a store's request names them: neighbours joined."""
+        if len(positions) == self.count:
+            return (Span(self.bundle.id, self.first, self.count, self.token),)
+        runs: list[tuple[int, int]] = []
+        for position in positions:
+            if runs and sum(runs[-1]) == position:
+                runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+            else:
+                runs.append((position, 1))
+        return tuple(Span(self.bundle.id, self.first + start, count, self.token) for start, count in runs)
+
+    def covered(self, span: Span) -> set[int]:
+        """The messages of this slice that a span names."""
+        if span.bundle_id != self.bundle.id or span.token != self.token:
+            return set()
+        start, end = span.first - self.first, span.first + span.count - self.first
+        return set(range(max(0, start), min(self.count, end)))
+
+    def message_id(self, position: int) -> MessageId:
+        """The id of one of the messages."""
+        return MessageId(self.shard, self.bundle.id, self.first + position)
+
+    def split(self, count: int) -> tuple[HeldSlice, HeldSlice]:
+        """The first messages and the rest, as slices of their own, before anything of it is settled."""
+        return self._part(0, count), self._part(count, self.count - count)
+
+    def _part(self, offset: int, count: int) -> HeldSlice:
+        claimed = ClaimedSlice(self.bundle, self.first + offset, count, self.deliveries)
+        return HeldSlice(self.shard, claimed, self.token, self.lease_until)
+
+
+class Pick(msgspec.Struct, frozen=True):
+    """Some messages of one held slice, by position, in order."""
+
+    held: HeldSlice
+    positions: list[int]
+
+    def with_fates(self, *fates: Fate) -> Pick:
+        """Those of them that had one of these fates."""
+        return Pick(self.held, [position for position in self.positions if self.held.fate(position) in fates])
+
+    def within(self, spans: Iterable[Span]) -> Pick:
+        """Those of them that the spans name."""
+        named: set[int] = set().union(*(self.held.covered(span) for span in spans))
+        return Pick(self.held, [position for position in self.positions if position in named])
+
+    def without(self, other: Pick) -> Pick:
+        """Those of them that are not in the other pick of the same slice."""
+        left_out = set(other.positions)
+        return Pick(self.held, [position for position in self.positions if position not in left_out])

@@ -1,0 +1,45 @@
+"""Sleeping while a queue has nothing to read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from shardq.delivery.context import QueueContext
+from shardq.sharding.reading import ShardReader
+
+__all__ = ["Idling"]
+
+SLOW_POLL_SECONDS = 5.0  # where the store signals appends: only in case a signal was missed
+FIRST_POLL_SECONDS = 0.005  # where it does not: doubled by every empty read, up to
+LAST_POLL_SECONDS = 0.25
+SLICE_SECONDS = 0.5  # a stop is noticed within
+
+
+class Idling:
+    """Sleeps until there may be something to read: a signal, a due time that is known, or the next poll."""
+
+    def __init__(self, context: QueueContext, reader: ShardReader, stopped: Callable[[], bool]) -> None:
+        self._context, self._reader, self._stopped = context, reader, stopped
+        self._poll = FIRST_POLL_SECONDS
+
+    def reset(self) -> None:
+        """Something was read: poll quickly again."""
+        self._poll = FIRST_POLL_SECONDS
+
+    def sleep(self, at_most: float) -> None:
+        """Sleep, but not longer than so many seconds."""
+        until = time.monotonic() + min(at_most, self._longest())
+        while (left := until - time.monotonic()) > 0 and not self._stopped():
+            if self._context.retry(self._context.store.wait, self._context.name, min(left, SLICE_SECONDS)):
+                return
+
+    def _longest(self) -> float:
+        due = self._reader.seconds_until_due()
+        longest = SLOW_POLL_SECONDS if due is None else min(due, SLOW_POLL_SECONDS)
+        if self._context.settings.delivery_paused:
+            return SLICE_SECONDS
+        if self._context.store.capabilities.signals:
+            return longest
+        self._poll, poll = min(self._poll * 2, LAST_POLL_SECONDS), self._poll
+        return min(longest, poll)

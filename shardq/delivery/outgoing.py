@@ -1,0 +1,152 @@
+"""Checking a message and making it ready to be stored."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from shardq.clock import from_datetime, microseconds
+from shardq.codec import Codec
+from shardq.errors import InvalidMessage, MessageTooLarge
+from shardq.message import DEFAULT_PRIORITY, OutgoingMessage
+from shardq.receipt import MessageId
+from shardq.storage.bundle_data import Headers
+
+__all__ = ["PreparedMessage", "SendOptions", "check_delay", "prepare", "prepare_options"]
+
+MAX_DELAY_SECONDS = 10 * 366 * 86_400.0
+MAX_HEADERS = 100
+MAX_HEADER_NAME_LENGTH = 200
+MAX_DEDUPE_KEY_LENGTH = 200
+_INT64 = range(-(2**63), 2**64)
+
+
+class SendOptions(msgspec.Struct, frozen=True):
+    """Checked options of a message, often shared by many."""
+
+    priority: int = DEFAULT_PRIORITY
+    delay: int = 0  # microseconds from now
+    due: int | None = None  # microseconds since the epoch, instead of the delay
+    headers: Headers | None = None
+    dedupe_key: str | None = None
+    id: MessageId | None = None
+
+    def moment(self, now: int) -> int:
+        """The due time; never in the past."""
+        return now + self.delay if self.due is None else max(now, self.due)
+
+
+class PreparedMessage(msgspec.Struct, frozen=True):
+    """A message that can be stored."""
+
+    body: bytes
+    options: SendOptions
+
+
+def prepare_options(message: OutgoingMessage, queue: str) -> SendOptions:
+    """Check everything but the body; raises InvalidMessage, naming what is wrong."""
+    return SendOptions(
+        _check_priority(message.priority),
+        check_delay(message.delay),
+        _check_due(message),
+        _check_headers(message.headers),
+        _check_dedupe_key(message.dedupe_key),
+        MessageId.parse(message.id, queue) if message.id is not None else None,
+    )
+
+
+def prepare(body: Any, options: SendOptions, codec: Codec, limit: int, queue: str) -> PreparedMessage:
+    """Check a body against what can be stored; raises InvalidMessage or MessageTooLarge, naming what is wrong."""
+    encoded = codec.encode(body)
+    size = len(encoded) + (_size(options.headers) if options.headers else 0)
+    if size > limit:
+        raise MessageTooLarge(
+            f"message of {size:,} bytes: queue {queue!r} takes at most {limit:,} (max_message_bytes); "
+            "store the content elsewhere and send a reference, or raise the limit"
+        )
+    return PreparedMessage(encoded, options)
+
+
+def check_delay(delay: object) -> int:
+    """A delay in seconds as microseconds; raises InvalidMessage when it is no number, negative or above ten years."""
+    if isinstance(delay, bool) or not isinstance(delay, int | float):
+        raise InvalidMessage(f"delay={delay!r} is a {type(delay).__name__}: give seconds, 0 or more")
+    if not math.isfinite(delay) or not 0 <= delay <= MAX_DELAY_SECONDS:
+        raise InvalidMessage(
+            f"delay={delay!r} is out of range: give seconds from 0 to {MAX_DELAY_SECONDS:.0f}"
+        )
+    return microseconds(delay)
+
+
+def _check_priority(priority: object) -> int:
+    if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 9:
+        raise InvalidMessage(f"priority={priority!r}: give a whole number from 0 (first) to 9 (last)")
+    return priority
+
+
+def _check_due(message: OutgoingMessage) -> int | None:
+    due: Any = message.due
+    if due is None:
+        return None
+    if not isinstance(due, datetime) or due.tzinfo is None:
+        raise InvalidMessage(
+            f"due={due!r}: give an aware datetime, such as datetime.now(UTC) + timedelta(hours=1)"
+        )
+    if message.delay:
+        raise InvalidMessage(
+            f"delay={message.delay!r} and due={due.isoformat()} are both given: give one of them"
+        )
+    return from_datetime(due)
+
+
+def _check_dedupe_key(key: object) -> str | None:
+    if key is None:
+        return None
+    if not isinstance(key, str) or not 1 <= len(key) <= MAX_DEDUPE_KEY_LENGTH or not _encodable(key):
+        raise InvalidMessage(f"dedupe_key={key!r}: give a str of 1 to {MAX_DEDUPE_KEY_LENGTH} characters")
+    return key
+
+
+def _check_headers(headers: Mapping[str, Any] | None) -> Headers | None:
+    if headers is None or (isinstance(headers, Mapping) and not headers):
+        return None
+    if not isinstance(headers, Mapping):
+        raise InvalidMessage(
+            f"headers={headers!r} are a {type(headers).__name__}: give a mapping of str to values"
+        )
+    if len(headers) > MAX_HEADERS:
+        raise InvalidMessage(f"{len(headers)} headers: give at most {MAX_HEADERS}")
+    for name, value in headers.items():
+        _check_header(name, value)
+    return dict(headers)
+
+
+def _check_header(name: object, value: object) -> None:
+    if not isinstance(name, str) or not 1 <= len(name) <= MAX_HEADER_NAME_LENGTH or not _encodable(name):
+        raise InvalidMessage(f"header name {name!r}: give a str of 1 to {MAX_HEADER_NAME_LENGTH} characters")
+    if type(value) not in (str, int, float, bool, bytes):
+        raise InvalidMessage(
+            f"header {name!r}={value!r} is a {type(value).__name__}: give a str, int, float, bool or bytes"
+        )
+    if isinstance(value, int) and value not in _INT64:
+        raise InvalidMessage(f"header {name!r}={value}: give an int of at most 64 bits, or a str")
+    if isinstance(value, str) and not _encodable(value):
+        raise InvalidMessage(f"header {name!r}={value!r} is no valid text: give bytes instead")
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _size(headers: Headers) -> int:
+    return sum(
+        len(name) + (len(value) if isinstance(value, str | bytes) else 8) for name, value in headers.items()
+    )

@@ -1,0 +1,138 @@
+"""Claiming messages for a consumer, and keeping back those that must not be delivered."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+
+from shardq.clock import microseconds
+from shardq.codec import BYTES
+from shardq.delivery.context import QueueContext
+from shardq.delivery.dead_letters import EXHAUSTED
+from shardq.delivery.held import HeldSlice, Pick
+from shardq.delivery.settlement import Settlement
+from shardq.delivery.sweeping import sweep
+from shardq.errors import LeaseLost, ShardqError
+from shardq.settings import QueueSettings
+from shardq.sharding.ownership import Ownership
+from shardq.sharding.reading import ShardReader
+from shardq.sharding.shard import Shard
+from shardq.storage.requests import Acknowledge, Claim, Claimed
+
+__all__ = ["Receiving"]
+
+CONTENTION_PAUSE = 50_000  # microseconds for which a shard that another consumer has locked is left alone
+ENLIST_INTERVAL = 10_000_000
+ENLIST_LIFETIME = 35_000_000
+SWEEP_INTERVAL = 60_000_000
+TOKEN_BYTES = 16
+
+
+class Receiving:
+    """Bulk reads over the shards of a queue, for one consumer and one thread at a time."""
+
+    def __init__(self, context: QueueContext, consumer: str, *, visibility_timeout: float | None) -> None:
+        self._context, self._consumer, self._visibility_timeout = context, consumer, visibility_timeout
+        self.ownership = Ownership(consumer)
+        self.reader = ShardReader(context.store, context.name, self.ownership)
+        self._settlement = Settlement(context, BYTES)
+        self._enlisted_at = self._swept_at = -(10**18)
+
+    @property
+    def lease(self) -> int:
+        """For how long messages are claimed, in microseconds."""
+        return microseconds(self._visibility_timeout or self._context.settings.visibility_timeout)
+
+    def enlist(self) -> None:
+        """Be counted among the queue's live consumers, every ten seconds; the first of them sweeps, every minute."""
+        now = self._context.store.now()
+        if self._enlisted_at <= now < self._enlisted_at + ENLIST_INTERVAL:
+            return
+        store = self._context.store
+        members = self._context.retry(store.enlist, self._context.name, self._consumer, ENLIST_LIFETIME)
+        self.ownership.update(members)
+        self._enlisted_at = now
+        if members[:1] == (self._consumer,) and not self._swept_at <= now < self._swept_at + SWEEP_INTERVAL:
+            self._swept_at = now
+            sweep(self._context)
+
+    def resign(self) -> None:
+        """Be counted no longer."""
+        with suppress(ShardqError):  # the store forgets a silent consumer by itself
+            self._context.store.resign(self._context.name, self._consumer)
+
+    def fill(self, limit: int, *, thorough: bool) -> list[HeldSlice]:
+        """Claim up to so many messages, from as many shards as it takes; fewer when no more are due.
+
+        When it is thorough, an empty result means that nothing was due in the whole queue.
+        """
+        settings = self._context.settings
+        self.enlist()
+        if settings.delivery_paused:
+            return []
+        held: list[HeldSlice] = []
+        missing, surveyed = limit, False
+        while missing > 0:
+            shard = self._context.retry(self.reader.take, settings.layout)
+            if shard is None and (surveyed or held):
+                break
+            if shard is None:
+                self._context.retry(self.reader.survey, settings.layout, thorough=thorough)
+                surveyed = True
+                continue
+            for piece in self._claim(shard, missing, settings):
+                held.append(piece)
+                missing -= piece.count
+        self._count(held)
+        return held
+
+    def _claim(self, shard: Shard, limit: int, settings: QueueSettings) -> list[HeldSlice]:
+        token = secrets.token_bytes(TOKEN_BYTES)
+        request = Claim(shard, token, limit, self.lease, self._consumer)
+        claimed = self._context.retry(self._context.store.claim, request)
+        self._report(shard, limit, claimed)
+        held = [HeldSlice(shard, piece, token, claimed.lease_until) for piece in claimed.slices]
+        return self._deliverable(held, settings)
+
+    def _report(self, shard: Shard, limit: int, claimed: Claimed) -> None:
+        """Tell the reader what the claim said of the shard."""
+        self._context.counters.add(claims=1, lock_contention=int(claimed.contended))
+        self.reader.changed(shard)
+        if claimed.contended:
+            self.reader.avoid(shard, CONTENTION_PAUSE)
+        elif sum(piece.count for piece in claimed.slices) >= limit:
+            last = claimed.slices[-1].bundle
+            self.reader.put_back(shard, last.priority, last.due)
+
+    def _deliverable(self, held: Sequence[HeldSlice], settings: QueueSettings) -> list[HeldSlice]:
+        """Drop what is too old, dead-letter what was delivered too often; the rest is for the consumer."""
+        kept = []
+        for piece in held:
+            if settings.retention is not None and self._age(piece) > microseconds(settings.retention):
+                self._drop(piece)
+            elif settings.max_deliveries is not None and piece.deliveries > settings.max_deliveries:
+                self._bury(piece)
+            else:
+                kept.append(piece)
+        return kept
+
+    def _age(self, piece: HeldSlice) -> int:
+        return self._context.store.now() - piece.bundle.enqueued_at
+
+    def _drop(self, piece: HeldSlice) -> None:
+        spans = piece.spans(list(range(piece.count)))
+        self._context.retry(self._context.store.acknowledge, Acknowledge(piece.shard, spans))
+        self._context.counters.add(expired=piece.count)
+
+    def _bury(self, piece: HeldSlice) -> None:
+        piece.deliveries -= 1  # this delivery does not take place
+        try:
+            self._settlement.dead_letter([Pick(piece, list(range(piece.count)))], EXHAUSTED)
+        except LeaseLost:  # whoever has it now will do the same
+            return
+
+    def _count(self, held: Sequence[HeldSlice]) -> None:
+        received = sum(piece.count for piece in held)
+        redelivered = sum(piece.count for piece in held if piece.deliveries > 1)
+        self._context.counters.add(received=received, redelivered=redelivered, empty_reads=int(not received))

@@ -1,0 +1,73 @@
+"""Sending dead letters and processed messages on their way again."""
+
+from __future__ import annotations
+
+import secrets
+
+from shardq.codec import BYTES
+from shardq.delivery.browsing import history_slices
+from shardq.delivery.context import QueueContext
+from shardq.delivery.dead_letters import came_from, dead_letter_context
+from shardq.delivery.forwarding import BackToSource
+from shardq.delivery.held import HeldSlice, Pick
+from shardq.delivery.receiving import Receiving
+from shardq.delivery.settlement import Settlement
+from shardq.storage.bundle_data import decode_bundle, encode_bundle
+from shardq.storage.bundle_id import derive_bundle_id
+from shardq.storage.requests import Append, Bundle
+
+__all__ = ["redrive", "replay"]
+
+REDRIVE_LEASE_SECONDS = 60.0
+REDRIVE_BATCH = 1_000
+
+
+def redrive(target: QueueContext, limit: int) -> int:
+    """Move up to so many of a queue's dead letters back to it, as new messages; returns how many.
+
+    Each is moved as `forward` moves; after a crash, repeating it moves the rest.
+    """
+    source = dead_letter_context(target)
+    receiving = Receiving(source, f"redrive-{secrets.token_hex(4)}", visibility_timeout=REDRIVE_LEASE_SECONDS)
+    settlement = Settlement(source, BYTES)
+    moved = 0
+    others: list[Pick] = []
+    try:
+        while moved < limit:
+            held = receiving.fill(min(REDRIVE_BATCH, limit - moved), thorough=True)
+            if not held:
+                break
+            own = [_letters_of(target.name, piece) for piece in held]
+            others += [Pick(piece, _rest(piece, pick)) for piece, pick in zip(held, own, strict=True)]
+            settlement.move(own, BackToSource(source, target))
+            moved += sum(len(pick.positions) for pick in own)
+    finally:
+        settlement.release(others, 0.0, started=False)
+        receiving.resign()
+    return moved
+
+
+def replay(source: QueueContext, target: QueueContext, since: int, until: int) -> int:
+    """Send copies of processed messages to a queue; returns how many."""
+    run = secrets.token_hex(8)
+    sent = 0
+    for _, piece in history_slices(source, since, until):
+        now = target.store.now()
+        data = encode_bundle(decode_bundle(piece.bundle.data).slice(piece.first, piece.count))
+        identity = derive_bundle_id(piece.bundle.id, "replay", run, str(piece.first), str(piece.due))
+        shard = target.placement.choose(target.settings.layout, now, piece.count)
+        bundle = Bundle(identity, piece.bundle.priority, now, now, piece.count, data)
+        target.retry(target.store.append, Append(shard, (bundle,)))
+        target.counters.add(sent=piece.count)
+        sent += piece.count
+    return sent
+
+
+def _letters_of(queue: str, piece: HeldSlice) -> Pick:
+    headers = piece.messages.headers or [None] * piece.count
+    return Pick(piece, [position for position in range(piece.count) if came_from(headers[position]) == queue])
+
+
+def _rest(piece: HeldSlice, pick: Pick) -> list[int]:
+    chosen = set(pick.positions)
+    return [position for position in range(piece.count) if position not in chosen]

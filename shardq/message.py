@@ -1,0 +1,179 @@
+"""Messages: one to be sent, one that was received, and one that was looked at."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from shardq.clock import to_datetime
+from shardq.receipt import MessageId, Receipt
+from shardq.storage.bundle_data import Headers
+from shardq.storage.requests import EntryState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shardq.codec import Codec
+    from shardq.delivery.held import HeldSlice, Pick
+    from shardq.delivery.settlement import Settlement
+    from shardq.storage.bundle_data import HeaderValue
+
+__all__ = ["DEFAULT_PRIORITY", "Message", "OutgoingMessage", "StoredMessage"]
+
+DEFAULT_PRIORITY = 5
+
+
+class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message to be sent with its own options, for ``send_many``.
+
+    ``delay`` is seconds from now, ``due`` an aware ``datetime``; at most one of them is given. ``id`` is set
+    by shardq on messages that a :class:`~shardq.PartialSend` hands back.
+
+    >>> OutgoingMessage(body=b"one", priority=1, delay=5).priority
+    1
+    """
+
+    body: Any
+    priority: int = DEFAULT_PRIORITY
+    delay: float = 0.0
+    due: datetime | None = None
+    headers: Mapping[str, HeaderValue] | None = None
+    dedupe_key: str | None = None
+    id: str | None = None
+
+
+class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as it is stored, seen without being received: by peek, get or history."""
+
+    id: str
+    body: Any
+    headers: Headers
+    priority: int
+    state: EntryState
+    due: datetime  # ready, delayed: deliverable from; in flight: end of its lease; processed: when it was acked
+    enqueued_at: datetime
+    deliveries: int
+    dedupe_key: str | None
+
+
+class Message:
+    """A received message: held for its consumer until it is acked, released, or its lease is over.
+
+    Not made by applications: they come out of a consumer's batches.
+    """
+
+    __slots__ = ("_codec", "_held", "_position", "_settlement")
+
+    def __init__(self, held: HeldSlice, position: int, codec: Codec, settlement: Settlement) -> None:
+        self._held, self._position, self._codec, self._settlement = held, position, codec, settlement
+
+    @property
+    def id(self) -> str:
+        """The id that ``send`` returned."""
+        return str(self._message_id)
+
+    @property
+    def receipt(self) -> str:
+        """Id and claim together, as text: another process can ack with it, see :meth:`shardq.Queue.ack`."""
+        return str(Receipt(self._message_id, self._held.token))
+
+    @property
+    def body(self) -> Any:
+        """What was sent: bytes, or what the consumer's codec makes of them; raises InvalidMessage when it cannot."""
+        return self._codec.decode(self.raw)
+
+    @property
+    def raw(self) -> bytes:
+        """The body as it is stored."""
+        return self._held.messages.bodies[self._position]
+
+    @property
+    def headers(self) -> Headers:
+        """The headers that were sent; empty when there were none."""
+        headers = self._held.messages.headers
+        return dict(headers[self._position] or {}) if headers else {}
+
+    @property
+    def dedupe_key(self) -> str | None:
+        """The key that a second message of the same kind is recognised by."""
+        keys = self._held.messages.dedupe_keys
+        return keys[self._position] if keys else None
+
+    @property
+    def priority(self) -> int:
+        """0 first .. 9 last."""
+        return self._held.bundle.priority
+
+    @property
+    def due(self) -> datetime:
+        """The moment from which it could be delivered."""
+        return to_datetime(self._held.bundle.due)
+
+    @property
+    def enqueued_at(self) -> datetime:
+        """The moment at which it was sent."""
+        return to_datetime(self._held.bundle.enqueued_at)
+
+    @property
+    def deliveries(self) -> int:
+        """How often it has been delivered, this time included."""
+        return self._held.deliveries
+
+    @property
+    def lease_until(self) -> datetime:
+        """The moment, by the store's clock, from which it can be delivered to others."""
+        return to_datetime(self._held.lease_until)
+
+    def ack(self) -> None:
+        """Finish the message. Repeating it is harmless. Raises LeaseLost when it is somebody else's by now."""
+        self._settlement.ack([self._pick])
+
+    def release(self, *, delay: float = 0.0, body: Any = None) -> None:
+        """Give the message back, to be delivered again after ``delay`` seconds, with deliveries + 1.
+
+        With a ``body`` it goes back as a new message with that body, the same headers and priority, and
+        deliveries from 0; old and new are exchanged in one atomic step. Raises LeaseLost when it is somebody
+        else's by now.
+        """
+        if body is None:
+            self._settlement.release([self._pick], delay)
+        else:
+            self._settlement.replace(self._pick, body, delay)
+
+    def extend(self, seconds: float) -> None:
+        """Hold the message for so many seconds from now on. Raises LeaseLost when it is somebody else's by now."""
+        self._settlement.extend([self._pick], seconds)
+
+    def forward(self, queue: str, *, atomic: bool = True) -> None:
+        """Move the message to another queue of the same client: ack here and send there in one atomic step.
+
+        Where the store cannot do that it raises UnsupportedByStore, unless ``atomic=False`` accepts send,
+        then ack: after a crash between the two the message is in both queues. Raises LeaseLost when it is
+        somebody else's by now.
+        """
+        self._settlement.forward([self._pick], queue, atomic=atomic)
+
+    def dead_letter(self, reason: str) -> None:
+        """Move the message to the dead-letter queue now, whatever its deliveries. Raises LeaseLost."""
+        self._settlement.dead_letter([self._pick], reason)
+
+    @property
+    def _message_id(self) -> MessageId:
+        return self._held.message_id(self._position)
+
+    @property
+    def _pick(self) -> Pick:
+        return self._held.pick([self._position])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Message):
+            return NotImplemented
+        return self._held is other._held and self._position == other._position
+
+    def __hash__(self) -> int:
+        return hash((id(self._held), self._position))
+
+    def __repr__(self) -> str:
+        return f"<Message {self.id} deliveries={self.deliveries}>"

@@ -1,0 +1,254 @@
+"""One queue: its producers and consumers, what is in it, and what can be done to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from shardq.clock import from_datetime, microseconds, to_datetime
+from shardq.codec import BYTES, Codec
+from shardq.consumer import Consumer
+from shardq.delivery.browsing import browse, browse_history, find
+from shardq.delivery.context import QueueContext
+from shardq.delivery.dead_letters import ensure_dead_letter_queue
+from shardq.delivery.receipts import ack_receipts, extend_receipts, release_receipts
+from shardq.delivery.redrive import redrive, replay
+from shardq.delivery.sweeping import sweep
+from shardq.errors import InvalidSetting
+from shardq.message import StoredMessage
+from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, Producer
+from shardq.receipt import MessageId
+from shardq.settings import QueueSettings, check_number
+from shardq.sharding.shard import Shard
+from shardq.storage.requests import ShardCounts
+
+__all__ = ["Queue", "QueueCounts", "ShardState"]
+
+MANY = 2**31
+
+
+class QueueCounts(msgspec.Struct, frozen=True):
+    """Messages of a queue by state; ``oldest`` is when the oldest of those not processed was sent."""
+
+    ready: int
+    delayed: int
+    in_flight: int
+    processed: int
+    oldest: datetime | None
+
+
+class ShardState(msgspec.Struct, frozen=True):
+    """One shard of a queue, and the messages in it by state."""
+
+    shard: Shard
+    counts: QueueCounts
+
+
+class Queue:
+    """A queue of a store, safe for threads. Made by a :class:`~shardq.Client`."""
+
+    def __init__(self, context: QueueContext) -> None:
+        self._context = context
+
+    @property
+    def name(self) -> str:
+        """The queue's name."""
+        return self._context.name
+
+    @property
+    def settings(self) -> QueueSettings:
+        """The settings, at most a second old. Raises QueueNotFound."""
+        return self._context.settings
+
+    def producer(
+        self,
+        *,
+        codec: Codec = BYTES,
+        linger: float = 0.0,
+        bundle_messages: int = BUNDLE_MESSAGES,
+        bundle_bytes: int = BUNDLE_BYTES,
+    ) -> Producer:
+        """Something to send messages with.
+
+        ``linger`` seconds are what a ``send`` waits for those of other threads, to be stored in one bundle
+        with them; even with 0 sends that run at the same time are joined. A bundle of ``send_many`` holds up
+        to ``bundle_messages`` messages, and is closed when its bodies reach ``bundle_bytes``.
+        """
+        return Producer(
+            self._context,
+            codec=codec,
+            linger=linger,
+            bundle_messages=bundle_messages,
+            bundle_bytes=bundle_bytes,
+        )
+
+    def consumer(
+        self,
+        *,
+        codec: Codec = BYTES,
+        name: str | None = None,
+        visibility_timeout: float | None = None,
+        keep_leases: bool = False,
+        prefetch: int = 0,
+    ) -> Consumer:
+        """Something to receive messages with.
+
+        ``visibility_timeout`` overrides the queue's, in seconds. With ``keep_leases`` a background thread
+        extends the leases of everything received, until it is settled or the consumer is closed. ``prefetch``
+        messages are claimed ahead.
+        """
+        return Consumer(
+            self._context,
+            codec=codec,
+            name=name,
+            visibility_timeout=visibility_timeout,
+            keep_leases=keep_leases,
+            prefetch=prefetch,
+        )
+
+    # -- what is in it ------------------------------------------------------------------------------------------
+
+    def counts(self) -> QueueCounts:
+        """Messages by state, added up over the shards; exact only while nobody changes them."""
+        return _total([state.counts for state in self.shard_states()])
+
+    def shard_states(self) -> tuple[ShardState, ...]:
+        """Messages by state of each shard that is in use."""
+        context = self._context
+        shards = context.retry(context.store.shards, self.name)
+        return tuple(
+            ShardState(shard, _counts(context.retry(context.store.count, shard))) for shard in shards
+        )
+
+    def peek(self, limit: int = 10, *, codec: Codec = BYTES) -> list[StoredMessage]:
+        """Up to so many messages in any state, unchanged: shard by shard, each in delivery order."""
+        check_number("limit", limit, 1, MANY, whole=True)
+        return list(browse(self._context, codec, limit))
+
+    def get(self, message_id: str, *, codec: Codec = BYTES) -> StoredMessage | None:
+        """One message in any state, processed included; None when it is not stored. Raises InvalidReceipt."""
+        return find(self._context, codec, MessageId.parse(message_id, self.name))
+
+    def remove(self, message_id: str) -> bool:
+        """Remove one message in any state but processed; False when it is not stored. Raises InvalidReceipt.
+
+        A consumer that holds it is not disturbed: its ack finds nothing left to do.
+        """
+        identity = MessageId.parse(message_id, self.name)
+        store = self._context.store
+        answer = self._context.retry.ask(store.remove, identity.shard, identity.bundle_id, identity.position)
+        return answer.value or answer.after_unknown
+
+    def purge(self) -> int:
+        """Remove all messages, those in flight too, but not the history; returns how many."""
+        context = self._context
+        shards = context.retry(context.store.shards, self.name)
+        return sum(context.retry(context.store.purge, shard) for shard in shards)
+
+    def history(
+        self, *, since: datetime | None = None, until: datetime | None = None, codec: Codec = BYTES
+    ) -> Iterator[StoredMessage]:
+        """Messages that were acked at or after ``since`` and before ``until``, in that order.
+
+        They are there for the queue's ``history_retention``; its default, 0, keeps none.
+        """
+        return browse_history(self._context, codec, *self._period(since, until))
+
+    def replay(
+        self, *, since: datetime | None = None, until: datetime | None = None, to: str | None = None
+    ) -> int:
+        """Send copies of what was acked in a period to this queue, or another one of the client; returns how many."""
+        target = self._context if to is None else self._context.sibling(to)
+        return replay(self._context, target, *self._period(since, until))
+
+    # -- what can be done to it ---------------------------------------------------------------------------------
+
+    def alter(self, **changes: Any) -> QueueSettings:
+        """Change settings while the queue is in use; every client follows within about a second.
+
+        With another layout (``shards``, ``time_shards``, ``time_shard_seconds``) new messages go to the new
+        shards, and what is in the old ones is found until they are empty. Raises InvalidSetting, with nothing
+        changed.
+        """
+        settings = self._context.live.alter(changes)
+        ensure_dead_letter_queue(self._context.store, self._context.retry, self.name, settings)
+        return settings
+
+    def pause(self, *, delivery: bool = True, sends: bool = False) -> None:
+        """Stop delivering to consumers, who see an empty queue; with ``sends`` refuse new messages, with QueuePaused.
+
+        Messages in flight can still be acked. Takes about a second to reach other processes.
+        """
+        if not delivery and not sends:
+            raise InvalidSetting(
+                "pause(delivery=False, sends=False) changes nothing: pause at least one of them"
+            )
+        self._context.live.alter({"delivery_paused": delivery, "sends_paused": sends})
+
+    def resume(self) -> None:
+        """Deliver again, and take messages again."""
+        self._context.live.alter({"delivery_paused": False, "sends_paused": False})
+
+    def redrive(self, limit: int | None = None) -> int:
+        """Move this queue's dead letters back to it, up to ``limit``; returns how many.
+
+        They come as new messages, with the headers that they were sent with and deliveries from 0.
+        """
+        if limit is not None:
+            check_number("limit", limit, 1, MANY, whole=True)
+        return redrive(self._context, limit if limit is not None else MANY)
+
+    def sweep(self) -> int:
+        """Remove what nothing needs any more, such as history that is over; returns how many things.
+
+        One of the live consumers does it by itself about once a minute.
+        """
+        return sweep(self._context)
+
+    # -- by receipt ---------------------------------------------------------------------------------------------
+
+    def ack(self, receipts: Iterable[str]) -> None:
+        """Finish messages by their receipts, in any process. Repeating it is harmless.
+
+        Raises InvalidReceipt, with nothing acked, or LeaseLost, whose ``messages`` are the receipts that are
+        no longer valid.
+        """
+        ack_receipts(self._context, receipts)
+
+    def release(self, receipts: Iterable[str], *, delay: float = 0.0) -> None:
+        """Give messages back by their receipts, deliverable after ``delay`` seconds; errors as in :meth:`ack`."""
+        release_receipts(self._context, receipts, delay)
+
+    def extend(self, receipts: Iterable[str], seconds: float) -> None:
+        """Hold messages by their receipts for so many seconds from now on; errors as in :meth:`ack`."""
+        extend_receipts(self._context, receipts, seconds)
+
+    def _period(self, since: datetime | None, until: datetime | None) -> tuple[int, int]:
+        for name, moment in (("since", since), ("until", until)):
+            if moment is not None and moment.tzinfo is None:
+                raise InvalidSetting(f"{name}={moment.isoformat()} has no time zone: give an aware datetime")
+        now = self._context.store.now()
+        retention = microseconds(self.settings.history_retention)
+        start = max(from_datetime(since) if since else 0, now - retention)
+        return start, from_datetime(until) if until else now + 1
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name}>"
+
+
+def _counts(counts: ShardCounts) -> QueueCounts:
+    oldest = None if counts.oldest is None else to_datetime(counts.oldest)
+    return QueueCounts(counts.ready, counts.delayed, counts.in_flight, counts.processed, oldest)
+
+
+def _total(parts: list[QueueCounts]) -> QueueCounts:
+    return QueueCounts(
+        sum(part.ready for part in parts),
+        sum(part.delayed for part in parts),
+        sum(part.in_flight for part in parts),
+        sum(part.processed for part in parts),
+        min((part.oldest for part in parts if part.oldest is not None), default=None),
+    )

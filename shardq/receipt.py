@@ -1,0 +1,68 @@
+"""Message ids and receipts: where a message is stored, and the claim under which it is held."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from shardq.errors import InvalidReceipt
+from shardq.sharding.shard import Shard
+from shardq.storage.requests import Span
+
+__all__ = ["MessageId", "Receipt"]
+
+_NUMBER = r"(0|[1-9][0-9]{0,8})"
+_ID = re.compile(rf"([A-Za-z0-9._-]+):{_NUMBER}:{_NUMBER}:([0-9a-f]{{32}}):{_NUMBER}")
+
+
+class MessageId(msgspec.Struct, frozen=True, order=True):
+    """Where a message is stored: its shard, its bundle and its position in it, from 0.
+
+    >>> MessageId.parse("orders:12:3:0197c8a2b4d07abc8123456789abcdef:17").position
+    17
+    """
+
+    shard: Shard
+    bundle_id: bytes
+    position: int
+
+    def __str__(self) -> str:
+        return f"{self.shard}:{self.bundle_id.hex()}:{self.position}"
+
+    @classmethod
+    def parse(cls, text: str, queue: str | None = None) -> MessageId:
+        """Read an id; raises InvalidReceipt when it is malformed, or of another queue than the one given."""
+        match = _ID.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            raise InvalidReceipt(
+                f"{text!r} is no message id: give '<queue>:<time shard>:<shard>:<bundle>:<position>', "
+                "as `send` returned it"
+            )
+        name, time_shard, number, bundle_id, position = match.groups()
+        if queue is not None and name != queue:
+            raise InvalidReceipt(f"message {text} is of queue {name!r}, not of {queue!r}: ask that queue")
+        return cls(Shard(name, int(time_shard), int(number)), bytes.fromhex(bundle_id), int(position))
+
+
+class Receipt(msgspec.Struct, frozen=True, order=True):
+    """A message id and the token of the claim that holds it. As text it can be kept, or sent to another process."""
+
+    id: MessageId
+    token: bytes
+
+    def __str__(self) -> str:
+        return f"{self.id}:{self.token.hex()}"
+
+    @property
+    def span(self) -> Span:
+        """The message as a store's request names it."""
+        return Span(self.id.bundle_id, self.id.position, 1, self.token)
+
+    @classmethod
+    def parse(cls, text: str, queue: str | None = None) -> Receipt:
+        """Read a receipt; raises InvalidReceipt when it is malformed, or of another queue than the one given."""
+        head, _, token = text.rpartition(":") if isinstance(text, str) else ("", "", "")
+        if not re.fullmatch(r"[0-9a-f]{32}", token):
+            raise InvalidReceipt(f"{text!r} is no receipt: give it as `message.receipt` has it")
+        return cls(MessageId.parse(head, queue), bytes.fromhex(token))

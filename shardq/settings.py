@@ -1,0 +1,140 @@
+"""The settings of a queue: kept in the store, the same for every client, changeable while the queue is in use."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from shardq.errors import InvalidName, InvalidSetting
+from shardq.sharding.ring import Layout
+from shardq.sharding.shard import check_queue_name
+from shardq.storage.store import Capabilities
+
+__all__ = ["QueueSettings", "check_number"]
+
+_YEAR = 366 * 86_400.0
+
+
+class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """How a queue is laid out and how it delivers. All durations are seconds.
+
+    ``shards``
+        concurrency shards of a time shard: they spread writers and readers (1 .. 10,000)
+    ``time_shards``, ``time_shard_seconds``
+        the ring: how many time shards, and for how long each is written before writes move on
+    ``visibility_timeout``
+        the lease: a message that is not acked for so long is delivered again
+    ``max_deliveries``
+        after so many deliveries without an ack a message goes to the dead-letter queue; None: never
+    ``dead_letter_queue``
+        its name; None: ``<queue>.dead``
+    ``retention``
+        a message that is older is dropped instead of delivered; None: kept until it is acked
+    ``history_retention``
+        for how long acked messages can be read and replayed; 0: not at all
+    ``dedupe_window``
+        for how long a dedupe key refuses a second message
+    ``max_message_bytes``
+        the largest message, body and headers together
+    ``delivery_paused``, ``sends_paused``
+        see :meth:`~shardq.Queue.pause`
+    """
+
+    shards: int = 8
+    time_shards: int = 10
+    time_shard_seconds: float = 30.0
+    visibility_timeout: float = 30.0
+    max_deliveries: int | None = 5
+    dead_letter_queue: str | None = None
+    retention: float | None = None
+    history_retention: float = 0.0
+    dedupe_window: float = 300.0
+    max_message_bytes: int = 1_048_576
+    delivery_paused: bool = False
+    sends_paused: bool = False
+
+    @property
+    def layout(self) -> Layout:
+        """Where messages are written."""
+        return Layout(self.shards, self.time_shards, self.time_shard_seconds)
+
+    def encode(self) -> bytes:
+        """The settings as a store keeps them: JSON, so that a person can read them there."""
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def decode(cls, stored: bytes) -> QueueSettings:
+        """The settings out of the store."""
+        try:
+            return msgspec.json.decode(stored, type=cls)
+        except msgspec.MsgspecError as error:
+            raise InvalidSetting(f"the stored settings {stored[:80]!r} cannot be read: {error}") from error
+
+    def change(self, changes: dict[str, Any]) -> QueueSettings:
+        """A checked copy with some settings changed; raises InvalidSetting naming the first that cannot be used."""
+        for name, value in changes.items():
+            _check(name, value)
+        return msgspec.structs.replace(self, **changes)
+
+    def check_store(self, capabilities: Capabilities) -> None:
+        """Raise InvalidSetting when the store cannot hold such a queue."""
+        if self.shards * self.time_shards > capabilities.max_shards:
+            raise InvalidSetting(
+                f"shards={self.shards} x time_shards={self.time_shards} makes {self.shards * self.time_shards} shards: "
+                f"this store takes at most {capabilities.max_shards}"
+            )
+        if self.max_message_bytes > capabilities.max_message_bytes:
+            raise InvalidSetting(
+                f"max_message_bytes={self.max_message_bytes}: this store takes at most {capabilities.max_message_bytes}"
+            )
+
+
+def check_number(name: str, value: object, low: float, high: float, *, whole: bool = False) -> None:
+    """Raise InvalidSetting unless the value is a number (``whole``: an int) within low .. high."""
+    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+        kind = "a whole number" if whole else "a number"
+        raise InvalidSetting(
+            f"{name}={value!r} is a {type(value).__name__}: give {kind} from {low:g} to {high:g}"
+        )
+    if not math.isfinite(value) or not low <= value <= high:
+        raise InvalidSetting(f"{name}={value!r} is out of range: give {low:g} to {high:g}")
+
+
+_WHOLE = {"shards": (1, 10_000), "time_shards": (1, 10_000), "max_message_bytes": (1, 2**40)}
+_SECONDS = {
+    "time_shard_seconds": (0.1, 30 * 86_400.0),
+    "visibility_timeout": (0.05, 7 * 86_400.0),
+    "history_retention": (0.0, 10 * _YEAR),
+    "dedupe_window": (1.0, _YEAR),
+}
+
+
+def _check(name: str, value: Any) -> None:
+    if name in _WHOLE:
+        check_number(name, value, *_WHOLE[name], whole=True)
+    elif name in _SECONDS:
+        check_number(name, value, *_SECONDS[name])
+    elif name == "max_deliveries":
+        if value is not None:
+            check_number(name, value, 1, 10_000, whole=True)
+    elif name == "retention":
+        if value is not None:
+            check_number(name, value, 1.0, 10 * _YEAR)
+    elif name == "dead_letter_queue":
+        if value is not None:
+            _check_queue(name, value)
+    elif name in ("delivery_paused", "sends_paused"):
+        if not isinstance(value, bool):
+            raise InvalidSetting(f"{name}={value!r} is a {type(value).__name__}: give True or False")
+    else:
+        known = ", ".join(QueueSettings.__struct_fields__)
+        raise InvalidSetting(f"{name!r} is no setting of a queue: use one of {known}")
+
+
+def _check_queue(name: str, value: object) -> None:
+    try:
+        check_queue_name(value)
+    except InvalidName as error:
+        raise InvalidSetting(f"{name}: {error}") from error

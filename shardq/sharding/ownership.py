@@ -1,0 +1,39 @@
+"""Whose shard is whose: rendezvous hashing over the live consumers.
+
+Each consumer finds the same answer by itself, and when one comes or goes only its own shards change hands
+(Thaler and Ravishankar, "A name-based mapping scheme for rendezvous", 1996).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+__all__ = ["Ownership"]
+
+
+class Ownership:
+    """The concurrency shards that one consumer prefers, among those of all live consumers."""
+
+    def __init__(self, consumer: str) -> None:
+        self._consumer = consumer
+        self._members: tuple[str, ...] = (consumer,)
+        self._owners: dict[int, str] = {}
+
+    def update(self, members: Sequence[str]) -> None:
+        """Take note of who is alive."""
+        alive = tuple(sorted({*members, self._consumer}))
+        if alive != self._members:
+            self._members, self._owners = alive, {}
+
+    def is_own(self, number: int) -> bool:
+        """True when the concurrency shard is this consumer's."""
+        owner = self._owners.get(number)
+        if owner is None:
+            owner = max(self._members, key=lambda member: _weight(member, number))
+            self._owners[number] = owner
+        return owner == self._consumer
+
+
+def _weight(member: str, number: int) -> bytes:
+    return blake2b(f"{number}:{member}".encode(), digest_size=8).digest()

@@ -1,0 +1,142 @@
+"""Which shard to read next.
+
+A reader keeps what it knows of the queue's shards. Those that are being written now are looked at in every
+survey, all in one request; older ones come from the shard directory and rest until their next due time, or
+for a few seconds. Of those with something to read the reader's own come first, then others' that have waited
+for longer than their owner should need; within each, by priority and then by age.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import msgspec
+
+from shardq.sharding.ownership import Ownership
+from shardq.sharding.ring import Layout
+from shardq.sharding.shard import Shard
+from shardq.storage.requests import Probe
+from shardq.storage.store import Store
+
+__all__ = ["ShardReader"]
+
+# All in microseconds by the store's clock.
+CURRENT_GRACE = 2_000_000  # a time shard still counts as being written for so long after its window
+STEAL_AFTER = 250_000  # a message in another consumer's shard waits for so long before it is taken
+REST = 2_000_000  # until an older shard is looked at again without a reason
+SURVEY_INTERVAL = 500_000  # until shards are compared again while there is work
+DIRECTORY_INTERVAL = 1_000_000  # until the directory is read again
+FORGET_AFTER = 6_000_000  # until an empty shard is taken out of the directory
+FORGET_AGAIN = 60_000_000  # until that is tried again
+
+
+class _Known(msgspec.Struct):
+    """What a reader knows of one shard."""
+
+    probe: Probe
+    seen_at: int
+    forget_at: int
+    avoid_until: int = 0
+    stale: bool = False  # something was done in the shard since it was seen
+
+
+class ShardReader:
+    """Chooses shards for one consumer. For one thread."""
+
+    def __init__(self, store: Store, queue: str, ownership: Ownership) -> None:
+        self._store, self._queue, self._ownership = store, queue, ownership
+        self._known: dict[Shard, _Known] = {}
+        self._candidates: list[tuple[bool, int, int, Shard]] = []
+        self._directory: tuple[Shard, ...] = ()
+        self._directory_at = self._surveyed_at = -(10**18)
+
+    def take(self, layout: Layout) -> Shard | None:
+        """The shard to claim from now; None when the last survey's shards with work are used up."""
+        if self._candidates and _over(self._surveyed_at, SURVEY_INTERVAL, self._store.now()):
+            self.survey(layout)
+        return heapq.heappop(self._candidates)[-1] if self._candidates else None
+
+    def put_back(self, shard: Shard, priority: int, due: int) -> None:
+        """There may be more to claim in the shard: the last message taken had this priority and due time."""
+        heapq.heappush(self._candidates, self._rank(shard, priority, due))
+
+    def changed(self, shard: Shard) -> None:
+        """Something was claimed or released there: look at it again in the next survey."""
+        if (known := self._known.get(shard)) is not None:
+            known.stale = True
+
+    def avoid(self, shard: Shard, microseconds: int) -> None:
+        """Another consumer has the shard's lock: leave it alone for a moment."""
+        if (known := self._known.get(shard)) is not None:
+            known.avoid_until = self._store.now() + microseconds
+
+    def survey(self, layout: Layout, *, thorough: bool = False) -> None:
+        """Look at the shards that may have something, and choose candidates among them.
+
+        A thorough survey looks at every shard and takes other consumers' too: after it, no candidate means no
+        work.
+        """
+        now = self._store.now()
+        current = set(layout.shards_between(self._queue, now - CURRENT_GRACE, now))
+        if thorough or _over(self._directory_at, DIRECTORY_INTERVAL, now):
+            self._directory, self._directory_at = self._store.shards(self._queue), now
+        shards = sorted(current.union(self._directory))
+        wanted = [shard for shard in shards if thorough or shard in current or self._wanted(shard, now)]
+        for probe in self._store.probe(wanted):
+            self._learn(probe, now)
+        self._known = {shard: known for shard in shards if (known := self._known.get(shard)) is not None}
+        self._choose(now, thorough)
+        self._forget(current, now)
+        self._surveyed_at = now
+
+    def seconds_until_due(self) -> float | None:
+        """Seconds until this reader can take a message that it knows of; None when it knows of none."""
+        now = self._store.now()
+        moments = [moment for known in self._known.values() if (moment := _next(known)) is not None]
+        return max(0, min(moments) - now) / 1_000_000 if moments else None
+
+    def _wanted(self, shard: Shard, now: int) -> bool:
+        known = self._known.get(shard)
+        if known is None or known.stale or _over(known.seen_at, REST, now):
+            return True
+        return known.probe.next_due is not None and known.probe.next_due <= now
+
+    def _learn(self, probe: Probe, now: int) -> None:
+        known = self._known.get(probe.shard)
+        if known is None:
+            self._known[probe.shard] = _Known(probe, now, now + FORGET_AFTER)
+        else:
+            known.probe, known.seen_at, known.stale = probe, now, False
+
+    def _choose(self, now: int, thorough: bool) -> None:
+        self._candidates = [
+            self._rank(shard, known.probe.priority, known.probe.due)
+            for shard, known in self._known.items()
+            if known.probe.priority is not None
+            and known.probe.due is not None
+            and known.avoid_until <= now
+            and (thorough or self._ownership.is_own(shard.number) or known.probe.due + STEAL_AFTER <= now)
+        ]
+        heapq.heapify(self._candidates)
+
+    def _rank(self, shard: Shard, priority: int, due: int) -> tuple[bool, int, int, Shard]:
+        return not self._ownership.is_own(shard.number), priority, due, shard
+
+    def _forget(self, current: set[Shard], now: int) -> None:
+        """Take empty shards out of the directory once nobody writes them any more."""
+        for shard, known in self._known.items():
+            if known.probe.empty and shard not in current and known.forget_at <= now:
+                known.forget_at = now + FORGET_AGAIN
+                self._store.forget(shard)
+
+
+def _over(since: int, interval: int, now: int) -> bool:
+    """True when the interval has passed, or the clock was set back."""
+    return not since <= now < since + interval
+
+
+def _next(known: _Known) -> int | None:
+    probe = known.probe
+    stealable = None if probe.due is None else max(probe.due + STEAL_AFTER, known.avoid_until)
+    moments = [moment for moment in (stealable, probe.next_due) if moment is not None]
+    return min(moments, default=None)

@@ -1,0 +1,1 @@
+"""The storage port, and one folder for each store that implements it."""

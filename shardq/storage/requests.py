@@ -1,0 +1,234 @@
+"""What is asked of a store and what it answers, as frozen values.
+
+Every moment is integer microseconds since 1970-01-01 UTC by the store's clock, every duration integer
+microseconds. A new field with a default breaks no store.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from shardq.sharding.shard import Shard
+
+__all__ = [
+    "Acknowledge",
+    "Append",
+    "Bundle",
+    "Claim",
+    "Claimed",
+    "ClaimedSlice",
+    "DedupeEntry",
+    "EntryState",
+    "Extend",
+    "Fenced",
+    "Finding",
+    "Forward",
+    "Peek",
+    "PeekPage",
+    "Probe",
+    "QueueRecord",
+    "Release",
+    "ShardCounts",
+    "Span",
+    "StoredSlice",
+    "Sweep",
+]
+
+
+class EntryState(Enum):
+    """What a slice of messages waits for."""
+
+    READY = "ready"  # for a consumer: its due time has come
+    DELAYED = "delayed"  # for its due time
+    IN_FLIGHT = "in_flight"  # for the ack of the consumer that holds it
+    PROCESSED = "processed"  # for the end of the history's retention
+
+
+class Bundle(msgspec.Struct, frozen=True):
+    """Messages that were sent together: the unit that is stored. It never moves and is never rewritten."""
+
+    id: bytes  # 16 bytes, unique among all queues; sorts by send order within one producer
+    priority: int  # 0 first .. 9 last
+    due: int  # not delivered before
+    enqueued_at: int
+    count: int  # messages in it, 1 or more
+    data: bytes  # their bodies and headers; opaque to a store
+
+
+class Append(msgspec.Struct, frozen=True):
+    """Bundles to add to one shard."""
+
+    shard: Shard
+    bundles: tuple[Bundle, ...]
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """A bulk read of one shard: up to ``limit`` messages, hidden from others for ``lease``."""
+
+    shard: Shard
+    token: bytes  # 16 bytes, unique to this claim; names it when it is repeated
+    limit: int  # messages, 1 or more
+    lease: int
+    owner: str = ""  # who claims, for people who look
+
+
+class ClaimedSlice(msgspec.Struct, frozen=True):
+    """Messages ``first`` .. ``first + count - 1`` of a bundle, now held under the claim's token."""
+
+    bundle: Bundle
+    first: int
+    count: int
+    deliveries: int  # this one included
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """What a claim got."""
+
+    slices: tuple[ClaimedSlice, ...]
+    lease_until: int
+    contended: bool = False  # nothing was read because another holder had the shard's lock
+
+
+class Span(msgspec.Struct, frozen=True, order=True):
+    """Neighbouring messages of one bundle that are held under one claim's token."""
+
+    bundle_id: bytes
+    first: int
+    count: int
+    token: bytes
+
+
+class Fenced(msgspec.Struct, frozen=True):
+    """What an ack, extension or release did not touch; everything else in it was done.
+
+    ``lost`` is stored but no longer held under the token: its lease ran out and it was claimed again, or it
+    was released. ``gone`` is not stored any more: it was acked before, removed or purged.
+    """
+
+    lost: tuple[Span, ...] = ()
+    gone: tuple[Span, ...] = ()
+
+
+class Acknowledge(msgspec.Struct, frozen=True):
+    """Finish messages of one shard."""
+
+    shard: Shard
+    spans: tuple[Span, ...]
+    keep: bool = False  # keep them as processed, for the queue's history
+
+
+class Extend(msgspec.Struct, frozen=True):
+    """Hold messages of one shard for ``lease`` from now on."""
+
+    shard: Shard
+    spans: tuple[Span, ...]
+    lease: int
+
+
+class Release(msgspec.Struct, frozen=True):
+    """Give messages of one shard back, to be delivered again after ``delay``."""
+
+    shard: Shard
+    spans: tuple[Span, ...]
+    delay: int = 0
+    started: bool = True  # False: nobody worked on them, so this delivery does not count
+
+
+class Forward(msgspec.Struct, frozen=True):
+    """Finish messages of one shard and add bundles, in one atomic step."""
+
+    acknowledge: Acknowledge
+    append: Append
+
+
+class Peek(msgspec.Struct, frozen=True):
+    """Look at slices of one shard without claiming them."""
+
+    shard: Shard
+    limit: int  # messages, 1 or more; the last slice may go beyond it
+    after: bytes = b""  # the cursor of the page before
+    processed: bool = False  # the history instead of what waits
+    since: int = 0  # of the history: processed at or after
+    until: int = 2**62  # of the history: processed before
+
+
+class StoredSlice(msgspec.Struct, frozen=True):
+    """A slice as it is stored."""
+
+    bundle: Bundle
+    first: int
+    count: int
+    deliveries: int
+    state: EntryState
+    due: int  # READY, DELAYED: deliverable from; IN_FLIGHT: end of the lease; PROCESSED: when it was acked
+
+
+class PeekPage(msgspec.Struct, frozen=True):
+    """One page of slices, in delivery order (of the history: in the order of processing)."""
+
+    slices: tuple[StoredSlice, ...]
+    after: bytes  # the cursor of the next page; empty when this is the last
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """What a shard has to offer."""
+
+    shard: Shard
+    priority: int | None = None  # of the first message that can be claimed now; None: there is none
+    due: int | None = None  # its due time
+    next_due: int | None = (
+        None  # the earliest due time still ahead, ends of leases included; None: there is none
+    )
+
+    @property
+    def empty(self) -> bool:
+        """True when nothing waits in the shard, now or later."""
+        return self.due is None and self.next_due is None
+
+
+class ShardCounts(msgspec.Struct, frozen=True):
+    """Messages of one shard by state, and the moment the oldest of them was sent."""
+
+    ready: int = 0
+    delayed: int = 0
+    in_flight: int = 0
+    processed: int = 0
+    oldest: int | None = None
+
+
+class Sweep(msgspec.Struct, frozen=True):
+    """Remove what no operation needs any more from the shards of a queue.
+
+    Orphans of crashed clients, history processed before ``history_before``, dedupe keys whose window is over,
+    consumers that are gone.
+    """
+
+    queue: str
+    history_before: int
+
+
+class QueueRecord(msgspec.Struct, frozen=True):
+    """A queue as the store knows it: a name, its settings as opaque bytes, and their version from 1."""
+
+    name: str
+    settings: bytes
+    version: int
+
+
+class DedupeEntry(msgspec.Struct, frozen=True):
+    """A dedupe key and the message that it stands for."""
+
+    key: str
+    message_id: str
+    confirmed: bool = False  # the message is known to have been stored
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One line of a health check of the store."""
+
+    name: str
+    ok: bool
+    value: str
+    remedy: str = ""

@@ -1,0 +1,1 @@
+"""The SQLite store: queues in one file, for the threads and processes of one machine."""

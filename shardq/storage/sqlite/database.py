@@ -1,0 +1,144 @@
+"""The file: transactions on it, from any thread of any process."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from shardq.storage.sqlite import schema
+from shardq.storage.sqlite.connection import Connection, FileIdentity, file_identity
+from shardq.storage.sqlite.faults import translate, translate_os
+from shardq.storage.sqlite.forks import watch_forks
+from shardq.storage.sqlite.patience import Patience
+from shardq.storage.sqlite.pool import Pool
+
+__all__ = ["Database"]
+
+T = TypeVar("T")
+_MOST_READERS = 64
+_SHORTEST_TURN = 5.0  # seconds that threads of one process wait for each other at least
+
+
+class Database:
+    """Runs functions in transactions. While there is no file, they run on an empty database; nothing is made.
+
+    All writers of a process take turns on one connection, whose cache stays warm that way; readers beside
+    them have others. None is open while the process forks: SQLite keeps the file's locks per process, so a
+    connection that a child inherits would spoil the locks of those that the child opens.
+    """
+
+    def __init__(self, path: Path, *, durable: bool, patience: float) -> None:
+        self.path = path
+        self._durable = durable
+        self._longest_turn = max(patience, _SHORTEST_TURN)
+        self._patience = Patience(patience)
+        self._abandoned: list[Pool] = []
+        self._start()
+        watch_forks(
+            before=self._before_fork,
+            after_in_parent=self._after_fork_in_parent,
+            after_in_child=self._after_fork_in_child,
+        )
+
+    def _start(self) -> None:
+        self._writers = Pool(self._open, self.identity, limit=1, path=self.path, patience=self._longest_turn)
+        self._readers = Pool(
+            self._open, self.identity, limit=_MOST_READERS, path=self.path, patience=self._longest_turn
+        )
+        self._paused: tuple[Pool, ...] = ()
+
+    def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
+        """Return what ``look`` finds in one state of the file; it may be called again when that is locked."""
+        try:
+            with self._readers.lend() as connection:
+                return self._patience(lambda: _look(connection, look))
+        except sqlite3.Error as error:
+            raise translate(error, self.path) from error
+
+    def write(self, change: Callable[[sqlite3.Connection], T], *, durable: bool = True) -> T:
+        """Run ``change`` alone among all processes and commit it, or roll it back when it raises.
+
+        Without ``durable`` a power failure may undo it, though never before a later durable change.
+        """
+        committing = False
+        try:
+            with self._writers.lend() as connection:
+                self._patience(lambda: connection.begin(durable=durable and self._durable))
+                result = _run(connection, change)
+                committing = True
+                connection.sql.execute("COMMIT")
+                return result
+        except sqlite3.Error as error:
+            raise translate(error, self.path, committing=committing) from error
+
+    def apply_schema(self) -> None:
+        """Make the file, if there is none, and bring its schema up to date."""
+        try:
+            self._patience(self._apply_schema)
+        except sqlite3.Error as error:
+            raise translate(error, self.path) from error
+
+    def identity(self) -> FileIdentity | None:
+        """Return what tells this file from a later one at the same path; None when there is no file."""
+        try:
+            return file_identity(self.path)
+        except OSError as error:
+            raise translate_os(error, self.path) from error
+
+    def close(self) -> None:
+        """Close every connection; later use opens new ones."""
+        self._writers.clear()
+        self._readers.clear()
+
+    def _before_fork(self) -> None:
+        """Close every connection and keep new ones from being opened."""
+        self._paused = tuple(pool for pool in (self._writers, self._readers) if pool.pause())
+
+    def _after_fork_in_parent(self) -> None:
+        """Go on."""
+        paused, self._paused = self._paused, ()
+        for pool in paused:
+            pool.resume()
+
+    def _after_fork_in_child(self) -> None:
+        """Go on with locks of its own; what could not be closed before is kept, unused and unclosed."""
+        self._abandoned += [pool for pool in (self._writers, self._readers) if pool not in self._paused]
+        self._start()
+
+    def _open(self) -> Connection:
+        if self.identity() is None:
+            return Connection.empty()
+        connection = self._patience(lambda: Connection.open(self.path))
+        try:
+            if self._patience(lambda: schema.is_current(connection.sql)):
+                return connection
+        except BaseException:
+            connection.close()
+            raise
+        connection.close()
+        return Connection.empty()
+
+    def _apply_schema(self) -> None:
+        connection = Connection.open(self.path, create=True)
+        try:
+            schema.apply(connection.sql)
+        finally:
+            connection.close()
+
+
+def _look(connection: Connection, look: Callable[[sqlite3.Connection], T]) -> T:
+    connection.sql.execute("BEGIN")
+    try:
+        return look(connection.sql)
+    finally:
+        connection.roll_back()
+
+
+def _run(connection: Connection, change: Callable[[sqlite3.Connection], T]) -> T:
+    try:
+        return change(connection.sql)
+    except BaseException:
+        connection.roll_back()
+        raise

@@ -1,0 +1,95 @@
+"""Facts about the file for people who look after it."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from shardq.errors import ShardqError
+from shardq.storage.requests import Finding
+from shardq.storage.sqlite import schema
+from shardq.storage.sqlite.connection import Connection
+from shardq.storage.sqlite.faults import translate
+from shardq.storage.sqlite.log import log_of
+
+__all__ = ["diagnose"]
+
+_FREE_SPACE = 256 * 1024 * 1024
+_LARGE_LOG = 256 * 1024 * 1024
+
+
+def diagnose(path: Path, *, synchronous: str) -> tuple[Finding, ...]:
+    """Look at the file and its surroundings; changes nothing and makes nothing."""
+    findings = [Finding("sqlite", True, sqlite3.sqlite_version), Finding("synchronous", True, synchronous)]
+    findings += _folder(path.parent)
+    if not path.exists():
+        findings.append(
+            Finding("file", False, f"{path} does not exist", "create a queue, or give another path")
+        )
+        return tuple(findings)
+    findings += [Finding("file", True, str(path)), _size(path), _log(path)]
+    try:
+        findings += _inside(path)
+    except sqlite3.Error as error:
+        findings.append(Finding("database", False, str(translate(error, path)), "see there"))
+    except ShardqError as error:
+        findings.append(Finding("schema", False, str(error), "see there"))
+    return tuple(findings)
+
+
+def _folder(folder: Path) -> Iterator[Finding]:
+    if not folder.is_dir():
+        yield Finding("folder", False, f"{folder} does not exist", "make the folder")
+        return
+    free = shutil.disk_usage(folder).free
+    yield Finding("free space", free >= _FREE_SPACE, _megabytes(free), "free some space on the disk")
+
+
+def _size(path: Path) -> Finding:
+    return Finding("size", True, _megabytes(path.stat().st_size))
+
+
+def _log(path: Path) -> Finding:
+    log = log_of(path)
+    size = log.stat().st_size if log.exists() else 0
+    remedy = "look for a program that keeps a transaction open on the file"
+    return Finding("write-ahead log", size < _LARGE_LOG, _megabytes(size), remedy)
+
+
+def _inside(path: Path) -> Iterator[Finding]:
+    connection = Connection.open(path)
+    try:
+        yield from _state(connection.sql)
+    finally:
+        connection.close()
+
+
+def _state(sql: sqlite3.Connection) -> Iterator[Finding]:
+    mode = str(sql.execute("PRAGMA journal_mode").fetchone()[0])
+    current = schema.is_current(sql)
+    yield Finding("schema", current, str(schema.version(sql)), "create a queue, which applies the schema")
+    yield Finding(
+        "journal mode", mode == "wal" or not current, mode, "run `PRAGMA journal_mode = WAL` on the file"
+    )
+    check = str(sql.execute("PRAGMA quick_check(1)").fetchone()[0])
+    yield Finding(
+        "integrity", check == "ok", check, "restore the file, or rescue it with `sqlite3 FILE .recover`"
+    )
+    yield _writable(sql)
+
+
+def _writable(sql: sqlite3.Connection) -> Finding:
+    try:
+        sql.execute("BEGIN IMMEDIATE")
+        sql.execute("ROLLBACK")
+    except sqlite3.OperationalError as error:
+        return Finding(
+            "writable", False, str(error), "give this user write access to the file and its folder"
+        )
+    return Finding("writable", True, "yes")
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1_000_000:.1f} MB"

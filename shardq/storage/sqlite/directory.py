@@ -1,0 +1,49 @@
+"""The shard directory of a queue."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from shardq.sharding.shard import Shard
+
+__all__ = ["enter", "forget", "key_of", "keys_of", "listing"]
+
+_KEY = "SELECT shard_key FROM shard WHERE queue = ? AND time_shard = ? AND number = ?"
+_INSERT = "INSERT INTO shard (queue, time_shard, number) VALUES (?, ?, ?)"
+_LIST = "SELECT time_shard, number FROM shard WHERE queue = ? ORDER BY time_shard, number"
+_KEYS = "SELECT shard_key FROM shard WHERE queue = ?"
+_FORGET = """
+    DELETE FROM shard WHERE shard_key = ?1
+    AND NOT EXISTS (SELECT 1 FROM entry WHERE shard_key = ?1)
+    AND NOT EXISTS (SELECT 1 FROM history WHERE shard_key = ?1)
+"""
+
+
+def key_of(sql: sqlite3.Connection, shard: Shard) -> int | None:
+    """Return the key by which the other tables name the shard. It is valid within the transaction only."""
+    row = sql.execute(_KEY, (shard.queue, shard.time_shard, shard.number)).fetchone()
+    return int(row[0]) if row else None
+
+
+def enter(sql: sqlite3.Connection, shard: Shard) -> int:
+    """Return the shard's key; it is put into the directory when it is not there."""
+    key = key_of(sql, shard)
+    if key is None:
+        key = sql.execute(_INSERT, (shard.queue, shard.time_shard, shard.number)).lastrowid
+        assert key is not None
+    return key
+
+
+def listing(sql: sqlite3.Connection, queue: str) -> tuple[Shard, ...]:
+    """Return the queue's shards, sorted."""
+    return tuple(Shard(queue, *row) for row in sql.execute(_LIST, (queue,)))
+
+
+def keys_of(sql: sqlite3.Connection, queue: str) -> tuple[int, ...]:
+    """Return the keys of the queue's shards."""
+    return tuple(key for (key,) in sql.execute(_KEYS, (queue,)))
+
+
+def forget(sql: sqlite3.Connection, shard: Shard) -> bool:
+    """Take the shard out of the directory; False when it holds something or is not there."""
+    return sql.execute(_FORGET, (key_of(sql, shard),)).rowcount == 1

@@ -1,0 +1,80 @@
+"""SQLite's errors as shardq's: the only place where they are translated."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from shardq.errors import (
+    InvalidSetting,
+    MessageTooLarge,
+    OutcomeUnknown,
+    SchemaMismatch,
+    ShardqError,
+    StoreUnavailable,
+)
+
+__all__ = ["is_busy", "translate", "translate_os"]
+
+_BUSY = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL))
+_UNCERTAIN = frozenset((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT))
+_REMEDIES = {
+    sqlite3.SQLITE_BUSY: "is locked by another process; wait, end that process, or raise busy_timeout",
+    sqlite3.SQLITE_LOCKED: "is locked by another connection; wait, or raise busy_timeout",
+    sqlite3.SQLITE_PROTOCOL: "is locked by another process; keep it on a local disk and try again",
+    sqlite3.SQLITE_NOTADB: "is not a SQLite database; give another path, or restore the file from a backup",
+    sqlite3.SQLITE_CORRUPT: "is damaged; restore it from a backup, or rescue it with `sqlite3 FILE .recover`",
+    sqlite3.SQLITE_READONLY: "cannot be written; give this user write access to the file and its folder",
+    sqlite3.SQLITE_PERM: "cannot be opened; give this user access to the file and its folder",
+    sqlite3.SQLITE_AUTH: "cannot be opened; give this user access to the file and its folder",
+    sqlite3.SQLITE_FULL: "cannot grow: the disk is full or a quota is reached; free some space",
+    sqlite3.SQLITE_IOERR: "could not be read or written; check the disk and its free space",
+    sqlite3.SQLITE_NOMEM: "could not be used: memory is short; free some",
+}
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Return True for an error that waiting a little may cure: another process holds a lock."""
+    return _code(error) in _BUSY
+
+
+def translate(error: sqlite3.Error, path: Path, *, committing: bool = False) -> ShardqError:
+    """Return the error to raise from this one; ``committing``: the change may have been made already."""
+    code = _code(error)
+    if code == sqlite3.SQLITE_CANTOPEN:
+        return _cannot_open(error, path)
+    if code == sqlite3.SQLITE_TOOBIG:
+        return MessageTooLarge(
+            f"a bundle is larger than SQLite's limit ({error}): send fewer messages at once"
+        )
+    if code == sqlite3.SQLITE_ERROR and "no such" in str(error):
+        return SchemaMismatch(f"SQLite file {path} lacks a part of shardq's schema ({error}): restore it")
+    text = f"SQLite file {path} {_REMEDIES.get(code, 'refused a request')} ({error})"
+    if committing and code in _UNCERTAIN:
+        return OutcomeUnknown(text)
+    return StoreUnavailable(text)
+
+
+def translate_os(error: OSError, path: Path) -> ShardqError:
+    """Return the error to raise when the operating system does not even say whether there is a file."""
+    return StoreUnavailable(
+        f"SQLite file {path} cannot be reached; give this user access to its folder ({error})"
+    )
+
+
+def _cannot_open(error: sqlite3.Error, path: Path) -> ShardqError:
+    if path.is_dir():
+        return InvalidSetting(f"SQLite path {path} is a folder: give the path of a file in it")
+    if not path.parent.is_dir():
+        return StoreUnavailable(
+            f"SQLite file {path} cannot be made: its folder does not exist; make it first"
+        )
+    return StoreUnavailable(
+        f"SQLite file {path} cannot be opened; give this user read and write access to it and its folder "
+        f"({error})"
+    )
+
+
+def _code(error: sqlite3.Error) -> int:
+    # An extended code keeps the primary one in its low byte.
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -1,0 +1,52 @@
+"""What shards have to offer and how much they hold, without a body being read."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+
+from shardq.sharding.shard import Shard
+from shardq.storage.requests import Probe, ShardCounts
+from shardq.storage.sqlite import directory
+
+__all__ = ["count", "probe"]
+
+# Two seeks per priority and shard: the first entry that is due, the first that is not.
+_PROBE = """
+    SELECT asked.key, first.priority, first.due, (
+        SELECT min((
+            SELECT min(due) FROM entry INDEXED BY entry_by_due
+            WHERE shard_key = shard.shard_key AND priority = level.column1 AND due > ?2
+        )) FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS level
+    )
+    FROM json_each(?1) AS asked
+    JOIN shard ON queue = asked.value ->> 0 AND time_shard = asked.value ->> 1 AND number = asked.value ->> 2
+    LEFT JOIN entry AS first ON first.entry_key = (
+        SELECT entry_key FROM entry INDEXED BY entry_by_due
+        WHERE shard_key = shard.shard_key AND priority IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9) AND due <= ?2
+        ORDER BY priority, due, bundle_id, first LIMIT 1
+    )
+"""
+_COUNT = """
+    SELECT
+        coalesce(sum(count) FILTER (WHERE due <= ?2), 0),
+        coalesce(sum(count) FILTER (WHERE due > ?2 AND token IS NULL), 0),
+        coalesce(sum(count) FILTER (WHERE due > ?2 AND token IS NOT NULL), 0),
+        (SELECT coalesce(sum(count), 0) FROM history WHERE shard_key = ?1),
+        min(enqueued_at)
+    FROM entry WHERE shard_key = ?1
+"""
+
+
+def probe(sql: sqlite3.Connection, shards: Sequence[Shard], now: int) -> tuple[Probe, ...]:
+    """Return what each of the shards has to offer, in their order."""
+    asked = json.dumps([[shard.queue, shard.time_shard, shard.number] for shard in shards])
+    found = {row[0]: row[1:] for row in sql.execute(_PROBE, (asked, now))}
+    return tuple(Probe(shard, *found.get(index, ())) for index, shard in enumerate(shards))
+
+
+def count(sql: sqlite3.Connection, shard: Shard, now: int) -> ShardCounts:
+    """Messages by state. The cost grows with the number of entries, not of messages or bytes."""
+    key = directory.key_of(sql, shard)
+    return ShardCounts(*sql.execute(_COUNT, (key, now)).fetchone())

@@ -1,0 +1,63 @@
+"""The records of the queues, and the signal that tells other processes of new messages."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from shardq.errors import QueueNotFound
+from shardq.storage.requests import QueueRecord
+from shardq.storage.sqlite import schema
+
+__all__ = ["announce", "create", "listing", "load", "require", "signal", "update"]
+
+_INSERT = "INSERT INTO queue (name, version, settings) VALUES (?, ?, ?) ON CONFLICT (name) DO NOTHING"
+_SELECT = "SELECT name, settings, version FROM queue WHERE name = ?"
+_UPDATE = "UPDATE queue SET settings = ?, version = ? WHERE name = ? AND version = ?"
+_LIST = "SELECT name FROM queue WHERE substr(name, 1, length(?1)) = ?1 ORDER BY name"
+_SIGNAL = "SELECT signal FROM queue WHERE name = ?"
+_ANNOUNCE = "UPDATE queue SET signal = signal + 1 WHERE name = ?"
+
+
+def create(sql: sqlite3.Connection, record: QueueRecord) -> bool:
+    """Store the record; False when the name is taken."""
+    return sql.execute(_INSERT, (record.name, record.version, record.settings)).rowcount == 1
+
+
+def load(sql: sqlite3.Connection, name: str) -> QueueRecord | None:
+    """Return the record; raises SchemaMismatch when the schema was changed while the connection was open."""
+    schema.is_current(sql)
+    row = sql.execute(_SELECT, (name,)).fetchone()
+    return QueueRecord(*row) if row else None
+
+
+def update(sql: sqlite3.Connection, record: QueueRecord) -> bool:
+    """Replace the record of the version before; False when there is none."""
+    values = (record.settings, record.version, record.name, record.version - 1)
+    return sql.execute(_UPDATE, values).rowcount == 1
+
+
+def listing(sql: sqlite3.Connection, prefix: str) -> tuple[str, ...]:
+    """Return the names that start with the prefix, sorted."""
+    return tuple(name for (name,) in sql.execute(_LIST, (prefix,)))
+
+
+def signal(sql: sqlite3.Connection, name: str) -> int:
+    """Return a number that changes when something becomes deliverable; 0 for a queue that does not exist."""
+    row = sql.execute(_SIGNAL, (name,)).fetchone()
+    return int(row[0]) if row else 0
+
+
+def announce(sql: sqlite3.Connection, name: str) -> None:
+    """Change the queue's signal; raises QueueNotFound when there is no such queue."""
+    if not sql.execute(_ANNOUNCE, (name,)).rowcount:
+        raise _not_found(name)
+
+
+def require(sql: sqlite3.Connection, name: str) -> None:
+    """Raise QueueNotFound unless the queue exists."""
+    if not sql.execute(_SIGNAL, (name,)).fetchone():
+        raise _not_found(name)
+
+
+def _not_found(name: str) -> QueueNotFound:
+    return QueueNotFound(f"queue {name!r} does not exist: create it first")

@@ -1,0 +1,90 @@
+"""The schema of the file: which one it has, and how it is applied."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+
+from shardq.errors import SchemaMismatch
+from shardq.storage.migrations import Migration, migrations
+
+__all__ = ["APPLICATION_ID", "apply", "is_current", "version"]
+
+APPLICATION_ID = 0x73687271
+_STORE = "sqlite"
+_VERSION = "PRAGMA user_version"
+_APPLICATION = "PRAGMA application_id"
+_DATABASES = "PRAGMA database_list"
+_TABLES = "SELECT count(*) FROM sqlite_schema"
+_PAGE_SIZE = "PRAGMA page_size = 8192"
+_WAL = "PRAGMA journal_mode = WAL"
+_BEGIN = "BEGIN IMMEDIATE"
+
+
+def version(connection: sqlite3.Connection) -> int:
+    """Return the number of the last migration that was applied; 0 for an empty file."""
+    return int(connection.execute(_VERSION).fetchone()[0])
+
+
+def is_current(connection: sqlite3.Connection) -> bool:
+    """Return True when the file has this client's schema, False when it is empty; else SchemaMismatch."""
+    found, known = _recognise(connection), len(migrations(_STORE))
+    if 0 < found < known:
+        raise SchemaMismatch(
+            f"SQLite file {_file(connection)} has schema version {found}, this shardq needs {known}: "
+            "run `shardq create` to apply the rest"
+        )
+    return found == known
+
+
+def apply(connection: sqlite3.Connection) -> None:
+    """Apply what is missing, each migration in one transaction. Raises SchemaMismatch and SQLite's errors."""
+    if _recognise(connection) == 0:
+        connection.execute(_PAGE_SIZE)
+        connection.execute(_WAL)
+    for migration in migrations(_STORE):
+        _apply_one(connection, migration)
+
+
+def _recognise(connection: sqlite3.Connection) -> int:
+    """Return the file's version, once it is certain that it is a file of shardq that this client knows."""
+    application = connection.execute(_APPLICATION).fetchone()[0]
+    if application != APPLICATION_ID and connection.execute(_TABLES).fetchone()[0]:
+        raise SchemaMismatch(
+            f"SQLite file {_file(connection)} belongs to another application: give shardq a file of its own"
+        )
+    found, known = version(connection), len(migrations(_STORE))
+    if found > known:
+        raise SchemaMismatch(
+            f"SQLite file {_file(connection)} has schema version {found}, this shardq knows up to {known}: "
+            "upgrade shardq"
+        )
+    return found
+
+
+def _file(connection: sqlite3.Connection) -> str:
+    return str(connection.execute(_DATABASES).fetchone()[2])
+
+
+def _apply_one(connection: sqlite3.Connection, migration: Migration) -> None:
+    connection.execute(_BEGIN)
+    try:
+        # Another process may have applied it while this one waited for the lock.
+        if _recognise(connection) < migration.number:
+            for statement in _statements(migration.text):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {migration.number:d}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _statements(text: str) -> Iterator[str]:
+    statement = ""
+    for line in text.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

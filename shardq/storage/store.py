@@ -1,0 +1,235 @@
+"""The storage port: what a store must do for shardq.
+
+A store appends, claims, acks, releases, extends, peeks and counts; it knows nothing of consumers, retries or
+policies. Each method that takes a shard touches that shard only and is atomic: all of it happens, or nothing.
+
+The words MUST and MAY are those of RFC 2119. Each MUST is a test in :mod:`shardq.testing.conformance`.
+
+Rules for every method:
+
+- It MUST be safe to call from several threads, and from a forked child, which opens connections of its own.
+- It MUST be idempotent as described: the caller repeats a call after :class:`~shardq.StoreUnavailable`
+  (nothing was changed) and :class:`~shardq.OutcomeUnknown` (it may have been). It MUST raise no other error
+  for a passing fault.
+- It MUST never raise a driver's exception: that is the ``__cause__`` of one of shardq's own.
+- It MUST build no statement out of data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Protocol
+
+import msgspec
+
+from shardq.sharding.shard import Shard
+from shardq.storage.requests import (
+    Acknowledge,
+    Append,
+    Claim,
+    Claimed,
+    DedupeEntry,
+    Extend,
+    Fenced,
+    Finding,
+    Forward,
+    Peek,
+    PeekPage,
+    Probe,
+    QueueRecord,
+    Release,
+    ShardCounts,
+    StoredSlice,
+    Sweep,
+)
+
+__all__ = ["Capabilities", "Store"]
+
+
+class Capabilities(msgspec.Struct, frozen=True):
+    """What a store can do beyond the MUSTs. Callers ask this, never for a store's name."""
+
+    forward_across_shards: bool  # `forward` is atomic when source and target are different shards
+    max_message_bytes: int  # the largest `max_message_bytes` that a queue on this store may have
+    max_shards: int  # the largest number of time shards x concurrency shards of a queue
+    signals: bool = False  # `wait` ends soon after an append by another process, so consumers need not poll
+
+
+class Store(Protocol):
+    """One place where queues are kept."""
+
+    capabilities: ClassVar[Capabilities]
+
+    def now(self) -> int:
+        """The store's clock. MUST agree with the clock that due times and leases are compared with."""
+        ...
+
+    def close(self) -> None:
+        """Give up every connection. MUST be harmless when repeated."""
+        ...
+
+    # -- schema ------------------------------------------------------------------------------------------------
+
+    def create_schema(self) -> None:
+        """Apply every numbered file of ``schema/<store>/`` that is not applied yet.
+
+        MUST be idempotent and safe for many clients at once. Raises SchemaMismatch when the store is newer
+        than this client.
+        """
+        ...
+
+    def diagnose(self) -> tuple[Finding, ...]:
+        """Facts about the store's health for ``shardq doctor``. MUST change nothing and MUST work without a schema."""
+        ...
+
+    # -- queues ------------------------------------------------------------------------------------------------
+
+    def create_queue(self, record: QueueRecord) -> bool:
+        """Store a new queue. False, and nothing changed, when the name is taken. Applies the schema first."""
+        ...
+
+    def load_queue(self, name: str) -> QueueRecord | None:
+        """The queue's record, or None. MUST raise SchemaMismatch when the schema is another version's."""
+        ...
+
+    def update_queue(self, record: QueueRecord) -> bool:
+        """Replace the record if the stored version is ``record.version - 1``; False, and nothing changed, if not."""
+        ...
+
+    def list_queues(self, prefix: str = "") -> tuple[str, ...]:
+        """The names that start with the prefix, sorted."""
+        ...
+
+    def drop_queue(self, name: str) -> bool:
+        """Remove the queue with all that it holds. False when there is none.
+
+        A client that still uses the queue afterwards MUST NOT bring any of it back: its appends raise
+        QueueNotFound.
+        """
+        ...
+
+    # -- the shards of a queue ---------------------------------------------------------------------------------
+
+    def shards(self, queue: str) -> tuple[Shard, ...]:
+        """The shard directory: MUST hold every shard that holds an entry, of any layout; MAY hold empty ones."""
+        ...
+
+    def probe(self, shards: Sequence[Shard]) -> tuple[Probe, ...]:
+        """What each of the shards has to offer, in their order. One request for all where the store can.
+
+        The cost MUST NOT depend on the number of messages that wait or have been consumed.
+        """
+        ...
+
+    def forget(self, shard: Shard) -> bool:
+        """Take the shard out of the directory if it holds nothing. MUST NOT lose an append that runs beside it."""
+        ...
+
+    # -- one shard ---------------------------------------------------------------------------------------------
+
+    def append(self, request: Append) -> None:
+        """Store the bundles, each as one ready slice that holds all of its messages.
+
+        MUST be durable when it returns. A bundle whose id is stored, or was stored and finished within the
+        last 15 minutes, MUST be left alone, so that a repeated append neither duplicates nor revives. MUST
+        list the shard in the directory no later than its entries can be seen. Raises QueueNotFound when the
+        queue does not exist.
+        """
+        ...
+
+    def claim(self, request: Claim) -> Claimed:
+        """Take up to ``limit`` deliverable messages under the token, in the order of (priority, due, send order).
+
+        Deliverable is what is due: ready slices, released ones and those whose lease has run out. Each slice
+        taken counts one more delivery and is hidden until now + lease. A slice larger than what is left of
+        the limit MUST be split: the first messages are taken, the rest stays as it was.
+
+        Repeated with the same token, it MUST hold the same messages for a fresh lease, less those that were
+        acked, released or claimed by others since, without counting another delivery; only when there are
+        none does it claim. The cost MUST NOT depend on the number of messages that wait or have been
+        consumed.
+        """
+        ...
+
+    def acknowledge(self, request: Acknowledge) -> Fenced:
+        """Finish what is still held under each span's token; a lease that ran out counts while nobody else claimed.
+
+        A bundle goes with its last message (with ``keep``: when the history gives up the last one).
+        """
+        ...
+
+    def extend(self, request: Extend) -> Fenced:
+        """Hide what is still held under each span's token until now + lease."""
+        ...
+
+    def release(self, request: Release) -> Fenced:
+        """Give back what is still held under each span's token, deliverable from now + delay; nobody holds it then."""
+        ...
+
+    def forward(self, request: Forward) -> Fenced:
+        """Acknowledge and append in one atomic step, or do nothing and return what is lost or gone.
+
+        MUST work when both are in one shard. Across shards MAY raise UnsupportedByStore; `capabilities`
+        tells.
+        """
+        ...
+
+    def peek(self, request: Peek) -> PeekPage:
+        """Look at slices in delivery order, all states, without changing anything."""
+        ...
+
+    def find(self, shard: Shard, bundle_id: bytes, position: int) -> StoredSlice | None:
+        """The slice that holds this message, in any state, or None."""
+        ...
+
+    def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
+        """Remove one message in any state, held or not. False when it is not stored."""
+        ...
+
+    def purge(self, shard: Shard) -> int:
+        """Remove all messages of the shard, held ones too, but not the history; returns how many they were."""
+        ...
+
+    def count(self, shard: Shard) -> ShardCounts:
+        """Messages by state. MUST NOT read bodies."""
+        ...
+
+    def sweep(self, request: Sweep) -> int:
+        """Remove leftovers, a bounded number at a time; returns how many things were removed."""
+        ...
+
+    # -- dedupe ------------------------------------------------------------------------------------------------
+
+    def reserve_keys(
+        self, queue: str, entries: Sequence[DedupeEntry], window: int
+    ) -> tuple[DedupeEntry, ...]:
+        """Reserve each key for its message for ``window``, and return for each the entry that now stands.
+
+        That is the given one, unconfirmed, or the one that was there before and whose window is not over.
+        """
+        ...
+
+    def confirm_keys(self, queue: str, keys: Sequence[str]) -> None:
+        """Mark the keys' messages as stored. Keys that are not reserved are passed over."""
+        ...
+
+    # -- consumers ---------------------------------------------------------------------------------------------
+
+    def enlist(self, queue: str, consumer: str, lifetime: int) -> tuple[str, ...]:
+        """Count the consumer among the live ones until now + lifetime; returns all live ones, sorted."""
+        ...
+
+    def resign(self, queue: str, consumer: str) -> None:
+        """Count the consumer no longer among the live ones."""
+        ...
+
+    # -- signals -----------------------------------------------------------------------------------------------
+
+    def wait(self, queue: str, seconds: float) -> bool:
+        """Sleep until something may have been appended or released since this thread's last wait for the queue.
+
+        True then, False when the seconds are over; they are real ones, whatever the clock says. MAY return
+        True without need. An append by any thread of this process MUST end it at once. One by another process
+        SHOULD end it within 50 ms; a store without such signals sleeps, and its consumers poll.
+        """
+        ...

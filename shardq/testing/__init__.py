@@ -1,0 +1,29 @@
+"""What proves a store and its callers: the conformance suite, a manual clock, a faulty store.
+
+The suite is :class:`shardq.testing.conformance.StoreConformance` and the state machine
+:func:`shardq.testing.state_machine.state_machine_for`. They need pytest and Hypothesis and are therefore
+imported from where they are; what is here needs neither.
+"""
+
+from __future__ import annotations
+
+from shardq.testing.bundle_factory import BundleFactory
+from shardq.testing.clock import ManualClock
+from shardq.testing.fault_plan import Fault, FaultKind, FaultPlan
+from shardq.testing.faulty_store import Call, FaultyStore
+from shardq.testing.harness import RawEntry, RawState, StoreHarness
+from shardq.testing.wrapped_store import WrappedStore
+
+__all__ = [
+    "BundleFactory",
+    "Call",
+    "Fault",
+    "FaultKind",
+    "FaultPlan",
+    "FaultyStore",
+    "ManualClock",
+    "RawEntry",
+    "RawState",
+    "StoreHarness",
+    "WrappedStore",
+]

@@ -1,0 +1,243 @@
+"""Stores with one defect each: whoever proves stores has to catch all of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from shardq.sharding.shard import Shard
+from shardq.storage.requests import (
+    Acknowledge,
+    Append,
+    Claim,
+    Claimed,
+    DedupeEntry,
+    Extend,
+    Fenced,
+    Forward,
+    Release,
+    ShardCounts,
+    Sweep,
+)
+from shardq.storage.store import Store
+from shardq.testing.messages import of_spans
+from shardq.testing.wrapped_store import WrappedStore
+
+__all__ = ["BROKEN_STORES"]
+
+
+class DropsAcks(WrappedStore):
+    """Confirms every second ack without doing it."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self._acks = 0
+
+    def acknowledge(self, request: Acknowledge) -> Fenced:
+        self._acks += 1
+        return Fenced() if self._acks % 2 == 0 else super().acknowledge(request)
+
+
+class IgnoresTheFence(WrappedStore):
+    """Acks what another client holds by now, and does not tell."""
+
+    def acknowledge(self, request: Acknowledge) -> Fenced:
+        fenced = super().acknowledge(request)
+        for bundle_id, position in of_spans(fenced.lost):
+            self.inner.remove(request.shard, bundle_id, position)
+        return Fenced(gone=fenced.gone)
+
+
+class HidesTheLost(WrappedStore):
+    """Fences extensions and releases, but never tells that something was lost."""
+
+    def extend(self, request: Extend) -> Fenced:
+        return Fenced(gone=super().extend(request).gone)
+
+    def release(self, request: Release) -> Fenced:
+        return Fenced(gone=super().release(request).gone)
+
+
+class ForgetsToHide(WrappedStore):
+    """Hands messages out without hiding them from others."""
+
+    def claim(self, request: Claim) -> Claimed:
+        claimed = super().claim(replace(request, lease=0))
+        return replace(claimed, lease_until=claimed.lease_until + request.lease)
+
+
+class DeliversEarly(WrappedStore):
+    """Lets a message go a second before it is due."""
+
+    def append(self, request: Append) -> None:
+        early = (replace(bundle, due=bundle.due - 1_000_000) for bundle in request.bundles)
+        super().append(replace(request, bundles=tuple(early)))
+
+
+class DuplicatesAppends(WrappedStore):
+    """Stores a bundle once more when its append is repeated."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self._seen: set[bytes] = set()
+
+    def append(self, request: Append) -> None:
+        bundles = [
+            replace(bundle, id=os.urandom(16)) if bundle.id in self._seen else bundle
+            for bundle in request.bundles
+        ]
+        self._seen |= {bundle.id for bundle in bundles}
+        super().append(replace(request, bundles=tuple(bundles)))
+
+
+class LosesTheLastOfABulk(WrappedStore):
+    """Stores all bundles of an append but the last, when there are several."""
+
+    def append(self, request: Append) -> None:
+        super().append(replace(request, bundles=request.bundles[: max(1, len(request.bundles) - 1)]))
+
+
+class LosesTheRestOfASplit(WrappedStore):
+    """Loses a message of what a claim leaves over when it splits a slice."""
+
+    def claim(self, request: Claim) -> Claimed:
+        claimed = super().claim(request)
+        for each in claimed.slices:
+            rest = each.first + each.count
+            found = self.inner.find(request.shard, each.bundle.id, rest)
+            if found is not None and found.first == rest and found.deliveries == 0:
+                self.inner.remove(request.shard, each.bundle.id, rest)
+        return claimed
+
+
+class TakesMoreThanAsked(WrappedStore):
+    """Claims whole slices, whatever the limit."""
+
+    def claim(self, request: Claim) -> Claimed:
+        return super().claim(replace(request, limit=request.limit + 1))
+
+
+class ClaimsInDisorder(WrappedStore):
+    """Hands the slices of a claim out in reverse order."""
+
+    def claim(self, request: Claim) -> Claimed:
+        claimed = super().claim(request)
+        return replace(claimed, slices=claimed.slices[::-1])
+
+
+class ForgetsDeliveries(WrappedStore):
+    """Counts every delivery as the first."""
+
+    def claim(self, request: Claim) -> Claimed:
+        claimed = super().claim(request)
+        return replace(claimed, slices=tuple(replace(each, deliveries=1) for each in claimed.slices))
+
+
+class CountsEveryRelease(WrappedStore):
+    """Counts a delivery that nobody started."""
+
+    def release(self, request: Release) -> Fenced:
+        return super().release(replace(request, started=True))
+
+
+class ReleasesAtOnce(WrappedStore):
+    """Ignores the delay of a release."""
+
+    def release(self, request: Release) -> Fenced:
+        return super().release(replace(request, delay=0))
+
+
+class ForwardsInTwoSteps(WrappedStore):
+    """Acks first and appends afterwards, whatever became of the ack."""
+
+    def forward(self, request: Forward) -> Fenced:
+        fenced = self.inner.acknowledge(request.acknowledge)
+        self.inner.append(request.append)
+        return fenced
+
+
+class KeepsNoHistory(WrappedStore):
+    """Forgets messages that should have been kept."""
+
+    def acknowledge(self, request: Acknowledge) -> Fenced:
+        return super().acknowledge(replace(request, keep=False))
+
+
+class PurgesOnlyWhatWaits(WrappedStore):
+    """Leaves one message when it purges."""
+
+    def purge(self, shard: Shard) -> int:
+        counts = self.inner.count(shard)
+        return 0 if counts.in_flight else super().purge(shard)
+
+
+class MiscountsTheHeld(WrappedStore):
+    """Counts held messages among the ready ones too."""
+
+    def count(self, shard: Shard) -> ShardCounts:
+        counts = super().count(shard)
+        return replace(counts, ready=counts.ready + counts.in_flight)
+
+
+class ForgetsShards(WrappedStore):
+    """Leaves the last shard out of the directory."""
+
+    def shards(self, queue: str) -> tuple[Shard, ...]:
+        return super().shards(queue)[:-1]
+
+
+class SweepsNothing(WrappedStore):
+    """Never removes a leftover."""
+
+    def sweep(self, request: Sweep) -> int:  # noqa: ARG002
+        return 0
+
+
+class ReservesForEveryone(WrappedStore):
+    """Lets every message have the key that it asks for."""
+
+    def reserve_keys(
+        self, queue: str, entries: Sequence[DedupeEntry], window: int
+    ) -> tuple[DedupeEntry, ...]:
+        super().reserve_keys(queue, entries, window)
+        return tuple(entries)
+
+
+class DropsTheNameOnly(WrappedStore):
+    """Keeps a dropped queue, but does not show it any more."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self._dropped: set[str] = set()
+
+    def drop_queue(self, name: str) -> bool:
+        known = name not in self._dropped and self.inner.load_queue(name) is not None
+        self._dropped.add(name)
+        return known
+
+
+BROKEN_STORES: tuple[type[WrappedStore], ...] = (
+    DropsAcks,
+    IgnoresTheFence,
+    HidesTheLost,
+    ForgetsToHide,
+    DeliversEarly,
+    DuplicatesAppends,
+    LosesTheLastOfABulk,
+    LosesTheRestOfASplit,
+    TakesMoreThanAsked,
+    ClaimsInDisorder,
+    ForgetsDeliveries,
+    CountsEveryRelease,
+    ReleasesAtOnce,
+    ForwardsInTwoSteps,
+    KeepsNoHistory,
+    PurgesOnlyWhatWaits,
+    MiscountsTheHeld,
+    ForgetsShards,
+    SweepsNothing,
+    ReservesForEveryone,
+    DropsTheNameOnly,
+)

@@ -1,0 +1,46 @@
+"""Makes bundles whose ids sort in the order in which they were made."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+
+from shardq.clock import microseconds
+from shardq.storage.requests import Bundle
+
+__all__ = ["BundleFactory"]
+
+
+class BundleFactory:
+    """One producer's bundles. ``now`` is the clock of the store they go to.
+
+    >>> make = BundleFactory(lambda: 5_000_000)
+    >>> bundle = make(3, priority=2, delay=10)
+    >>> bundle.count, bundle.priority, bundle.due, bundle.enqueued_at
+    (3, 2, 15000000, 5000000)
+    """
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
+        self._numbers = itertools.count(1)
+        self._producer = os.urandom(6)
+
+    def __call__(
+        self, count: int = 1, *, priority: int = 0, delay: float = 0, data: bytes | None = None
+    ) -> Bundle:
+        """Make a new bundle of ``count`` messages, due ``delay`` seconds from now."""
+        now = self._now()
+        bundle_id = self._id(now)
+        return Bundle(
+            id=bundle_id,
+            priority=priority,
+            due=now + microseconds(delay),
+            enqueued_at=now,
+            count=count,
+            data=bundle_id if data is None else data,
+        )
+
+    def _id(self, now: int) -> bytes:
+        milliseconds = (now // 1000).to_bytes(6, "big")
+        return milliseconds + next(self._numbers).to_bytes(4, "big") + self._producer

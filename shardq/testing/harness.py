@@ -1,0 +1,84 @@
+"""What the author of a store writes so that the conformance suite can run on it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from enum import Enum
+
+import msgspec
+
+from shardq.sharding.shard import Shard
+from shardq.storage.store import Store
+
+__all__ = ["LASTING_KINDS", "RawEntry", "RawState", "StoreHarness"]
+
+LASTING_KINDS = frozenset({"finished", "shard", "dedupe", "consumer"})  # of `raw_leftovers`: outlive messages
+
+
+class RawState(Enum):
+    """What kind of row stands for a message, whatever the time is."""
+
+    WAITING = "waiting"  # it carries no claim's token: sent or released
+    HELD = "held"  # a timeout marker: it carries a claim's token, even when the lease has run out
+    PROCESSED = "processed"  # kept for the history
+
+
+class RawEntry(msgspec.Struct, frozen=True, order=True):
+    """Messages ``first`` .. ``first + count - 1`` of a bundle, as the storage has them.
+
+    How a store cuts its rows is its own affair: only the messages and their states are compared. A row that
+    stands for messages of several bundles is given as several entries; messages acked on their own are not.
+    """
+
+    bundle_id: bytes
+    first: int
+    count: int
+    state: RawState
+
+
+class StoreHarness(ABC):
+    """Opens clients of one storage, moves its time, and looks at it behind the store's back.
+
+    The ``raw_`` methods MUST NOT use the code under test: they read the storage with a connection of their
+    own. One harness may serve many tests; each test makes queues with new names.
+    """
+
+    real_time: bool = (
+        False  # True: the time is a server's, `advance` sleeps, and tests of exact moments are skipped
+    )
+    time_scale: float = 1.0  # what a second of a test lasts; about 0.05 where time is real
+    examples: int = 100  # how many histories the state machine tries
+
+    @abstractmethod
+    def open(self) -> Store:
+        """Open a further client of the storage, independent of the others but for the clock."""
+
+    @abstractmethod
+    def advance(self, seconds: float) -> None:
+        """Let the store's time pass: move a manual clock, or sleep."""
+
+    @abstractmethod
+    def raw_entries(self, shard: Shard) -> Sequence[RawEntry]:
+        """Every message stored in the shard, in any state."""
+
+    @abstractmethod
+    def raw_bundles(self, shard: Shard) -> int:
+        """How many values that carry bodies are stored in the shard."""
+
+    @abstractmethod
+    def raw_leftovers(self, queue: str) -> Mapping[str, int]:
+        """How many rows of each kind are stored for the queue, beside the queue's own record.
+
+        The suite knows ``finished`` (ids remembered so that a repeated append is recognised), ``shard`` (the
+        directory, locks included), ``dedupe`` and ``consumer``; rows of other kinds (``entry``, ``bundle``,
+        ``acked``, ...) count as leftovers once all messages are finished. A kind without rows may be missing.
+        """
+
+    def open_empty(self) -> Store | None:
+        """Open a client of another, new storage without a schema; None skips its tests."""
+        return None
+
+    def raw_newer_schema(self) -> bool:
+        """Mark the storage of the last :meth:`open_empty` as of a later schema; False skips its tests."""
+        return False

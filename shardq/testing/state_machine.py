@@ -1,0 +1,222 @@
+"""A state machine that tries histories of calls on a store and on a dict, and compares the two."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from shardq.sharding.shard import Shard
+from shardq.storage.requests import (
+    Acknowledge,
+    Append,
+    Bundle,
+    Claim,
+    Extend,
+    Fenced,
+    Forward,
+    Release,
+    Span,
+    Sweep,
+)
+from shardq.testing.harness import StoreHarness
+from shardq.testing.messages import of_spans
+from shardq.testing.store_agreement import PastClaim, StoreAgreement
+from shardq.testing.store_model import Verdict
+
+__all__ = ["StoreStateMachine", "state_machine_for"]
+
+PICK = st.integers(0, 999)  # picks from a list that grows, by the remainder
+CLIENT = st.integers(0, 1)
+
+
+class StoreStateMachine(StoreAgreement):
+    """Two clients of a store, used in any order on two shards of one queue.
+
+    Where the store's time is real, every lease and delay is an hour and no time passes; where it is manual,
+    they are seconds and time is moved.
+    """
+
+    # -- appending
+
+    @rule(
+        where=CLIENT,
+        count=st.integers(1, 6),
+        priority=st.integers(0, 2),
+        delay=st.sampled_from([0, 0, 7, 30]),
+    )
+    def append(self, where: int, count: int, priority: int, delay: int) -> None:
+        """Send a bundle."""
+        self._pass()
+        bundle = self.make(count, priority=priority, delay=self._seconds(delay))
+        self._append(self.shards[where], bundle)
+
+    @precondition(lambda self: any(model.bundles for model in self.models.values()))
+    @rule(pick=PICK, client=CLIENT)
+    def append_again(self, pick: int, client: int) -> None:
+        """Repeat an append of the past, whatever has become of its messages."""
+        sent = [(shard, bundle) for shard, model in self.models.items() for bundle in model.bundles.values()]
+        shard, bundle = sent[pick % len(sent)]
+        self.store = self.clients[client]
+        self._append(shard, bundle)
+
+    def _append(self, shard: Shard, bundle: Bundle) -> None:
+        self.store.append(Append(shard, (bundle,)))
+        self.models[shard].append(bundle)
+
+    # -- claiming
+
+    @rule(where=CLIENT, client=CLIENT, limit=st.integers(1, 9), lease=st.sampled_from([5, 20]))
+    def claim(self, where: int, client: int, limit: int, lease: int) -> None:
+        """Claim with a new token."""
+        self.store = self.clients[client]
+        self._claim(self._busy(where), os.urandom(16), limit, lease)
+
+    @precondition(lambda self: self.claims)
+    @rule(pick=PICK, client=CLIENT, limit=st.integers(1, 9), lease=st.sampled_from([5, 20]))
+    def claim_again(self, pick: int, client: int, limit: int, lease: int) -> None:
+        """Repeat a claim of the past."""
+        past = self.claims[pick % len(self.claims)]
+        self.store = self.clients[client]
+        self._claim(past.shard, past.token, limit, lease)
+
+    def _claim(self, shard: Shard, token: bytes, limit: int, lease: int) -> None:
+        self._pass()
+        model = self.models[shard]
+        repeated = bool(model.held_by(token))
+        claimed = self._ask(Claim(shard, token, limit, self._duration(lease)))
+        taken = model.claim(token, limit, now=self._moment(), until=claimed.lease_until)
+        expected = [(each.key, each.deliveries) for each in taken]
+        actual = [
+            ((each.bundle.id, each.first + i), each.deliveries)
+            for each in claimed.slices
+            for i in range(each.count)
+        ]
+        if repeated:  # which order a repeated claim has is not promised
+            expected, actual = sorted(expected), sorted(actual)
+        assert actual == expected, f"claimed {actual}, expected {expected}"
+        assert all(each.bundle == model.bundles[each.bundle.id] for each in claimed.slices), "another bundle"
+        if claimed.slices:
+            assert self.harness.real_time or claimed.lease_until == self._moment() + self._duration(lease)
+            spans = tuple(Span(each.bundle.id, each.first, each.count, token) for each in claimed.slices)
+            self.claims.append(PastClaim(shard, token, spans))
+
+    def _busy(self, where: int) -> Shard:
+        """Choose a shard, one with messages if there is any."""
+        busy = [shard for shard, model in self.models.items() if model.messages] or self.shards
+        return busy[where % len(busy)]
+
+    # -- finishing, extending, giving back
+
+    @precondition(lambda self: self.claims)
+    @rule(pick=PICK, cut=PICK, client=CLIENT, keep=st.sampled_from([False, False, False, True]))
+    def acknowledge(self, pick: int, cut: int, client: int, keep: bool) -> None:
+        """Finish a part of a claim of the past."""
+        shard, spans, verdict = self._past(pick, cut, client)
+        self._agree(self.store.acknowledge(Acknowledge(shard, spans, keep)), verdict)
+        self.models[shard].finish(verdict.held, kept_at=self._moment() if keep else None)
+
+    @precondition(lambda self: self.claims)
+    @rule(pick=PICK, cut=PICK, client=CLIENT, lease=st.sampled_from([3, 25]))
+    def extend(self, pick: int, cut: int, client: int, lease: int) -> None:
+        """Extend a part of a claim of the past."""
+        self._pass()
+        shard, spans, verdict = self._past(pick, cut, client)
+        self._agree(self.store.extend(Extend(shard, spans, self._duration(lease))), verdict)
+        self.models[shard].extend(verdict.held, self._moment() + self._duration(lease))
+
+    @precondition(lambda self: self.claims)
+    @rule(pick=PICK, cut=PICK, client=CLIENT, delay=st.sampled_from([0, 0, 10]), started=st.booleans())
+    def release(self, pick: int, cut: int, client: int, delay: int, started: bool) -> None:
+        """Release a part of a claim of the past."""
+        self._pass()
+        shard, spans, verdict = self._past(pick, cut, client)
+        self._agree(self.store.release(Release(shard, spans, self._duration(delay), started)), verdict)
+        self.models[shard].release(verdict.held, self._moment() + self._duration(delay), started=started)
+
+    @precondition(lambda self: self.claims)
+    @rule(pick=PICK, cut=PICK, to=CLIENT, count=st.integers(1, 4), priority=st.integers(0, 2))
+    def forward(self, pick: int, cut: int, to: int, count: int, priority: int) -> None:
+        """Forward a part of a claim of the past, to its own shard or to the other one."""
+        self._pass()
+        shard, spans, verdict = self._past(pick, cut, to)
+        target = self.shards[to] if self.store.capabilities.forward_across_shards else shard
+        bundle = self.make(count, priority=priority)
+        request = Forward(Acknowledge(shard, spans), Append(target, (bundle,)))
+        self._agree(self.store.forward(request), verdict)
+        if not verdict.lost and not verdict.gone:
+            self.models[shard].finish(verdict.held)
+            self.models[target].append(bundle)
+
+    def _past(self, pick: int, cut: int, client: int) -> tuple[Shard, tuple[Span, ...], Verdict]:
+        """Choose a claim of the past, mostly one that still holds, and all of it or a part of one span."""
+        live = [past for past in self.claims if self.models[past.shard].held_by(past.token)]
+        claims = live if live and pick % 4 else self.claims
+        past = claims[pick % len(claims)]
+        self.store = self.clients[client]
+        spans = past.spans
+        if cut % 4:
+            span = spans[cut % len(spans)]
+            first = cut % span.count
+            count = 1 + (cut // 7) % (span.count - first)
+            spans = (Span(span.bundle_id, span.first + first, count, span.token),)
+        return past.shard, spans, self.models[past.shard].judge(spans)
+
+    def _agree(self, fenced: Fenced, verdict: Verdict) -> None:
+        assert sorted(of_spans(fenced.lost)) == sorted(verdict.lost), "other messages are lost than should be"
+        assert sorted(of_spans(fenced.gone)) == sorted(verdict.gone), "other messages are gone than should be"
+
+    # -- removing, time
+
+    @precondition(lambda self: any(model.bundles for model in self.models.values()))
+    @rule(pick=PICK, position=st.integers(0, 6), client=CLIENT)
+    def remove(self, pick: int, position: int, client: int) -> None:
+        """Remove a message, there or not."""
+        sent = [(shard, bundle_id) for shard, model in self.models.items() for bundle_id in model.bundles]
+        shard, bundle_id = sent[pick % len(sent)]
+        removed = self.clients[client].remove(shard, bundle_id, position)
+        assert removed == self.models[shard].remove((bundle_id, position)), (
+            "removed what was not there, or not"
+        )
+
+    @rule(where=CLIENT, client=CLIENT, dice=st.integers(0, 4))
+    def purge(self, where: int, client: int, dice: int) -> None:
+        """Purge a shard, now and then."""
+        if dice == 3:
+            shard = self._busy(where)
+            model = self.models[shard]
+            purged = self.clients[client].purge(shard)
+            assert purged == len(model.messages), f"purged {purged} of {len(model.messages)} messages"
+            model.messages.clear()
+
+    @rule(seconds=st.sampled_from([1, 4, 10, 40]))
+    def advance(self, seconds: int) -> None:
+        """Let time pass."""
+        if not self.harness.real_time:
+            self.harness.advance(seconds)
+
+    @rule(client=CLIENT, age=st.sampled_from([5, 30]))
+    def sweep(self, client: int, age: int) -> None:
+        """Sweep the queue."""
+        before = self._moment() - self._duration(age)
+        while self.clients[client].sweep(Sweep(self.queue, before)):
+            pass
+        for model in self.models.values():
+            model.forget_history(before)
+
+
+def state_machine_for(harness: Callable[[], StoreHarness]) -> type[StoreStateMachine]:
+    """Return the state machine for a store; the function gives the harness, once.
+
+    Run it with ``run_state_machine_as_test``, or give its ``TestCase`` to pytest.
+    """
+    opened = harness()
+
+    class StateMachine(StoreStateMachine):
+        """The state machine of one store."""
+
+        harness = opened
+
+    return StateMachine

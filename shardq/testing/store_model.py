@@ -1,0 +1,121 @@
+"""What a store should hold, as a dict: the model that the state machine compares a store with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from shardq.storage.requests import Bundle, Span
+from shardq.testing.messages import Message, of_bundle, of_spans
+
+__all__ = ["ModelMessage", "ShardModel", "Verdict"]
+
+
+@dataclass(slots=True)
+class ModelMessage:
+    """One message that is not finished."""
+
+    bundle: Bundle
+    position: int
+    due: int
+    deliveries: int = 0
+    token: bytes | None = None
+
+    @property
+    def key(self) -> Message:
+        """The message's name."""
+        return (self.bundle.id, self.position)
+
+    @property
+    def rank(self) -> tuple[int, int, bytes, int]:
+        """What a claim sorts by."""
+        return (self.bundle.priority, self.due, *self.key)
+
+
+@dataclass(slots=True)
+class Verdict:
+    """Messages of some spans: those held under their token, those that are not, those not stored."""
+
+    held: list[ModelMessage] = field(default_factory=list)
+    lost: list[Message] = field(default_factory=list)
+    gone: list[Message] = field(default_factory=list)
+
+
+class ShardModel:
+    """One shard as a dict."""
+
+    def __init__(self) -> None:
+        self.messages: dict[Message, ModelMessage] = {}
+        self.history: dict[Message, int] = {}  # processed at
+        self.bundles: dict[bytes, Bundle] = {}  # every bundle that was ever appended
+
+    def append(self, bundle: Bundle) -> None:
+        """Add the bundle unless it was there before."""
+        if bundle.id in self.bundles:
+            return
+        self.bundles[bundle.id] = bundle
+        for key in of_bundle(bundle):
+            self.messages[key] = ModelMessage(bundle, key[1], bundle.due)
+
+    def deliverable(self, now: int) -> list[ModelMessage]:
+        """Return what a claim may take, in its order."""
+        return sorted(
+            (each for each in self.messages.values() if each.due <= now), key=lambda each: each.rank
+        )
+
+    def held_by(self, token: bytes) -> list[ModelMessage]:
+        """Return what is held under the token."""
+        return [each for each in self.messages.values() if each.token == token]
+
+    def claim(self, token: bytes, limit: int, *, now: int, until: int) -> list[ModelMessage]:
+        """Claim, or hold again what the token holds already."""
+        again = self.held_by(token)
+        taken = again or self.deliverable(now)[:limit]
+        for each in taken:
+            each.token, each.due = token, until
+            each.deliveries += not again
+        return taken
+
+    def judge(self, spans: Iterable[Span]) -> Verdict:
+        """Sort the messages of the spans by whether they are still held."""
+        verdict = Verdict()
+        for span in spans:
+            for key in of_spans([span]):
+                message = self.messages.get(key)
+                if message is None:
+                    verdict.gone.append(key)
+                elif message.token == span.token:
+                    verdict.held.append(message)
+                else:
+                    verdict.lost.append(key)
+        return verdict
+
+    def finish(self, messages: Iterable[ModelMessage], *, kept_at: int | None = None) -> None:
+        """Finish the messages; keep them for the history if a moment is given."""
+        for each in messages:
+            del self.messages[each.key]
+            if kept_at is not None:
+                self.history[each.key] = kept_at
+
+    def extend(self, messages: Iterable[ModelMessage], until: int) -> None:
+        """Hide the messages until then."""
+        for each in messages:
+            each.due = until
+
+    def release(self, messages: Iterable[ModelMessage], due: int, *, started: bool) -> None:
+        """Give the messages back."""
+        for each in messages:
+            each.token, each.due = None, due
+            each.deliveries -= not started
+
+    def remove(self, key: Message) -> bool:
+        """Remove a message in any state."""
+        return any([self.messages.pop(key, None), self.history.pop(key, None)])
+
+    def forget_history(self, before: int) -> None:
+        """Give up what was processed before a moment."""
+        self.history = {key: at for key, at in self.history.items() if at >= before}
+
+    def keys(self, *, held: bool) -> list[Message]:
+        """Return the messages that a claim holds, or those that none does, sorted."""
+        return sorted(each.key for each in self.messages.values() if (each.token is not None) == held)

@@ -1,0 +1,141 @@
+"""A store that passes everything on to another one: the ground on which faults and defects are built."""
+
+# ruff: noqa: D102
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar, ParamSpec, TypeVar
+
+from shardq.sharding.shard import Shard
+from shardq.storage.requests import (
+    Acknowledge,
+    Append,
+    Claim,
+    Claimed,
+    DedupeEntry,
+    Extend,
+    Fenced,
+    Finding,
+    Forward,
+    Peek,
+    PeekPage,
+    Probe,
+    QueueRecord,
+    Release,
+    ShardCounts,
+    StoredSlice,
+    Sweep,
+)
+from shardq.storage.store import Capabilities, Store
+
+__all__ = ["WrappedStore"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class WrappedStore:
+    """Does what the inner store does. Override a method, or ``_call`` for all of them at once."""
+
+    capabilities: ClassVar[Capabilities]
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        self.__dict__["capabilities"] = (
+            inner.capabilities
+        )  # the port has it on the class; here it is the inner one's
+
+    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:  # noqa: ARG002
+        """Every method but ``now`` and ``close`` goes through here."""
+        return do(*args, **kwargs)
+
+    def now(self) -> int:
+        """See :class:`~shardq.storage.store.Store`, as for every method below."""
+        return self.inner.now()
+
+    def close(self) -> None:
+        """Close the inner store."""
+        self.inner.close()
+
+    def create_schema(self) -> None:
+        self._call("create_schema", self.inner.create_schema)
+
+    def diagnose(self) -> tuple[Finding, ...]:
+        return self._call("diagnose", self.inner.diagnose)
+
+    def create_queue(self, record: QueueRecord) -> bool:
+        return self._call("create_queue", self.inner.create_queue, record)
+
+    def load_queue(self, name: str) -> QueueRecord | None:
+        return self._call("load_queue", self.inner.load_queue, name)
+
+    def update_queue(self, record: QueueRecord) -> bool:
+        return self._call("update_queue", self.inner.update_queue, record)
+
+    def list_queues(self, prefix: str = "") -> tuple[str, ...]:
+        return self._call("list_queues", self.inner.list_queues, prefix)
+
+    def drop_queue(self, name: str) -> bool:
+        return self._call("drop_queue", self.inner.drop_queue, name)
+
+    def shards(self, queue: str) -> tuple[Shard, ...]:
+        return self._call("shards", self.inner.shards, queue)
+
+    def probe(self, shards: Sequence[Shard]) -> tuple[Probe, ...]:
+        return self._call("probe", self.inner.probe, shards)
+
+    def forget(self, shard: Shard) -> bool:
+        return self._call("forget", self.inner.forget, shard)
+
+    def append(self, request: Append) -> None:
+        self._call("append", self.inner.append, request)
+
+    def claim(self, request: Claim) -> Claimed:
+        return self._call("claim", self.inner.claim, request)
+
+    def acknowledge(self, request: Acknowledge) -> Fenced:
+        return self._call("acknowledge", self.inner.acknowledge, request)
+
+    def extend(self, request: Extend) -> Fenced:
+        return self._call("extend", self.inner.extend, request)
+
+    def release(self, request: Release) -> Fenced:
+        return self._call("release", self.inner.release, request)
+
+    def forward(self, request: Forward) -> Fenced:
+        return self._call("forward", self.inner.forward, request)
+
+    def peek(self, request: Peek) -> PeekPage:
+        return self._call("peek", self.inner.peek, request)
+
+    def find(self, shard: Shard, bundle_id: bytes, position: int) -> StoredSlice | None:
+        return self._call("find", self.inner.find, shard, bundle_id, position)
+
+    def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
+        return self._call("remove", self.inner.remove, shard, bundle_id, position)
+
+    def purge(self, shard: Shard) -> int:
+        return self._call("purge", self.inner.purge, shard)
+
+    def count(self, shard: Shard) -> ShardCounts:
+        return self._call("count", self.inner.count, shard)
+
+    def sweep(self, request: Sweep) -> int:
+        return self._call("sweep", self.inner.sweep, request)
+
+    def reserve_keys(
+        self, queue: str, entries: Sequence[DedupeEntry], window: int
+    ) -> tuple[DedupeEntry, ...]:
+        return self._call("reserve_keys", self.inner.reserve_keys, queue, entries, window)
+
+    def confirm_keys(self, queue: str, keys: Sequence[str]) -> None:
+        self._call("confirm_keys", self.inner.confirm_keys, queue, keys)
+
+    def enlist(self, queue: str, consumer: str, lifetime: int) -> tuple[str, ...]:
+        return self._call("enlist", self.inner.enlist, queue, consumer, lifetime)
+
+    def resign(self, queue: str, consumer: str) -> None:
+        self._call("resign", self.inner.resign, queue, consumer)
+
+    def wait(self, queue: str, seconds: float) -> bool:
+        return self._call("wait", self.inner.wait, queue, seconds)

@@ -1,0 +1,130 @@
+"""A message that cannot be stored is refused with a clear error, and nothing of it is stored."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+import pytest
+
+import shardq
+
+
+@pytest.mark.parametrize("body", ["text", None, 5, ["x"], {"a": 1}])
+def test_a_body_that_is_not_bytes_needs_a_codec(queue: shardq.Queue, body: object) -> None:
+    with queue.producer() as producer, pytest.raises(shardq.InvalidMessage, match="codec"):
+        producer.send(body)
+    assert queue.peek() == []
+
+
+@pytest.mark.parametrize("body", [object(), {1, object()}, float, 2**70, "\ud800"])
+def test_a_value_that_the_codec_cannot_write_is_refused(queue: shardq.Queue, body: object) -> None:
+    with queue.producer(codec=shardq.MSGPACK) as producer, pytest.raises(shardq.InvalidMessage):
+        producer.send(body)
+    with queue.producer(codec=shardq.TEXT) as producer, pytest.raises(shardq.InvalidMessage):
+        producer.send(body)
+    assert queue.peek() == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"priority": -1},
+        {"priority": 10},
+        {"priority": 1.0},
+        {"priority": True},
+        {"priority": None},
+        {"delay": -1},
+        {"delay": math.nan},
+        {"delay": math.inf},
+        {"delay": 1e12},
+        {"delay": "5"},
+        {"delay": True},
+        {"due": "tomorrow"},
+        {"due": datetime(2030, 1, 1)},
+        {"due": datetime(2030, 1, 1, tzinfo=UTC), "delay": 5},
+        {"headers": ["a"]},
+        {"headers": {"a": None}},
+        {"headers": {"a": [1]}},
+        {"headers": {1: "a"}},
+        {"headers": {"": "a"}},
+        {"headers": {"x" * 201: "a"}},
+        {"headers": {"a": 2**64}},
+        {"headers": {"a": "\ud800"}},
+        {"headers": {"\ud800": "a"}},
+        {"headers": {str(number): 1 for number in range(101)}},
+        {"dedupe_key": ""},
+        {"dedupe_key": "x" * 201},
+        {"dedupe_key": 5},
+        {"dedupe_key": "\ud800"},
+    ],
+)
+def test_an_option_that_cannot_be_stored_is_refused_by_name(
+    queue: shardq.Queue, options: dict[str, object]
+) -> None:
+    name = next(iter(options)).split("_")[0].rstrip("s")
+    with queue.producer() as producer, pytest.raises(shardq.InvalidMessage, match=name):
+        producer.send(b"x", **options)  # type: ignore[arg-type]
+    assert queue.peek() == []
+
+
+def test_a_message_above_the_limit_is_refused_headers_included(client: shardq.Client) -> None:
+    queue = client.create_queue("small", max_message_bytes=100)
+    with queue.producer() as producer:
+        producer.send(b"x" * 100)
+        with pytest.raises(shardq.MessageTooLarge, match=r"101 bytes.*'small'.*100"):
+            producer.send(b"x" * 101)
+        with pytest.raises(shardq.MessageTooLarge):
+            producer.send(b"x" * 90, headers={"abc": "12345678"})
+    assert queue.counts().ready == 1
+
+
+def test_a_bad_message_in_a_bulk_send_stops_it_and_everything_before_its_bundle_is_stored(
+    queue: shardq.Queue,
+) -> None:
+    with queue.producer(bundle_messages=2) as producer:
+        with pytest.raises(shardq.InvalidMessage):
+            producer.send_many([b"1", "two", b"3"])
+        assert queue.peek() == []
+        with pytest.raises(shardq.PartialSend) as caught:
+            producer.send_many([b"1", b"2", b"3", "four", b"5"])
+    assert len(caught.value.stored) == 2
+    assert [message.body for message in caught.value.unsent] == [b"3", "four", b"5"]
+    assert queue.counts().ready == 2
+
+
+def test_an_empty_body_is_a_message_and_an_empty_bulk_send_is_none(queue: shardq.Queue) -> None:
+    with queue.producer() as producer:
+        assert len(producer.send_many([])) == 0
+        producer.send(b"")
+    assert [message.body for message in queue.consumer().receive(5)] == [b""]
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"linger": -1}, "linger"),
+        ({"linger": "1"}, "linger"),
+        ({"bundle_messages": 0}, "bundle_messages"),
+        ({"bundle_bytes": 0.5}, "bundle_bytes"),
+    ],
+)
+def test_a_producers_option_out_of_range_is_refused(
+    queue: shardq.Queue, options: dict[str, object], name: str
+) -> None:
+    with pytest.raises(shardq.InvalidSetting, match=name):
+        queue.producer(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "url", ["", "queue.db", "sqlite:", "sqlite://queue.db", "sqlite://", "oracle://x", None, 5]
+)
+def test_a_url_that_names_no_store_is_refused(url: str) -> None:
+    with pytest.raises(shardq.InvalidSetting):
+        shardq.connect(url)
+
+
+@pytest.mark.parametrize("query", ["synchronous=off", "busy_timeout=x", "busy_timeout=-1", "timeout=5"])
+def test_an_option_of_a_url_that_is_not_known_is_refused(url: str, query: str) -> None:
+    with pytest.raises(shardq.InvalidSetting):
+        shardq.connect(f"{url}?{query}")

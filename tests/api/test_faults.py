@@ -1,0 +1,253 @@
+"""A store that fails in the middle of things: nothing is lost, duplicated or reported wrongly."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+import shardq
+from shardq.storage.opening import open_store
+from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
+
+UNKNOWN = [FaultKind.LOST_REQUEST, FaultKind.LOST_RESPONSE]
+ALL = [FaultKind.UNAVAILABLE, *UNKNOWN]
+
+
+class Bench:
+    """A client whose store fails by a plan, beside one that works."""
+
+    def __init__(self, url: str, clock: ManualClock) -> None:
+        self.clock = clock
+        self.store = FaultyStore(open_store(url, clock), FaultPlan())
+        self.faulty = shardq.Client(self.store, retry_seconds=5.0)
+        self.sound = shardq.connect(url, clock=clock)
+
+    def fail(self, method: str, *kinds: FaultKind) -> None:
+        """Let the next calls of a method fail."""
+        start = sum(call.method == method for call in self.store.calls)
+        faults = tuple(Fault(method, start + number, kind) for number, kind in enumerate(kinds, start=1))
+        self.store.plan = FaultPlan(faults=faults)
+
+    def received(self, name: str) -> Counter[bytes]:
+        """Everything that can be received now, through the client that works, acked."""
+        with self.sound.queue(name).consumer() as consumer:
+            found: Counter[bytes] = Counter()
+            for batch in consumer.batches(1000, wait=0):
+                found.update(message.body for message in batch)
+                batch.ack()
+            return found
+
+
+@pytest.fixture
+def bench(url: str, clock: ManualClock) -> Iterator[Bench]:
+    bench = Bench(url, clock)
+    yield bench
+    bench.faulty.close()
+    bench.sound.close()
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_send_is_repeated_without_duplicates(bench: Bench, kind: FaultKind) -> None:
+    queue = bench.faulty.create_queue("q")
+    bench.fail("append", kind, kind)
+    with queue.producer() as producer:
+        identity = producer.send(b"x")
+    assert queue.get(identity) is not None
+    assert bench.received("q") == Counter([b"x"])
+    assert bench.faulty.counters.sent == 1
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_message_that_was_worked_before_its_send_is_repeated_does_not_come_twice(
+    bench: Bench, kind: FaultKind
+) -> None:
+    queue = bench.faulty.create_queue("q")
+    bench.fail("append", kind)
+    seen: Counter[bytes] = Counter()
+    inner_append = bench.store.append
+
+    def append_then_work(request: object) -> None:
+        try:
+            inner_append(request)  # type: ignore[arg-type]
+        finally:
+            seen.update(bench.received("q"))
+
+    bench.store.append = append_then_work  # type: ignore[method-assign]
+    with queue.producer() as producer:
+        producer.send_many([b"1", b"2", b"3"])
+    assert seen + bench.received("q") == Counter([b"1", b"2", b"3"])
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_bulk_send_that_fails_part_way_names_what_is_stored_and_can_be_repeated_as_it_is(
+    bench: Bench, kind: FaultKind
+) -> None:
+    client = shardq.Client(bench.store, retry_seconds=0.0)
+    queue = client.create_queue("q", shards=3)
+    sent = [str(number).encode() for number in range(35)]
+    bench.store.plan = FaultPlan(faults=tuple(Fault("append", number, kind) for number in range(3, 9)))
+    with queue.producer(bundle_messages=10) as producer:
+        with pytest.raises(shardq.PartialSend) as caught:
+            producer.send_many(sent, headers={"a": 1}, priority=2)
+        error = caught.value
+        assert [queue.get(identity).body for identity in error.stored] == sent[:20]  # type: ignore[union-attr]
+        assert [message.body for message in error.unsent] == sent[20:]
+        bench.store.plan = FaultPlan()
+        ids = producer.send_many(error.unsent)
+    assert [queue.get(identity).body for identity in ids] == sent[20:]  # type: ignore[union-attr]
+    assert {message.headers["a"] for message in queue.peek(100)} == {1}
+    assert bench.received("q") == Counter(sent)
+
+
+def test_an_iterator_that_raises_names_what_was_stored(bench: Bench) -> None:
+    queue = bench.faulty.create_queue("q")
+
+    def broken() -> Iterator[bytes]:
+        yield from [b"1", b"2", b"3"]
+        raise RuntimeError("no more")
+
+    with queue.producer(bundle_messages=2) as producer, pytest.raises(shardq.PartialSend) as caught:
+        producer.send_many(broken())
+    assert len(caught.value.stored) == 2
+    assert [message.body for message in caught.value.unsent] == [b"3"]
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+def test_when_nothing_was_stored_a_list_gets_the_error_itself(bench: Bench) -> None:
+    client = shardq.Client(bench.store, retry_seconds=0.0)
+    queue = client.create_queue("q")
+    bench.fail("append", *[FaultKind.UNAVAILABLE] * 3)
+    with queue.producer() as producer, pytest.raises(shardq.StoreUnavailable):
+        producer.send_many([b"1"])
+
+
+@pytest.mark.parametrize("kind", UNKNOWN)
+def test_an_unanswered_send_is_reported_as_unknown(bench: Bench, kind: FaultKind) -> None:
+    client = shardq.Client(bench.store, retry_seconds=0.0)
+    queue = client.create_queue("q")
+    bench.fail("append", kind, *[FaultKind.UNAVAILABLE] * 50)
+    with queue.producer() as producer, pytest.raises(shardq.OutcomeUnknown):
+        producer.send(b"x")
+
+
+@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("method", ["reserve_keys", "append", "confirm_keys"])
+def test_a_dedupe_key_survives_a_fault_at_every_step(bench: Bench, method: str, kind: FaultKind) -> None:
+    queue = bench.faulty.create_queue("q")
+    bench.fail(method, kind)
+    with queue.producer() as producer:
+        first = producer.send(b"x", dedupe_key="key")
+        assert producer.send(b"x", dedupe_key="key") == first
+    assert bench.received("q") == Counter([b"x"])
+
+
+@pytest.mark.parametrize("method", ["append", "confirm_keys"])
+def test_a_producer_that_died_with_a_reserved_key_neither_blocks_nor_duplicates_it(
+    bench: Bench, method: str
+) -> None:
+    client = shardq.Client(bench.store, retry_seconds=0.0)
+    queue = client.create_queue("q")
+    bench.fail(method, *[FaultKind.LOST_REQUEST] * 9)
+    with queue.producer() as producer:
+        try:
+            producer.send(b"x", dedupe_key="key")
+        except shardq.OutcomeUnknown:
+            assert method == "append"
+    with bench.sound.queue("q").producer() as producer:
+        producer.send(b"x", dedupe_key="key")
+        producer.send(b"x", dedupe_key="key")
+    assert bench.received("q") == Counter([b"x"])
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_claim_is_repeated_without_counting_a_delivery_or_hiding_messages(
+    bench: Bench, kind: FaultKind
+) -> None:
+    queue = bench.faulty.create_queue("q")
+    with queue.producer() as producer:
+        producer.send_many([b"1", b"2", b"3"])
+    bench.fail("claim", kind, kind)
+    batch = queue.consumer().receive(2)
+    assert [(message.body, message.deliveries) for message in batch] == [(b"1", 1), (b"2", 1)]
+    assert queue.counts().in_flight == 2
+
+
+@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize(
+    ("method", "settle", "left"),
+    [
+        ("acknowledge", lambda batch: batch.ack(), 0),
+        ("release", lambda batch: batch.release(), 3),
+        ("extend", lambda batch: batch.extend(100), 0),
+        ("forward", lambda batch: batch.forward("other"), 0),
+        ("forward", lambda batch: batch.dead_letter("why"), 0),
+        ("forward", lambda batch: batch[0].release(body=b"new"), 1),
+    ],
+    ids=["ack", "release", "extend", "forward", "dead_letter", "replace"],
+)
+def test_settling_is_repeated_after_every_kind_of_fault(
+    bench: Bench, method: str, settle: object, left: int, kind: FaultKind
+) -> None:
+    queue = bench.faulty.create_queue("q")
+    bench.faulty.create_queue("other")
+    with queue.producer() as producer:
+        producer.send_many([b"1", b"2", b"3"])
+    batch = queue.consumer().receive(3)
+    bench.fail(method, kind, kind)
+    settle(batch)  # type: ignore[operator]
+    assert bench.faulty.counters.lease_lost == 0
+    assert queue.counts().ready == left
+    moved = bench.received("other") + bench.received("q.dead")
+    assert all(times == 1 for times in moved.values())
+
+
+def test_a_batch_that_could_not_be_acked_can_be_acked_later(bench: Bench) -> None:
+    client = shardq.Client(bench.store, retry_seconds=0.0)
+    queue = client.create_queue("q")
+    with queue.producer(bundle_messages=1) as producer:
+        producer.send_many([b"1", b"2", b"3"])
+    batch = queue.consumer().receive(3)
+    bench.store.plan = FaultPlan(faults=(Fault("acknowledge", 1, FaultKind.LOST_RESPONSE),))
+    with pytest.raises(shardq.OutcomeUnknown):
+        batch.ack()
+    batch.ack()
+    assert queue.peek() == []
+
+
+@pytest.mark.parametrize("method", ["load_queue", "shards", "probe", "enlist", "count", "wait"])
+@pytest.mark.parametrize("kind", ALL)
+def test_reading_carries_on_after_a_passing_fault(bench: Bench, method: str, kind: FaultKind) -> None:
+    queue = bench.faulty.create_queue("q")
+    with queue.producer() as producer:
+        producer.send(b"x")
+    bench.fail(method, kind)
+    assert len(bench.faulty.queue("q").consumer().receive(1)) == 1
+    assert queue.counts().in_flight == 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_under_random_faults_every_message_is_worked_and_none_is_lost(
+    bench: Bench, seed: int, clock: ManualClock
+) -> None:
+    queue = bench.faulty.create_queue("q", shards=3, time_shard_seconds=1.0, max_deliveries=None)
+    methods = ("append", "claim", "acknowledge", "release", "extend", "probe", "shards")
+    bench.store.plan = FaultPlan(probability=0.15, seed=seed, methods=frozenset(methods))
+    sent: set[bytes] = set()
+    seen: Counter[bytes] = Counter()
+    with queue.producer(bundle_messages=7) as producer, queue.consumer() as consumer:
+        for step in range(12):
+            chunk = [b"%d-%d" % (step, number) for number in range(15)]
+            assert len(producer.send_many(chunk)) == 15
+            sent.update(chunk)
+            batch = consumer.receive(10)
+            if step % 4 == 0:
+                batch.release()
+            else:
+                seen.update(message.body for message in batch)
+                batch.ack()
+            clock.advance(0.4)
+    seen += bench.received("q")
+    assert set(seen) == sent
+    assert max(seen.values()) == 1

@@ -1,0 +1,193 @@
+"""What a consumer promises."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+import shardq
+from shardq.testing import ManualClock
+
+
+def send(queue: shardq.Queue, count: int, **options: object) -> list[str]:
+    with queue.producer() as producer:
+        return list(producer.send_many([str(number).encode() for number in range(count)], **options))  # type: ignore[arg-type]
+
+
+def test_receive_takes_no_more_than_its_limit_and_exactly_what_is_there(queue: shardq.Queue) -> None:
+    send(queue, 25)
+    with queue.consumer() as consumer:
+        assert [len(consumer.receive(10)) for _ in range(4)] == [10, 10, 5, 0]
+
+
+def test_a_bulk_read_fills_up_from_several_shards(client: shardq.Client) -> None:
+    queue = client.create_queue("many", shards=8, time_shards=1)
+    with queue.producer(bundle_messages=5) as producer:
+        producer.send_many([b"x"] * 40)
+    assert len(queue.shard_states()) == 8
+    assert len(queue.consumer().receive(40)) == 40
+
+
+def test_messages_that_are_held_are_hidden_from_others(connect: Callable[[], shardq.Client]) -> None:
+    queue = connect().create_queue("held")
+    send(queue, 3)
+    assert len(queue.consumer().receive(2)) == 2
+    other = connect().queue("held").consumer()
+    assert len(other.receive(10)) == 1
+    assert len(other.receive(10)) == 0
+    assert queue.counts().in_flight == 3
+
+
+def test_an_unacked_message_comes_back_after_its_visibility_timeout(
+    queue: shardq.Queue, clock: ManualClock
+) -> None:
+    send(queue, 1)
+    consumer = queue.consumer()
+    (message,) = consumer.receive(1)
+    clock.advance(29.9)
+    assert len(consumer.receive(1)) == 0
+    clock.advance(0.1)
+    (again,) = consumer.receive(1)
+    assert (again.id, again.deliveries) == (message.id, 2)
+
+
+def test_the_visibility_timeout_can_be_set_per_consumer(queue: shardq.Queue, clock: ManualClock) -> None:
+    send(queue, 1)
+    assert len(queue.consumer(visibility_timeout=1).receive(1)) == 1
+    clock.advance(1)
+    assert len(queue.consumer().receive(1)) == 1
+
+
+def test_batches_end_when_nothing_is_left(queue: shardq.Queue) -> None:
+    send(queue, 1200)
+    sizes = []
+    with queue.consumer() as consumer:
+        for batch in consumer.batches(500, wait=0):
+            sizes.append(len(batch))
+            batch.ack()
+    assert sum(sizes) == 1200
+    assert max(sizes) <= 500
+
+
+def test_waiting_ends_as_soon_as_something_is_sent(queue: shardq.Queue) -> None:
+    received: list[int] = []
+
+    def receive() -> None:
+        received.append(len(queue.consumer().receive(1, wait=30)))
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    time.sleep(0.2)
+    send(queue, 1)
+    thread.join(timeout=10)
+    assert received == [1]
+
+
+def test_stop_ends_waiting_and_batches(queue: shardq.Queue) -> None:
+    consumer = queue.consumer()
+    thread = threading.Thread(target=lambda: list(consumer.batches(10)))
+    thread.start()
+    consumer.stop()
+    thread.join(timeout=10)
+    assert not thread.is_alive()
+
+
+def test_pop_acks_before_it_hands_out(queue: shardq.Queue, clock: ManualClock) -> None:
+    send(queue, 2)
+    consumer = queue.consumer()
+    message = consumer.pop()
+    assert message is not None and message.body == b"0"
+    assert queue.counts().in_flight == 0
+    clock.advance(1000)
+    assert consumer.pop() is not None
+    assert consumer.pop() is None
+
+
+def test_a_live_consumers_own_shards_come_first_and_old_work_is_stolen(
+    connect: Callable[[], shardq.Client], clock: ManualClock
+) -> None:
+    queue = connect().create_queue("affinity", shards=16, time_shards=1)
+    first, second = queue.consumer(name="first"), queue.consumer(name="second")
+    first.receive(1)
+    second.receive(1)
+    clock.advance(11)
+    with queue.producer(bundle_messages=2) as producer:
+        producer.send_many([b"x"] * 160)
+    assert len({message.id.split(":")[2] for message in first.receive(1)}) == 1
+    own = {message.id.split(":")[2] for message in first.receive(40)}
+    others = {message.id.split(":")[2] for message in second.receive(40)}
+    assert not own & others
+    second.close()
+    clock.advance(1)
+    rest = [message for batch in first.batches(50, wait=0) for message in batch]
+    assert len(rest) == 160 - 81
+
+
+def test_prefetch_is_bounded_and_gives_back_what_was_not_started(client: shardq.Client) -> None:
+    queue = client.create_queue("ahead", max_deliveries=1)
+    send(queue, 100)
+    consumer = queue.consumer(prefetch=20)
+    batch = consumer.receive(5, wait=10)
+    assert len(batch) == 5
+    assert queue.counts().in_flight <= 5 + 20
+    batch.ack()
+    consumer.close()
+    assert (queue.counts().in_flight, queue.counts().ready) == (0, 95)
+    received = [message for batch in queue.consumer().batches(100, wait=0) for message in batch]
+    assert len(received) == 95
+    assert {message.deliveries for message in received} == {1}
+
+
+def test_a_prefetching_consumer_delivers_everything_once(queue: shardq.Queue) -> None:
+    send(queue, 3000)
+    seen = []
+    with queue.consumer(prefetch=700) as consumer:
+        for batch in consumer.batches(130, wait=0.5):
+            seen += [message.body for message in batch]
+            batch.ack()
+    assert sorted(seen, key=int) == [str(number).encode() for number in range(3000)]
+    assert queue.counts().in_flight == 0
+
+
+def test_the_lease_keeper_holds_messages_for_as_long_as_they_are_worked_on(url: str) -> None:
+    with shardq.connect(url) as client:
+        queue = client.create_queue("kept", visibility_timeout=0.3)
+        send(queue, 2)
+        with queue.consumer(keep_leases=True) as consumer:
+            batch = consumer.receive(2)
+            time.sleep(1.0)
+            assert len(queue.consumer().receive(2)) == 0
+            batch[0].ack()
+            time.sleep(0.5)
+            batch.ack()
+        assert queue.counts().in_flight == 0
+        assert client.counters.lease_lost == 0
+
+
+def test_a_message_older_than_the_retention_is_dropped(client: shardq.Client, clock: ManualClock) -> None:
+    queue = client.create_queue("kept", retention=100)
+    send(queue, 3)
+    clock.advance(101)
+    send(queue, 1)
+    assert len(queue.consumer().receive(10)) == 1
+    assert client.counters.expired == 3
+    assert queue.counts().ready == 0
+
+
+def test_a_closed_consumer_says_so(queue: shardq.Queue) -> None:
+    consumer = queue.consumer()
+    consumer.close()
+    consumer.close()
+    with pytest.raises(shardq.InvalidSetting, match="closed"):
+        consumer.receive(1)
+
+
+@pytest.mark.parametrize(
+    ("limit", "wait"), [(0, 0), (-1, 0), (True, 0), (1.5, 0), (1, -1), (1, float("nan"))]
+)
+def test_an_absurd_limit_or_wait_is_refused(queue: shardq.Queue, limit: int, wait: float) -> None:
+    with pytest.raises(shardq.InvalidSetting):
+        queue.consumer().receive(limit, wait=wait)

@@ -1,0 +1,284 @@
+"""Settings: checked before they are stored, and changed on a queue in use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+import shardq
+from shardq.testing import ManualClock
+
+
+def send(queue: shardq.Queue, *bodies: bytes, **options: float) -> None:
+    with queue.producer() as producer:
+        producer.send_many(bodies, **options)  # type: ignore[arg-type]
+
+
+def receive(queue: shardq.Queue) -> list[bytes]:
+    with queue.consumer() as consumer:
+        return sorted(message.body for batch in consumer.batches(100, wait=0) for message in batch)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("shards", 0),
+        ("shards", -1),
+        ("shards", 1.5),
+        ("shards", "4"),
+        ("shards", True),
+        ("shards", 10**9),
+        ("time_shards", 0),
+        ("time_shard_seconds", 0),
+        ("time_shard_seconds", math.nan),
+        ("time_shard_seconds", math.inf),
+        ("visibility_timeout", -5),
+        ("visibility_timeout", None),
+        ("visibility_timeout", "30"),
+        ("max_deliveries", 0),
+        ("retention", 0),
+        ("history_retention", -1),
+        ("dedupe_window", 0),
+        ("max_message_bytes", 0),
+        ("max_message_bytes", 2**50),
+        ("dead_letter_queue", "a:b"),
+        ("dead_letter_queue", 5),
+        ("delivery_paused", "yes"),
+        ("colour", "red"),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_refused_by_name_and_nothing_is_stored(
+    client: shardq.Client, queue: shardq.Queue, name: str, value: object
+) -> None:
+    before = queue.settings
+    with pytest.raises(shardq.InvalidSetting, match=name):
+        queue.alter(**{name: value})
+    assert client.queue(queue.name).settings == before
+    with pytest.raises(shardq.ShardqError):
+        client.create_queue("never", **{name: value})
+    assert not client.exists("never")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        " ",
+        "a b",
+        "a:b",
+        "ä",
+        "a/b",
+        "../x",
+        ".hidden",
+        "-x",
+        "a\n",
+        "a'; DROP TABLE entry",
+        "x" * 101,
+        None,
+        5,
+    ],
+)
+def test_a_name_that_could_reach_elsewhere_is_refused(client: shardq.Client, name: str) -> None:
+    for use in (client.create_queue, client.queue, client.exists, client.delete_queue):
+        with pytest.raises(shardq.InvalidName):
+            use(name)  # type: ignore[operator]
+
+
+def test_a_queue_exists_once(client: shardq.Client, queue: shardq.Queue) -> None:
+    with pytest.raises(shardq.QueueExists):
+        client.create_queue(queue.name, shards=3)
+    same = client.create_queue(queue.name, exist_ok=True, shards=3)
+    assert same.settings == queue.settings
+
+
+def test_queues_are_listed_by_prefix(client: shardq.Client) -> None:
+    for name in ("a", "a.b", "a_b", "ab", "b"):
+        client.create_queue(name, max_deliveries=None)
+    assert client.queues() == ("a", "a.b", "a_b", "ab", "b")
+    assert client.queues("a_") == ("a_b",)
+    assert client.queues("%") == ()
+
+
+def test_a_queue_that_does_not_exist_is_named(client: shardq.Client) -> None:
+    with pytest.raises(shardq.QueueNotFound, match="nothing"):
+        client.queue("nothing")
+    with pytest.raises(shardq.QueueNotFound, match="nothing"):
+        client.delete_queue("nothing")
+
+
+def test_a_deleted_queue_takes_nothing_any_more_and_comes_back_empty(
+    connect: Callable[[], shardq.Client],
+) -> None:
+    client, other = connect(), connect()
+    queue = client.create_queue("q")
+    producer = other.queue("q").producer()
+    producer.send(b"old")
+    client.delete_queue("q")
+    with pytest.raises(shardq.QueueNotFound):
+        producer.send(b"lost?")
+    assert client.create_queue("q").counts().ready == 0
+    assert client.queue("q").peek() == []
+    del queue
+
+
+def test_every_client_follows_a_changed_setting(connect: Callable[[], shardq.Client]) -> None:
+    one, two = connect(), connect()
+    queue = one.create_queue("q")
+    follower = two.queue("q")
+    queue.alter(max_message_bytes=5)
+    assert two.queue("q").settings.max_message_bytes == 5
+    with pytest.raises(shardq.MessageTooLarge):
+        follower.producer().send(b"123456")
+
+
+def test_two_clients_that_change_different_settings_at_once_keep_both(
+    connect: Callable[[], shardq.Client],
+) -> None:
+    one, two = connect(), connect()
+    first = one.create_queue("q")
+    second = two.queue("q")
+    first.alter(visibility_timeout=11)
+    second.alter(max_deliveries=12)
+    settings = one.queue("q").settings
+    assert (settings.visibility_timeout, settings.max_deliveries) == (11, 12)
+
+
+def test_a_queue_drains_its_old_layout_after_a_change(client: shardq.Client, clock: ManualClock) -> None:
+    queue = client.create_queue("q", shards=10, time_shards=20, time_shard_seconds=5)
+    consumer = queue.consumer()
+    send(queue, b"old ready")
+    send(queue, b"old delayed", delay=300)
+    send(queue, b"old held")
+    held = consumer.receive(1)
+    queue.alter(shards=2, time_shards=3, time_shard_seconds=60)
+    send(queue, b"new")
+    send(queue, b"new delayed", delay=200)
+    assert len(receive(queue)) == 2
+    clock.advance(29)
+    held.extend(1)
+    clock.advance(300)
+    assert receive(queue) == [b"new", b"new delayed", b"old delayed", b"old held", b"old ready"]
+    queue.alter(shards=50, time_shards=1)
+    clock.advance(31)
+    assert len(receive(queue)) == 5
+
+
+def test_a_paused_queue_delivers_nothing_until_it_is_resumed(queue: shardq.Queue) -> None:
+    send(queue, b"1", b"2")
+    batch = queue.consumer().receive(1)
+    queue.pause()
+    send(queue, b"3")
+    assert receive(queue) == []
+    batch.ack()
+    queue.resume()
+    assert receive(queue) == [b"2", b"3"]
+
+
+def test_a_queue_whose_sends_are_paused_refuses_them(client: shardq.Client, queue: shardq.Queue) -> None:
+    other = client.create_queue("other")
+    send(other, b"x")
+    queue.pause(sends=True)
+    with pytest.raises(shardq.QueuePaused):
+        send(queue, b"1")
+    with pytest.raises(shardq.QueuePaused):
+        other.consumer().receive(1).forward(queue.name)
+    queue.resume()
+    send(queue, b"1")
+    assert receive(queue) == [b"1"]
+
+
+def test_counts_tell_the_states_apart(queue: shardq.Queue, clock: ManualClock) -> None:
+    send(queue, *[b"x"] * 10)
+    send(queue, *[b"y"] * 4, delay=60)
+    queue.consumer().receive(3)
+    counts = queue.counts()
+    assert (counts.ready, counts.delayed, counts.in_flight) == (7, 4, 3)
+    assert counts.oldest is not None
+    assert int(counts.oldest.timestamp() * 1_000_000) == clock.now()
+    assert sum(state.counts.ready for state in queue.shard_states()) == 7
+
+
+def test_peek_shows_messages_of_all_states_and_changes_nothing(queue: shardq.Queue) -> None:
+    send(queue, b"1", b"2", b"3")
+    send(queue, b"later", delay=60)
+    queue.consumer().receive(1)
+    for _ in range(2):
+        states = {message.body: message.state.value for message in queue.peek(10)}
+        assert states == {b"1": "in_flight", b"2": "ready", b"3": "ready", b"later": "delayed"}
+    assert len(queue.peek(2)) == 2
+
+
+def test_purge_removes_everything_and_says_how_much(queue: shardq.Queue) -> None:
+    send(queue, *[b"x"] * 700)
+    send(queue, b"later", delay=60)
+    batch = queue.consumer().receive(10)
+    assert queue.purge() == 701
+    assert queue.purge() == 0
+    assert queue.peek() == []
+    batch.ack()
+
+
+def test_get_finds_a_message_by_its_id_and_remove_removes_it(queue: shardq.Queue) -> None:
+    with queue.producer() as producer:
+        ids = producer.send_many([b"1", b"2", b"3"])
+    found = queue.get(ids[1])
+    assert found is not None and found.body == b"2"
+    assert queue.remove(ids[1])
+    assert queue.get(ids[1]) is None
+    assert receive(queue) == [b"1", b"3"]
+    with pytest.raises(shardq.InvalidReceipt):
+        queue.get("nonsense")
+
+
+def test_hooks_see_sends_and_acks_and_may_stop_them(url: str) -> None:
+    class Recorder(shardq.Hooks):
+        def __init__(self) -> None:
+            self.seen: list[object] = []
+            self.refuse = False
+
+        def before_send(self, queue: str, messages: object) -> None:
+            if self.refuse:
+                raise PermissionError("no")
+            self.seen.append(("before_send", queue, [message.body for message in messages]))  # type: ignore[attr-defined]
+
+        def after_send(self, queue: str, messages: object, ids: object) -> None:
+            self.seen.append(("after_send", len(ids)))  # type: ignore[arg-type]
+
+        def before_ack(self, queue: str, messages: object) -> None:
+            self.seen.append(("before_ack", len(messages)))  # type: ignore[arg-type]
+
+        def after_ack(self, queue: str, messages: object) -> None:
+            self.seen.append(("after_ack", [message.body for message in messages]))  # type: ignore[attr-defined]
+
+    hooks = Recorder()
+    with shardq.connect(url, hooks=hooks) as client:
+        queue = client.create_queue("q")
+        send(queue, b"1", b"2")
+        queue.consumer().receive(2).ack()
+        assert hooks.seen == [
+            ("before_send", "q", [b"1", b"2"]),
+            ("after_send", 2),
+            ("before_ack", 2),
+            ("after_ack", [b"1", b"2"]),
+        ]
+        hooks.refuse = True
+        with pytest.raises(PermissionError):
+            queue.producer().send(b"3")
+        assert queue.peek() == []
+
+
+def test_counters_tell_what_a_client_has_done(client: shardq.Client, clock: ManualClock) -> None:
+    queue = client.create_queue("q")
+    send(queue, b"1", b"2", b"3")
+    queue.consumer().receive(3)
+    clock.advance(31)
+    batch = queue.consumer().receive(3)
+    batch[0].release()
+    batch.ack()
+    queue.consumer().receive(5)
+    queue.consumer().receive(5)
+    counters = client.counters
+    assert (counters.sent, counters.received, counters.redelivered) == (3, 7, 4)
+    assert (counters.acked, counters.released, counters.empty_reads) == (2, 1, 1)

@@ -1,0 +1,112 @@
+"""Producers and workers that are killed, or stopped for longer than their lease, at random moments."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from ledger import Ledger
+
+import shardq
+
+ROUNDS = int(os.environ.get("SHARDQ_CRASH_ROUNDS", "6"))
+LEASE = 0.6
+SECONDS = 2.5
+
+
+class Stage:
+    """The processes of one round, and their logs."""
+
+    def __init__(self, folder: Path, url: str, seed: int) -> None:
+        self.folder, self.url, self.seed = folder, url, seed
+        self.logs: list[Path] = []
+        self.actors: list[tuple[str, subprocess.Popen[bytes]]] = []
+
+    def start(self, role: str) -> None:
+        seed = f"{role}{self.seed}.{len(self.logs)}"
+        log = self.folder / f"{seed}.log"
+        log.touch()
+        self.logs.append(log)
+        script = str(Path(__file__).with_name("actor.py"))
+        process = subprocess.Popen([sys.executable, script, role, self.url, "crash", str(log), seed])
+        self.actors.append((role, process))
+
+    def kill(self, index: int) -> str:
+        """Kill one actor without warning; returns its role."""
+        role, process = self.actors.pop(index)
+        process.kill()
+        process.wait()
+        return role
+
+    def pause(self, index: int, seconds: float) -> None:
+        """Stop one actor for a while, as a long pause of its machine would."""
+        os.kill(self.actors[index][1].pid, signal.SIGSTOP)
+        time.sleep(seconds)
+        os.kill(self.actors[index][1].pid, signal.SIGCONT)
+
+    def end(self, role: str) -> None:
+        for index in reversed(range(len(self.actors))):
+            if self.actors[index][0] == role:
+                self.kill(index)
+
+
+def torment(stage: Stage, dice: random.Random) -> None:
+    """Kill and pause actors at random, always replacing the dead."""
+    until = time.monotonic() + SECONDS
+    while time.monotonic() < until:
+        time.sleep(dice.random() * 0.3)
+        victim = dice.randrange(len(stage.actors))
+        if dice.random() < 0.6:
+            stage.start(stage.kill(victim))
+        else:
+            stage.pause(victim, LEASE * dice.choice([0.3, 1.5]))
+
+
+def drain(queue: shardq.Queue) -> None:
+    until = time.monotonic() + 60
+    while (counts := queue.counts()) and counts.ready + counts.delayed + counts.in_flight:
+        assert time.monotonic() < until, f"the queue does not drain: {counts}"
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_every_message_is_accounted_for_whoever_dies(tmp_path: Path, url: str, seed: int) -> None:
+    with shardq.connect(url) as client:
+        queue = client.create_queue(
+            "crash",
+            shards=3,
+            time_shards=4,
+            time_shard_seconds=0.5,
+            visibility_timeout=LEASE,
+            max_deliveries=None,
+        )
+        stage = Stage(tmp_path, url, seed)
+        try:
+            for role in ("produce", "produce", "work", "work", "work"):
+                stage.start(role)
+            torment(stage, random.Random(seed))
+            stage.end("produce")
+            drain(queue)
+        finally:
+            stage.end("produce")
+            stage.end("work")
+        queue.sweep()
+    assert_nothing_is_left(tmp_path / "queue.db")
+    ledger = Ledger(stage.logs)
+    assert len(ledger.times["sent"]) > 100
+    assert not ledger.problems()
+
+
+def assert_nothing_is_left(path: Path) -> None:
+    with sqlite3.connect(path) as database:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        for table in ("entry", "bundle", "history"):
+            assert database.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
+    database.close()
