@@ -133,7 +133,7 @@ class Queue:
         return find(self._context, codec, MessageId.parse(message_id, self.name))
 
     def remove(self, message_id: str) -> bool:
-        """Remove one message in any state but processed; False when it is not stored. Raises InvalidReceipt.
+        """Remove one message in any state, processed too; False when it is not stored. Raises InvalidReceipt.
 
         A consumer that holds it is not disturbed: its ack finds nothing left to do.
         """

@@ -18,7 +18,7 @@ Rules for every method:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -58,7 +58,10 @@ class Capabilities(msgspec.Struct, frozen=True):
 class Store(Protocol):
     """One place where queues are kept."""
 
-    capabilities: ClassVar[Capabilities]
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this store can do beyond the MUSTs; MUST NOT need a connection."""
+        ...
 
     def now(self) -> int:
         """The store's clock. MUST agree with the clock that due times and leases are compared with."""
@@ -104,7 +107,7 @@ class Store(Protocol):
         """Remove the queue with all that it holds. False when there is none.
 
         A client that still uses the queue afterwards MUST NOT bring any of it back: its appends raise
-        QueueNotFound.
+        QueueNotFound; other calls do so too, or find nothing.
         """
         ...
 
@@ -122,7 +125,10 @@ class Store(Protocol):
         ...
 
     def forget(self, shard: Shard) -> bool:
-        """Take the shard out of the directory if it holds nothing. MUST NOT lose an append that runs beside it."""
+        """Take the shard out of the directory if it holds nothing, no history either; True when it is not in it then.
+
+        MUST NOT lose an append that runs beside it.
+        """
         ...
 
     # -- one shard ---------------------------------------------------------------------------------------------
@@ -130,15 +136,15 @@ class Store(Protocol):
     def append(self, request: Append) -> None:
         """Store the bundles, each as one ready slice that holds all of its messages.
 
-        MUST be durable when it returns. A bundle whose id is stored, or was stored and finished within the
-        last 15 minutes, MUST be left alone, so that a repeated append neither duplicates nor revives. MUST
+        MUST be durable when it returns. A bundle whose id is stored, or was finished (acked, removed or
+        purged) within the last 15 minutes, MUST be left alone, so that a repeated append neither duplicates nor revives. MUST
         list the shard in the directory no later than its entries can be seen. Raises QueueNotFound when the
         queue does not exist.
         """
         ...
 
     def claim(self, request: Claim) -> Claimed:
-        """Take up to ``limit`` deliverable messages under the token, in the order of (priority, due, send order).
+        """Take up to ``limit`` deliverable messages under the token, ordered by (priority, due, bundle id, position).
 
         Deliverable is what is due: ready slices, released ones and those whose lease has run out. Each slice
         taken counts one more delivery and is hidden until now + lease. A slice larger than what is left of
@@ -152,7 +158,9 @@ class Store(Protocol):
         ...
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
-        """Finish what is still held under each span's token; a lease that ran out counts while nobody else claimed.
+        """Finish what is still held under each span's token.
+
+        Here, and wherever something is held under a token: a lease that ran out counts while nobody else has claimed.
 
         A bundle goes with its last message (with ``keep``: when the history gives up the last one).
         """
@@ -179,11 +187,11 @@ class Store(Protocol):
         ...
 
     def find(self, shard: Shard, bundle_id: bytes, position: int) -> StoredSlice | None:
-        """The slice that holds this message, in any state, or None."""
+        """The slice that holds this message, in any state, processed included, or None."""
         ...
 
     def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
-        """Remove one message in any state, held or not. False when it is not stored."""
+        """Remove one message in any state, held and processed ones too. False when it is not stored."""
         ...
 
     def purge(self, shard: Shard) -> int:
@@ -191,7 +199,10 @@ class Store(Protocol):
         ...
 
     def count(self, shard: Shard) -> ShardCounts:
-        """Messages by state. MUST NOT read bodies."""
+        """Messages by state. MUST NOT read bodies.
+
+        A lease that ran out counts as ready; ``oldest`` leaves out the history.
+        """
         ...
 
     def sweep(self, request: Sweep) -> int:

@@ -6,6 +6,7 @@ import sqlite3
 from pathlib import Path
 
 from shardq.errors import (
+    InvalidMessage,
     InvalidSetting,
     MessageTooLarge,
     OutcomeUnknown,
@@ -18,6 +19,7 @@ __all__ = ["is_busy", "translate", "translate_os"]
 
 _BUSY = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL))
 _UNCERTAIN = frozenset((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT))
+_REFUSALS = frozenset((sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH))
 _REMEDIES = {
     sqlite3.SQLITE_BUSY: "is locked by another process; wait, end that process, or raise busy_timeout",
     sqlite3.SQLITE_LOCKED: "is locked by another connection; wait, or raise busy_timeout",
@@ -47,6 +49,8 @@ def translate(error: sqlite3.Error, path: Path, *, committing: bool = False) -> 
         return MessageTooLarge(
             f"a bundle is larger than SQLite's limit ({error}): send fewer messages at once"
         )
+    if code in _REFUSALS:
+        return InvalidMessage(f"SQLite file {path} cannot hold a value ({error}): send another one")
     if code == sqlite3.SQLITE_ERROR and "no such" in str(error):
         return SchemaMismatch(f"SQLite file {path} lacks a part of shardq's schema ({error}): restore it")
     text = f"SQLite file {path} {_REMEDIES.get(code, 'refused a request')} ({error})"

@@ -1,0 +1,130 @@
+"""The conformance suite: what every store has to do, as tests.
+
+A store's author writes a :class:`~shardq.testing.StoreHarness` and one class::
+
+    @pytest.fixture(scope="module")
+    def harness():
+        return MyHarness()
+
+    class TestMyStore(StoreConformance):
+        pass
+
+Each contract can be used alone while a store is being written. Needs pytest and Hypothesis.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+_MODULES = (
+    "ack",
+    "append",
+    "bench",
+    "claim",
+    "clients",
+    "concurrency",
+    "consumers",
+    "contract",
+    "dedupe",
+    "directory",
+    "dropping",
+    "extend",
+    "fencing",
+    "forward",
+    "history",
+    "leftovers",
+    "looking",
+    "model",
+    "order",
+    "queues",
+    "release",
+    "removing",
+    "retries",
+    "signals",
+)
+# The one effect of this import: pytest explains the suite's assertions as it does those of a test file.
+pytest.register_assert_rewrite(
+    *(name for name in (f"{__name__}.{module}" for module in _MODULES) if name not in sys.modules)
+)
+
+from shardq.testing.conformance.ack import AckContract  # noqa: E402
+from shardq.testing.conformance.append import AppendContract  # noqa: E402
+from shardq.testing.conformance.bench import Bench  # noqa: E402
+from shardq.testing.conformance.claim import ClaimContract  # noqa: E402
+from shardq.testing.conformance.clients import ClientContract  # noqa: E402
+from shardq.testing.conformance.concurrency import ConcurrencyContract  # noqa: E402
+from shardq.testing.conformance.consumers import ConsumerContract  # noqa: E402
+from shardq.testing.conformance.contract import Contract  # noqa: E402
+from shardq.testing.conformance.dedupe import DedupeContract  # noqa: E402
+from shardq.testing.conformance.directory import DirectoryContract  # noqa: E402
+from shardq.testing.conformance.dropping import DropContract  # noqa: E402
+from shardq.testing.conformance.extend import ExtendContract  # noqa: E402
+from shardq.testing.conformance.fencing import FencingContract  # noqa: E402
+from shardq.testing.conformance.forward import ForwardContract  # noqa: E402
+from shardq.testing.conformance.history import HistoryContract  # noqa: E402
+from shardq.testing.conformance.leftovers import LeftoverContract  # noqa: E402
+from shardq.testing.conformance.looking import LookingContract  # noqa: E402
+from shardq.testing.conformance.model import ModelContract  # noqa: E402
+from shardq.testing.conformance.order import OrderContract  # noqa: E402
+from shardq.testing.conformance.queues import QueueContract  # noqa: E402
+from shardq.testing.conformance.release import ReleaseContract  # noqa: E402
+from shardq.testing.conformance.removing import RemovingContract  # noqa: E402
+from shardq.testing.conformance.retries import RetryContract  # noqa: E402
+from shardq.testing.conformance.signals import SignalContract  # noqa: E402
+
+__all__ = [
+    "AckContract",
+    "AppendContract",
+    "Bench",
+    "ClaimContract",
+    "ClientContract",
+    "ConcurrencyContract",
+    "ConsumerContract",
+    "Contract",
+    "DedupeContract",
+    "DirectoryContract",
+    "DropContract",
+    "ExtendContract",
+    "FencingContract",
+    "ForwardContract",
+    "HistoryContract",
+    "LeftoverContract",
+    "LookingContract",
+    "ModelContract",
+    "OrderContract",
+    "QueueContract",
+    "ReleaseContract",
+    "RemovingContract",
+    "RetryContract",
+    "SignalContract",
+    "StoreConformance",
+]
+
+
+class StoreConformance(
+    ClientContract,
+    QueueContract,
+    DropContract,
+    AppendContract,
+    ClaimContract,
+    OrderContract,
+    AckContract,
+    FencingContract,
+    ExtendContract,
+    ReleaseContract,
+    RetryContract,
+    ForwardContract,
+    LookingContract,
+    RemovingContract,
+    HistoryContract,
+    DirectoryContract,
+    LeftoverContract,
+    DedupeContract,
+    ConsumerContract,
+    SignalContract,
+    ConcurrencyContract,
+    ModelContract,
+):
+    """Every contract. The subclass provides the ``harness`` fixture and has a name with ``Test``."""

@@ -1,0 +1,71 @@
+"""Contract: the live consumers of a queue are known."""
+
+# ruff: noqa: D102 -- the name of a test is its sentence
+from __future__ import annotations
+
+from shardq.testing.conformance.bench import Bench
+from shardq.testing.conformance.contract import Contract, exact_time
+
+__all__ = ["ConsumerContract"]
+
+
+class ConsumerContract(Contract):
+    """Enlisting and resigning."""
+
+    def test_a_consumer_sees_itself(self, bench: Bench) -> None:
+        assert self._enlist(bench, "one") == ("one",)
+
+    def test_consumers_see_each_other_in_order(self, bench: Bench) -> None:
+        self._enlist(bench, "b")
+        bench.other.enlist(bench.queue, "c", bench.duration(60))
+        assert self._enlist(bench, "a") == ("a", "b", "c")
+
+    def test_enlisting_again_changes_nothing_but_the_lifetime(self, bench: Bench) -> None:
+        self._enlist(bench, "one", 20)
+        bench.advance(10)
+        assert self._enlist(bench, "one", 20) == ("one",)
+        bench.advance(15)
+        assert self._enlist(bench, "two") == ("one", "two")
+
+    def test_a_consumer_that_does_not_come_back_is_no_longer_live(self, bench: Bench) -> None:
+        self._enlist(bench, "one", 10)
+        self._enlist(bench, "two", 100)
+        bench.advance(20)
+        assert self._enlist(bench, "three") == ("three", "two")
+
+    @exact_time
+    def test_a_lifetime_ends_exactly_at_its_end(self, bench: Bench) -> None:
+        self._enlist(bench, "one", 10)
+        bench.advance(9.999999)
+        assert self._enlist(bench, "two") == ("one", "two")
+        bench.advance(0.000001)
+        assert self._enlist(bench, "two") == ("two",)
+
+    def test_a_consumer_that_resigned_is_no_longer_live(self, bench: Bench) -> None:
+        self._enlist(bench, "one")
+        self._enlist(bench, "two")
+        bench.other.resign(bench.queue, "one")
+        assert self._enlist(bench, "two") == ("two",)
+
+    def test_resigning_is_harmless_when_repeated(self, bench: Bench) -> None:
+        bench.store.resign(bench.queue, "stranger")
+        self._enlist(bench, "one")
+        bench.store.resign(bench.queue, "one")
+        bench.store.resign(bench.queue, "one")
+        assert self._enlist(bench, "one") == ("one",)
+
+    def test_the_consumers_of_queues_are_separate(self, bench: Bench) -> None:
+        other = bench.new_queue(bench.queue + "1")
+        self._enlist(bench, "one")
+        assert bench.store.enlist(other, "two", bench.duration(60)) == ("two",)
+        bench.store.resign(other, "one")
+        assert self._enlist(bench, "one") == ("one",)
+
+    def test_a_name_may_be_any_text(self, bench: Bench) -> None:
+        names = ("it's", '"; DROP TABLE consumer; --', "é漢", "%", "One", "one")
+        for name in names:
+            live = self._enlist(bench, name)
+        assert live == tuple(sorted(names))
+
+    def _enlist(self, bench: Bench, name: str, lifetime: float = 60) -> tuple[str, ...]:
+        return bench.store.enlist(bench.queue, name, bench.duration(lifetime))

@@ -1,0 +1,34 @@
+"""The ground of every contract: a bench for each test, whose books are checked at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from shardq.testing.conformance.bench import Bench
+from shardq.testing.harness import StoreHarness
+
+__all__ = ["Contract", "exact_time"]
+
+exact_time = pytest.mark.usefixtures("exact")
+
+
+class Contract:
+    """Tests of one feature. The store's author provides the ``harness`` fixture."""
+
+    @pytest.fixture
+    def bench(self, harness: StoreHarness) -> Iterator[Bench]:
+        """Make a new queue on the store; when the test is over, check that its shards are consistent."""
+        bench = Bench(harness)
+        yield bench
+        try:
+            bench.check_books()
+        finally:
+            bench.close()
+
+    @pytest.fixture
+    def exact(self, harness: StoreHarness) -> None:
+        """Skip a test of exact moments, or of long ones, on a store whose time is real."""
+        if harness.real_time:
+            pytest.skip("the store's time is real")

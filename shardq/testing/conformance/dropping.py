@@ -1,0 +1,132 @@
+"""Contract: a dropped queue is gone with all that it held, and stays so."""
+
+# ruff: noqa: D102 -- the name of a test is its sentence
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+from shardq.errors import QueueNotFound
+from shardq.storage.requests import Append, DedupeEntry
+from shardq.testing.conformance.bench import Bench
+from shardq.testing.conformance.contract import Contract
+from shardq.testing.messages import of_bundle
+
+__all__ = ["DropContract"]
+
+
+class DropContract(Contract):
+    """The end of a queue."""
+
+    def test_a_dropped_queue_is_gone_for_all_clients(self, bench: Bench) -> None:
+        name = bench.new_queue()
+        assert bench.store.drop_queue(name) is True
+        assert bench.store.load_queue(name) is None
+        assert bench.other.load_queue(name) is None
+        assert name not in bench.other.list_queues()
+
+    def test_dropping_what_is_not_there_is_false(self, bench: Bench) -> None:
+        name = bench.new_queue()
+        assert bench.store.drop_queue(name) is True
+        assert bench.store.drop_queue(name) is False
+        assert bench.other.drop_queue(bench.new_name()) is False
+
+    def test_a_dropped_queue_leaves_nothing_at_all(self, bench: Bench) -> None:
+        # Given messages in every state, in several shards, a key, a consumer
+        name = bench.new_queue()
+        shards = [bench.shard_of(name, time_shard, number) for time_shard in (0, 7) for number in (0, 12)]
+        for shard in shards:
+            bench.given(5, shard=shard)
+            bench.given(2, priority=1, delay=60, shard=shard)
+            taken = bench.claim(3, shard=shard)
+            bench.ack(taken.span(0, 1), keep=True, shard=shard)
+            bench.ack(taken.span(2, 1), shard=shard)
+        bench.store.reserve_keys(name, [DedupeEntry("key", "m1")], bench.duration(60))
+        bench.store.enlist(name, "consumer", bench.duration(60))
+        # When the queue is dropped by another client
+        bench.drop(name)
+        # Then no row of any kind remains, but for the ids that a store may remember for a while
+        rows = {kind: n for kind, n in bench.harness.raw_leftovers(name).items() if n}
+        assert set(rows) <= {"finished"}
+        assert all(not bench.harness.raw_entries(shard) for shard in shards)
+        assert all(not bench.harness.raw_bundles(shard) for shard in shards)
+
+    def test_an_append_to_a_queue_that_never_was_is_refused(self, bench: Bench) -> None:
+        name = bench.new_name()
+        with pytest.raises(QueueNotFound):
+            bench.given(shard=bench.shard_of(name))
+        assert bench.leftovers(name) == {}
+        assert not bench.harness.raw_leftovers(name).get("shard")
+
+    def test_a_client_cannot_append_to_a_queue_that_another_dropped(self, bench: Bench) -> None:
+        name = bench.new_queue()
+        shard = bench.shard_of(name)
+        bundle = bench.given(shard=shard)
+        bench.drop(name)
+        for again in (bundle, bench.bundle()):
+            with pytest.raises(QueueNotFound):
+                bench.store.append(Append(shard, (again,)))
+        assert bench.leftovers(name) == {}
+        assert bench.harness.raw_bundles(shard) == 0
+
+    def test_nothing_that_a_client_still_holds_brings_a_dropped_queue_back(self, bench: Bench) -> None:
+        # Given a client that holds messages of a queue which another one drops
+        name = bench.new_queue()
+        shard = bench.shard_of(name)
+        bench.given(6, shard=shard)
+        taken = bench.claim(4, shard=shard)
+        bench.drop(name)
+        # When it goes on as if nothing had happened
+        bench.shard = shard
+        spans = [taken.span(i, 1) for i in range(4)]
+        for use in (
+            lambda: bench.claim(2, token=taken.token),
+            lambda: bench.extend(spans[0]),
+            lambda: bench.release(spans[1]),
+            lambda: bench.ack(spans[2], keep=True),
+            lambda: bench.forward((spans[3],), bench.bundle()),
+            lambda: bench.store.remove(shard, spans[3].bundle_id, 5),
+            lambda: bench.claim(2),
+        ):
+            with suppress(QueueNotFound):
+                use()
+        # Then nothing of it is there
+        assert bench.leftovers(name) == {}
+        assert bench.store.load_queue(name) is None
+        assert bench.harness.raw_bundles(shard) == 0
+
+    def test_an_ack_after_a_drop_finds_the_messages_gone(self, bench: Bench) -> None:
+        name = bench.new_queue()
+        shard = bench.shard_of(name)
+        bundle = bench.given(2, shard=shard)
+        taken = bench.claim(shard=shard)
+        bench.drop(name)
+        with suppress(QueueNotFound):
+            fenced = bench.ack(*taken.spans, shard=shard)
+            assert sum(span.count for span in fenced.gone) == bundle.count
+            assert fenced.lost == ()
+
+    def test_a_queue_created_again_is_empty_and_works(self, bench: Bench) -> None:
+        name = bench.new_queue()
+        shard = bench.shard_of(name)
+        bench.given(3, shard=shard)
+        held = bench.claim(1, shard=shard)
+        bench.drop(name)
+        bench.new_queue(name)
+        shard = bench.shard_of(name)
+        assert bench.claim(shard=shard).messages == []
+        assert bench.ack(*held.spans, shard=shard).lost == ()
+        bundle = bench.given(2, shard=shard)
+        assert bench.claim(shard=shard, by=bench.other).messages == of_bundle(bundle)
+
+    def test_a_queue_whose_name_is_a_prefix_is_dropped_alone(self, bench: Bench) -> None:
+        others = [bench.new_queue(bench.queue + end) for end in (".1", "-1", "1", "_", "a")]
+        shards = [bench.shard_of(name) for name in others]
+        bundles = [bench.given(2, shard=shard) for shard in shards]
+        bench.given(3)
+        bench.drop(bench.queue)
+        for shard, bundle in zip(shards, bundles, strict=True):
+            assert bench.stored(shard) == of_bundle(bundle)
+            assert bench.other.load_queue(shard.queue) is not None
+        assert bench.other.list_queues(bench.queue) == tuple(sorted(others))

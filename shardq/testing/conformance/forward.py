@@ -1,0 +1,147 @@
+"""Contract: a forward acks and appends in one atomic step."""
+
+# ruff: noqa: D102 -- the name of a test is its sentence
+from __future__ import annotations
+
+import pytest
+
+from shardq.errors import QueueNotFound, UnsupportedByStore
+from shardq.sharding.shard import Shard
+from shardq.storage.requests import Fenced
+from shardq.testing.conformance.bench import Bench
+from shardq.testing.conformance.contract import Contract
+from shardq.testing.messages import of_bundle, of_bundles, of_spans
+
+__all__ = ["ForwardContract"]
+
+
+class ForwardContract(Contract):
+    """Forwarding within a shard, and to another one where the store can."""
+
+    @pytest.fixture(params=["same shard", "same queue", "another queue"])
+    def target(self, bench: Bench, request: pytest.FixtureRequest) -> Shard:
+        """Name where to forward to; what the store cannot do is skipped."""
+        if request.param == "same shard":
+            return bench.shard
+        if not bench.store.capabilities.forward_across_shards:
+            pytest.skip("the store forwards within a shard only")
+        return bench.shard_of(bench.queue if request.param == "same queue" else bench.new_queue(), 2, 5)
+
+    def test_what_is_forwarded_is_finished_here_and_waits_there(self, bench: Bench, target: Shard) -> None:
+        bench.given(3)
+        taken = bench.claim()
+        new = bench.bundle(2, priority=1)
+        assert bench.forward(taken.spans, new, to=target) == Fenced()
+        assert bench.held() == []
+        assert bench.waiting(target) == of_bundle(new)
+        assert bench.claim(shard=target, by=bench.other).slices[0].bundle == new
+
+    def test_a_part_is_forwarded_and_the_rest_stays_held(self, bench: Bench, target: Shard) -> None:
+        bundle = bench.given(4)
+        taken = bench.claim()
+        new = bench.bundle(1)
+        assert bench.forward((taken.span(1, 1), taken.span(3, 1)), new, to=target) == Fenced()
+        assert bench.held() == [*of_bundle(bundle, 0, 1), *of_bundle(bundle, 2, 1)]
+        assert bench.waiting(target) == of_bundle(new)
+
+    def test_several_bundles_are_forwarded_together(self, bench: Bench, target: Shard) -> None:
+        bench.given(2)
+        bench.given(2)
+        new = [bench.bundle(1), bench.bundle(3)]
+        assert bench.forward(bench.claim().spans, *new, to=target) == Fenced()
+        assert bench.stored(target) == of_bundles(*new)
+
+    def test_one_lost_message_keeps_everything_from_happening(self, bench: Bench, target: Shard) -> None:
+        # Given five claimed messages of which one is another client's now
+        bundle = bench.given(5)
+        stale = bench.claim(lease=5)
+        bench.advance(10)
+        fresh = bench.claim(1, by=bench.other)
+        # When all five are forwarded
+        fenced = bench.forward(stale.spans, bench.bundle(5), to=target)
+        # Then nothing has happened and the one is named
+        assert sorted(of_spans(fenced.lost)) == sorted(fresh.messages)
+        assert fenced.gone == ()
+        assert bench.stored() == of_bundle(bundle)
+        assert target == bench.shard or bench.stored(target) == []
+        assert bench.ack(stale.span(1, 4)) == Fenced()
+
+    def test_one_finished_message_keeps_everything_from_happening(self, bench: Bench, target: Shard) -> None:
+        bundle = bench.given(3)
+        taken = bench.claim()
+        bench.ack(taken.span(0, 1))
+        fenced = bench.forward(taken.spans, bench.bundle(3), to=target)
+        assert of_spans(fenced.gone) == of_bundle(bundle, 0, 1)
+        assert fenced.lost == ()
+        assert bench.held() == of_bundle(bundle, 1)
+        assert bench.waiting(target) == []
+
+    def test_a_repeated_forward_changes_nothing(self, bench: Bench, target: Shard) -> None:
+        bundle = bench.given(2)
+        taken = bench.claim()
+        new = bench.bundle(2)
+        bench.forward(taken.spans, new, to=target)
+        fenced = bench.forward(taken.spans, new, to=target)
+        assert sorted(of_spans(fenced.gone)) == of_bundle(bundle)
+        assert bench.stored(target) == of_bundle(new)
+
+    def test_a_forward_repeated_after_its_bundle_was_finished_revives_nothing(
+        self, bench: Bench, target: Shard
+    ) -> None:
+        bench.given(2)
+        taken = bench.claim()
+        new = bench.bundle(2)
+        bench.forward(taken.spans, new, to=target)
+        bench.ack(*bench.claim(shard=target).spans, shard=target)
+        bench.forward(taken.spans, new, to=target)
+        assert bench.stored(target) == []
+
+    def test_a_forward_of_a_bundle_that_is_there_already_only_acks(self, bench: Bench, target: Shard) -> None:
+        bench.given(2)
+        taken = bench.claim()
+        new = bench.bundle(2)
+        bench.append(new, shard=target)
+        assert bench.forward(taken.spans, new, to=target) == Fenced()
+        assert bench.held() == []
+        assert bench.waiting(target) == of_bundle(new)
+
+    def test_a_lapsed_lease_that_nobody_claimed_forwards(self, bench: Bench, target: Shard) -> None:
+        bench.given(2)
+        taken = bench.claim(lease=5)
+        bench.advance(10)
+        new = bench.bundle()
+        assert bench.forward(taken.spans, new, to=target) == Fenced()
+        assert sorted(bench.stored() + (bench.stored(target) if target != bench.shard else [])) == of_bundle(
+            new
+        )
+
+    def test_forwarded_messages_can_be_kept_as_processed(self, bench: Bench, target: Shard) -> None:
+        bundle = bench.given(2)
+        new = bench.bundle(2)
+        assert bench.forward(bench.claim().spans, new, to=target, keep=True) == Fenced()
+        assert bench.history() == of_bundle(bundle)
+        assert bench.stored(target) == of_bundle(new)
+
+    def test_the_target_is_in_the_directory(self, bench: Bench, target: Shard) -> None:
+        bench.given()
+        bench.forward(bench.claim().spans, bench.bundle(), to=target)
+        assert target in bench.other.shards(target.queue)
+
+    def test_a_forward_to_a_missing_queue_acks_nothing(self, bench: Bench) -> None:
+        bundle = bench.given(2)
+        taken = bench.claim()
+        with pytest.raises((QueueNotFound, UnsupportedByStore)):
+            bench.forward(taken.spans, bench.bundle(), to=Shard(bench.new_name(), 0, 0))
+        assert bench.held() == of_bundle(bundle)
+        assert bench.ack(*taken.spans) == Fenced()
+
+    def test_a_store_that_cannot_forward_across_shards_says_so(self, bench: Bench) -> None:
+        if bench.store.capabilities.forward_across_shards:
+            pytest.skip("the store forwards across shards")
+        bundle = bench.given(2)
+        taken = bench.claim()
+        target = bench.shard_of(bench.queue, 2, 5)
+        with pytest.raises(UnsupportedByStore):
+            bench.forward(taken.spans, bench.bundle(), to=target)
+        assert bench.held() == of_bundle(bundle)
+        assert bench.stored(target) == []

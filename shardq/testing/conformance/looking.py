@@ -1,0 +1,138 @@
+"""Contract: peek, find and count show what is stored and change nothing."""
+
+# ruff: noqa: D102 -- the name of a test is its sentence
+from __future__ import annotations
+
+import pytest
+
+from shardq.storage.requests import EntryState, Peek, ShardCounts
+from shardq.testing.conformance.bench import Bench
+from shardq.testing.conformance.contract import Contract
+from shardq.testing.messages import of_bundle, of_slices
+
+__all__ = ["LookingContract"]
+
+
+class LookingContract(Contract):
+    """Looking without touching."""
+
+    def test_peek_shows_every_state(self, bench: Bench) -> None:
+        held = bench.given(2)
+        bench.claim()
+        ready, delayed = bench.given(3, priority=1), bench.given(1, priority=1, delay=600)
+        shown = {each.bundle.id: each for each in bench.peek()}
+        assert {key: each.state for key, each in shown.items()} == {
+            held.id: EntryState.IN_FLIGHT,
+            ready.id: EntryState.READY,
+            delayed.id: EntryState.DELAYED,
+        }
+        assert shown[ready.id].bundle == ready
+        assert (shown[held.id].deliveries, shown[ready.id].deliveries) == (1, 0)
+        assert (shown[ready.id].due, shown[delayed.id].due) == (ready.due, delayed.due)
+
+    def test_peek_shows_ready_messages_in_the_order_of_a_claim(self, bench: Bench) -> None:
+        for priority in (4, 0, 2, 0):
+            bench.given(2, priority=priority)
+        peeked = of_slices(bench.peek())
+        assert peeked == bench.claim().messages
+
+    def test_peek_changes_nothing(self, bench: Bench) -> None:
+        bundle = bench.given(3)
+        before = bench.harness.raw_entries(bench.shard)
+        for limit in (1, 2, 1000):
+            bench.store.peek(Peek(bench.shard, limit))
+        assert sorted(bench.harness.raw_entries(bench.shard)) == sorted(before)
+        taken = bench.claim()
+        assert taken.messages == of_bundle(bundle)
+        assert taken.deliveries == {1}
+
+    @pytest.mark.parametrize("limit", [1, 2, 3, 7, 1000])
+    def test_pages_show_every_slice_once(self, bench: Bench, limit: int) -> None:
+        bench.append(*[bench.bundle(1 + i % 4, priority=i % 3, delay=(i % 2) * 60) for i in range(15)])
+        taken = bench.claim(7)
+        bench.ack(taken.span(0, 1))
+        peeked = of_slices(bench.peek(limit))
+        assert len(set(peeked)) == len(peeked)
+        assert sorted(peeked) == bench.stored()
+
+    def test_a_page_has_no_more_than_its_limit_but_for_the_last_slice(self, bench: Bench) -> None:
+        bench.append(*[bench.bundle(3) for _ in range(5)])
+        page = bench.store.peek(Peek(bench.shard, 4))
+        assert [each.count for each in page.slices] == [3, 3]
+        assert page.after
+
+    def test_the_last_page_has_no_cursor(self, bench: Bench) -> None:
+        assert bench.store.peek(Peek(bench.shard, 10)).after == b""
+        bench.given(3)
+        page = bench.store.peek(Peek(bench.shard, 10))
+        assert (len(page.slices), page.after) == (1, b"")
+
+    def test_find_shows_the_slice_of_a_message_in_any_state(self, bench: Bench) -> None:
+        bundle = bench.given(6)
+        taken = bench.claim(4)
+        bench.ack(taken.span(1, 1))
+        bench.release(taken.span(0, 1), delay=60)
+        bench.ack(taken.span(2, 1), keep=True)
+        states = {i: self._state(bench, bundle.id, i) for i in range(7)}
+        assert states == {
+            0: EntryState.DELAYED,
+            1: None,
+            2: EntryState.PROCESSED,
+            3: EntryState.IN_FLIGHT,
+            4: EntryState.READY,
+            5: EntryState.READY,
+            6: None,
+        }
+
+    def test_find_shows_bundle_deliveries_and_due_time(self, bench: Bench) -> None:
+        bundle = bench.given(3, priority=2)
+        until = bench.claim(1).claimed.lease_until
+        held = bench.other.find(bench.shard, bundle.id, 0)
+        rest = bench.other.find(bench.shard, bundle.id, 2)
+        assert held is not None
+        assert rest is not None
+        assert held.bundle == rest.bundle == bundle
+        assert (held.first, held.count, held.deliveries, held.due) == (0, 1, 1, until)
+        assert (rest.first, rest.count, rest.deliveries, rest.due) == (1, 2, 0, bundle.due)
+
+    def test_find_sees_only_its_shard(self, bench: Bench) -> None:
+        bundle = bench.given(1)
+        assert bench.store.find(bench.shard_of(bench.queue, 1, 0), bundle.id, 0) is None
+        assert bench.store.find(bench.shard, bench.bundle().id, 0) is None
+
+    def test_count_tells_the_messages_by_state(self, bench: Bench) -> None:
+        bench.given(5)
+        bench.given(2, delay=60)
+        oldest = bench.peek()[0].bundle.enqueued_at
+        taken = bench.claim(3)
+        assert bench.other.count(bench.shard) == ShardCounts(
+            ready=2, delayed=2, in_flight=3, processed=0, oldest=oldest
+        )
+        bench.ack(taken.span(0, 2), keep=True)
+        counts = bench.other.count(bench.shard)
+        assert (counts.ready, counts.delayed, counts.in_flight, counts.processed) == (2, 2, 1, 2)
+
+    def test_count_of_an_empty_shard_is_nothing(self, bench: Bench) -> None:
+        assert bench.store.count(bench.shard) == ShardCounts()
+        assert bench.store.count(bench.shard_of(bench.queue, 4, 4)) == ShardCounts()
+
+    def test_a_delayed_message_is_counted_as_ready_when_it_is_due(self, bench: Bench) -> None:
+        bench.given(2, delay=20)
+        bench.advance(30)
+        counts = bench.store.count(bench.shard)
+        assert (counts.ready, counts.delayed) == (2, 0)
+
+    def test_the_oldest_is_the_one_sent_first(self, bench: Bench) -> None:
+        first = bench.given(1, priority=9)
+        bench.advance(10)
+        second = bench.given(1, priority=0)
+        assert bench.store.count(bench.shard).oldest == first.enqueued_at
+        bench.store.remove(bench.shard, first.id, 0)
+        assert bench.store.count(bench.shard).oldest == second.enqueued_at
+
+    def _state(self, bench: Bench, bundle_id: bytes, position: int) -> EntryState | None:
+        found = bench.other.find(bench.shard, bundle_id, position)
+        if found is None:
+            return None
+        assert found.first <= position < found.first + found.count
+        return found.state

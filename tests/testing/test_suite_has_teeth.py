@@ -1,0 +1,115 @@
+"""The contracts, without the state machine, catch every broken store."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shardq.testing.broken_stores import BROKEN_STORES
+
+HERE = Path(__file__).parent
+
+SUITE = """
+import functools
+import pathlib
+import sys
+import tempfile
+
+import pytest
+
+sys.path.insert(0, {conformance!r})
+
+from shardq.testing.broken_stores import BROKEN_STORES
+from shardq.testing.conformance import StoreConformance
+from shardq.testing.wrapped_store import WrappedStore
+from test_sqlite import SqliteHarness
+
+
+class BrokenHarness(SqliteHarness):
+    def __init__(self, folder, broken):
+        super().__init__(folder)
+        self.broken = broken
+
+    def open(self):
+        return self.broken(super().open())
+
+
+@functools.cache
+def harness_for(broken):
+    return BrokenHarness(pathlib.Path(tempfile.mkdtemp(dir=pathlib.Path(__file__).parent)), broken)
+
+
+@pytest.fixture
+def harness(request):
+    return harness_for(request.cls.broken)
+
+
+for broken in (WrappedStore, *BROKEN_STORES):
+    name = "Test" + broken.__name__
+    globals()[name] = type(name, (StoreConformance,), {{"broken": broken}})
+"""
+
+CONFTEST = """
+import json
+import pathlib
+
+import pytest
+
+caught = {}
+
+
+def pytest_runtestloop(session):
+    for item in session.items:
+        if item.cls.broken.__name__ not in caught:
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+    return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    report = yield
+    if report.failed:
+        caught.setdefault(item.cls.broken.__name__, f"{item.name}\\n{report.longreprtext}")
+    return report
+
+
+def pytest_sessionfinish():
+    pathlib.Path(__file__).with_name("caught.json").write_text(json.dumps(caught))
+"""
+
+
+@pytest.fixture(scope="module")
+def caught(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Run the suite on every broken store, each until its first failure."""
+    folder = tmp_path_factory.mktemp("suite")
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    (folder / "conftest.py").write_text(CONFTEST)
+    suite = folder / "test_broken.py"
+    suite.write_text(SUITE.format(conformance=str(HERE.parent / "conformance")))
+    options = [
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "--tb=short",
+        "-k",
+        "not agrees_with_the_model",
+    ]
+    subprocess.run(
+        [sys.executable, "-m", "pytest", *options, str(suite)], cwd=folder, check=False, capture_output=True
+    )
+    return json.loads((folder / "caught.json").read_text())
+
+
+@pytest.mark.parametrize("broken", [each.__name__ for each in BROKEN_STORES])
+def test_the_contracts_fail_a_store_that(caught: dict[str, str], broken: str) -> None:
+    assert broken in caught
+
+
+def test_the_contracts_pass_a_store_that_is_only_wrapped(caught: dict[str, str]) -> None:
+    assert caught.get("WrappedStore") is None
