@@ -55,24 +55,30 @@ class Coalescer:
                 ticket.turn.set()
         ticket.turn.wait()
         if ticket.id is None and ticket.error is None:
-            self._lead()
+            self._lead(ticket)
         if ticket.error is not None:
             raise ticket.error
         assert ticket.id is not None
         return ticket.id
 
-    def _lead(self) -> None:
-        tickets = self._gather()
+    def _lead(self, own: _Ticket) -> None:
+        tickets: list[_Ticket] = []
         try:
+            tickets = self._gather()
             self._store(tickets)
         finally:
-            with self._changed:
-                if self._waiting:
-                    self._waiting[0].turn.set()
-                else:
-                    self._led = False
+            self._hand_over(own)
             for ticket in tickets:
                 ticket.turn.set()
+
+    def _hand_over(self, own: _Ticket) -> None:
+        """Let the next one lead; also when this leader was interrupted before it took its own message."""
+        with self._changed:
+            self._waiting = [ticket for ticket in self._waiting if ticket is not own]
+            if self._waiting:
+                self._waiting[0].turn.set()
+            else:
+                self._led = False
 
     def _gather(self) -> list[_Ticket]:
         with self._changed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from functools import cached_property
 
@@ -48,10 +48,6 @@ class HeldSlice:
         """True while any message is held."""
         return Fate.OPEN in self._fates
 
-    def fate(self, position: int) -> Fate:
-        """What became of a message."""
-        return Fate(self._fates[position])
-
     def mark(self, positions: Iterable[int], fate: Fate) -> None:
         """Take note of what became of messages."""
         for position in positions:
@@ -63,7 +59,13 @@ class HeldSlice:
 
     def positions(self, *fates: Fate) -> list[int]:
         """The messages with one of these fates, in order."""
-        return [position for position, fate in enumerate(self._fates) if fate in fates]
+        return self.with_fates(range(self.count), fates)
+
+    def with_fates(self, positions: Sequence[int], fates: Sequence[Fate]) -> list[int]:
+        """Those of the messages, by position, that have one of these fates."""
+        if not any(self._fates):  # nothing of it is settled, as almost always
+            return list(positions) if Fate.OPEN in fates else []
+        return [position for position in positions if self._fates[position] in fates]
 
     def spans(self, positions: list[int]) -> tuple[Span, ...]:
         """Messages, in order, as a store's request names them: neighbours joined."""
@@ -105,7 +107,7 @@ class Pick(msgspec.Struct, frozen=True):
 
     def with_fates(self, *fates: Fate) -> Pick:
         """Those of them that had one of these fates."""
-        return Pick(self.held, [position for position in self.positions if self.held.fate(position) in fates])
+        return Pick(self.held, self.held.with_fates(self.positions, fates))
 
     def within(self, spans: Iterable[Span]) -> Pick:
         """Those of them that the spans name."""

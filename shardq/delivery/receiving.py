@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,6 +22,8 @@ from shardq.sharding.shard import Shard
 from shardq.storage.requests import Acknowledge, Claim, Claimed
 
 __all__ = ["Receiving"]
+
+_log = logging.getLogger(__name__)
 
 CONTENTION_PAUSE = 50_000  # microseconds for which a shard that another consumer has locked is left alone
 ENLIST_INTERVAL = 10_000_000
@@ -81,9 +84,14 @@ class Receiving:
                 self._context.retry(self.reader.survey, settings.layout, thorough=thorough)
                 surveyed = True
                 continue
-            for piece in self._claim(shard, missing, settings):
-                held.append(piece)
-                missing -= piece.count
+            try:
+                held += self._claim(shard, missing, settings)
+            except ShardqError as error:
+                if not held:
+                    raise
+                _log.warning("shard %s was not read, delivering what other shards gave: %s", shard, error)
+                break
+            missing = limit - sum(piece.count for piece in held)
         self._count(held)
         return held
 

@@ -251,3 +251,29 @@ def test_under_random_faults_every_message_is_worked_and_none_is_lost(
     seen += bench.received("q")
     assert set(seen) == sent
     assert max(seen.values()) == 1
+
+
+def test_what_some_shards_gave_is_delivered_although_another_cannot_be_read(bench: Bench) -> None:
+    client = shardq.Client(bench.store, retry_seconds=0.0)
+    queue = client.create_queue("q", shards=2, time_shards=1)
+    with queue.producer(bundle_messages=2) as producer:
+        producer.send_many([b"1", b"2", b"3", b"4"])
+    bench.fail("claim")
+    bench.store.plan = FaultPlan(faults=(Fault("claim", 2, FaultKind.UNAVAILABLE),))
+    assert len(queue.consumer().receive(4)) == 2
+
+
+def test_a_sender_that_is_interrupted_while_it_waits_for_company_does_not_block_the_others(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = bench.faulty.create_queue("q").producer(linger=0.01)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("threading.Condition.wait_for", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            producer.send(b"1")
+    producer.send(b"2")
+    assert bench.received("q") == Counter([b"2"])
