@@ -27,6 +27,8 @@ class BundleData(msgspec.Struct, array_like=True, frozen=True):
 
     def slice(self, first: int, count: int) -> BundleData:
         """Messages ``first`` .. ``first + count - 1`` as a bundle of their own."""
+        if count == len(self.bodies):
+            return self
         part = slice(first, first + count)
         return BundleData(
             self.bodies[part],

@@ -31,8 +31,11 @@ class Call(msgspec.Struct, frozen=True):
 class FaultyStore(WrappedStore):
     """Passes calls on to a store, but for those that the plan lets fail. ``calls`` is the record of all.
 
+    >>> from shardq.clock import SystemClock
+    >>> from shardq.storage.opening import open_store
+    >>> from shardq.testing import Fault
     >>> plan = FaultPlan(faults=(Fault("append", 1, FaultKind.LOST_RESPONSE),))
-    >>> store = FaultyStore(inner, plan)  # doctest: +SKIP
+    >>> store = FaultyStore(open_store(url, SystemClock()), plan)
     """
 
     def __init__(self, inner: Store, plan: FaultPlan) -> None:

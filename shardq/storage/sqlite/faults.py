@@ -18,6 +18,7 @@ from shardq.errors import (
 __all__ = ["is_busy", "translate", "translate_os"]
 
 _BUSY = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL))
+_PASSING = _BUSY | {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM}
 _UNCERTAIN = frozenset((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT))
 _REFUSALS = frozenset((sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH))
 _REMEDIES = {
@@ -56,13 +57,14 @@ def translate(error: sqlite3.Error, path: Path, *, committing: bool = False) -> 
     text = f"SQLite file {path} {_REMEDIES.get(code, 'refused a request')} ({error})"
     if committing and code in _UNCERTAIN:
         return OutcomeUnknown(text)
-    return StoreUnavailable(text)
+    return StoreUnavailable(text, retryable=code in _PASSING)
 
 
 def translate_os(error: OSError, path: Path) -> ShardqError:
     """Return the error to raise when the operating system does not even say whether there is a file."""
     return StoreUnavailable(
-        f"SQLite file {path} cannot be reached; give this user access to its folder ({error})"
+        f"SQLite file {path} cannot be reached; give this user access to its folder ({error})",
+        retryable=False,
     )
 
 
@@ -71,11 +73,12 @@ def _cannot_open(error: sqlite3.Error, path: Path) -> ShardqError:
         return InvalidSetting(f"SQLite path {path} is a folder: give the path of a file in it")
     if not path.parent.is_dir():
         return StoreUnavailable(
-            f"SQLite file {path} cannot be made: its folder does not exist; make it first"
+            f"SQLite file {path} cannot be made: its folder does not exist; make it first", retryable=False
         )
     return StoreUnavailable(
         f"SQLite file {path} cannot be opened; give this user read and write access to it and its folder "
-        f"({error})"
+        f"({error})",
+        retryable=False,
     )
 
 

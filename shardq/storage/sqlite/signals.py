@@ -13,7 +13,7 @@ from shardq.storage.sqlite.log import LogWatch
 __all__ = ["Signals"]
 
 _FIRST_PAUSE = 0.01
-_LONGEST_PAUSE = 0.05
+_LONGEST_PAUSE = 0.075
 _GROWTH = 1.5
 
 
@@ -21,7 +21,7 @@ class Signals:
     """Sleeps until a queue's number in the file changes.
 
     Threads of this process are woken by :meth:`announce`; for the sake of other processes the file is looked
-    at every 10 to 50 ms, at first by the times of its log, which costs next to nothing.
+    at every 10 to 75 ms, at first by the times of its log, which costs next to nothing.
     """
 
     def __init__(self, number: Callable[[str], int], path: Path) -> None:

@@ -1,0 +1,89 @@
+"""The examples of the documentation run, page by page, and those of the docstrings too."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+import shardq
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SHARDQ = Path(sys.executable).with_name("shardq")
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The code blocks of a page in one language."""
+    tokens = MarkdownIt().parse(page.read_text())
+    return [token.content for token in tokens if token.type == "fence" and token.info.strip() == language]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+def test_the_python_blocks_of_a_page_run_one_after_the_other(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for number, block in enumerate(blocks(page, "python"), start=1):
+        exec(compile(block, f"{page.name}, block {number}", "exec"), names)
+    for value in names.values():
+        if isinstance(value, shardq.Client):
+            value.close()
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: page.name)
+def test_the_shell_commands_of_a_page_succeed(page: Path, tmp_path: Path) -> None:
+    for block in blocks(page, "console"):
+        for line in block.splitlines():
+            if line.startswith("$ shardq "):
+                command = [str(SHARDQ), *shlex.split(line)[2:]]
+                done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+                assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+    for token in MarkdownIt().parse(page.read_text()):
+        for child in token.children or []:
+            target = str(child.attrs.get("href") or child.attrs.get("src") or "")
+            if target and "://" not in target and not target.startswith("#"):
+                assert (page.parent / target.split("#")[0]).exists(), target
+
+
+def modules() -> list[str]:
+    """Every module of the package."""
+    return sorted(found.name for found in pkgutil.walk_packages(shardq.__path__, "shardq."))
+
+
+@pytest.mark.parametrize("name", ["shardq", *modules()])
+def test_the_examples_of_a_modules_docstrings_hold(name: str, tmp_path: Path, url: str) -> None:
+    module = importlib.import_module(name)
+    clients: list[shardq.Client] = []
+
+    class Names(dict[str, object]):
+        pass
+
+    for test in doctest.DocTestFinder(exclude_empty=True).find(module, globs={**vars(module), "shardq": shardq}):
+        test.globs["url"] = f"sqlite:///{tmp_path}/{test.name}.db"
+        result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, clear_globs=False)
+        clients += [value for value in test.globs.values() if isinstance(value, shardq.Client)]
+        assert result.failed == 0
+    for client in clients:
+        client.close()
+
+
+def test_the_public_names_are_listed_in_order() -> None:
+    names = [name for name in shardq.__all__]
+    assert len(set(names)) == len(names)
+    assert all(hasattr(shardq, name) for name in names)
+    public = {name for name, value in vars(shardq).items() if not name.startswith("_") and not hasattr(value, "__path__")}
+    modules_of_the_package = {name.split(".")[1] for name in modules()}
+    assert public - modules_of_the_package == set(names) - modules_of_the_package

@@ -1,0 +1,137 @@
+"""What a claim and a probe cost depends neither on what waits nor on what was consumed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from shardq.sharding.shard import Shard
+from shardq.storage.requests import Acknowledge, Append, Claim, Span
+from shardq.storage.sqlite import claims, holding, measuring, peeking
+from shardq.storage.sqlite.connection import Connection
+from shardq.storage.sqlite.store import SqliteStore
+from shardq.testing import ManualClock
+
+PLANS = {
+    "claim": (claims._DELIVERABLE, "entry_by_due (shard_key=? AND priority=? AND due<?)"),
+    "repeated claim": (claims._HELD, "entry_by_token (token=?)"),
+    "claim's bodies": (claims._READ, "entry_by_token (token=?)"),
+    "ack": (holding._DELETE.exact, "entry_by_bundle (bundle_id=? AND first=?)"),
+    "peek": (
+        peeking._ENTRIES.page,
+        "entry_by_due (shard_key=? AND (priority,due,bundle_id,first)>(?,?,?,?))",
+    ),
+}
+
+
+@pytest.fixture
+def sql(store: SqliteStore, path: Path) -> Iterator[sqlite3.Connection]:
+    connection = Connection.open(path)
+    yield connection.sql
+    connection.close()
+
+
+@contextmanager
+def steps_of(sql: sqlite3.Connection) -> Iterator[list[int]]:
+    """Counts the steps of SQLite's virtual machine, and undoes what they did."""
+    steps = [0]
+
+    def count() -> int:
+        steps[0] += 1
+        return 0
+
+    sql.execute("BEGIN IMMEDIATE")
+    sql.set_progress_handler(count, 1)
+    yield steps
+    sql.set_progress_handler(None, 1)
+    sql.execute("ROLLBACK")
+
+
+def claim_steps(sql: sqlite3.Connection, shard: Shard, now: int, token: bytes = b"t" * 16) -> int:
+    with steps_of(sql) as steps:
+        claims.take(sql, Claim(shard, token, 10, 1_000_000), now)
+    return steps[0]
+
+
+def probe_steps(sql: sqlite3.Connection, shard: Shard, now: int) -> int:
+    with steps_of(sql) as steps:
+        measuring.probe(sql, [shard], now)
+    return steps[0]
+
+
+def fill(store: SqliteStore, shard: Shard, bundle: Callable, count: int) -> None:
+    store.append(Append(shard, tuple(bundle(priority=index % 10) for index in range(count))))
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_statement_seeks_in_its_index(sql: sqlite3.Connection, name: str) -> None:
+    statement, index = PLANS[name]
+    plan = [row[3] for row in sql.execute("EXPLAIN QUERY PLAN " + statement, (None,) * statement.count("?"))]
+    assert any(f"INDEX {index}" in line for line in plan)
+    assert not any(line.startswith("SCAN") for line in plan)
+
+
+def test_a_claim_is_read_in_order_without_sorting(sql: sqlite3.Connection) -> None:
+    plan = [row[3] for row in sql.execute("EXPLAIN QUERY PLAN " + claims._DELIVERABLE, (1, 2))]
+    assert len(plan) == 1
+
+
+def test_statistics_do_not_change_the_plan_of_a_claim(
+    sql: sqlite3.Connection, store: SqliteStore, shard: Shard, bundle: Callable
+) -> None:
+    fill(store, shard, bundle, 2_000)
+    sql.execute("ANALYZE")
+    before = claim_steps(sql, shard, store.now())
+    fill(store, shard, bundle, 2_000)
+    assert claim_steps(sql, shard, store.now()) <= before * 1.1
+
+
+def test_a_claim_costs_the_same_whatever_waits(
+    sql: sqlite3.Connection, store: SqliteStore, shard: Shard, bundle: Callable
+) -> None:
+    fill(store, shard, bundle, 100)
+    few = claim_steps(sql, shard, store.now())
+    fill(store, shard, bundle, 20_000)
+    assert claim_steps(sql, shard, store.now()) <= few * 1.1
+
+
+def test_a_repeated_claim_costs_the_same_whatever_waits(
+    sql: sqlite3.Connection, store: SqliteStore, shard: Shard, bundle: Callable
+) -> None:
+    fill(store, shard, bundle, 100)
+    store.claim(Claim(shard, b"t" * 16, 10, 1_000_000))
+    few = claim_steps(sql, shard, store.now())
+    fill(store, shard, bundle, 20_000)
+    assert claim_steps(sql, shard, store.now()) <= few * 1.1
+
+
+def test_a_claim_costs_the_same_after_much_was_consumed(
+    sql: sqlite3.Connection, store: SqliteStore, shard: Shard, bundle: Callable
+) -> None:
+    fill(store, shard, bundle, 100)
+    before = claim_steps(sql, shard, store.now())
+    fill(store, shard, bundle, 5_000)
+    claimed = store.claim(Claim(shard, b"t" * 16, 5_000, 1_000_000))
+    spans = tuple(Span(part.bundle.id, part.first, part.count, b"t" * 16) for part in claimed.slices)
+    store.acknowledge(Acknowledge(shard, spans))
+    # Priorities that have run empty cost a seek each.
+    assert claim_steps(sql, shard, store.now()) <= before * 1.25
+
+
+def test_a_probe_costs_the_same_whatever_waits_is_held_or_delayed(
+    sql: sqlite3.Connection, store: SqliteStore, shard: Shard, bundle: Callable, clock: ManualClock
+) -> None:
+    fill(store, shard, bundle, 100)
+    few = probe_steps(sql, shard, store.now())
+    fill(store, shard, bundle, 20_000)
+    store.claim(Claim(shard, b"t" * 16, 5_000, 60_000_000))
+    assert probe_steps(sql, shard, store.now()) <= few * 1.2
+
+
+def test_counts_are_taken_without_the_bundles(sql: sqlite3.Connection) -> None:
+    plan = [row[3] for row in sql.execute("EXPLAIN QUERY PLAN " + measuring._COUNT, (1, 2))]
+    assert not any("bundle" in line for line in plan)

@@ -1,0 +1,105 @@
+"""Who waits for messages is woken, and costs next to nothing meanwhile."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from shardq.sharding.shard import Shard
+from shardq.storage.requests import Append, Bundle, Claim, QueueRecord, Release, Span
+from shardq.storage.sqlite.store import SqliteStore
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+def wait_and_tell(path: str, pipe: object) -> None:
+    store = SqliteStore(path)
+    store.wait("orders", 0)
+    pipe.send("ready")
+    while store.wait("orders", 3):
+        pipe.send(time.monotonic())
+    store.close()
+
+
+def test_another_process_wakes_within_50_ms(path: Path, store: SqliteStore, shard: Shard) -> None:
+    here, there = SPAWN.Pipe()
+    process = SPAWN.Process(target=wait_and_tell, args=(str(path), there))
+    process.start()
+    assert here.recv() == "ready"
+    delays = []
+    for index in range(9):
+        time.sleep(0.2 + index / 100)
+        store.append(Append(shard, (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
+        sent = time.monotonic()
+        assert here.poll(5)
+        delays.append(here.recv() - sent)
+    process.join(20)
+    assert statistics.median(delays) < 0.06
+
+
+def test_a_commit_long_after_the_wait_began_is_seen(path: Path, store: SqliteStore, shard: Shard) -> None:
+    other = SqliteStore(str(path))
+    store.wait("orders", 0)
+    timer = threading.Timer(
+        1.5, lambda: other.append(Append(shard, (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
+    )
+    timer.start()
+    began = time.monotonic()
+    assert store.wait("orders", 10)
+    assert 1.4 < time.monotonic() - began < 3
+    timer.join()
+    other.close()
+
+
+def test_a_thread_is_woken_at_once(store: SqliteStore, send: Callable) -> None:
+    send()
+    woken = []
+
+    def wait() -> None:
+        store.wait("orders", 0)
+        ready.set()
+        if store.wait("orders", 10):
+            woken.append(time.monotonic())
+
+    ready = threading.Event()
+    thread = threading.Thread(target=wait)
+    thread.start()
+    ready.wait()
+    time.sleep(0.3)
+    began = time.monotonic()
+    send()
+    thread.join(10)
+    assert woken[0] - began < 0.04
+
+
+def test_what_came_between_two_waits_ends_the_second(store: SqliteStore, send: Callable) -> None:
+    store.wait("orders", 0)
+    send()
+    assert store.wait("orders", 10)
+    assert not store.wait("orders", 0.02)
+
+
+def test_a_release_wakes_and_another_queue_does_not(store: SqliteStore, send: Callable, shard: Shard) -> None:
+    sent = send()
+    store.claim(Claim(shard, b"t" * 16, 1, 1_000_000))
+    store.wait("orders", 0)
+    store.create_queue(QueueRecord("other", b"", 1))
+    store.append(Append(Shard("other", 0, 0), (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
+    assert not store.wait("orders", 0.05)
+    store.release(Release(shard, (Span(sent.id, 0, 1, b"t" * 16),)))
+    assert store.wait("orders", 0)
+
+
+def test_waiting_holds_no_transaction_open(path: Path, store: SqliteStore, send: Callable) -> None:
+    store.wait("orders", 0)
+    thread = threading.Thread(target=store.wait, args=("orders", 0.5))
+    thread.start()
+    for _ in range(200):
+        send(data=b"x" * 200_000)
+    thread.join()
+    assert path.with_name("queue.db-wal").stat().st_size < 30_000_000
