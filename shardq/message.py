@@ -82,7 +82,7 @@ class Message:
     @property
     def body(self) -> Any:
         """What was sent: bytes, or what the consumer's codec makes of them; raises InvalidMessage when it cannot."""
-        return self._codec.decode(self.raw)
+        return self._codec.decode(self._held.messages.bodies[self._position])
 
     @property
     def raw(self) -> bytes:

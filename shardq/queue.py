@@ -116,8 +116,9 @@ class Queue:
         return _total([state.counts for state in self.shard_states()])
 
     def shard_states(self) -> tuple[ShardState, ...]:
-        """Messages by state of each shard that is in use."""
+        """Messages by state of each shard that is in use. Raises QueueNotFound."""
         context = self._context
+        context.live.current()
         shards = context.retry(context.store.shards, self.name)
         return tuple(
             ShardState(shard, _counts(context.retry(context.store.count, shard))) for shard in shards

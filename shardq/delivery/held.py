@@ -116,5 +116,7 @@ class Pick(msgspec.Struct, frozen=True):
 
     def without(self, other: Pick) -> Pick:
         """Those of them that are not in the other pick of the same slice."""
+        if not other.positions:
+            return self
         left_out = set(other.positions)
         return Pick(self.held, [position for position in self.positions if position not in left_out])

@@ -26,8 +26,8 @@ __all__ = ["Receiving"]
 _log = logging.getLogger(__name__)
 
 CONTENTION_PAUSE = 50_000  # microseconds for which a shard that another consumer has locked is left alone
-ENLIST_INTERVAL = 10_000_000
-ENLIST_LIFETIME = 35_000_000
+ENLIST_INTERVAL = 5_000_000
+ENLIST_LIFETIME = 12_000_000
 SWEEP_INTERVAL = 60_000_000
 TOKEN_BYTES = 16
 
@@ -48,7 +48,7 @@ class Receiving:
         return microseconds(self._visibility_timeout or self._context.settings.visibility_timeout)
 
     def enlist(self) -> None:
-        """Be counted among the queue's live consumers, every ten seconds; the first of them sweeps, every minute."""
+        """Be counted among the queue's live consumers, every five seconds; the first of them sweeps, every minute."""
         now = self._context.store.now()
         if self._enlisted_at <= now < self._enlisted_at + ENLIST_INTERVAL:
             return

@@ -144,14 +144,15 @@ class Settlement:
         Where the call does all or nothing, a shard in which something is lost is called again for the rest.
         """
         done: list[Pick] = []
-        lost = [pick.with_fates(*_barred(verb)) for pick in picks]
+        barred = _barred(verb)
+        lost = [pick.with_fates(*barred) for pick in picks]
         waiting = by_shard(pick.with_fates(Fate.OPEN) for pick in picks)
         while waiting:
             shard, group = waiting.popitem()
             answer = call(shard, group)
             taken = [self._lost(pick, answer, verb) for pick in group]
             rest = [pick.without(away) for pick, away in zip(group, taken, strict=True)]
-            for pick in taken:
+            for pick in (pick for pick in taken if pick.positions):
                 pick.held.mark(pick.with_fates(Fate.OPEN).positions, Fate.LOST)
             lost += taken
             if all_or_nothing and any(pick.positions for pick in taken):

@@ -1,0 +1,1 @@
+"""The pictures that a run leaves. matplotlib is imported in here only."""
