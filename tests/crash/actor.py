@@ -1,6 +1,6 @@
 """A producer or a worker as a process of its own, which writes down what it does.
 
-``actor.py produce|work URL QUEUE LOG SEED``. Each line of the log is one event, written in one system call:
+``actor.py produce|work|hold URL QUEUE LOG SEED``. Each line of the log is one event, written in one system call:
 ``<monotonic nanoseconds> <event> <body>...``.
 """
 
@@ -56,6 +56,15 @@ def work(queue: shardq.Queue, log: Log, seed: str) -> None:
             settle(batch, log, dice)
 
 
+def hold(queue: shardq.Queue, log: Log, _: str) -> None:
+    """Receive one batch, keep it for a while, ack it as a whole."""
+    with queue.consumer() as consumer:
+        batch = consumer.receive(60, wait=10)
+        log.write("received", [message.body for message in batch])
+        time.sleep(0.3)
+        attempt(log, "acked", list(batch), batch.ack)
+
+
 def settle(batch: shardq.Batch, log: Log, dice: random.Random) -> None:
     """One of the ways in which a worker ends with a batch."""
     way = dice.choice(["batch", "batch", "each", "release"])
@@ -83,6 +92,6 @@ def attempt(log: Log, event: str, messages: list[shardq.Message], settle_them: o
 
 if __name__ == "__main__":
     role, url, name, path, seed = sys.argv[1:]
-    actor = {"produce": produce, "work": work}[role]
+    actor = {"produce": produce, "work": work, "hold": hold}[role]
     with shardq.connect(url) as client:
         actor(client.queue(name), Log(path), seed)

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,42 @@ def torment(stage: Stage, dice: random.Random) -> None:
         if dice.random() < 0.6:
             stage.start(stage.kill(victim))
         else:
-            stage.pause(victim, LEASE * dice.choice([0.3, 1.5]))
+            stage.pause(victim, LEASE * dice.choice([0.3, 1.3]))
+
+
+def test_a_worker_that_was_stopped_for_longer_than_its_lease_acks_nothing_and_is_told(
+    tmp_path: Path, url: str
+) -> None:
+    with shardq.connect(url) as client:
+        queue = client.create_queue("crash", visibility_timeout=LEASE)
+        with queue.producer() as producer:
+            producer.send_many(f"m{number}".encode() for number in range(40))
+        stage = Stage(tmp_path, url, 0)
+        try:
+            stage.start("hold")
+            holder = stage.actors[0][1]
+            wait_for(lambda: "received" in stage.logs[0].read_text())
+            os.kill(holder.pid, signal.SIGSTOP)
+            thief = queue.consumer(visibility_timeout=60).receive(25, wait=30)
+            os.kill(holder.pid, signal.SIGCONT)
+            assert holder.wait(timeout=30) == 0
+        finally:
+            stage.end("hold")
+        events = Ledger(stage.logs).times
+        stolen = {message.body.decode() for message in thief}
+        assert len(stolen) == 25
+        assert set(events["lost"]) == stolen
+        assert set(events["acked"]) == {f"m{number}" for number in range(40)} - stolen
+        assert queue.counts().in_flight == 25
+        thief.ack()
+        assert queue.peek() == []
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def drain(queue: shardq.Queue) -> None:
