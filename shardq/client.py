@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from shardq.clock import Clock, SystemClock
+from shardq.clock import Clock, SystemClock, to_datetime
 from shardq.delivery.context import QueueContext
 from shardq.delivery.counters import Counters, Counts
 from shardq.delivery.dead_letters import ensure_dead_letter_queue
@@ -105,6 +106,10 @@ class Client:
     def create_schema(self) -> None:
         """Bring the store's schema to this version of shardq, as :meth:`create_queue` does by itself."""
         self._retry(self._store.create_schema)
+
+    def now(self) -> datetime:
+        """The store's clock: the one that due times and leases go by."""
+        return to_datetime(self._retry(self._store.now))
 
     def diagnose(self) -> tuple[Finding, ...]:
         """Facts about the health of the store."""

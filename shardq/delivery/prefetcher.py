@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 
 from shardq.delivery.context import QueueContext
@@ -16,6 +17,8 @@ from shardq.errors import ShardqError
 __all__ = ["Prefetcher"]
 
 _log = logging.getLogger(__name__)
+
+PAUSE_SECONDS = 0.1
 
 
 class Prefetcher:
@@ -62,13 +65,21 @@ class Prefetcher:
             _log.warning("what was claimed ahead comes back when its lease is over: %s", error)
 
     def _run(self) -> None:
-        try:
-            while not self._stopped:
+        while not self._stopped and self._error is None:
+            try:
                 self._fetch()
-        except ShardqError as error:
-            with self._changed:
-                self._error = error
-                self._changed.notify_all()
+            except ShardqError as error:
+                self._note(error)
+
+    def _note(self, error: ShardqError) -> None:
+        """Go on after a passing fault, which the library has repeated for a while; end with any other."""
+        if error.retryable:
+            _log.warning("nothing was claimed ahead, trying again: %s", error)
+            time.sleep(PAUSE_SECONDS)
+            return
+        with self._changed:
+            self._error = error
+            self._changed.notify_all()
 
     def _fetch(self) -> None:
         with self._changed:

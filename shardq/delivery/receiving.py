@@ -14,7 +14,7 @@ from shardq.delivery.dead_letters import EXHAUSTED
 from shardq.delivery.held import HeldSlice, Pick
 from shardq.delivery.settlement import Settlement
 from shardq.delivery.sweeping import sweep
-from shardq.errors import LeaseLost, ShardqError
+from shardq.errors import InvalidMessage, LeaseLost, ShardqError
 from shardq.settings import QueueSettings
 from shardq.sharding.ownership import Ownership
 from shardq.sharding.reading import ShardReader
@@ -139,6 +139,8 @@ class Receiving:
             self._settlement.dead_letter([Pick(piece, list(range(piece.count)))], EXHAUSTED)
         except LeaseLost:  # whoever has it now will do the same
             return
+        except InvalidMessage as error:  # damaged in the store: it stays there, for a person to look at
+            _log.error("messages of shard %s cannot be dead-lettered: %s", piece.shard, error)
 
     def _count(self, held: Sequence[HeldSlice]) -> None:
         received = sum(piece.count for piece in held)

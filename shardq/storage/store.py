@@ -125,7 +125,7 @@ class Store(Protocol):
         ...
 
     def forget(self, shard: Shard) -> bool:
-        """Take the shard out of the directory if it holds nothing, no history either; True when it is not in it then.
+        """Take the shard out of the directory if it holds nothing, not even history; True when it is out of it then.
 
         MUST NOT lose an append that runs beside it.
         """
@@ -137,9 +137,9 @@ class Store(Protocol):
         """Store the bundles, each as one ready slice that holds all of its messages.
 
         MUST be durable when it returns. A bundle whose id is stored, or was finished (acked, removed or
-        purged) within the last 15 minutes, MUST be left alone, so that a repeated append neither duplicates nor revives. MUST
-        list the shard in the directory no later than its entries can be seen. Raises QueueNotFound when the
-        queue does not exist.
+        purged) within the last 15 minutes, MUST be left alone, so that a repeated append neither duplicates nor
+        revives. MUST list the shard in the directory no later than its entries can be seen. Raises
+        QueueNotFound when the queue does not exist.
         """
         ...
 

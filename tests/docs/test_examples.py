@@ -26,7 +26,9 @@ def blocks(page: Path, language: str) -> list[str]:
     return [token.content for token in tokens if token.type == "fence" and token.info.strip() == language]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name
+)
 def test_the_python_blocks_of_a_page_run_one_after_the_other(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -39,7 +41,9 @@ def test_the_python_blocks_of_a_page_run_one_after_the_other(
             value.close()
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: page.name
+)
 def test_the_shell_commands_of_a_page_succeed(page: Path, tmp_path: Path) -> None:
     for block in blocks(page, "console"):
         for line in block.splitlines():
@@ -68,10 +72,9 @@ def test_the_examples_of_a_modules_docstrings_hold(name: str, tmp_path: Path, ur
     module = importlib.import_module(name)
     clients: list[shardq.Client] = []
 
-    class Names(dict[str, object]):
-        pass
-
-    for test in doctest.DocTestFinder(exclude_empty=True).find(module, globs={**vars(module), "shardq": shardq}):
+    for test in doctest.DocTestFinder(exclude_empty=True).find(
+        module, globs={**vars(module), "shardq": shardq}
+    ):
         test.globs["url"] = f"sqlite:///{tmp_path}/{test.name}.db"
         result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, clear_globs=False)
         clients += [value for value in test.globs.values() if isinstance(value, shardq.Client)]
@@ -81,9 +84,13 @@ def test_the_examples_of_a_modules_docstrings_hold(name: str, tmp_path: Path, ur
 
 
 def test_the_public_names_are_listed_in_order() -> None:
-    names = [name for name in shardq.__all__]
+    names = list(shardq.__all__)
     assert len(set(names)) == len(names)
     assert all(hasattr(shardq, name) for name in names)
-    public = {name for name, value in vars(shardq).items() if not name.startswith("_") and not hasattr(value, "__path__")}
+    public = {
+        name
+        for name, value in vars(shardq).items()
+        if not name.startswith("_") and not hasattr(value, "__path__")
+    }
     modules_of_the_package = {name.split(".")[1] for name in modules()}
     assert public - modules_of_the_package == set(names) - modules_of_the_package

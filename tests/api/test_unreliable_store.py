@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -277,3 +279,41 @@ def test_a_sender_that_is_interrupted_while_it_waits_for_company_does_not_block_
             producer.send(b"1")
     producer.send(b"2")
     assert bench.received("q") == Counter([b"2"])
+
+
+def test_a_prefetching_consumer_carries_on_after_the_store_was_away(bench: Bench) -> None:
+    client = shardq.Client(bench.store, retry_seconds=0.0)
+    queue = client.create_queue("q")
+    bench.store.plan = FaultPlan(faults=(Fault("claim", 1, FaultKind.UNAVAILABLE),))
+    with queue.producer() as producer:
+        producer.send(b"x")
+    with queue.consumer(prefetch=10) as consumer:
+        assert len(consumer.receive(1, wait=20)) == 1
+
+
+def test_a_prefetching_consumer_tells_that_its_queue_was_deleted(bench: Bench) -> None:
+    queue = bench.faulty.create_queue("q")
+    with queue.consumer(prefetch=10) as consumer:
+        bench.sound.delete_queue("q")
+        with pytest.raises(shardq.QueueNotFound):
+            consumer.receive(1, wait=20)
+
+
+def test_a_damaged_bundle_stops_nobody(bench: Bench, clock: ManualClock, tmp_path: Path) -> None:
+    queue = bench.sound.create_queue("q", max_deliveries=1)
+    with queue.producer() as producer:
+        producer.send(b"x")
+        producer.send_many([b"1", b"2"])
+    with sqlite3.connect(tmp_path / "queue.db") as database:
+        database.execute("UPDATE bundle SET data = x'c1' WHERE count = 1")
+    database.close()
+    seen = []
+    for message in queue.consumer().receive(3):
+        try:
+            seen.append(message.body)
+        except shardq.InvalidMessage:
+            continue
+        message.ack()
+    assert sorted(seen) == [b"1", b"2"]
+    clock.advance(31)
+    assert len(queue.consumer().receive(3)) == 0

@@ -1,0 +1,56 @@
+"""Every command: its section in the help, where it is, and what it does. Nothing here imports a command."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["COMMANDS", "SECTIONS", "CommandEntry"]
+
+_HERE = "shardq.cli.commands"
+
+
+class CommandEntry(NamedTuple):
+    """Where a command is found, as ``module:attribute``, and the first line of its help."""
+
+    section: str
+    target: str
+    summary: str
+
+
+def _entry(section: str, module: str, attribute: str, summary: str) -> CommandEntry:
+    return CommandEntry(section, f"{_HERE}.{module}:{attribute}", summary)
+
+
+_QUEUES, _MESSAGES, _LOOKING, _REST = "Queues", "Messages", "Looking", "Store and tools"
+
+SECTIONS = (_QUEUES, _MESSAGES, _LOOKING, _REST)
+
+COMMANDS = {
+    "create": _entry(_QUEUES, "create", "create", "Create a queue and its dead-letter queue."),
+    "alter": _entry(_QUEUES, "alter", "alter", "Change settings of a queue in use."),
+    "list": _entry(_QUEUES, "list_queues", "list_queues", "List the queues."),
+    "describe": _entry(_QUEUES, "describe", "describe", "Show a queue's settings, layout and counts."),
+    "delete": _entry(_QUEUES, "delete", "delete", "Delete a queue and everything in it."),
+    "purge": _entry(_QUEUES, "purge", "purge", "Remove all messages of a queue."),
+    "pause": _entry(_QUEUES, "pause", "pause", "Stop delivering messages, or taking them."),
+    "resume": _entry(_QUEUES, "resume", "resume", "Deliver and take messages again."),
+    "send": _entry(_MESSAGES, "send", "send", "Send messages: arguments, lines or JSON lines."),
+    "receive": _entry(_MESSAGES, "receive", "receive", "Receive messages and print them."),
+    "work": _entry(_MESSAGES, "work", "work", "Run a handler on every message, in several processes."),
+    "ack": _entry(_MESSAGES, "ack", "ack", "Finish messages by their receipts."),
+    "release": _entry(_MESSAGES, "release", "release", "Give messages back by their receipts."),
+    "extend": _entry(_MESSAGES, "extend", "extend", "Hold messages for longer by their receipts."),
+    "remove": _entry(_MESSAGES, "remove", "remove", "Remove messages by their ids."),
+    "redrive": _entry(_MESSAGES, "redrive", "redrive", "Move dead letters back to their queue."),
+    "history": _entry(_MESSAGES, "history", "history", "Show processed messages, or send them again."),
+    "peek": _entry(_LOOKING, "peek", "peek", "Look at messages without receiving them."),
+    "get": _entry(_LOOKING, "get", "get", "Look at one message by its id."),
+    "stats": _entry(_LOOKING, "stats", "stats", "Count messages by state; follow them live."),
+    "doctor": _entry(_LOOKING, "doctor", "doctor", "Check the store and the queues, with remedies."),
+    "schema": _entry(_REST, "schema", "schema", "Print or apply the schema of a store."),
+    "completion": _entry(_REST, "completion", "completion", "Print the completion script of a shell."),
+    "bench": CommandEntry(
+        _REST, "shardq.bench.command:bench", "Measure throughput, latency and how costs grow."
+    ),
+    "demo": CommandEntry(_REST, "shardq.demo.command:demo", "Run the demonstration."),
+}

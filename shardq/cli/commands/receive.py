@@ -1,0 +1,68 @@
+"""``shardq receive``."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from shardq.batch import Batch
+from shardq.cli.duration import duration
+from shardq.cli.example import ExampleCommand
+from shardq.cli.message_view import body_text, view_of
+from shardq.cli.options import codec_option, json_option, queue_argument
+from shardq.cli.printing import print_json, print_line
+from shardq.cli.receiving import Settle, receive_messages
+from shardq.cli.session import Session
+
+__all__ = ["receive"]
+
+
+@click.command(cls=ExampleCommand, example="shardq receive orders --limit 100 --wait 20s --json")
+@queue_argument
+@click.option(
+    "--limit", "-n", type=click.IntRange(min=1), default=1, show_default=True, help="At most so many."
+)
+@click.option("--wait", type=duration, default=0.0, help="For how long to wait for messages.")
+@click.option(
+    "--ack", "settle", flag_value=Settle.AFTER, default=Settle.AFTER, help="Ack what was printed (default)."
+)
+@click.option(
+    "--no-ack", "settle", flag_value=Settle.NEVER, help="Leave them in flight, for `ack` or `release`."
+)
+@click.option(
+    "--pop", "settle", flag_value=Settle.BEFORE, help="Ack before printing: delivered at most once."
+)
+@click.option("--receipts", is_flag=True, help="Print the receipt and a tab before each body.")
+@click.option("--visibility-timeout", type=duration, help="Hold them for so long instead of the queue's.")
+@codec_option
+@json_option
+@click.pass_obj
+def receive(
+    session: Session,
+    queue: str,
+    limit: int,
+    wait: float,
+    settle: Settle,
+    receipts: bool,
+    visibility_timeout: float | None,
+    codec: str,
+    as_json: bool,
+) -> None:
+    """Receive messages and print them.
+
+    Prints their bodies, or with --json all there is to know, one line for each. What was printed is acked; when
+    printing fails, the messages come back.
+    """
+
+    def show(batch: Batch) -> None:
+        for message in batch:
+            if as_json:
+                print_json(view_of(message, codec, held=settle is Settle.NEVER or receipts))
+            else:
+                receipt = f"{message.receipt}\t".encode() if receipts else b""
+                print_line(receipt + body_text(message.raw, codec))
+        sys.stdout.flush()
+
+    with session.queue(queue).consumer(visibility_timeout=visibility_timeout) as consumer:
+        receive_messages(consumer, limit, wait, settle, show)

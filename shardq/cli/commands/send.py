@@ -1,0 +1,129 @@
+"""``shardq send``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shardq.cli.duration import duration, in_words
+from shardq.cli.example import ExampleCommand
+from shardq.cli.message_line import parse_line, parse_plain
+from shardq.cli.message_source import Parse, Piece, pieces_of_lines, pieces_of_texts
+from shardq.cli.moment import moment
+from shardq.cli.options import codec_option, json_option, queue_argument
+from shardq.cli.printing import note, print_json
+from shardq.cli.send_progress import send_progress
+from shardq.cli.sending import SendReport, send_pieces
+from shardq.cli.session import Session
+from shardq.message import DEFAULT_PRIORITY, OutgoingMessage
+
+__all__ = ["send"]
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
+
+
+@click.command(
+    cls=ExampleCommand, example="shardq send orders --file orders.jsonl --jsonl --unsent rest.jsonl"
+)
+@queue_argument
+@click.argument("bodies", metavar="[BODY...]", nargs=-1)
+@click.option("--file", "-f", type=_FILE, help="Send the lines of a file. BODY - sends those of stdin.")
+@click.option("--jsonl", is_flag=True, help="Each line or BODY is an object in JSON, see above.")
+@click.option("--priority", type=int, default=DEFAULT_PRIORITY, show_default=True, help="0 first .. 9 last.")
+@click.option("--delay", type=duration, default=0.0, help="Not delivered before.")
+@click.option("--due", type=moment, help="Not delivered before: ISO 8601.")
+@click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="May be repeated.")
+@click.option("--dedupe-key", help="Refuses a second message with the same key; for one message.")
+@click.option("--unsent", type=_NEW_FILE, help="Where to keep what could not be sent, as JSON lines.")
+@click.option("--quiet", "-q", is_flag=True, help="Print no ids.")
+@codec_option
+@json_option
+@click.pass_obj
+def send(
+    session: Session,
+    /,
+    queue: str,
+    bodies: tuple[str, ...],
+    file: Path | None,
+    jsonl: bool,
+    unsent: Path | None,
+    quiet: bool,
+    codec: str,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Send messages: arguments, lines or JSON lines.
+
+    Prints their ids as they are stored, or with --json one object at the end. Lines of --jsonl have a body, a string
+    or with --codec json any value, or body_base64; and may have priority, delay, due, headers, dedupe_key and id,
+    which take the place of the options. Empty lines are passed over.
+    """
+    shared = _shared(**options)
+    parse = partial(parse_line if jsonl else parse_plain, codec=codec, shared=shared)
+    started = time.monotonic()
+    report = _run(session, queue, _pieces(bodies, file, parse), file, unsent, quiet=quiet or as_json)
+    seconds = time.monotonic() - started
+    if as_json:
+        print_json({"queue": queue, "sent": report.sent, "bytes": report.bytes, "seconds": round(seconds, 3)})
+    elif report.sent > 1:
+        note(f"{report.sent:,} messages sent in {in_words(seconds)}, {report.sent / seconds:,.0f}/s")
+
+
+def _run(
+    session: Session,
+    /,
+    queue: str,
+    pieces: Iterator[Piece],
+    file: Path | None,
+    unsent: Path | None,
+    *,
+    quiet: bool,
+) -> SendReport:
+    size = file.stat().st_size if file is not None else None
+    piped = not sys.stdout.isatty() or quiet
+    with session.queue(queue).producer() as producer, send_progress(size, wanted=piped) as progress:
+
+        def watch(report: SendReport, ids: Sequence[str]) -> None:
+            progress.update(report)
+            if not quiet and ids:
+                sys.stdout.write("\n".join(ids) + "\n")
+                sys.stdout.flush()
+
+        return send_pieces(producer, queue, pieces, unsent, watch)
+
+
+def _pieces(bodies: tuple[str, ...], file: Path | None, parse: Parse) -> Iterator[Piece]:
+    if (file is not None) == bool(bodies):
+        raise click.UsageError("Give one of: bodies, --file, or - for stdin.")
+    if file is not None:
+        with file.open("rb") as stream:
+            yield from pieces_of_lines(stream, parse)
+    elif bodies == ("-",):
+        yield from pieces_of_lines(sys.stdin.buffer, parse)
+    else:
+        yield from pieces_of_texts(bodies, parse)
+
+
+def _shared(
+    *, priority: int, delay: float, due: datetime | None, headers: Sequence[str], dedupe_key: str | None
+) -> OutgoingMessage:
+    """The options as a message without a body."""
+    pairs = dict(_pair(header) for header in headers)
+    return OutgoingMessage(
+        body=b"", priority=priority, delay=delay, due=due, headers=pairs or None, dedupe_key=dedupe_key
+    )
+
+
+def _pair(header: str) -> tuple[str, str]:
+    name, separator, value = header.partition("=")
+    if not separator or not name:
+        raise click.BadParameter(f"{header!r} is no header: give NAME=VALUE.", param_hint="--header")
+    return name, value

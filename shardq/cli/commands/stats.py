@@ -1,0 +1,58 @@
+"""``shardq stats``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+
+import click
+
+from shardq.cli.duration import duration
+from shardq.cli.example import ExampleCommand
+from shardq.cli.options import json_option, queue_argument
+from shardq.cli.printing import print_columns, print_json
+from shardq.cli.session import Session
+from shardq.cli.snapshot import Snapshot, rows_of, total_of
+from shardq.cli.stats_view import print_heat_map, watch_live
+from shardq.queue import Queue
+
+__all__ = ["snapshots", "stats"]
+
+
+@click.command(cls=ExampleCommand, example="shardq stats orders --watch --shards")
+@queue_argument
+@click.option("--watch", is_flag=True, help="Go on, with changes per second, until Ctrl-C.")
+@click.option("--interval", type=duration, default=1.0, help="With --watch: how often.  [1]")
+@click.option("--shards", is_flag=True, help="Show the shards too, as a heat map of ready messages.")
+@json_option
+@click.pass_obj
+def stats(session: Session, queue: str, watch: bool, interval: float, shards: bool, as_json: bool) -> None:
+    """Count messages by state; follow them live.
+
+    With the age of the oldest. With --watch --json it is one line of JSON each time.
+    """
+    target = session.queue(queue)
+    if watch and not as_json and sys.stdout.isatty():
+        watch_live(target, snapshots(target, interval), shards=shards)
+        return
+    before = None
+    for snapshot in snapshots(target, interval):
+        total = total_of(snapshot, before, shards=shards)
+        if as_json:
+            print_json(total)
+        else:
+            print_columns(rows_of(total))
+            if shards:
+                print_heat_map(target, snapshot)
+        sys.stdout.flush()
+        if not watch:
+            return
+        before = snapshot
+
+
+def snapshots(queue: Queue, interval: float) -> Iterator[Snapshot]:
+    """Counts without end, so many seconds apart."""
+    while True:
+        yield Snapshot.take(queue)
+        time.sleep(max(interval, 0.05))

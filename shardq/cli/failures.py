@@ -1,0 +1,113 @@
+"""The one place where what went wrong becomes a line on stderr and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from shardq.errors import (
+    InvalidMessage,
+    InvalidName,
+    InvalidReceipt,
+    InvalidSetting,
+    OutcomeUnknown,
+    PartialSend,
+    QueueNotFound,
+    ShardqError,
+    StoreUnavailable,
+)
+
+__all__ = [
+    "BROKEN_PIPE",
+    "FAILURE",
+    "INTERRUPTED",
+    "NOT_FOUND",
+    "UNAVAILABLE",
+    "USAGE",
+    "end",
+    "exit_code",
+    "explain",
+]
+
+FAILURE, USAGE, NOT_FOUND, UNAVAILABLE = 1, 2, 3, 4
+INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the signal, as shells count
+
+_CODES: dict[type[ShardqError], int] = {
+    QueueNotFound: NOT_FOUND,
+    InvalidSetting: USAGE,
+    InvalidName: USAGE,
+    InvalidMessage: USAGE,
+    InvalidReceipt: USAGE,
+    StoreUnavailable: UNAVAILABLE,
+    OutcomeUnknown: UNAVAILABLE,
+}
+
+
+def exit_code(error: BaseException) -> int:
+    """The exit code of an error; a bulk send that stopped part way ends as what stopped it."""
+    if isinstance(error, PartialSend) and isinstance(error.__cause__, ShardqError):
+        return exit_code(error.__cause__)
+    for kind, code in _CODES.items():
+        if isinstance(error, kind):
+            return code
+    if isinstance(error, click.ClickException):
+        return error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    return BROKEN_PIPE if isinstance(error, BrokenPipeError) else FAILURE
+
+
+def explain(error: BaseException) -> str | None:
+    """One line that names the kind and says what happened; None: there is nobody to tell."""
+    if isinstance(error, BrokenPipeError):
+        return None
+    kind, text = _describe(error)
+    return f"shardq: {kind}: {' '.join(text.split())}"
+
+
+def _describe(error: BaseException) -> tuple[str, str]:
+    match error:
+        case ShardqError():
+            words = error.code, str(error)
+        case click.UsageError():
+            words = "usage", _with_hint(error)
+        case click.ClickException():
+            words = "failed", error.format_message()
+        case click.Abort():
+            words = "cancelled", "nothing was changed"
+        case KeyboardInterrupt():
+            words = "interrupted", "stopped by Ctrl-C"
+        case OSError():
+            words = "file", str(error)
+        case _:
+            words = "internal", f"{type(error).__name__}: {error}; SHARDQ_DEBUG=1 shows where"
+    return words
+
+
+def _with_hint(error: click.UsageError) -> str:
+    path = error.ctx.command_path if error.ctx is not None else "shardq"
+    return f"{error.format_message()} See `{path} --help`."
+
+
+def end(error: BaseException) -> int:
+    """Tell the user, and return the exit code."""
+    if os.environ.get("SHARDQ_DEBUG") and not isinstance(error, BrokenPipeError):
+        import traceback  # noqa: PLC0415 - only here, and slow to import
+
+        traceback.print_exception(error)
+    line = explain(error)
+    if line is None:
+        _silence_stdout()
+    else:
+        click.echo(line, err=True)
+    return exit_code(error)
+
+
+def _silence_stdout() -> None:
+    """Nobody reads any more: what is still buffered must not fail again when the interpreter ends."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError:
+        return

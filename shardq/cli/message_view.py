@@ -1,0 +1,99 @@
+"""Messages as they are printed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from shardq.codec import codec_named
+from shardq.message import Message, StoredMessage
+from shardq.storage.bundle_data import Headers, HeaderValue
+
+__all__ = ["Base64", "HeaderText", "MessageView", "body_text", "header_texts", "row_of", "view_of"]
+
+PREVIEW = 60
+
+
+class Base64(msgspec.Struct, frozen=True):
+    """Bytes in JSON, where a plain string would be taken for text."""
+
+    base64: bytes
+
+
+HeaderText = str | int | float | bool | Base64
+
+
+class MessageView(msgspec.Struct, frozen=True, kw_only=True):
+    """A message in JSON. A body that is no UTF-8 is in ``body_base64``."""
+
+    id: str
+    body: Any = UNSET
+    body_base64: bytes | UnsetType = UNSET
+    headers: dict[str, HeaderText]
+    priority: int
+    state: str | UnsetType = UNSET
+    due: datetime
+    enqueued_at: datetime
+    deliveries: int
+    dedupe_key: str | None
+    receipt: str | UnsetType = UNSET
+    lease_until: datetime | UnsetType = UNSET
+
+
+def view_of(message: Message | StoredMessage, codec: str, *, held: bool = False) -> MessageView:
+    """A message for JSON; ``held``: with its receipt. Raises InvalidMessage when the codec cannot read the body."""
+    raw = message.raw if isinstance(message, Message) else message.body
+    body, body_base64 = _body(raw, codec)
+    return MessageView(
+        id=message.id,
+        body=body,
+        body_base64=body_base64,
+        headers=header_texts(message.headers),
+        priority=message.priority,
+        state=message.state.value if isinstance(message, StoredMessage) else UNSET,
+        due=message.due,
+        enqueued_at=message.enqueued_at,
+        deliveries=message.deliveries,
+        dedupe_key=message.dedupe_key,
+        receipt=message.receipt if held and isinstance(message, Message) else UNSET,
+        lease_until=message.lease_until if held and isinstance(message, Message) else UNSET,
+    )
+
+
+def body_text(raw: bytes, codec: str) -> bytes:
+    """A body as one prints it: as it is, or its value as JSON."""
+    if codec in ("bytes", "text"):
+        codec_named(codec).decode(raw)
+        return raw
+    return msgspec.json.encode(codec_named(codec).decode(raw))
+
+
+def row_of(message: StoredMessage, codec: str) -> str:
+    """A message in one line."""
+    preview = body_text(message.body, codec)[: PREVIEW + 1].decode("utf-8", "replace").replace("\n", "\\n")
+    short = preview if len(preview) <= PREVIEW else preview[: PREVIEW - 1] + "…"
+    due = message.due.strftime("%Y-%m-%d %H:%M:%S")
+    return (
+        f"{message.id}  {message.state.value:<9}  p{message.priority}  x{message.deliveries}  {due}  {short}"
+    )
+
+
+def header_texts(headers: Headers) -> dict[str, HeaderText]:
+    """Headers for JSON."""
+    return {name: _header(value) for name, value in headers.items()}
+
+
+def _header(value: HeaderValue) -> HeaderText:
+    return Base64(value) if isinstance(value, bytes) else value
+
+
+def _body(raw: bytes, codec: str) -> tuple[Any, bytes | UnsetType]:
+    if codec != "bytes":
+        return codec_named(codec).decode(raw), UNSET
+    try:
+        return raw.decode(), UNSET
+    except UnicodeDecodeError:
+        return UNSET, raw

@@ -1,0 +1,160 @@
+"""Several processes that work one queue off, under supervision."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from multiprocessing.connection import wait
+
+import msgspec
+
+from shardq.errors import ShardqError
+from shardq.settings import check_number
+from shardq.worker.child import Child
+from shardq.worker.plan import Handler, WorkerPlan
+from shardq.worker.report import WorkerReport
+from shardq.worker.signals import stop_signals, without_interrupts
+from shardq.worker.slot import Slot, WorkersFailing
+
+__all__ = ["PoolReport", "WorkerPool", "WorkersFailing"]
+
+TURN_SECONDS = 0.25
+MAX_PROCESSES = 1_000
+
+
+class PoolReport(msgspec.Struct, frozen=True):
+    """What a pool has done so far: the sum over its processes, those that have ended too."""
+
+    total: WorkerReport
+    processes: int  # running now
+    restarts: int  # processes that died and were replaced
+    seconds: float  # since the start
+
+
+class WorkerPool:
+    """Runs a :class:`~shardq.worker.Worker` in each of several processes, and replaces those that die.
+
+    The handler is named, ``package.module:function``, or a callable that can be pickled. The options of the
+    worker are those of :class:`~shardq.worker.Worker`; its codec is given by name. SIGTERM and SIGINT end it
+    cleanly after the messages at hand, a second one at once. With ``idle_exit`` it ends when every process
+    has found the queue empty for so long. A process that has held messages for ``handler_timeout`` seconds
+    without finishing one is killed and replaced.
+
+    A process that dies is replaced after a pause that doubles up to 30 s; after ``max_restarts`` deaths in a
+    row without one finished message the pool ends with WorkersFailing.
+
+    >>> WorkerPool(url, "orders", "shop.orders:charge", processes=4, idle_exit=5).run()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        url: str,
+        queue: str,
+        handler: str | Handler,
+        *,
+        processes: int = 1,
+        by_batch: bool = False,
+        batch: int = 100,
+        codec: str = "bytes",
+        retry_delay: float = 1.0,
+        max_retry_delay: float = 300.0,
+        keep_leases: bool = True,
+        idle_exit: float | None = None,
+        prefetch: int = 0,
+        handler_timeout: float | None = None,
+        max_restarts: int = 10,
+        on_progress: Callable[[PoolReport], None] = lambda _: None,
+    ) -> None:
+        check_number("processes", processes, 1, MAX_PROCESSES, whole=True)
+        check_number("max_restarts", max_restarts, 0, 1_000_000, whole=True)
+        if handler_timeout is not None:
+            check_number("handler_timeout", handler_timeout, 1.0, 7 * 86_400.0)
+        plan = WorkerPlan(
+            url=url,
+            queue=queue,
+            handler=handler,
+            by_batch=by_batch,
+            batch=batch,
+            codec=codec,
+            retry_delay=retry_delay,
+            max_retry_delay=max_retry_delay,
+            keep_leases=keep_leases,
+            idle_exit=idle_exit,
+            prefetch=prefetch,
+        )
+        self._slots = [Slot(plan, f"shardq-worker-{number}", max_restarts) for number in range(processes)]
+        self._handler_timeout, self._on_progress = handler_timeout, on_progress
+        self._started_at = time.monotonic()
+        self._stops = 0
+        self._error: ShardqError | None = None
+
+    @property
+    def report(self) -> PoolReport:
+        """What the pool has done so far."""
+        return PoolReport(
+            total=sum((slot.report for slot in self._slots), WorkerReport()),
+            processes=sum(slot.running for slot in self._slots),
+            restarts=sum(slot.restarts for slot in self._slots),
+            seconds=time.monotonic() - self._started_at,
+        )
+
+    def run(self) -> PoolReport:
+        """Work until told to stop, or until all processes are idle.
+
+        Raises WorkersFailing, or the error that a process ended with: QueueNotFound, an InvalidSetting about
+        the handler.
+        """
+        self._started_at = time.monotonic()
+        with ExitStack() as stack:
+            stack.enter_context(stop_signals(self.stop))
+            stack.callback(self._end)
+            while not self._turn():
+                self._on_progress(self.report)
+        self._on_progress(self.report)
+        if self._error is not None:
+            raise self._error
+        return self.report
+
+    def stop(self) -> None:
+        """End cleanly after the messages at hand; called again, at once.
+
+        For signal handlers and other threads.
+        """
+        self._stops += 1
+
+    def _turn(self) -> bool:
+        """Look after the processes once; True when all is done."""
+        self._give_orders()
+        for slot in self._slots:
+            with without_interrupts():
+                slot.start_if_due()
+        _listen([slot.child for slot in self._slots if slot.child is not None])
+        for slot in self._slots:
+            self._look_after(slot)
+        return all(slot.finished for slot in self._slots)
+
+    def _give_orders(self) -> None:
+        if self._stops == 0 and self._error is None:
+            return
+        for slot in self._slots:
+            slot.stop(at_once=self._stops > 1)
+
+    def _look_after(self, slot: Slot) -> None:
+        try:
+            slot.look_after(self._handler_timeout)
+        except ShardqError as error:
+            self._error = self._error or error
+
+    def _end(self) -> None:
+        """Leave no process behind, whatever happened."""
+        for slot in self._slots:
+            slot.kill()
+
+
+def _listen(children: Iterable[Child]) -> None:
+    channels = [child.channel for child in children if child.ended is None]
+    if channels:
+        wait(channels, TURN_SECONDS)
+    else:
+        time.sleep(0.02)

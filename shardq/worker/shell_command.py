@@ -1,0 +1,43 @@
+"""A shell command as a handler."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import msgspec
+
+from shardq.errors import ShardqError
+from shardq.message import Message
+
+__all__ = ["CommandFailed", "ShellCommand"]
+
+_MAX_NOTE = 200
+
+
+class CommandFailed(ShardqError):
+    """Raised when the command of a message ended with another exit code than 0."""
+
+    code = "command_failed"
+
+
+class ShellCommand(msgspec.Struct, frozen=True):
+    """Runs a shell command for each message, with the body on its standard input.
+
+    Another exit code than 0 is a failure. ``SHARDQ_ID`` and ``SHARDQ_DELIVERIES`` are in its environment.
+    What it writes goes to the output of the worker; the last line of its standard error becomes the reason of
+    a failure.
+    """
+
+    command: str
+
+    def __call__(self, message: Message) -> None:
+        """Run the command; raises CommandFailed."""
+        environment = os.environ | {"SHARDQ_ID": message.id, "SHARDQ_DELIVERIES": str(message.deliveries)}
+        ended = subprocess.run(
+            self.command, shell=True, input=message.raw, stderr=subprocess.PIPE, env=environment, check=False
+        )
+        if ended.returncode != 0:
+            lines = ended.stderr.decode("utf-8", "replace").strip().splitlines()
+            note = f": {lines[-1][:_MAX_NOTE]}" if lines else ""
+            raise CommandFailed(f"exit code {ended.returncode}{note}")

@@ -1,0 +1,117 @@
+"""A place in a pool, and the processes that fill it one after the other."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from shardq.errors import ShardqError
+from shardq.worker.backoff import Backoff
+from shardq.worker.child import Child
+from shardq.worker.plan import WorkerPlan
+from shardq.worker.report import WorkerReport
+
+__all__ = ["Slot", "WorkersFailing"]
+
+_log = logging.getLogger(__name__)
+
+PAUSES = Backoff(0.5, 30.0)
+
+
+class WorkersFailing(ShardqError):
+    """Raised when the processes of a pool die as often as they are started."""
+
+    code = "workers_failing"
+
+
+class Slot:
+    """Keeps one process running until it ends of its own accord or is told to."""
+
+    def __init__(self, plan: WorkerPlan, name: str, max_restarts: int) -> None:
+        self._plan, self._name, self._max_restarts = plan, name, max_restarts
+        self._past = WorkerReport()
+        self._start_at = time.monotonic()
+        self._deaths = 0  # in a row, without one finished message
+        self._stopping = False
+        self.restarts = 0
+        self.finished = False
+        self.child: Child | None = None
+
+    @property
+    def running(self) -> bool:
+        """True while there is a process."""
+        return self.child is not None
+
+    @property
+    def report(self) -> WorkerReport:
+        """What its processes have done."""
+        return self._past + self.child.report if self.child is not None else self._past
+
+    def start_if_due(self) -> None:
+        """Start a process where there is none and the pause is over."""
+        if self.child is None and not self.finished and time.monotonic() >= self._start_at:
+            self.child = Child(self._plan, self._name)
+
+    def look_after(self, handler_timeout: float | None) -> None:
+        """Take in the process's reports, and its end. Raises the error that it ended with."""
+        child = self.child
+        if child is None:
+            return
+        child.listen()
+        if child.hangs(handler_timeout):
+            _log.warning(
+                "%s has finished no message for %g seconds and is killed", self._name, handler_timeout
+            )
+            child.kill()
+            child.process.join()
+        if not child.alive:
+            child.listen()
+            self._bury(child)
+
+    def stop(self, *, at_once: bool) -> None:
+        """Start no process any more, and tell the one there is to end."""
+        if self.child is None:
+            self.finished = True
+        elif at_once:
+            self.child.kill()
+        elif not self._stopping:
+            self.child.stop()
+        self._stopping = True
+
+    def kill(self) -> None:
+        """End the process at once, if there is one."""
+        if self.child is not None:
+            self.child.kill()
+            self._forget(self.child)
+
+    def _bury(self, child: Child) -> None:
+        code = child.process.exitcode
+        self._forget(child)
+        error = child.ended.error if child.ended is not None else None
+        if self._stopping or (child.ended is not None and error is None):
+            self.finished = True
+            return
+        if error is not None and not error.retryable:
+            self.finished = True
+            raise error
+        self._restart(child, error or WorkersFailing(f"{self._name} ended with exit code {code}"))
+
+    def _restart(self, child: Child, error: ShardqError) -> None:
+        progressed = child.report.worked + child.report.failed > 0
+        self._deaths = 1 if progressed else self._deaths + 1
+        if self._deaths > self._max_restarts:
+            self.finished = True
+            raise error
+        pause = PAUSES.delay(self._deaths)
+        _log.warning("%s; it is started again in %.1f seconds", error, pause)
+        self.restarts += 1
+        self._start_at = time.monotonic() + pause
+
+    def _forget(self, child: Child) -> None:
+        child.close()
+        self._past += _without_messages_in_flight(child.report)
+        self.child = None
+
+
+def _without_messages_in_flight(report: WorkerReport) -> WorkerReport:
+    return report + WorkerReport(in_flight=-report.in_flight)

@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import shardq
+from shardq.settings import QueueSettings
+
+
+def test_settings_are_given_with_units_and_none(shell) -> None:
+    shell.ok(
+        "create", "a", "--visibility-timeout", "1m30s", "--retention", "7d", "--max-deliveries", "none",
+        "--dedupe-window", "5m", "--shards", "3",
+    )  # fmt: skip
+    settings = shell.json("describe", "a")["settings"]
+    assert (settings["visibility_timeout"], settings["retention"], settings["shards"]) == (90, 604_800, 3)
+    assert settings["max_deliveries"] is None
+    shell.ok("alter", "a", "--retention", "none", "--sends-paused")
+    settings = shell.json("describe", "a")["settings"]
+    assert (settings["retention"], settings["sends_paused"], settings["shards"]) == (None, True, 3)
+
+
+def test_every_setting_is_an_option_of_create_and_alter(shell) -> None:
+    for command in ("create", "alter"):
+        text = shell.ok(command, "--help").stdout
+        for name in QueueSettings.__struct_fields__:
+            assert "--" + name.replace("_", "-") in text
+
+
+def test_queues_are_created_listed_and_deleted(shell) -> None:
+    shell.ok("create", "a")
+    assert shell("create", "a").exit_code == 1
+    shell.ok("create", "a", "--exist-ok")
+    shell.ok("create", "b")
+    assert shell.ok("list").stdout.split() == ["a", "a.dead", "b", "b.dead"]
+    assert [queue["name"] for queue in shell.json("list", "b")["queues"]] == ["b", "b.dead"]
+    assert shell.json("list", "--counts")["queues"][0]["counts"]["ready"] == 0
+    assert "in flight" in shell.ok("list", "--counts").stdout
+    shell.ok("delete", "b", "--yes")
+    assert shell.ok("list", "b").stdout.split() == ["b.dead"]
+
+
+def test_delete_and_purge_ask_first(jobs) -> None:
+    jobs.ok("send", "jobs", "x")
+    for command in ("delete", "purge"):
+        refused = jobs(command, "jobs", stdin="n\n")
+        assert refused.exit_code == 1
+        assert refused.stderr.splitlines()[-1].endswith("shardq: cancelled: nothing was changed")
+    assert jobs.json("stats", "jobs")["ready"] == 1
+    assert jobs.json("purge", "jobs", "--yes") == {"purged": 1}
+    jobs.ok("delete", "jobs", stdin="y\n")
+
+
+def test_what_is_sent_is_received_and_gone(jobs) -> None:
+    ids = jobs.ok("send", "jobs", "one", "two", "--header", "a=b=c", "--priority", "1").stdout.split()
+    assert len(ids) == 2
+    first = jobs.lines("receive", "jobs")[0]
+    assert (first["id"], first["body"], first["headers"], first["priority"]) == (
+        ids[0],
+        "one",
+        {"a": "b=c"},
+        1,
+    )
+    assert jobs.ok("receive", "jobs", "--limit", "9").stdout == "two\n"
+    assert jobs.ok("receive", "jobs").stdout == ""
+    assert jobs.json("stats", "jobs")["in_flight"] == 0
+
+
+def test_receipts_ack_release_and_extend(jobs) -> None:
+    jobs.ok("send", "jobs", "a", "b", "c")
+    lines = jobs.ok("receive", "jobs", "--no-ack", "--receipts", "-n", "3").stdout
+    receipts = [line.split("\t")[0] for line in lines.splitlines()]
+    jobs.ok("extend", "jobs", "10m", stdin=lines)
+    jobs.ok("ack", "jobs", receipts[0])
+    jobs.ok("release", "jobs", receipts[1], "--delay", "1h")
+    jobs.ok("release", "jobs", "-", stdin=receipts[2])
+    stats = jobs.json("stats", "jobs")
+    assert (stats["ready"], stats["delayed"], stats["in_flight"]) == (1, 1, 0)
+    lost = jobs("ack", "jobs", receipts[2])
+    assert (lost.exit_code, lost.stderr.split(": ")[1]) == (1, "lease_lost")
+
+
+def test_popped_messages_are_gone_and_json_of_held_ones_has_the_receipt(jobs) -> None:
+    jobs.ok("send", "jobs", "a", "b")
+    assert "receipt" not in jobs.lines("receive", "jobs", "--pop")[0]
+    assert jobs.lines("receive", "jobs", "--no-ack")[0]["receipt"].startswith("jobs:")
+
+
+def test_json_lines_carry_options_that_take_the_place_of_the_commands(jobs) -> None:
+    lines = [
+        {"body": "a", "priority": 0, "headers": {"n": 1, "raw": {"base64": "/w=="}}, "dedupe_key": "k"},
+        {"body_base64": "/w=="},
+        {"body": "later", "delay": 3600},
+        {"body": "due", "due": "2100-01-01T00:00:00Z"},
+    ]
+    jobs.ok("send", "jobs", "-", "--jsonl", "--priority", "7", stdin="\n".join(map(json.dumps, lines)))
+    found = {
+        message.get("body", message.get("body_base64")): message for message in jobs.lines("peek", "jobs")
+    }
+    assert (found["a"]["priority"], found["later"]["priority"]) == (0, 7)
+    assert found["a"]["headers"] == {"n": 1, "raw": {"base64": "/w=="}}
+    assert found["a"]["dedupe_key"] == "k"
+    assert (found["due"]["due"], found["later"]["state"]) == ("2100-01-01T00:00:00Z", "delayed")
+    assert "/w==" in found
+
+
+def test_values_are_sent_and_shown_with_a_codec(jobs) -> None:
+    jobs.ok("send", "jobs", '{"a": [1, 2]}', "--codec", "msgpack")
+    assert jobs.lines("peek", "jobs", "--codec", "msgpack")[0]["body"] == {"a": [1, 2]}
+    assert jobs.ok("receive", "jobs", "--codec", "msgpack").stdout == '{"a":[1,2]}\n'
+    assert jobs("send", "jobs", "no json", "--codec", "json").exit_code == 2
+
+
+def test_a_file_is_sent_line_by_line_without_its_empty_lines(jobs, tmp_path: Path) -> None:
+    file = tmp_path / "lines.txt"
+    file.write_bytes(b"one\r\n\n\xff\nlast without an end")
+    assert jobs.json("send", "jobs", "--file", str(file))["sent"] == 3
+    bodies = {message.get("body", message.get("body_base64")) for message in jobs.lines("peek", "jobs")}
+    assert bodies == {"one", "/w==", "last without an end"}
+
+
+def test_what_could_not_be_sent_is_kept_and_can_be_sent_again(jobs, tmp_path: Path) -> None:
+    jobs.ok("alter", "jobs", "--max-message-bytes", "10")
+    rest = str(tmp_path / "rest.jsonl")
+    stdin = b"one\ntwo\n" + b"x" * 11 + b"\n\xff\nfour\n"
+    failed = jobs("send", "jobs", "-", "--unsent", rest, "--quiet", stdin=stdin)
+    assert failed.exit_code == 2
+    assert failed.stderr.startswith("shardq: message_too_large") or "partial_send" in failed.stderr
+    assert rest in failed.stderr
+    before = jobs.json("stats", "jobs")["ready"]
+    jobs.ok("alter", "jobs", "--max-message-bytes", "100")
+    again = jobs.json("send", "jobs", "--jsonl", "--file", rest)
+    assert before + again["sent"] == 5
+    assert "/w==" in {message.get("body_base64") for message in jobs.lines("peek", "jobs")}
+
+
+def test_a_line_that_is_no_message_is_named_and_the_rest_is_kept(jobs, tmp_path: Path) -> None:
+    rest = tmp_path / "rest.jsonl"
+    failed = jobs(
+        "send", "jobs", "-", "--jsonl", "--unsent", str(rest), stdin='{"body":"a"}\n{"bod":1}\n{"body":"c"}'
+    )
+    assert (failed.exit_code, len(failed.stdout.split())) == (2, 1)
+    assert "line 2" in failed.stderr
+    assert len(rest.read_text().splitlines()) == 1
+
+
+def test_messages_are_looked_at_and_removed_by_their_ids(jobs) -> None:
+    ids = jobs.ok("send", "jobs", "one", "two").stdout.split()
+    assert jobs.ok("get", ids[0]).stdout == "one\n"
+    assert jobs.json("get", ids[1])["body"] == "two"
+    assert all(found in jobs.ok("peek", "jobs").stdout for found in ids)
+    assert len(jobs.lines("peek", "jobs", "--limit", "1")) == 1
+    assert jobs.json("remove", ids[0]) == {"removed": 1, "missing": []}
+    gone = jobs("remove", *ids)
+    assert gone.exit_code == 3
+    assert jobs("get", ids[0]).exit_code == 3
+
+
+def test_a_paused_queue_refuses_and_a_resumed_one_does_not(jobs) -> None:
+    jobs.ok("pause", "jobs", "--only-sends")
+    assert jobs("send", "jobs", "x").stderr.startswith("shardq: queue_paused: ")
+    jobs.ok("resume", "jobs")
+    jobs.ok("send", "jobs", "x")
+    jobs.ok("pause", "jobs")
+    assert jobs.ok("receive", "jobs").stdout == ""
+
+
+def test_history_is_shown_and_replayed(jobs) -> None:
+    assert "keeps no history" in jobs.ok("history", "jobs").stderr
+    jobs.ok("alter", "jobs", "--history-retention", "1h")
+    jobs.ok("send", "jobs", "a", "b")
+    jobs.ok("receive", "jobs", "-n", "2")
+    assert [message["state"] for message in jobs.lines("history", "jobs", "--since", "10m")] == [
+        "processed"
+    ] * 2
+    assert jobs.lines("history", "jobs", "--until", "2020-01-01") == []
+    jobs.ok("create", "other")
+    assert jobs.json("history", "jobs", "--replay", "--to", "other") == {"replayed": 2, "to": "other"}
+    assert jobs.json("stats", "other")["ready"] == 2
+
+
+def test_stats_show_the_shards_as_a_heat_map(jobs) -> None:
+    jobs.ok("send", "jobs", "a")
+    assert len(jobs.json("stats", "jobs", "--shards")["shards"]) == 1
+    picture = jobs.ok("stats", "jobs", "--shards").stdout
+    assert "█" in picture
+    assert "▼ now" in picture
+
+
+def test_doctor_finds_what_is_wrong_and_says_how_to_mend_it(jobs, url: str) -> None:
+    jobs.ok("send", "jobs", "x")
+    well = jobs.json("doctor")
+    assert well["ok"]
+    with shardq.connect(url) as client, client.queue("jobs").consumer() as consumer:
+        consumer.receive(1)[0].dead_letter("bad")
+    jobs.ok("create", "small", "--time-shard-seconds", "1", "--max-deliveries", "2")
+    jobs.ok("delete", "small.dead", "--yes")
+    jobs.ok("pause", "jobs", "--sends")
+    ill = jobs("doctor", "--json")
+    assert ill.exit_code == 1
+    wrong = {
+        (check["subject"], check["name"]): check["remedy"]
+        for check in json.loads(ill.stdout)["checks"]
+        if not check["ok"]
+    }
+    assert set(wrong) == {
+        ("jobs", "delivery"), ("jobs", "sends"), ("jobs", "dead letters"), ("small", "ring"), ("small", "dead letters"),
+    }  # fmt: skip
+    assert all(wrong.values())
+    assert "redrive jobs" in jobs("doctor", "jobs").stdout
+    assert jobs.json("redrive", "jobs", "--limit", "5") == {"redriven": 1}
+
+
+def test_doctor_says_that_there_is_no_file_yet(shell) -> None:
+    assert shell("doctor").exit_code == 1
+
+
+def test_the_schema_is_printed_and_applied(shell) -> None:
+    assert "CREATE TABLE" in shell.ok("schema", "print", "--store", "sqlite").stdout
+    assert shell.json("schema", "print")["migrations"][0]["number"] == 1
+    assert shell("schema", "print", "--store", "../sqlite").exit_code == 2
+    shell.ok("schema", "apply")
+    assert shell.ok("list").stdout == ""
+
+
+def test_completion_scripts_name_the_program(shell) -> None:
+    for name in ("bash", "zsh", "fish"):
+        assert "_SHARDQ_COMPLETE" in shell.ok("completion", name).stdout
+
+
+def test_work_runs_a_command_and_reports(jobs) -> None:
+    jobs.ok("send", "jobs", "a", "b", "c")
+    report = jobs.json("work", "jobs", "--exec", "grep -q '[ab]'", "--idle-exit", "0.2")
+    assert (report["total"]["worked"], report["total"]["dead_lettered"]) == (2, 1)
+    assert jobs("work", "jobs").exit_code == 2
+    assert jobs("work", "jobs", "--handler", "nowhere:f").exit_code == 2

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import importlib
+
+import click
+import pytest
+
+from shardq import errors
+from shardq.cli import failures
+from shardq.cli.command_table import COMMANDS, SECTIONS
+from shardq.cli.duration import duration, in_words
+from shardq.cli.main import main
+from shardq.cli.moment import moment
+
+OURS = [name for name in COMMANDS if name not in ("bench", "demo")]
+
+
+def test_every_command_is_in_the_help_under_a_section(shell) -> None:
+    text = shell.ok("--help").stdout
+    for name, entry in COMMANDS.items():
+        assert entry.section in SECTIONS
+        assert f"  {name} " in text
+        assert entry.summary in " ".join(text.split())
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_command_has_the_summary_of_the_table_an_example_and_a_url(shell, name: str) -> None:
+    text = " ".join(shell.ok(name, "--help").stdout.split())
+    assert COMMANDS[name].summary in text
+    assert f"shardq {name}" in text.partition("Example:")[2]
+    command = main.get_command(click.Context(main), name)
+    assert isinstance(command, click.Group) or any(option.name == "url" for option in command.params)
+
+
+def test_commands_are_loaded_only_when_they_are_called() -> None:
+    for entry in COMMANDS.values():
+        module = entry.target.partition(":")[0]
+        assert module not in importlib.import_module("shardq.cli.main").__dict__.values()
+
+
+SHOWING = "describe doctor get history list peek purge receive redrive remove send stats work"
+
+
+@pytest.mark.parametrize("name", SHOWING.split())
+def test_every_command_that_shows_something_takes_json(shell, name: str) -> None:
+    assert "--json" in shell.ok(name, "--help").stdout
+
+
+def _every_error() -> list[errors.ShardqError]:
+    made = []
+    for name in errors.__all__:
+        kind = getattr(errors, name)
+        made.append(kind("some\ntext", [], []) if kind is errors.PartialSend else kind("some\ntext"))
+    return made
+
+
+CODES = {
+    "queue_not_found": 3, "invalid_setting": 2, "invalid_name": 2, "invalid_message": 2, "message_too_large": 2,
+    "invalid_receipt": 2, "store_unavailable": 4, "outcome_unknown": 4,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("error", _every_error(), ids=lambda error: error.code)
+def test_every_error_is_one_line_and_its_exit_code(shell, monkeypatch, error: errors.ShardqError) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("shardq.cli.session.connect", fail)
+    result = shell("list")
+    assert result.exit_code == CODES.get(error.code, 1)
+    assert result.stderr == f"shardq: {error.code}: some text\n"
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (KeyboardInterrupt(), 130, "shardq: interrupted: stopped by Ctrl-C\n"),
+        (BrokenPipeError(), 141, ""),
+        (OSError("disk"), 1, "shardq: file: disk\n"),
+        (RuntimeError("a\nb"), 1, "shardq: internal: RuntimeError: a b; SHARDQ_DEBUG=1 shows where\n"),
+    ],
+)
+def test_whatever_else_goes_wrong_is_never_a_traceback(
+    shell, monkeypatch, error, code: int, line: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("shardq.cli.session.connect", fail)
+    result = shell("list")
+    assert (result.exit_code, result.stderr) == (code, line)
+
+
+def test_a_bulk_send_that_stopped_ends_as_what_stopped_it() -> None:
+    partial = errors.PartialSend("x", [], [])
+    partial.__cause__ = errors.StoreUnavailable("away")
+    assert failures.exit_code(partial) == 4
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nothing"], ["list", "--nothing"], ["create"], ["create", "a b"], ["create", "a", "--shards", "x"],
+        ["create", "a", "--shards", "0"], ["create", "a", "--retention", "soon"], ["get", "x"], ["alter", "jobs"],
+        ["send", "jobs"], ["send", "jobs", "x", "--header", "y"], ["send", "jobs", "x", "--priority", "10"],
+        ["ack", "jobs", "x"], ["--url", "nope://x", "list"], ["history", "jobs", "--since", "soon"],
+        ["history", "jobs", "--to", "x"], ["peek", "jobs", "--limit", "0"],
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_one_line_and_exit_code_2(jobs, arguments: list[str]) -> None:
+    result = jobs(*arguments)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("shardq: ")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["describe", "delete", "peek", "receive", "stats", "pause", "redrive", "history"]
+)
+def test_a_queue_that_does_not_exist_is_exit_code_3(jobs, name: str) -> None:
+    assert jobs(name, "nowhere").exit_code == 3
+
+
+def test_a_file_that_is_no_database_is_exit_code_4(shell, tmp_path) -> None:
+    (tmp_path / "text.db").write_text("this is no database")
+    assert shell("list", "--url", f"sqlite:///{tmp_path}/text.db").exit_code == 4
+
+
+def test_the_url_may_come_after_the_name_of_the_command(shell, tmp_path) -> None:
+    other = f"sqlite:///{tmp_path}/other.db"
+    shell.ok("create", "there", "--url", other)
+    assert shell.ok("list").stdout == ""
+    assert shell.ok("list", "--url", other).stdout.split() == ["there", "there.dead"]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("30", 30),
+        ("1.5", 1.5),
+        ("30s", 30),
+        ("5m", 300),
+        ("2h", 7200),
+        ("7d", 604800),
+        ("1h30m", 5400),
+        ("500ms", 0.5),
+    ],
+)
+def test_durations_are_seconds_or_have_units(text: str, seconds: float) -> None:
+    assert duration(text) == seconds
+
+
+def test_moments_are_iso_or_how_long_ago() -> None:
+    assert moment("2026-01-31T08:00:00").isoformat() == "2026-01-31T08:00:00+00:00"
+    assert moment("2026-01-31T08:00:00+01:00").utcoffset().total_seconds() == 3600
+    assert (moment("1m") - moment("2m")).total_seconds() == pytest.approx(60, abs=1)
+    with pytest.raises(click.BadParameter):
+        moment("9999999999999d")
+    assert [in_words(seconds) for seconds in (1.5, 300, 10_000, 500_000)] == [
+        "1.5 s",
+        "5 min",
+        "2.8 h",
+        "5.8 days",
+    ]

@@ -1,0 +1,111 @@
+"""What only a real process shows: signals, pipes, terminals, speed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+PROGRAM = str(Path(sys.executable).parent / "shardq")
+
+
+def in_terminal(arguments: list[str], url: str, *, ctrl_c: str | None = None) -> tuple[str, int]:
+    """Run in a terminal of its own; press Ctrl-C when a text has appeared. Returns what was seen, and the exit code."""
+    terminal, theirs = pty.openpty()
+    environment = os.environ | {"SHARDQ_URL": url, "TERM": "xterm"}
+    process = subprocess.Popen(
+        [PROGRAM, *arguments],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    seen = b""
+    while data := _read(terminal):
+        seen += data
+        if ctrl_c is not None and ctrl_c.encode() in seen:
+            os.killpg(process.pid, signal.SIGINT)
+            ctrl_c = None
+    os.close(terminal)
+    return seen.decode("utf-8", "replace"), process.wait()
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65_536)
+    except OSError:  # the last process has closed it
+        return b""
+
+
+def test_a_closed_pipe_is_no_traceback(jobs, start: Callable[..., subprocess.Popen[str]]) -> None:
+    jobs.ok("send", "jobs", "-", "-q", stdin="\n".join(map(str, range(20_000))))
+    with start("peek", "jobs", "--limit", "20000") as process:
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 141
+
+
+def test_ctrl_c_is_one_line_and_exit_code_130(jobs, start: Callable[..., subprocess.Popen[str]]) -> None:
+    with start("stats", "jobs", "--watch", "--interval", "0.2", "--json") as process:
+        assert json.loads(process.stdout.readline())["per_second"] is None
+        assert json.loads(process.stdout.readline())["per_second"]["ready"] == 0
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == "shardq: interrupted: stopped by Ctrl-C\n"
+    assert process.returncode == 130
+
+
+def test_sigterm_ends_work_cleanly_and_gives_back_what_was_not_started(
+    jobs, start: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "here.py").write_text(
+        "import time\ndef slow(message):\n    time.sleep(0.1)\n    open('began', 'w')\n"
+    )
+    jobs.ok("send", "jobs", "-", "-q", stdin="\n".join(map(str, range(100))))
+    with start("work", "jobs", "--handler", "here:slow", "--json") as process:
+        while not (tmp_path / "began").exists() and process.poll() is None:
+            time.sleep(0.02)
+        process.terminate()
+        total = json.loads(process.stdout.read())["total"]
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
+    assert total["worked"] + total["given_back"] == 100
+    assert jobs.json("stats", "jobs")["ready"] == total["given_back"] > 0
+
+
+def test_a_terminal_shows_progress_and_a_pipe_does_not(jobs, url: str, tmp_path: Path) -> None:
+    file = tmp_path / "many"
+    file.write_text("\n".join(map(str, range(200_000))))
+    seen, code = in_terminal(["send", "jobs", "--file", str(file), "--quiet"], url)
+    assert code == 0
+    assert "messages" in seen
+    assert "/s" in seen
+    assert jobs.ok("send", "jobs", "--file", str(file), "--quiet").stderr.count("\n") == 1
+    seen, code = in_terminal(["work", "jobs", "--exec", "true", "--batch", "5"], url, ctrl_c=" worked, ")
+    assert code == 0
+    assert "in flight" in seen
+    assert "Traceback" not in seen
+
+
+def test_a_terminal_shows_live_stats_until_ctrl_c(jobs, url: str) -> None:
+    jobs.ok("send", "jobs", "x")
+    seen, code = in_terminal(
+        ["stats", "jobs", "--watch", "--shards", "--interval", "0.1"], url, ctrl_c="+0/s"
+    )
+    assert code == 130
+    assert "█" in seen
+
+
+def test_the_help_comes_without_loading_commands_or_rich() -> None:
+    code = "import sys; from shardq.cli.main import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+    code += "print([name for name in sys.modules if name.startswith(('rich', 'shardq.cli.commands', 'shardq.worker'))])"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == "[]"

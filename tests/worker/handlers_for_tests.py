@@ -1,0 +1,50 @@
+"""Handlers that the processes of a pool import."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from shardq import Batch, Message
+
+
+def nothing(message: Message) -> None:
+    pass
+
+
+def slow(message: Message) -> None:
+    time.sleep(0.1)
+
+
+def whole(batch: Batch) -> None:
+    batch.ack()
+
+
+def die_once(message: Message) -> None:
+    """Kill the process on the first message ever."""
+    if _first(message):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hang_once(message: Message) -> None:
+    if _first(message):
+        time.sleep(60)
+
+
+def die(message: Message) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave(message: Message) -> None:
+    raise SystemExit(0)
+
+
+def _first(message: Message) -> bool:
+    marker = Path(message.body.decode())
+    try:
+        marker.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True

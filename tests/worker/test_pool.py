@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import shardq
+from shardq import Queue
+from shardq.worker import PoolReport, WorkerPool, WorkersFailing
+
+
+def fill(queue: Queue, count: int, body: bytes = b"x") -> None:
+    with queue.producer() as producer:
+        producer.send_many([body] * count)
+
+
+def test_a_pool_works_a_queue_off_and_ends_when_all_are_idle(url: str, queue: Queue, handlers: str) -> None:
+    fill(queue, 1000)
+    seen: list[PoolReport] = []
+    pool = WorkerPool(url, "jobs", f"{handlers}:nothing", processes=2, idle_exit=0.5, on_progress=seen.append)
+    report = pool.run()
+    assert (report.total.worked, report.total.in_flight, report.processes, report.restarts) == (1000, 0, 0, 0)
+    assert max(progress.processes for progress in seen) == 2
+    assert queue.counts().ready == 0
+
+
+def test_sigterm_ends_a_pool_cleanly_and_gives_back_what_was_not_started(
+    url: str, queue: Queue, handlers: str
+) -> None:
+    fill(queue, 100)
+
+    def terminate(report: PoolReport) -> None:
+        if report.total.worked and not told:
+            told.append(True)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    told: list[bool] = []
+    report = WorkerPool(url, "jobs", f"{handlers}:slow", on_progress=terminate).run()
+    counts = queue.counts()
+    assert 0 < report.total.worked < 100
+    assert (counts.ready, counts.in_flight) == (100 - report.total.worked, 0)
+    assert report.total.given_back == 100 - report.total.worked
+    assert {message.deliveries for message in queue.peek(100)} == {0}
+
+
+def test_a_second_stop_ends_at_once(url: str, queue: Queue, handlers: str) -> None:
+    fill(queue, 1, b"/")
+
+    def stop(report: PoolReport) -> None:
+        if report.total.in_flight:
+            pool.stop()
+
+    pool = WorkerPool(url, "jobs", time_waster, on_progress=stop)
+    started = time.monotonic()
+    pool.run()
+    assert time.monotonic() - started < 10
+
+
+def time_waster(message: shardq.Message) -> None:
+    time.sleep(30)
+
+
+def test_a_process_that_is_killed_is_replaced_and_its_messages_come_back(
+    url: str, client: shardq.Client, tmp_path: Path, handlers: str
+) -> None:
+    queue = client.create_queue("short", shards=1, time_shards=1, visibility_timeout=1)
+    fill(queue, 5, str(tmp_path / "died").encode())
+    report = WorkerPool(url, "short", f"{handlers}:die_once", idle_exit=1.5).run()
+    assert (report.total.worked, report.restarts) == (5, 1)
+
+
+def test_a_process_that_hangs_is_killed_and_replaced(
+    url: str, client: shardq.Client, tmp_path: Path, handlers: str
+) -> None:
+    queue = client.create_queue("short", shards=1, time_shards=1, visibility_timeout=1)
+    fill(queue, 2, str(tmp_path / "hung").encode())
+    report = WorkerPool(url, "short", f"{handlers}:hang_once", idle_exit=1.5, handler_timeout=1).run()
+    assert (report.total.worked, report.restarts) == (2, 1)
+
+
+def test_processes_that_die_as_often_as_they_start_end_the_pool(
+    url: str, queue: Queue, handlers: str
+) -> None:
+    queue.alter(visibility_timeout=0.2, max_deliveries=None)
+    fill(queue, 1)
+    with pytest.raises(WorkersFailing, match="exit code -9"):
+        WorkerPool(url, "jobs", f"{handlers}:die", max_restarts=1).run()
+
+
+def test_a_handler_that_leaves_ends_its_process_for_good(url: str, queue: Queue, handlers: str) -> None:
+    fill(queue, 3)
+    report = WorkerPool(url, "jobs", f"{handlers}:leave").run()
+    assert (report.restarts, report.total.worked) == (0, 0)
+    assert queue.counts().ready == 3
+
+
+@pytest.mark.parametrize(
+    ("handler", "text"),
+    [
+        ("nowhere", "names no function"),
+        ("nowhere:x", "ModuleNotFoundError"),
+        ("os:nothing_there", "AttributeError"),
+        ("os:sep", "is a str"),
+    ],
+)
+def test_a_handler_that_cannot_be_loaded_ends_the_pool_at_once(
+    url: str, queue: Queue, handler: str, text: str
+) -> None:
+    with pytest.raises(shardq.InvalidSetting, match=text):
+        WorkerPool(url, "jobs", handler, processes=2).run()
+
+
+def test_a_queue_that_does_not_exist_ends_the_pool_at_once(url: str, queue: Queue, handlers: str) -> None:
+    with pytest.raises(shardq.QueueNotFound):
+        WorkerPool(url, "others", f"{handlers}:nothing").run()
+
+
+def test_a_pool_in_another_thread_is_stopped_by_a_call_and_takes_batches(
+    url: str, queue: Queue, handlers: str
+) -> None:
+    fill(queue, 10)
+    pool = WorkerPool(url, "jobs", f"{handlers}:whole", by_batch=True)
+    thread = threading.Thread(target=pool.run)
+    thread.start()
+    deadline = time.monotonic() + 10
+    while pool.report.total.worked < 10 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    pool.stop()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert pool.report.total.worked == 10

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+import shardq
+from shardq import Batch, Message, Queue
+from shardq.client import Client
+from shardq.clock import SystemClock
+from shardq.storage.opening import open_store
+from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore
+from shardq.worker import ShellCommand, Worker
+from shardq.worker.backoff import Backoff
+
+
+def fill(queue: Queue, count: int) -> None:
+    with queue.producer() as producer:
+        producer.send_many([b"%d" % number for number in range(count)])
+
+
+def test_a_worker_calls_its_handler_with_every_message_and_leaves_an_empty_queue(queue: Queue) -> None:
+    fill(queue, 250)
+    bodies: list[bytes] = []
+    report = Worker(queue, lambda message: bodies.append(message.body), idle_exit=0).run()
+    assert sorted(bodies, key=int) == [b"%d" % number for number in range(250)]
+    assert (report.worked, report.failed, report.in_flight) == (250, 0, 0)
+    assert report.batches >= 3
+    assert queue.shard_states() == () or queue.counts().in_flight == queue.counts().ready == 0
+
+
+def test_what_fails_comes_back_while_the_rest_of_its_batch_is_acked(queue: Queue) -> None:
+    fill(queue, 10)
+
+    def handler(message: Message) -> None:
+        if message.body == b"3" and message.deliveries == 1:
+            raise ValueError("three")
+
+    report = Worker(queue, handler, idle_exit=0.3, retry_delay=0.01).run()
+    assert (report.worked, report.failed, report.dead_lettered) == (10, 1, 0)
+    assert report.last_failure == "ValueError: three"
+
+
+def test_a_failed_message_waits_for_its_back_off(queue: Queue) -> None:
+    fill(queue, 1)
+
+    def handler(message: Message) -> None:
+        raise ValueError
+
+    Worker(queue, handler, idle_exit=0, retry_delay=60).run()
+    assert (queue.counts().ready, queue.counts().delayed) == (0, 1)
+    wait = (queue.peek()[0].due.timestamp()) - time.time()
+    assert 25 < wait <= 60
+
+
+def test_after_its_last_delivery_a_message_is_a_dead_letter_that_tells_why(
+    client: Client, queue: Queue
+) -> None:
+    fill(queue, 5)
+
+    def handler(message: Message) -> None:
+        raise KeyError(f"no {message.body.decode()} \udc80")
+
+    report = Worker(queue, handler, idle_exit=0.4, retry_delay=0.01).run()
+    assert (report.failed, report.dead_lettered) == (15, 5)
+    letters = client.queue("jobs.dead").peek(10)
+    reasons = {letter.headers["shardq-reason"] for letter in letters}
+    assert reasons == {f"KeyError: 'no {number} \\udc80'" for number in range(5)}
+    assert {letter.headers["shardq-deliveries"] for letter in letters} == {3}
+
+
+def test_a_queue_without_max_deliveries_never_gives_a_message_up(queue: Queue) -> None:
+    queue.alter(max_deliveries=None)
+    fill(queue, 1)
+    seen: list[int] = []
+
+    def handler(message: Message) -> None:
+        seen.append(message.deliveries)
+        if len(seen) < 6:
+            raise ValueError
+
+    report = Worker(queue, handler, idle_exit=0.3, retry_delay=0.001).run()
+    assert (seen, report.worked) == ([1, 2, 3, 4, 5, 6], 1)
+
+
+def test_a_batch_handler_gets_the_batch_and_may_settle_parts_of_it(queue: Queue) -> None:
+    fill(queue, 20)
+    sizes: list[int] = []
+
+    def handler(batch: Batch) -> None:
+        sizes.append(len(batch))
+        if len(sizes) == 1:
+            batch[0].ack()
+            raise RuntimeError("after one")
+
+    report = Worker(queue, handler, by_batch=True, batch=20, idle_exit=0.3, retry_delay=0.01).run()
+    assert (report.failed, report.lease_lost) == (sizes[0], 0)
+    assert sum(sizes) == 20 + sizes[0] - 1
+
+
+def test_a_stop_ends_after_the_message_at_hand_and_gives_the_others_back_uncounted(queue: Queue) -> None:
+    fill(queue, 50)
+    worker = Worker(queue, lambda _: worker.stop(), batch=50)
+    report = worker.run()
+    assert (report.worked, report.given_back) == (1, 49)
+    assert {message.deliveries for message in queue.peek(100)} == {0}
+    assert queue.counts().ready == 49
+
+
+def test_a_stop_before_the_start_or_while_waiting_ends_at_once(queue: Queue) -> None:
+    worker = Worker(queue, print)
+    worker.stop()
+    assert worker.run().batches == 0
+    waiting = Worker(queue, print)
+    timer = threading.Timer(0.2, waiting.stop)
+    timer.start()
+    started = time.monotonic()
+    waiting.run()
+    timer.join()
+    assert time.monotonic() - started < 3
+
+
+def test_ctrl_c_in_a_handler_settles_the_batch_before_it_goes_on_its_way(queue: Queue) -> None:
+    fill(queue, 10)
+    seen: list[bytes] = []
+
+    def handler(message: Message) -> None:
+        seen.append(message.body)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    worker = Worker(queue, handler, batch=10)
+    with pytest.raises(KeyboardInterrupt):
+        worker.run()
+    counts = queue.counts()
+    assert (counts.ready, counts.in_flight) == (8, 0)
+    assert (worker.report.worked, worker.report.given_back, worker.report.in_flight) == (2, 7, 0)
+
+
+def test_a_lost_lease_is_counted_and_the_worker_goes_on(client: Client) -> None:
+    queue = client.create_queue("short", shards=1, time_shards=1, visibility_timeout=0.2)
+    fill(queue, 3)
+    seen: list[bytes] = []
+
+    def handler(message: Message) -> None:
+        seen.append(message.body)
+        if len(seen) == 1:  # hangs for longer than the lease, and somebody else takes over
+            time.sleep(0.3)
+            with queue.consumer() as other:
+                other.receive(10, wait=1).ack()
+
+    report = Worker(queue, handler, keep_leases=False, idle_exit=0.3).run()
+    assert (report.worked, report.lease_lost) == (3, 3)
+
+
+def test_kept_leases_let_a_handler_take_longer_than_the_visibility_timeout(client: Client) -> None:
+    queue = client.create_queue("short", shards=1, time_shards=1, visibility_timeout=0.3)
+    fill(queue, 2)
+    report = Worker(queue, lambda _: time.sleep(0.5), idle_exit=0).run()
+    assert (report.worked, report.lease_lost, report.batches) == (2, 0, 1)
+
+
+def test_a_worker_waits_for_a_store_that_is_away_and_acks_then(url: str, queue: Queue) -> None:
+    fill(queue, 5)
+    faults = tuple(Fault("acknowledge", nth, FaultKind.UNAVAILABLE) for nth in range(1, 4))
+    faults += tuple(Fault("claim", nth, FaultKind.LOST_RESPONSE) for nth in range(2, 4))
+    store = FaultyStore(open_store(url, SystemClock()), FaultPlan(faults=faults))
+    with Client(store, retry_seconds=0) as client:
+        report = Worker(client.queue("jobs"), lambda _: None, idle_exit=0.2).run()
+    assert report.worked == 5
+    assert report.store_faults >= 1
+    assert queue.counts().in_flight == 0
+
+
+def test_a_worker_ends_with_an_error_that_cannot_pass(client: Client, queue: Queue) -> None:
+    fill(queue, 1)
+
+    def handler(message: Message) -> None:
+        client.delete_queue("jobs")
+
+    with pytest.raises(shardq.QueueNotFound):
+        Worker(queue, handler).run()
+
+
+def test_a_shell_command_gets_the_body_and_its_last_line_on_stderr_is_the_reason(queue: Queue) -> None:
+    fill(queue, 2)
+    command = ShellCommand(
+        'read body || true; test "$body" = 0 || { echo wrong >&2; exit 4; }; test -n "$SHARDQ_ID"'
+    )
+    report = Worker(queue, command, idle_exit=0, retry_delay=60).run()
+    assert (report.worked, report.failed) == (1, 1)
+    assert report.last_failure == "CommandFailed: exit code 4: wrong"
+
+
+def test_the_back_off_doubles_up_to_its_limit_and_is_partly_random() -> None:
+    backoff = Backoff(1.0, 10.0)
+    for attempt, full in ((1, 1.0), (2, 2.0), (3, 4.0), (5, 10.0), (100_000, 10.0)):
+        delays = {backoff.delay(attempt) for _ in range(50)}
+        assert all(full / 2 <= delay <= full for delay in delays)
+        assert len(delays) > 1
+
+
+@pytest.mark.parametrize("options", [{"batch": 0}, {"retry_delay": -1}, {"idle_exit": -1}, {"batch": True}])
+def test_options_that_make_no_sense_are_refused(queue: Queue, options: dict[str, float]) -> None:
+    with pytest.raises(shardq.InvalidSetting):
+        Worker(queue, print, **options)  # type: ignore[arg-type]
+
+
+def test_a_part_of_a_batch_is_settled_without_the_others(queue: Queue) -> None:
+    fill(queue, 6)
+    with queue.consumer() as consumer:
+        batch = consumer.receive(6)
+        part = batch.part(list(batch)[1:3])
+        assert [message.body for message in part] == [message.body for message in list(batch)[1:3]]
+        part.ack()
+        batch.give_back()
+    assert queue.counts().ready == len(batch) - 2
