@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Append, Bundle, Claim, QueueRecord, Release, Span
 from shardq.storage.sqlite.store import SqliteStore
@@ -103,3 +105,39 @@ def test_waiting_holds_no_transaction_open(path: Path, store: SqliteStore, send:
         send(data=b"x" * 200_000)
     thread.join()
     assert path.with_name("queue.db-wal").stat().st_size < 30_000_000
+
+
+def test_where_the_system_gives_no_watch_the_log_is_polled(
+    path: Path, store: SqliteStore, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shardq.storage.sqlite.signals.EventSleeper", None)
+    other = SqliteStore(str(path))
+    store.wait("orders", 0)
+    timer = threading.Timer(
+        0.3, lambda: other.append(Append(shard, (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
+    )
+    timer.start()
+    assert store.wait("orders", 10)
+    timer.join()
+    other.close()
+
+
+def test_a_busy_queue_beside_it_does_not_keep_a_waiting_thread_busy(store: SqliteStore, path: Path) -> None:
+    other = SqliteStore(str(path))
+    other.create_queue(QueueRecord("busy", b"", 1))
+    store.wait("orders", 0)
+    looks = 0
+    number = store._signals._number
+
+    def count(queue: str) -> int:
+        nonlocal looks
+        looks += 1
+        return number(queue)
+
+    store._signals._number = count
+    thread = threading.Thread(target=store.wait, args=("orders", 0.5))
+    thread.start()
+    while thread.is_alive():
+        other.append(Append(Shard("busy", 0, 0), (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
+    assert looks < 150
+    other.close()

@@ -5,23 +5,25 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from shardq.storage.sqlite.forks import watch_forks
-from shardq.storage.sqlite.log import LogWatch
+from shardq.storage.sqlite.sleeper import PollingSleeper, Sleeper
+
+try:
+    from shardq.storage.sqlite.log_events import EventSleeper
+except ImportError:  # not Linux
+    EventSleeper = None  # type: ignore[assignment,misc]
 
 __all__ = ["Signals"]
-
-_FIRST_PAUSE = 0.01
-_LONGEST_PAUSE = 0.075
-_GROWTH = 1.5
 
 
 class Signals:
     """Sleeps until a queue's number in the file changes.
 
-    Threads of this process are woken by :meth:`announce`; for the sake of other processes the file is looked
-    at every 10 to 75 ms, at first by the times of its log, which costs next to nothing.
+    Threads of this process are woken by :meth:`announce`. For the sake of other processes the file's log is watched:
+    through the operating system where it can do that, else by looking at it now and then.
     """
 
     def __init__(self, number: Callable[[str], int], path: Path) -> None:
@@ -33,30 +35,20 @@ class Signals:
 
     def announce(self) -> None:
         """Wake the threads that wait, so that they look again."""
-        with self._changed:
-            self._announced += 1
-            self._changed.notify_all()
+        with self._lock:
+            for sleeper in self._sleepers:
+                sleeper.wake()
 
     def wait(self, queue: str, seconds: float) -> bool:
         """Return True when the number has changed since this thread's last wait, False after ``seconds``."""
         deadline = time.monotonic() + seconds
-        watch, pauses = LogWatch(self._path), _pauses()
-        announced = self._announced
-        while not self._news(queue):
-            if not self._rest(announced, watch, pauses, deadline):
-                return False
-            announced = self._announced
+        with self._sleeper() as sleeper:
+            while not self._news(queue):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                sleeper.sleep(left)
         return True
-
-    def _rest(self, announced: int, watch: LogWatch, pauses: Iterator[float], deadline: float) -> bool:
-        """Sleep until the file has to be looked at again; False when the time is over."""
-        while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return False
-            self._sleep(announced, min(next(pauses), left))
-            if announced != self._announced or not watch.quiet():
-                return True
 
     def _news(self, queue: str) -> bool:
         """Tell whether the number differs from the one that this thread saw last; 0 if it never looked."""
@@ -66,24 +58,33 @@ class Signals:
         seen[queue] = number
         return changed
 
-    def _sleep(self, announced: int, seconds: float) -> None:
-        with self._changed:
-            if announced == self._announced:
-                self._changed.wait(seconds)
+    @contextmanager
+    def _sleeper(self) -> Iterator[Sleeper]:
+        sleeper = _make_sleeper(self._path)
+        with self._lock:
+            self._sleepers.add(sleeper)
+        try:
+            yield sleeper
+        finally:
+            with self._lock:
+                self._sleepers.discard(sleeper)
+            sleeper.close()
 
     def _start(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
-        self._announced = 0
+        self._lock = threading.Lock()
+        self._sleepers: set[Sleeper] = set()
 
     def _hold(self) -> None:
-        self._changed.acquire()
+        self._lock.acquire()
 
     def _let_go(self) -> None:
-        self._changed.release()
+        self._lock.release()
 
 
-def _pauses() -> Iterator[float]:
-    pause = _FIRST_PAUSE
-    while True:
-        yield pause
-        pause = min(pause * _GROWTH, _LONGEST_PAUSE)
+def _make_sleeper(path: Path) -> Sleeper:
+    if EventSleeper is not None:
+        try:
+            return EventSleeper(path)
+        except OSError:  # no watch left, or no such folder yet
+            pass
+    return PollingSleeper(path)

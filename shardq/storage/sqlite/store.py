@@ -63,7 +63,7 @@ class SqliteStore:
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities(
-        forward_across_shards=True, max_message_bytes=64 * 1024 * 1024, max_shards=100_000
+        forward_across_shards=True, max_message_bytes=64 * 1024 * 1024, max_shards=100_000, signals=True
     )
 
     def __init__(
