@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -13,7 +14,14 @@ from shardq.clock import seconds, to_datetime
 from shardq.codec import BYTES, Codec
 from shardq.delivery.coalescer import Coalescer
 from shardq.delivery.context import QueueContext
-from shardq.delivery.outgoing import PreparedMessage, SendOptions, prepare, prepare_options
+from shardq.delivery.outgoing import (
+    PreparedMessage,
+    SendOptions,
+    prepare,
+    prepare_options,
+    size_of,
+    too_large,
+)
 from shardq.delivery.sent_ids import SentIds
 from shardq.delivery.writing import Written, write
 from shardq.errors import InvalidSetting, OutcomeUnknown, PartialSend
@@ -158,18 +166,23 @@ class Producer:
 
     def _draw(self, items: Iterator[Any], shared: SendOptions, chunk: list[Any]) -> list[PreparedMessage]:
         """One bundle's worth of messages; what was drawn is in the chunk even when it raises."""
-        encode, limit, name = self._codec, self._context.settings.max_message_bytes, self._context.name
+        encode, limit, name = self._codec.encode, self._context.settings.max_message_bytes, self._context.name
+        room = limit - size_of(shared.headers)
         messages: list[PreparedMessage] = []
         size = 0
-        for item in items:
+        for item in islice(items, self._bundle_messages):  # the hot loop of a bulk send
             chunk.append(item)
             if isinstance(item, OutgoingMessage):
-                message = prepare(item.body, self._options(item), encode, limit, name)
+                message = prepare(item.body, self._options(item), self._codec, limit, name)
+                body = message.body
             else:
-                message = prepare(item, shared, encode, limit, name)
+                body = encode(item)
+                if len(body) > room:
+                    raise too_large(len(body) + limit - room, limit, name)
+                message = PreparedMessage(body, shared)
             messages.append(message)
-            size += len(message.body)
-            if len(messages) >= self._bundle_messages or size >= self._bundle_bytes:
+            size += len(body)
+            if size >= self._bundle_bytes:
                 break
         return messages
 

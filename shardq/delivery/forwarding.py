@@ -16,6 +16,7 @@ from shardq.clock import microseconds
 from shardq.delivery.context import QueueContext
 from shardq.delivery.dead_letters import dead_letter_context, dead_letter_headers, original_headers
 from shardq.delivery.held import Pick
+from shardq.delivery.outgoing import too_large
 from shardq.delivery.picks import spans_of
 from shardq.delivery.retry import Answer
 from shardq.errors import MessageTooLarge, QueuePaused, UnsupportedByStore
@@ -144,10 +145,7 @@ def _send_over(
 
 
 def _too_large(size: int, queue: QueueContext) -> MessageTooLarge:
-    limit = queue.settings.max_message_bytes
-    return MessageTooLarge(
-        f"body of {size:,} bytes: queue {queue.name!r} takes at most {limit:,} (max_message_bytes)"
-    )
+    return too_large(size, queue.settings.max_message_bytes, queue.name)
 
 
 def _forward(source: QueueContext, shard: Shard, group: Sequence[Pick], append: Append) -> Answer[Fenced]:

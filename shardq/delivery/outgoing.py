@@ -16,7 +16,15 @@ from shardq.message import DEFAULT_PRIORITY, OutgoingMessage
 from shardq.receipt import MessageId
 from shardq.storage.bundle_data import Headers
 
-__all__ = ["PreparedMessage", "SendOptions", "check_delay", "prepare", "prepare_options"]
+__all__ = [
+    "PreparedMessage",
+    "SendOptions",
+    "check_delay",
+    "prepare",
+    "prepare_options",
+    "size_of",
+    "too_large",
+]
 
 MAX_DELAY_SECONDS = 10 * 366 * 86_400.0
 MAX_HEADERS = 100
@@ -62,13 +70,26 @@ def prepare_options(message: OutgoingMessage, queue: str) -> SendOptions:
 def prepare(body: Any, options: SendOptions, codec: Codec, limit: int, queue: str) -> PreparedMessage:
     """Check a body against what can be stored; raises InvalidMessage or MessageTooLarge, naming what is wrong."""
     encoded = codec.encode(body)
-    size = len(encoded) + (_size(options.headers) if options.headers else 0)
+    size = len(encoded) + size_of(options.headers)
     if size > limit:
-        raise MessageTooLarge(
-            f"message of {size:,} bytes: queue {queue!r} takes at most {limit:,} (max_message_bytes); "
-            "store the content elsewhere and send a reference, or raise the limit"
-        )
+        raise too_large(size, limit, queue)
     return PreparedMessage(encoded, options)
+
+
+def too_large(size: int, limit: int, queue: str) -> MessageTooLarge:
+    """The error for a message of so many bytes."""
+    return MessageTooLarge(
+        f"message of {size:,} bytes: queue {queue!r} takes at most {limit:,} (max_message_bytes); "
+        "store the content elsewhere and send a reference, or raise the limit"
+    )
+
+
+def size_of(headers: Headers | None) -> int:
+    """The bytes of headers, as they count towards the limit."""
+    if headers is None:
+        return 0
+    values = headers.items()
+    return sum(len(name) + (len(value) if isinstance(value, str | bytes) else 8) for name, value in values)
 
 
 def check_delay(delay: object) -> int:
@@ -144,9 +165,3 @@ def _encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _size(headers: Headers) -> int:
-    return sum(
-        len(name) + (len(value) if isinstance(value, str | bytes) else 8) for name, value in headers.items()
-    )

@@ -22,7 +22,7 @@ __all__ = ["ShardReader"]
 
 # All in microseconds by the store's clock.
 CURRENT_GRACE = 2_000_000  # a time shard still counts as being written for so long after its window
-STEAL_AFTER = 250_000  # a message in another consumer's shard waits for so long before it is taken
+STEAL_AFTER = 100_000  # a message in another consumer's shard waits for so long before it is taken
 REST = 2_000_000  # until an older shard is looked at again without a reason
 SURVEY_INTERVAL = 500_000  # until shards are compared again while there is work
 DIRECTORY_INTERVAL = 1_000_000  # until the directory is read again
