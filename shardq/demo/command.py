@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 import msgspec
-from click.core import ParameterSource
 from rich.console import Console
 
 from shardq.demo.job import run_demo
@@ -90,16 +89,8 @@ def demo(ctx: click.Context, /, *, as_json: bool, **chosen: Any) -> None:
     compared with the data set. Exit code 1 if anything is off.
     """
     notes = Console(stderr=True)
-    options = Options(**{**chosen, "url": chosen["url"] or _url_before_command(ctx)})
+    options = Options(**chosen)
     summary = run_demo(options, notes=notes, report=notes if as_json else Console())
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(summary)))
     ctx.exit(0 if summary.good else FAILURE)
-
-
-def _url_before_command(ctx: click.Context) -> str | None:
-    """The store of ``shardq --url ... demo``; the default for other commands is none for a demo."""
-    group = ctx.parent
-    if group is None or group.get_parameter_source("url") is not ParameterSource.COMMANDLINE:
-        return None
-    return str(group.params["url"])

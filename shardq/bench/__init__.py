@@ -1,0 +1,1 @@
+"""Measurements of a store through shardq's public interface: throughput, latency, and how costs grow."""

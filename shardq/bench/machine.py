@@ -1,0 +1,35 @@
+"""What the figures were measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import version
+
+import msgspec
+
+__all__ = ["Machine", "this_machine"]
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """What matters for comparing figures, and nothing that tells whose machine it is."""
+
+    cores: int
+    system: str
+    processor: str
+    python: str
+    shardq: str
+
+    def __str__(self) -> str:
+        return f"{self.cores} cores ({self.processor}), {self.system}, {self.python}, shardq {self.shardq}"
+
+
+def this_machine() -> Machine:
+    """The machine that this runs on."""
+    return Machine(
+        cores=os.cpu_count() or 1,
+        system=platform.system(),
+        processor=platform.machine(),
+        python=f"{platform.python_implementation()} {platform.python_version()}",
+        shardq=version("shardq"),
+    )

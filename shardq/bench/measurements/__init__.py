@@ -1,0 +1,1 @@
+"""The measurements, each a function of a stage and a load that gives a sample."""

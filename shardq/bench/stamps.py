@@ -1,0 +1,53 @@
+"""Messages that carry the moment of their sending, by the clock that all processes of a machine share."""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+from collections.abc import Callable
+
+import shardq
+from shardq.bench.failure import BenchmarkFailed
+from shardq.bench.load import Load
+from shardq.bench.stage import Place
+
+__all__ = ["collect", "collecting", "send_now_and_then", "stamped"]
+
+_STAMP = struct.Struct(">d")
+LONGEST_SILENCE = 30.0
+
+
+def stamped(moment: float, size: int) -> bytes:
+    """A body of so many bytes (8 at least) that starts with a moment in seconds."""
+    return _STAMP.pack(moment).ljust(size, b"\0")
+
+
+def send_now_and_then(queue: shardq.Queue, load: Load, least_gap: float, longest_gap: float) -> None:
+    """Send the load's messages with random pauses, so that they fall in step with nothing."""
+    gaps = random.Random(load.messages)
+    with queue.producer() as producer:
+        for _ in range(load.messages):
+            time.sleep(gaps.uniform(least_gap, longest_gap))
+            producer.send(stamped(time.monotonic(), load.body_bytes))
+
+
+def collect(queue: shardq.Queue, count: int) -> list[float]:
+    """Receive so many stamped messages; the seconds that each of them took."""
+    seconds: list[float] = []
+    with queue.consumer() as consumer:
+        while len(seconds) < count:
+            batch = consumer.receive(100, wait=LONGEST_SILENCE)
+            now = time.monotonic()
+            if not batch:
+                raise BenchmarkFailed(f"{count - len(seconds)} of {count} messages did not come")
+            seconds += [now - _STAMP.unpack_from(message.body)[0] for message in batch]
+            batch.ack()
+    return seconds
+
+
+def collecting(ready: Callable[[], float], place: Place, count: int) -> list[float]:
+    """Collect in a process of its own."""
+    with place.open() as queue:
+        ready()
+        return collect(queue, count)

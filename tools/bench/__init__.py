@@ -1,0 +1,1 @@
+"""shardq beside other queues, and docs/benchmarks.md out of the figures."""

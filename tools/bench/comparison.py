@@ -1,0 +1,53 @@
+"""What a run leaves behind: the figures of shardq, those of the peers, and what the peers promise for them."""
+
+from __future__ import annotations
+
+from statistics import median
+
+import msgspec
+
+from shardq.bench.report import Report
+from shardq.bench.result import Result
+
+from .peer import Peer
+
+
+class Promise(msgspec.Struct, frozen=True):
+    """When a peer's send counts as done, and how it receives."""
+
+    name: str
+    sends: str
+    receives: str
+
+    @classmethod
+    def of(cls, peer: Peer) -> Promise:
+        return cls(peer.name, peer.sends, peer.receives)
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of everything; docs/benchmarks.md is made from it. ``sqlite`` is the library's version."""
+
+    report: Report
+    sqlite: str = ""
+    promises: tuple[Promise, ...]
+    missing: tuple[str, ...]
+    peers: tuple[Result, ...]
+
+    def encode(self) -> bytes:
+        return msgspec.json.format(msgspec.json.encode(self), indent=1)
+
+    @classmethod
+    def decode(cls, text: bytes) -> Comparison:
+        return msgspec.json.decode(text, type=cls)
+
+    def peer(self, name: str, kind: str) -> Result | None:
+        """One peer's result."""
+        found = [result for result in self.peers if (result.subject, result.name) == (name, kind)]
+        return found[0] if found else None
+
+    def ratio(self, other: str, kind: str) -> float | None:
+        """How many times as fast as the peer shardq is: the median of the rounds' ratios."""
+        ours, theirs = self.peer(self.promises[0].name, kind), self.peer(other, kind)
+        if ours is None or theirs is None:
+            return None
+        return median(own / their for own, their in zip(ours.rounds, theirs.rounds, strict=True))

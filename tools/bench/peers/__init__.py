@@ -1,0 +1,1 @@
+"""The queues that are compared, one file for each."""

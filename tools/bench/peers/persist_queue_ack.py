@@ -1,0 +1,48 @@
+"""persist-queue's queue with acks: every put, get and ack is a transaction of its own; there is no other way.
+
+What was acked is cleared now and then, as every get walks past it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..peer import PeerMissing
+
+try:
+    from persistqueue import SQLiteAckQueue
+except ImportError as error:
+    raise PeerMissing("persist-queue is not installed") from error
+
+CLEAR = 100
+
+
+class PersistQueueAck:
+    name = "persist-queue, SQLiteAckQueue"
+    sends = "a commit for each message, fsync (WAL, synchronous FULL)"
+    receives = "a commit for each get and for each ack; what is acked cleared by 100"
+    share = 0.03
+
+    def open(self, folder: Path) -> None:
+        self._queue = SQLiteAckQueue(str(folder), multithreading=True, auto_commit=True)
+
+    def send_bulk(self, bodies: Sequence[bytes]) -> None:
+        self.send_singles(bodies)
+
+    def send_singles(self, bodies: Sequence[bytes]) -> None:
+        for body in bodies:
+            self._queue.put(body)
+
+    def receive(self, count: int) -> int:
+        size = 0
+        for number in range(1, count + 1):
+            item = self._queue.get(raw=True)
+            size += len(item["data"])
+            self._queue.ack(id=item["pqid"])
+            if number % CLEAR == 0 or number == count:
+                self._queue.clear_acked_data(max_delete=CLEAR, keep_latest=0)
+        return size
+
+    def close(self) -> None:
+        self._queue.close()

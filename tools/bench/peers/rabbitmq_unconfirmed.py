@@ -1,0 +1,11 @@
+"""RabbitMQ without confirms: a message may be lost between the call and the server's disk."""
+
+from __future__ import annotations
+
+from .rabbitmq_confirmed import RabbitmqConfirmed
+
+
+class RabbitmqUnconfirmed(RabbitmqConfirmed):
+    name = "RabbitMQ, no confirms"
+    sends = "persistent, not confirmed: done when the server has read them"
+    confirms = False

@@ -1,0 +1,74 @@
+"""Redis streams with a consumer group, pipelined as its documentation recommends, with hiredis as the parser.
+
+everysec: the log is written at once and fsynced once a second, so a power failure may undo the last second.
+Acked entries stay in the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..peer import PeerMissing
+from ..server import Server, find_program, free_port
+
+try:
+    import redis
+except ImportError as error:
+    raise PeerMissing("redis is not installed") from error
+
+BATCH = 500
+STREAM, GROUP, CONSUMER = "bench", "workers", "one"
+
+
+class RedisStreams:
+    name = "Redis streams, hiredis"
+    sends = "AOF everysec, which is not an fsync per write; pipelines of 500 in bulk"
+    receives = "XREADGROUP by 500, XACK of 500"
+    share = 1.0
+
+    def open(self, folder: Path) -> None:
+        port = free_port()
+        options = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
+        aof = ["--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0"]
+        self._server = Server([find_program("redis-server"), *options, *aof], folder=folder)
+        self._redis = self._connect(port)
+        self._server.wait_until(self._redis.ping)
+        self._redis.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
+
+    def _connect(self, port: int) -> redis.Redis:
+        return redis.Redis(port=port)
+
+    def send_bulk(self, bodies: Sequence[bytes]) -> None:
+        for start in range(0, len(bodies), BATCH):
+            pipeline = self._redis.pipeline(transaction=False)
+            for body in bodies[start : start + BATCH]:
+                pipeline.xadd(STREAM, {b"body": body})
+            pipeline.execute()
+
+    def send_singles(self, bodies: Sequence[bytes]) -> None:
+        for body in bodies:
+            self._redis.xadd(STREAM, {b"body": body})
+
+    def receive(self, count: int) -> int:
+        size = 0
+        while count > 0:
+            answer = self._redis.xreadgroup(GROUP, CONSUMER, {STREAM: ">"}, count=min(count, BATCH))
+            entries = _entries(answer)
+            size += sum(len(fields[b"body"]) for _, fields in entries)
+            self._redis.xack(STREAM, GROUP, *(identity for identity, _ in entries))
+            count -= len(entries)
+        return size
+
+    def close(self) -> None:
+        self._redis.close()
+        self._server.stop()
+
+
+def _entries(answer: object) -> list[tuple[bytes, dict[bytes, bytes]]]:
+    """The entries of the one stream; the client answers with a dict or a list, by protocol version."""
+    if isinstance(answer, dict):
+        (found,) = answer.values()
+        return found[0] if len(found) == 1 and isinstance(found[0], list) else found
+    ((_, found),) = answer
+    return found

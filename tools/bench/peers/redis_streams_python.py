@@ -1,0 +1,13 @@
+"""Redis streams through redis-py alone, whose parser is then Python: what ``pip install redis`` gives."""
+
+from __future__ import annotations
+
+from .redis_streams import RedisStreams, redis
+
+
+class RedisStreamsPython(RedisStreams):
+    name = "Redis streams, without hiredis"
+
+    def _connect(self, port: int) -> redis.Redis:
+        connections = redis.ConnectionPool(port=port, parser_class=redis.connection._RESP3Parser, protocol=3)
+        return redis.Redis(connection_pool=connections)

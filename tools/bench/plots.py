@@ -1,0 +1,137 @@
+"""The plots of docs/benchmarks.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from shardq.bench.result import Result
+
+from .comparison import Comparison
+from .rounds import BULK_SEND, RECEIVE, SINGLE_SEND
+
+OURS, OTHERS, ACCENTS = "#c2410c", "#94a3b8", ("#c2410c", "#0369a1", "#4d7c0f", "#7e22ce", "#334155")
+STYLE = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "figure.constrained_layout.use": True,
+    "savefig.dpi": 130,
+    "svg.hashsalt": "shardq",
+}
+PLOTS = ("throughput", "claims", "latency", "memory")
+COUNT = FuncFormatter(lambda value, _: _short(value))
+
+
+def draw_all(comparison: Comparison, folder: Path) -> None:
+    """One PNG for each plot."""
+    with mpl.rc_context(STYLE):
+        for name, figure in zip(PLOTS, (throughput, claims, latency, memory), strict=True):
+            figure(comparison).savefig(folder / f"{name}.png", metadata={"Software": None})
+
+
+def _short(count: float) -> str:
+    for unit, letter in ((1_000_000, "M"), (1_000, "k")):
+        if count >= unit:
+            return f"{count / unit:g}{letter}"
+    return f"{count:g}"
+
+
+def throughput(comparison: Comparison) -> Figure:
+    """Bars of messages per second, on a log scale, with the lowest and the highest round."""
+    figure = Figure(figsize=(11, 4.2))
+    names = [promise.name for promise in comparison.promises][::-1]
+    for axes, kind in zip(figure.subplots(1, 3, sharey=True), (BULK_SEND, RECEIVE, SINGLE_SEND), strict=True):
+        results = [result for name in names if (result := comparison.peer(name, kind))]
+        _bars(axes, results, ours=names[-1])
+        axes.set_title(kind)
+        axes.set_xlabel("messages per second (log scale)")
+    return figure
+
+
+def _bars(axes: Axes, results: list[Result], *, ours: str) -> None:
+    medians = [result.median for result in results]
+    below = [result.median - result.low for result in results]
+    above = [result.high - result.median for result in results]
+    colours = [OURS if result.subject == ours else OTHERS for result in results]
+    axes.barh(
+        [result.subject for result in results],
+        medians,
+        color=colours,
+        xerr=(below, above),
+        ecolor="#0f172a",
+        capsize=2.5,
+    )
+    for place, result in enumerate(results):
+        axes.text(result.high * 1.15, place, f"{result.median:,.0f}", va="center", fontsize=8.5)
+    axes.set_xscale("log")
+    axes.set_xlim(min(result.low for result in results) / 3, max(result.high for result in results) * 8)
+    axes.xaxis.set_major_formatter(COUNT)
+    axes.tick_params(axis="y", length=0)
+
+
+def claims(comparison: Comparison) -> Figure:
+    """The time of a claim against the number of waiting messages."""
+    figure = Figure(figsize=(7, 4))
+    axes = figure.subplots()
+    results = comparison.report.of("claim")
+    for colour, batch in zip(ACCENTS, sorted({result.load.batch for result in results}), strict=False):
+        line = [result for result in results if result.load.batch == batch]
+        waiting = [result.load.backlog for result in line]
+        axes.plot(waiting, [result.median for result in line], "o-", color=colour, label=f"claim of {batch}")
+        lows, highs = [result.low for result in line], [result.high for result in line]
+        axes.fill_between(waiting, lows, highs, color=colour, alpha=0.15, linewidth=0)
+    axes.set(
+        title="Time of a claim, by how much is waiting",
+        ylabel="milliseconds",
+        xlabel="messages waiting",
+    )
+    axes.set_xscale("log")
+    axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_formatter(COUNT)
+    axes.legend(frameon=False)
+    return figure
+
+
+def latency(comparison: Comparison) -> Figure:
+    """Milliseconds by percentile."""
+    figure = Figure(figsize=(7, 4))
+    axes = figure.subplots()
+    results = [result for result in comparison.report.results if result.name.startswith("latency")]
+    for colour, result in zip(ACCENTS, results, strict=False):
+        marks = [item.name for item in result.figures]
+        axes.plot(
+            marks, [item.value for item in result.figures], "o-", color=colour, label=_latency_label(result)
+        )
+    axes.set(
+        title="From send to receive", ylabel="milliseconds (log scale)", xlabel="percentile", yscale="log"
+    )
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.legend(frameon=False)
+    return figure
+
+
+def _latency_label(result: Result) -> str:
+    name = result.name.removeprefix("latency ")
+    return f"{name}: {result.load.rate:g}/s of {result.load.body_bytes:,} B" if result.load.rate else name
+
+
+def memory(comparison: Comparison) -> Figure:
+    """Megabytes of a consumer while it works."""
+    figure = Figure(figsize=(7, 3.4))
+    axes = figure.subplots()
+    for result in comparison.report.of("memory of a consumer"):
+        axes.plot([point[0] for point in result.points], [point[1] for point in result.points], color=OURS)
+    axes.set(title="Memory of a consumer at work", ylabel="resident MB", xlabel="messages received and acked")
+    axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_formatter(COUNT)
+    return figure

@@ -1,0 +1,86 @@
+"""What shardq is to reach on SQLite, and what it reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import msgspec
+
+from shardq.bench.load import Load
+from shardq.bench.result import Result
+from shardq.bench.wording import figure
+
+from .cells import times
+from .comparison import Comparison
+from .rounds import BULK_SEND, RECEIVE
+
+# Peer, kind, how many times as fast as the peer.
+RATIOS = (
+    ("RabbitMQ, confirms", BULK_SEND, 10),
+    ("RabbitMQ, confirms", RECEIVE, 8),
+    ("RabbitMQ, no confirms", BULK_SEND, 10),
+    ("Redis streams, hiredis", BULK_SEND, 3),
+    ("Redis streams, hiredis", RECEIVE, 3),
+    ("Redis streams, without hiredis", BULK_SEND, 3),
+    ("Redis streams, without hiredis", RECEIVE, 3),
+    ("persist-queue, SQLiteAckQueue", BULK_SEND, 20),
+    ("persist-queue, SQLiteAckQueue", RECEIVE, 20),
+)
+
+
+class Target(msgspec.Struct, frozen=True):
+    """One line: what, how much is wanted, how much it is, and whether that is enough."""
+
+    what: str
+    wanted: str
+    reached: str
+    met: bool
+
+
+def targets(comparison: Comparison) -> Iterator[Target]:
+    """Those of which the run has figures."""
+    for peer, kind, wanted in RATIOS:
+        if (ratio := comparison.ratio(peer, kind)) is not None:
+            yield Target(f"{kind} / {peer}", f">= {wanted}x", times(ratio), ratio >= wanted)
+    yield from _claims(comparison)
+    yield from _limits(comparison)
+
+
+def _claims(comparison: Comparison) -> Iterator[Target]:
+    claims = comparison.report.of("claim")
+    for batch in sorted({result.load.batch for result in claims}):
+        of_batch = [result for result in claims if result.load.batch == batch]
+        few, many = of_batch[1], of_batch[-1]
+        yield _growth(f"claim of {batch}, {_waiting(many)} / {_waiting(few)}", few, many)
+    singles = comparison.report.of("claim of singles")
+    for few, many in pairwise(singles):
+        yield _growth(f"claim of {many.load.batch} singles, {_waiting(many)} / {_waiting(few)}", few, many)
+    after = comparison.report.of("claim after consumption")
+    for result in after[1:]:
+        yield _growth(f"claim after {_past(result.load)} / none", after[0], result)
+
+
+def _growth(what: str, few: Result, many: Result) -> Target:
+    ratio = many.median / few.median
+    return Target(what, "<= 1.3x", f"{ratio:.2f}x", ratio <= 1.3)
+
+
+def _limits(comparison: Comparison) -> Iterator[Target]:
+    for name, unit, limit in (
+        ("memory of a consumer", "x", 1.2),
+        ("idle consumers", " % of a core", 2.0),
+        ("latency within a process", " ms", 10.0),
+        ("latency between processes", " ms", 50.0),
+    ):
+        for result in comparison.report.of(name):
+            value = result.median
+            yield Target(name, f"< {limit:g}{unit}", f"{figure(value)}{unit}", value < limit)
+
+
+def _waiting(result: Result) -> str:
+    return f"{result.load.backlog:,} waiting"
+
+
+def _past(load: Load) -> str:
+    return f"{load.consumed:,} consumed{' and kept' if load.history else ''}"
