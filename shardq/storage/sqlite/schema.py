@@ -48,8 +48,10 @@ def apply(connection: sqlite3.Connection) -> None:
 
 def _recognise(connection: sqlite3.Connection) -> int:
     """Return the file's version, once it is certain that it is a file of shardq that this client knows."""
+    # The tables first: another process may be making the schema, and commits them with the application's id.
+    tables = connection.execute(_TABLES).fetchone()[0]
     application = connection.execute(_APPLICATION).fetchone()[0]
-    if application != APPLICATION_ID and connection.execute(_TABLES).fetchone()[0]:
+    if tables and application != APPLICATION_ID:
         raise SchemaMismatch(
             f"SQLite file {_file(connection)} belongs to another application: give shardq a file of its own"
         )
