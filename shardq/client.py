@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from datetime import datetime
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from shardq.clock import Clock, SystemClock, to_datetime
+from shardq.closing import Closing
 from shardq.delivery.context import QueueContext
 from shardq.delivery.counters import Counters, Counts
 from shardq.delivery.dead_letters import ensure_dead_letter_queue
@@ -41,7 +41,7 @@ def connect(
     return Client(open_store(url, clock or SystemClock()), hooks=hooks, retry_seconds=retry_seconds)
 
 
-class Client:
+class Client(Closing):
     """A connection to one store. Safe for threads, and in forked children.
 
     >>> with shardq.connect(url) as client:
@@ -123,14 +123,6 @@ class Client:
     def close(self) -> None:
         """Give up the connections. What was sent is stored; what was received comes back when its lease is over."""
         self._store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _context(self, name: str) -> QueueContext:
         check_queue_name(name)

@@ -8,10 +8,9 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import Self
 
 from shardq.batch import Batch
+from shardq.closing import Closing
 from shardq.codec import BYTES, Codec
 from shardq.delivery.context import QueueContext
 from shardq.delivery.held import HeldSlice
@@ -29,7 +28,7 @@ __all__ = ["Consumer"]
 MAX_BATCH = 100_000
 
 
-class Consumer:
+class Consumer(Closing):
     """Receives messages of one queue. For one thread at a time; its batches and messages may go to others.
 
     Made by :meth:`shardq.Queue.consumer`. Consumers of a queue share its messages among each other: each
@@ -130,14 +129,6 @@ class Consumer:
         if self._keeper is not None:
             self._keeper.stop()
         self._receiving.resign()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _check_open(self) -> None:
         if self._closed:

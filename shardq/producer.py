@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import msgspec
 
 from shardq.clock import seconds, to_datetime
+from shardq.closing import Closing
 from shardq.codec import BYTES, Codec
 from shardq.delivery.coalescer import Coalescer
 from shardq.delivery.context import QueueContext
@@ -35,7 +35,7 @@ BUNDLE_MESSAGES = 500
 BUNDLE_BYTES = 262_144
 
 
-class Producer:
+class Producer(Closing):
     """Sends messages to one queue. Safe to use from several threads.
 
     Made by :meth:`shardq.Queue.producer`. Nothing is buffered: when ``send`` or ``send_many`` returns, the
@@ -144,14 +144,6 @@ class Producer:
     def close(self) -> None:
         """Refuse further sends. Everything that was sent is stored already."""
         self._closed = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _check_open(self) -> None:
         if self._closed:

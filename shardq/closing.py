@@ -1,0 +1,25 @@
+"""What is closed at the end of a ``with`` block."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+__all__ = ["Closing"]
+
+
+class Closing(ABC):
+    """Something with a ``close``, which the end of a ``with`` block calls."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give up what is held."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
