@@ -10,7 +10,7 @@ from shardq.clock import Clock, SystemClock, to_datetime
 from shardq.closing import Closing
 from shardq.delivery.context import QueueContext
 from shardq.delivery.counters import Counters, Counts
-from shardq.delivery.dead_letters import ensure_dead_letter_queue
+from shardq.delivery.dead_letters import create_dead_letter_queue
 from shardq.delivery.live_settings import LiveSettings
 from shardq.delivery.retry import Retry
 from shardq.errors import QueueExists, QueueNotFound
@@ -78,7 +78,8 @@ class Client(Closing):
             )
         self._forget(name)
         queue = self.queue(name)
-        ensure_dead_letter_queue(self._store, self._retry, name, queue.settings)
+        if queue.settings.max_deliveries is not None:
+            create_dead_letter_queue(self._store, self._retry, name, queue.settings)
         return queue
 
     def queue(self, name: str) -> Queue:

@@ -13,7 +13,7 @@ from shardq.codec import BYTES, Codec
 from shardq.consumer import Consumer
 from shardq.delivery.browsing import browse, browse_history, find
 from shardq.delivery.context import QueueContext
-from shardq.delivery.dead_letters import ensure_dead_letter_queue
+from shardq.delivery.dead_letters import create_dead_letter_queue
 from shardq.delivery.receipts import ack_receipts, extend_receipts, release_receipts
 from shardq.delivery.redrive import redrive, replay
 from shardq.delivery.sweeping import sweep
@@ -175,7 +175,8 @@ class Queue:
         changed.
         """
         settings = self._context.live.alter(changes)
-        ensure_dead_letter_queue(self._context.store, self._context.retry, self.name, settings)
+        if settings.max_deliveries is not None:
+            create_dead_letter_queue(self._context.store, self._context.retry, self.name, settings)
         return settings
 
     def pause(self, *, delivery: bool = True, sends: bool = False) -> None:

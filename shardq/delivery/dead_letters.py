@@ -15,10 +15,10 @@ __all__ = [
     "DEAD_LETTER_SUFFIX",
     "EXHAUSTED",
     "came_from",
+    "create_dead_letter_queue",
     "dead_letter_context",
     "dead_letter_headers",
     "dead_letter_name",
-    "ensure_dead_letter_queue",
     "original_headers",
 ]
 
@@ -33,19 +33,13 @@ def dead_letter_name(queue: str, settings: QueueSettings) -> str:
     return check_queue_name(settings.dead_letter_queue or queue + DEAD_LETTER_SUFFIX)
 
 
-def ensure_dead_letter_queue(store: Store, retry: Retry, queue: str, settings: QueueSettings) -> str | None:
-    """Create the dead-letter queue of a queue that has one and is not one itself; returns its name.
-
-    It has one shard, and no dead letters of its own.
-    """
-    if settings.max_deliveries is None:
-        return None
+def create_dead_letter_queue(store: Store, retry: Retry, queue: str, settings: QueueSettings) -> None:
+    """Create a queue's dead-letter queue if it is missing: one shard, and no dead letters of its own."""
     name = dead_letter_name(queue, settings)
     plain = QueueSettings(
         shards=1, time_shards=1, max_deliveries=None, max_message_bytes=settings.max_message_bytes
     )
     retry(store.create_queue, QueueRecord(name, plain.encode(), 1))
-    return name
 
 
 def dead_letter_context(source: QueueContext) -> QueueContext:
@@ -54,7 +48,7 @@ def dead_letter_context(source: QueueContext) -> QueueContext:
     try:
         return source.sibling(name)
     except QueueNotFound:
-        ensure_dead_letter_queue(source.store, source.retry, source.name, source.settings)
+        create_dead_letter_queue(source.store, source.retry, source.name, source.settings)
         return source.sibling(name)
 
 

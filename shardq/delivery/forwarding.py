@@ -50,7 +50,7 @@ class SameShard:
         bundles = [
             _bundle(pick, self._changed(pick), "replace", now=now, due=now + self._delay) for pick in group
         ]
-        return _forward(self._source, shard, group, Append(shard, tuple(bundles)))
+        return _forward(self._source, Acknowledge(shard, spans_of(group)), Append(shard, tuple(bundles)))
 
     def _changed(self, pick: Pick) -> BundleData:
         messages = _chosen(pick)
@@ -76,7 +76,8 @@ class ToQueue:
         largest = max(len(body) for part in parts for body in part.bodies)
         if largest > self._target.settings.max_message_bytes:
             raise _too_large(largest, self._target)
-        return _send_over(self._source, self._target, shard, group, parts)
+        keep = self._source.settings.history_retention > 0
+        return _send_over(self._source, self._target, shard, group, parts, keep=keep)
 
 
 class DeadLetters:
@@ -127,20 +128,23 @@ def _send_over(
     shard: Shard,
     group: Sequence[Pick],
     parts: Sequence[BundleData],
+    *,
+    keep: bool = False,
 ) -> Answer[Fenced]:
+    """Move messages to another queue; with ``keep`` they count as processed in the one that they leave."""
     now = target.store.now()
     bundles = tuple(
         _bundle(pick, part, target.name, now=now, due=now) for pick, part in zip(group, parts, strict=True)
     )
     place = target.placement.choose(target.settings.layout, now, sum(bundle.count for bundle in bundles))
-    append = Append(place, bundles)
+    append, acknowledge = Append(place, bundles), Acknowledge(shard, spans_of(group), keep)
     if source.store.capabilities.forward_across_shards:
-        return _forward(source, shard, group, append)
+        return _forward(source, acknowledge, append)
     lease = microseconds(source.settings.visibility_timeout)
     held = source.retry.ask(source.store.extend, Extend(shard, spans_of(group), lease))
     if held.value == Fenced():
         source.retry(source.store.append, append)
-        source.retry(source.store.acknowledge, _acknowledge(source, shard, group))
+        source.retry(source.store.acknowledge, acknowledge)
     return held
 
 
@@ -148,12 +152,8 @@ def _too_large(size: int, queue: QueueContext) -> MessageTooLarge:
     return too_large(size, queue.settings.max_message_bytes, queue.name)
 
 
-def _forward(source: QueueContext, shard: Shard, group: Sequence[Pick], append: Append) -> Answer[Fenced]:
-    return source.retry.ask(source.store.forward, Forward(_acknowledge(source, shard, group), append))
-
-
-def _acknowledge(source: QueueContext, shard: Shard, group: Sequence[Pick]) -> Acknowledge:
-    return Acknowledge(shard, spans_of(group), source.settings.history_retention > 0)
+def _forward(source: QueueContext, acknowledge: Acknowledge, append: Append) -> Answer[Fenced]:
+    return source.retry.ask(source.store.forward, Forward(acknowledge, append))
 
 
 def _chosen(pick: Pick) -> BundleData:

@@ -306,3 +306,22 @@ def test_a_live_consumer_sweeps_the_history_that_is_over(client: shardq.Client, 
         clock.advance(101)
         consumer.receive(1)
     assert queue.counts().processed == 0
+
+
+def test_only_what_was_acked_or_forwarded_is_in_the_history(client: shardq.Client) -> None:
+    queue = client.create_queue("kept", history_retention=100, max_deliveries=None)
+    client.create_queue("next")
+    with queue.producer() as producer:
+        producer.send_many([b"acked", b"forwarded", b"dead", b"replaced"])
+    batch = queue.consumer().receive(4)
+    batch[1].forward("next")
+    batch[2].dead_letter("broken")
+    batch[3].release(body=b"new", delay=60)
+    batch.ack()
+    assert sorted(message.body for message in queue.history()) == [b"acked", b"forwarded"]
+    assert client.queue("kept.dead").counts().ready == 1
+    assert queue.redrive() == 1
+
+
+def test_redrive_of_a_queue_without_dead_letters_moves_nothing(client: shardq.Client) -> None:
+    assert client.create_queue("plain", max_deliveries=None).redrive() == 0
