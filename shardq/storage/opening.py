@@ -26,7 +26,12 @@ def open_store(url: str, clock: Clock) -> Store:
     found = {point.name: point for point in entry_points(group=_GROUP)}
     if scheme not in found:
         raise InvalidSetting(f"URL scheme {scheme!r} is unknown: use one of {', '.join(sorted(found))}")
-    opener: Callable[[str, Clock], Store] = found[scheme].load()
+    try:
+        opener: Callable[[str, Clock], Store] = found[scheme].load()
+    except ImportError as error:
+        raise InvalidSetting(
+            f"the driver for {scheme}:// is not installed ({error}): pip install 'shardq[{scheme}]'"
+        ) from error
     return opener(url, clock)
 
 

@@ -1,0 +1,1 @@
+"""Queues in a Cassandra keyspace, a wide row for each shard."""

@@ -1,0 +1,138 @@
+"""Storing bundles.
+
+A bundle is written with a time that follows from its id, the same whenever it is written again. Whatever
+claims, finishes or removes it is conditional and has a later time, so a repeated append changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from shardq.errors import OutcomeUnknown, StoreUnavailable
+from shardq.sharding.shard import Shard
+from shardq.storage.cassandra import directory, queues
+from shardq.storage.cassandra.change import Change, attempts, bundle_key
+from shardq.storage.cassandra.faults import after_a_write
+from shardq.storage.cassandra.reading import WideRow
+from shardq.storage.cassandra.rows import READY, Head, Key, Ready, alarm_of, encode, has_alarm, id_time
+from shardq.storage.cassandra.session import Session, Statement
+from shardq.storage.cassandra.sight import GUARD
+from shardq.storage.requests import Append, Bundle
+
+__all__ = ["HEAD_START", "announce_late", "append", "head_of", "ready_of"]
+
+HEAD_START = 10_000_000
+"""A bundle's write time lies so long before its id's, in microseconds: later writes win although clocks differ."""
+
+_ROW = "INSERT INTO entry (shard, kind, priority, due, id, first, value) VALUES (?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?"
+_BUNDLE = (
+    "INSERT INTO entry (shard, kind, priority, due, id, first, value, data) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?"
+)
+_DELETE = (
+    "DELETE FROM entry USING TIMESTAMP ? "
+    "WHERE shard = ? AND kind = ? AND priority = ? AND due = ? AND id = ? AND first = ?"
+)
+_CHUNK_BYTES = 1 << 20
+_CHUNK_BUNDLES = 100
+_LATE = GUARD - 2_000_000
+
+
+def append(session: Session, entered: directory.Entered, request: Append, now: Callable[[], int]) -> None:
+    """Store the bundles; raises QueueNotFound."""
+    queue = request.shard.queue
+    if request.shard not in entered:
+        queues.require(session, queue)
+        directory.enter(session, request.shard)
+    _write(session, request)
+    with after_a_write():
+        if not directory.confirm(session, request.shard):
+            _undo(session, request)
+            raise queues.not_found(queue)
+        entered.add(request.shard)
+        announce_late(session, request, now())
+
+
+def announce_late(session: Session, request: Append, now: int) -> None:
+    """Tell the shard's consumers when something may lie where they have been already."""
+    due = min((bundle.due for bundle in request.bundles), default=now)
+    if due < now - _LATE:
+        _mark_late(session, request.shard, due)
+
+
+def _mark_late(session: Session, shard: Shard, due: int) -> None:
+    row = WideRow(session, str(shard))
+    for _ in attempts(shard):
+        seen = row.control()
+        floors = tuple(min(floor, due) for floor in seen.control.floors)
+        change = Change(session, shard)
+        change.set_control(
+            msgspec.structs.replace(seen.control, floors=floors, late=seen.control.late + 1), seen.seen
+        )
+        if change.apply():
+            return
+
+
+def head_of(bundle: Bundle) -> Head:
+    """Return the bundle without its data."""
+    return Head(bundle.priority, bundle.due, bundle.enqueued_at, bundle.count)
+
+
+def ready_of(bundle: Bundle) -> Ready:
+    """Return the ready row of a new bundle."""
+    key = Key(READY, bundle.priority, bundle.due, bundle.id, 0)
+    return Ready(key, bundle.count, bundle.count, bundle.enqueued_at)
+
+
+def _write(session: Session, request: Append) -> None:
+    """Write in chunks of bounded size; a part that failed makes the outcome of the whole unknown."""
+    shard = str(request.shard)
+    chunks = [list(_statements(shard, chunk)) for chunk in _chunks(request.bundles)]
+    for index, window in enumerate(chunks):
+        try:
+            session.write(window)
+        except StoreUnavailable as error:
+            if index and error.retryable:
+                raise OutcomeUnknown(f"a part of an append to shard {shard} is stored: repeat it") from error
+            raise
+
+
+def _chunks(bundles: Iterable[Bundle]) -> Iterator[list[Bundle]]:
+    chunk: list[Bundle] = []
+    size = 0
+    for bundle in bundles:
+        if chunk and (size + len(bundle.data) > _CHUNK_BYTES or len(chunk) == _CHUNK_BUNDLES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(bundle)
+        size += len(bundle.data)
+    if chunk:
+        yield chunk
+
+
+def _statements(shard: str, bundles: Iterable[Bundle]) -> Iterator[Statement]:
+    for bundle in bundles:
+        timestamp = id_time(bundle.id) - HEAD_START
+        ready = ready_of(bundle)
+        yield _ROW, (shard, *ready.key, ready.value, timestamp)
+        yield _BUNDLE, (shard, *bundle_key(bundle.id), encode(head_of(bundle)), bundle.data, timestamp)
+        if has_alarm(bundle.due, bundle.id):
+            yield _ROW, (shard, *alarm_of(bundle.due, bundle.id), b"", timestamp)
+
+
+def _undo(session: Session, request: Append) -> None:
+    """Delete what was just written to a queue that is gone, with the same write time."""
+    shard = str(request.shard)
+    for chunk in _chunks(request.bundles):
+        session.write([(_DELETE, values) for bundle in chunk for values in _deletions(shard, bundle)])
+    directory.leave(session, request.shard)
+
+
+def _deletions(shard: str, bundle: Bundle) -> Iterator[tuple[object, ...]]:
+    keys = [ready_of(bundle).key, bundle_key(bundle.id)]
+    if has_alarm(bundle.due, bundle.id):
+        keys.append(alarm_of(bundle.due, bundle.id))
+    for key in keys:
+        yield id_time(bundle.id) - HEAD_START, shard, *key

@@ -1,0 +1,102 @@
+"""What of some spans a set of holdings still holds.
+
+A holding is one value, so it is cut in memory; the storage sees the value before and the value after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from shardq.storage.cassandra.rows import Holding, Slice
+from shardq.storage.requests import Span
+
+__all__ = ["Carved", "carve", "cut_out", "outside", "within"]
+
+Range: TypeAlias = tuple[int, int]
+
+
+class Carved(msgspec.Struct, frozen=True):
+    """A holding, what the spans name of it, and what they leave."""
+
+    holding: Holding
+    named: tuple[Slice, ...]
+    rest: tuple[Slice, ...]
+
+
+def carve(holdings: Sequence[Holding], spans: Iterable[Span]) -> tuple[list[Carved], list[Span]]:
+    """Cut the holdings at the borders of the spans; return them, and the parts of spans that none holds."""
+    ranges: dict[tuple[bytes, bytes], list[Range]] = {}
+    for span in sorted(spans):
+        _add(ranges.setdefault((span.token, span.bundle_id), []), (span.first, span.first + span.count))
+    carved = [each for holding in holdings if holding.held and (each := _cut(holding, ranges)).named]
+    return carved, [
+        Span(bundle_id, first, end - first, token)
+        for (token, bundle_id), wanted in ranges.items()
+        for first, end in outside(wanted, _held(carved, token, bundle_id))
+    ]
+
+
+def cut_out(holding: Holding, bundle_id: bytes, position: int) -> Carved:
+    """Cut one message out of a holding."""
+    return _cut(holding, {(holding.id, bundle_id): [(position, position + 1)]})
+
+
+def within(wanted: Iterable[Range], ranges: Iterable[Range]) -> Iterator[Range]:
+    """Return the parts of the wanted ranges that the others cover."""
+    for first, end in wanted:
+        for start, stop in _joined(ranges):
+            if max(first, start) < min(end, stop):
+                yield max(first, start), min(end, stop)
+
+
+def outside(wanted: Iterable[Range], ranges: Iterable[Range]) -> Iterator[Range]:
+    """Return the parts of the wanted ranges that the others do not cover."""
+    covered = _joined(ranges)
+    for first, end in wanted:
+        at = first
+        for start, stop in covered:
+            if start < end and stop > at:
+                if at < start:
+                    yield at, start
+                at = max(at, stop)
+        if at < end:
+            yield at, end
+
+
+def _cut(holding: Holding, ranges: dict[tuple[bytes, bytes], list[Range]]) -> Carved:
+    named: list[Slice] = []
+    rest: list[Slice] = []
+    for each in holding.slices:
+        wanted = ranges.get((holding.id, each.bundle_id), ())
+        whole = [(each.first, each.end)]
+        named += (each.part(*piece) for piece in within(whole, wanted))
+        rest += (each.part(*piece) for piece in outside(whole, wanted))
+    return Carved(holding, tuple(named), tuple(rest))
+
+
+def _held(carved: Iterable[Carved], token: bytes, bundle_id: bytes) -> list[Range]:
+    return [
+        (each.first, each.end)
+        for part in carved
+        if part.holding.id == token
+        for each in part.named
+        if each.bundle_id == bundle_id
+    ]
+
+
+def _joined(ranges: Iterable[Range]) -> list[Range]:
+    joined: list[Range] = []
+    for each in sorted(ranges):
+        _add(joined, each)
+    return joined
+
+
+def _add(ranges: list[Range], new: Range) -> None:
+    """Add a range that begins no earlier than the others."""
+    if ranges and new[0] <= ranges[-1][1]:
+        ranges[-1] = (ranges[-1][0], max(ranges[-1][1], new[1]))
+    else:
+        ranges.append(new)

@@ -1,0 +1,137 @@
+"""A change of one wide row: all of it happens, or nothing, and only if what it was made from still stands."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+
+from shardq.errors import StoreUnavailable
+from shardq.sharding.shard import Shard
+from shardq.storage.cassandra.rows import BUNDLE as BUNDLE_KIND
+from shardq.storage.cassandra.rows import CONTROL, Control, Head, Holding, Key, Ready, Tally, encode
+from shardq.storage.cassandra.session import Session, Statement
+
+__all__ = ["CONTROL_KEY", "Change", "attempts", "bundle_key"]
+
+_AT = "WHERE shard = ? AND kind = ? AND priority = ? AND due = ? AND id = ? AND first = ?"
+_INSERT = "INSERT INTO entry (shard, kind, priority, due, id, first, value) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_INSERT_BUNDLE = (
+    "INSERT INTO entry (shard, kind, priority, due, id, first, value, data) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS"
+)
+_REPLACE = f"UPDATE entry SET value = ? {_AT} IF value = ?"
+_REPLACE_TALLY = f"UPDATE entry SET tally = ? {_AT} IF value = ? AND tally = ?"
+_TURN = f"UPDATE entry SET turn = ? {_AT}"
+_EXPECT = f"UPDATE entry SET turn = ? {_AT} IF value = ?"
+_DELETE = f"DELETE FROM entry {_AT}"
+_DELETE_SEEN = f"DELETE FROM entry {_AT} IF value = ?"
+_DELETE_TALLIED = f"DELETE FROM entry {_AT} IF value = ? AND tally = ?"
+
+CONTROL_KEY = Key(CONTROL, 0, 0, b"", 0)
+_ATTEMPTS = 25
+_LONGEST_PAUSE = 0.05
+
+
+def bundle_key(bundle_id: bytes) -> Key:
+    """Where a bundle is stored."""
+    return Key(BUNDLE_KIND, 0, 0, bundle_id, 0)
+
+
+class Change:
+    """Collects what is to be done; :meth:`apply` does it as one conditional batch."""
+
+    def __init__(self, session: Session, shard: Shard) -> None:
+        self._session, self._shard = session, str(shard)
+        self._retired: dict[Key, bytes] = {}
+        self._written: dict[Key, bytes] = {}
+        self._guarded: set[Key] = set()
+        self._deleted: set[Key] = set()
+        self._others: list[Statement] = []
+        # Its write time tells the next reader a moment that every later conditional write comes after.
+        self._turn: Statement = (_TURN, (os.urandom(8), self._shard, *CONTROL_KEY))
+
+    def take(self, ready: Ready) -> None:
+        """Delete a ready row if it is as it was seen."""
+        assert ready.seen is not None
+        self._retired[ready.key] = ready.seen
+
+    def offer(self, ready: Ready) -> None:
+        """Write a ready row: what is left of one that was taken."""
+        self._written[ready.key] = ready.value
+
+    def hold(self, holding: Holding) -> None:
+        """Write a holding with its alarm; its place is free, or retired by this change."""
+        self._written[holding.key] = holding.value
+        self._guarded.add(holding.key)
+        self._written[holding.alarm] = b""
+
+    def retire(self, holding: Holding) -> None:
+        """Delete a holding with its alarm if it is as it was seen."""
+        assert holding.seen is not None
+        self._retired[holding.key] = holding.seen
+        self._deleted.add(holding.alarm)
+
+    def write(self, key: Key, value: bytes) -> None:
+        """Write a row of another kind."""
+        self._written[key] = value
+
+    def delete(self, key: Key) -> None:
+        """Delete a row whatever it holds."""
+        self._deleted.add(key)
+
+    def delete_seen(self, key: Key, seen: bytes) -> None:
+        """Delete a row if it is as it was seen."""
+        self._retired[key] = seen
+
+    def store(self, bundle_id: bytes, head: Head, data: bytes) -> None:
+        """Write a bundle if there is none with its id."""
+        self._others.append((_INSERT_BUNDLE, (self._shard, *bundle_key(bundle_id), encode(head), data)))
+
+    def tally(self, bundle_id: bytes, head: bytes, seen: bytes | None, tally: Tally) -> None:
+        """Write what is finished of a bundle, or delete the bundle when nothing is left of it."""
+        place = (self._shard, *bundle_key(bundle_id))
+        if tally.left or tally.kept:
+            self._others.append((_REPLACE_TALLY, (encode(tally), *place, head, seen)))
+        else:
+            self._others.append((_DELETE_TALLIED, (*place, head, seen)))
+
+    def set_control(self, control: Control, seen: bytes | None) -> None:
+        """Write the control row if it is as it was seen."""
+        self._others.append((_REPLACE, (encode(control), self._shard, *CONTROL_KEY, seen)))
+
+    def expect_control(self, seen: bytes | None) -> None:
+        """Let nothing happen unless the control row is as it was seen."""
+        self._turn = (_EXPECT, (os.urandom(8), self._shard, *CONTROL_KEY, seen))
+
+    def apply(self) -> bool:
+        """Do everything; False, and nothing changed, when something is no longer as it was seen."""
+        return self._session.apply(list(self._statements()))
+
+    def _statements(self) -> Iterator[Statement]:
+        shard = self._shard
+        for key, seen in self._retired.items():
+            if key in self._written:
+                yield _REPLACE, (self._written[key], shard, *key, seen)
+            else:
+                yield _DELETE_SEEN, (shard, *key, seen)
+        for key, value in self._written.items():
+            if key in self._retired:
+                continue
+            if key in self._guarded:
+                yield _REPLACE, (value, shard, *key, None)
+            else:
+                yield _INSERT, (shard, *key, value)
+        for key in self._deleted - self._written.keys():
+            yield _DELETE, (shard, *key)
+        yield from self._others
+        yield self._turn
+
+
+def attempts(shard: Shard) -> Iterator[int]:
+    """Count the attempts at a change that others may get ahead of, with pauses; raises StoreUnavailable at last."""
+    for attempt in range(_ATTEMPTS):
+        yield attempt
+        time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.001 * 2**attempt)))
+    raise StoreUnavailable(f"shard {shard} is changed by others all the time: try again")

@@ -1,0 +1,249 @@
+"""Taking slices under a claim's token: one look at the shard, one conditional batch."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+import msgspec
+from cassandra import ConsistencyLevel
+
+from shardq.storage.cassandra.change import Change
+from shardq.storage.cassandra.faults import after_a_write
+from shardq.storage.cassandra.reading import BundleRow, ControlRow, WideRow
+from shardq.storage.cassandra.rows import Holding, Ready, Slice, alarm_of, has_alarm
+from shardq.storage.cassandra.server_clock import ServerClock
+from shardq.storage.cassandra.session import Session
+from shardq.storage.cassandra.sight import Sight, Sights
+from shardq.storage.requests import Claim, Claimed, ClaimedSlice
+
+__all__ = ["claim"]
+
+_log = logging.getLogger(__name__)
+
+_ATTEMPTS = 4
+_ROWS = 1000  # rows that one claim touches at most
+_LAPSED = 200  # holdings that one claim looks at
+_PRIORITIES = 10
+
+_Place: TypeAlias = tuple[int, int, bytes, int]
+
+
+class _Candidate(msgspec.Struct, frozen=True):
+    """A slice that may be taken, with the row that it is in."""
+
+    place: _Place
+    slice: Slice
+    source: Ready | Holding
+
+
+class _Sighted(msgspec.Struct, frozen=True):
+    """What a look at the shard found."""
+
+    control: ControlRow
+    held: Sequence[Holding]
+    lapsed: Sequence[Holding]
+    candidates: Iterator[_Candidate]
+    all_lapsed: bool
+
+
+class _Chosen(msgspec.Struct, frozen=True):
+    """What to take of it: whole candidates, the last one perhaps in part."""
+
+    pieces: tuple[tuple[_Candidate, Slice], ...]
+    done: int  # nothing is left of the priorities before
+    from_the_future: bool  # a row was written by a clock that is far ahead
+
+
+def claim(session: Session, sights: Sights, request: Claim, clock: ServerClock) -> Claimed:
+    """Take up to the limit of deliverable messages, or again what the token holds."""
+    with session.turn(str(request.shard)):
+        claimer = _Claimer(session, sights.of(str(request.shard)), request, clock)
+        for _ in range(_ATTEMPTS):
+            claimed = claimer.attempt()
+            if claimed is not None:
+                return claimed
+        return Claimed((), clock.now() + request.lease, contended=True)
+
+
+class _Claimer:
+    def __init__(self, session: Session, sight: Sight, request: Claim, clock: ServerClock) -> None:
+        self._session, self._sight, self._request, self._clock = session, sight, request, clock
+        self._row = WideRow(session, str(request.shard))
+        self._rescanned = self._turned = False
+
+    def attempt(self) -> Claimed | None:
+        """Return what was claimed, or None when it has to be tried again."""
+        now = self._clock.now()
+        sighted = self._look(now)
+        if sighted is None:
+            return None
+        if sighted.held:
+            return self._hold_again(sighted.held, now)
+        chosen = self._choose(sighted)
+        if chosen.from_the_future and not self._turned:
+            self._turned = True
+            self._renew_turn(sighted.control)
+            return self.attempt()
+        if chosen.pieces:
+            return self._take(sighted, chosen, now)
+        if self._rescanned:
+            if not chosen.from_the_future:
+                self._sight.consumed((), _PRIORITIES, now)
+            return Claimed((), now + self._request.lease)
+        self._sight.scanned_at = -(2**62)
+        return self.attempt()
+
+    def _look(self, now: int) -> _Sighted | None:
+        """Read the shard from where it was left; None when something came late since."""
+        sight = self._sight
+        if sight.is_old(now):
+            sight.rescan(self._row.control().control, now)
+            self._rescanned = True
+        start_control, start_held = self._row.start_control(), self._row.start_holdings([self._request.token])
+        alarms = self._row.start_alarms(sight.alarm_at, now, _LAPSED)
+        ready = [
+            self._row.ready(priorities, place, now, page=sight.page)
+            for place, priorities in sight.groups().items()
+        ]
+        control: ControlRow = start_control()
+        if control.control.late != sight.late:
+            sight.scanned_at = -(2**62)
+            return None
+        due = list(alarms())
+        lapsed = [each for each in self._row.holdings(alarm[0] for alarm in due) if each.due <= now]
+        if not due:
+            sight.quiet(now)
+        held = [each for each in start_held() if each.held]
+        streams = [map(_of_ready, answer()) for answer in ready]
+        candidates = heapq.merge(sorted(_of_holdings(lapsed), key=_place), *streams, key=_place)
+        return _Sighted(control, held, lapsed, candidates, len(due) < _LAPSED)
+
+    def _choose(self, sighted: _Sighted) -> _Chosen:
+        pieces: list[tuple[_Candidate, Slice]] = []
+        wanted, from_the_future = self._request.limit, False
+        for candidate in sighted.candidates:
+            if isinstance(candidate.source, Ready) and candidate.source.written_at > sighted.control.turn_at:
+                from_the_future = True
+                continue
+            count = min(candidate.slice.count, wanted)
+            pieces.append(
+                (candidate, candidate.slice.part(candidate.slice.first, candidate.slice.first + count))
+            )
+            wanted -= count
+            if not wanted or len(pieces) == _ROWS:
+                return _Chosen(tuple(pieces), candidate.slice.priority, from_the_future)
+        return _Chosen(tuple(pieces), _PRIORITIES, from_the_future)
+
+    def _take(self, sighted: _Sighted, chosen: _Chosen, now: int) -> Claimed | None:
+        change = Change(self._session, self._request.shard)
+        slices = tuple(
+            msgspec.structs.replace(piece, deliveries=piece.deliveries + 1) for _, piece in chosen.pieces
+        )
+        until = now + self._request.lease
+        change.hold(Holding(self._request.token, 0, until, True, slices))
+        taken = list(self._retire_ready(change, chosen))
+        self._retire_lapsed(change, chosen)
+        raised = self._sight.raised(sighted.control.control, now)
+        if raised is not sighted.control.control and not chosen.from_the_future:
+            change.set_control(raised, sighted.control.seen)
+        bundles = self._row.start_bundles(piece.bundle_id for piece in slices)
+        if not change.apply():
+            self._sight.scanned_at = -(2**62)
+            return None
+        if not chosen.from_the_future:
+            self._sight.consumed(taken, chosen.done, now)
+        self._sight.page = max(32, min(_ROWS, len(taken) * 5 // 4 + 1))
+        with after_a_write():
+            return Claimed(self._with_bundles(slices, bundles()), until)
+
+    def _retire_ready(self, change: Change, chosen: _Chosen) -> Iterator[Ready]:
+        for candidate, piece in chosen.pieces:
+            source = candidate.source
+            if not isinstance(source, Ready):
+                continue
+            change.take(source)
+            if piece.count < source.count:
+                change.offer(source.part(piece.end, candidate.slice.end))
+            if has_alarm(source.key.due, source.key.id):
+                change.delete(alarm_of(source.key.due, source.key.id))
+            yield source.part(piece.first, piece.end)
+
+    def _retire_lapsed(self, change: Change, chosen: _Chosen) -> None:
+        taken: dict[tuple[bytes, int], list[Slice]] = {}
+        sources: dict[tuple[bytes, int], Holding] = {}
+        for candidate, piece in chosen.pieces:
+            source = candidate.source
+            if isinstance(source, Holding):
+                sources[source.id, source.number] = source
+                taken.setdefault((source.id, source.number), []).append(piece)
+        for name, source in sources.items():
+            rest = tuple(_rest(source.slices, taken[name]))
+            change.retire(source)
+            if rest:
+                change.hold(msgspec.structs.replace(source, slices=rest))
+
+    def _hold_again(self, held: Sequence[Holding], now: int) -> Claimed | None:
+        until = now + self._request.lease
+        slices = tuple(sorted((s for each in held for s in each.slices), key=_rank))
+        bundles = self._row.start_bundles(each.bundle_id for each in slices)
+        change = Change(self._session, self._request.shard)
+        for each in held:
+            change.retire(each)
+        change.hold(Holding(self._request.token, held[0].number, until, True, slices))
+        if not change.apply():
+            return None
+        with after_a_write():
+            return Claimed(self._with_bundles(slices, bundles()), until)
+
+    def _renew_turn(self, control: ControlRow) -> None:
+        change = Change(self._session, self._request.shard)
+        change.expect_control(control.seen)
+        change.apply()
+
+    def _with_bundles(
+        self, slices: Iterable[Slice], bundles: dict[bytes, BundleRow]
+    ) -> tuple[ClaimedSlice, ...]:
+        """Put the bundles to their slices; one that a replica missed is read from all of them."""
+        slices, found = tuple(slices), dict(bundles)
+        missing = {each.bundle_id for each in slices} - found.keys()
+        if missing:
+            found |= self._row.start_bundles(missing, consistency=ConsistencyLevel.ALL)()
+        for bundle_id in missing - found.keys():
+            _log.warning(
+                "shard %s has no bundle %s: it was removed meanwhile", self._request.shard, bundle_id.hex()
+            )
+        return tuple(
+            ClaimedSlice(row.head.bundle(row.id, row.data), each.first, each.count, each.deliveries)
+            for each in slices
+            if (row := found.get(each.bundle_id)) is not None
+        )
+
+
+def _of_ready(ready: Ready) -> _Candidate:
+    return _Candidate(ready.place, ready.slice, ready)
+
+
+def _of_holdings(lapsed: Iterable[Holding]) -> Iterator[_Candidate]:
+    for holding in lapsed:
+        for each in holding.slices:
+            yield _Candidate((each.priority, holding.due, each.bundle_id, each.first), each, holding)
+
+
+def _rest(slices: Iterable[Slice], taken: Iterable[Slice]) -> Iterator[Slice]:
+    """Return what is left when beginnings of some of the slices are taken."""
+    ends = {(piece.bundle_id, piece.first): piece.end for piece in taken}
+    for each in slices:
+        end = ends.get((each.bundle_id, each.first), each.first)
+        if end < each.end:
+            yield each.part(end, each.end)
+
+
+def _place(candidate: _Candidate) -> _Place:
+    return candidate.place
+
+
+def _rank(each: Slice) -> tuple[int, bytes, int]:
+    return each.priority, each.bundle_id, each.first

@@ -1,0 +1,121 @@
+"""Dedupe keys: which message a key stands for, for a time. Their rows end by themselves after that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+from itertools import islice
+
+from shardq.errors import StoreUnavailable
+from shardq.storage.cassandra import queues
+from shardq.storage.cassandra.session import Session
+from shardq.storage.requests import DedupeEntry
+
+__all__ = ["confirm", "drop", "reserve"]
+
+_RESERVE = (
+    "INSERT INTO dedupe (queue, bucket, key, message_id, expires_at) VALUES (?, ?, ?, ?, ?) "
+    "IF NOT EXISTS USING TTL ?"
+)
+_TAKE_OVER = (
+    "UPDATE dedupe USING TTL ? SET message_id = ?, expires_at = ?, confirmed = null "
+    "WHERE queue = ? AND bucket = ? AND key = ? IF expires_at = ? AND message_id = ?"
+)
+_STANDING = (
+    "SELECT key, message_id, expires_at, confirmed FROM dedupe WHERE queue = ? AND bucket = ? AND key IN ?"
+)
+_CONFIRM = (
+    "UPDATE dedupe USING TTL ? SET confirmed = true "
+    "WHERE queue = ? AND bucket = ? AND key = ? IF message_id = ? AND expires_at = ?"
+)
+_KEYS = "SELECT key FROM dedupe WHERE queue = ? AND bucket = ?"
+_DELETE = "DELETE FROM dedupe WHERE queue = ? AND bucket = ? AND key = ? IF EXISTS"
+
+_BUCKETS = 16
+_AT_ONCE = 100
+_GRACE = 60  # seconds that a row outlives its window
+_LONGEST_TTL = 20 * 365 * 24 * 3600
+_ATTEMPTS = 25
+
+_Row = tuple[str, int, bool]
+
+
+def reserve(
+    session: Session, queue: str, entries: Sequence[DedupeEntry], window: int, now: int
+) -> tuple[DedupeEntry, ...]:
+    """Reserve what is free; returns what now stands for each key. Raises QueueNotFound."""
+    queues.require(session, queue)
+    first = {entry.key: entry for entry in reversed(entries)}
+    standing: dict[str, DedupeEntry] = {}
+    for bucket, keys in _chunks(first):
+        wanted = [first[key] for key in keys]
+        for _ in range(_ATTEMPTS):
+            rows = _read(session, queue, bucket, keys)
+            free = [entry for entry in wanted if entry.key not in rows or rows[entry.key][1] <= now]
+            if not free or session.apply(
+                [_reservation(queue, bucket, entry, rows, window, now) for entry in free]
+            ):
+                break
+        else:
+            raise StoreUnavailable(
+                f"dedupe keys of queue {queue!r} are reserved by others all the time: try again"
+            )
+        taken = {entry.key for entry in free}
+        standing |= {key: DedupeEntry(key, row[0], row[2]) for key, row in rows.items() if key not in taken}
+        standing |= {entry.key: DedupeEntry(entry.key, entry.message_id) for entry in free}
+    return tuple(standing[entry.key] for entry in entries)
+
+
+def confirm(session: Session, queue: str, keys: Sequence[str], now: int) -> None:
+    """Mark the messages of the keys as stored."""
+    for bucket, chunk in _chunks(keys):
+        for _ in range(_ATTEMPTS):
+            rows = _read(session, queue, bucket, chunk)
+            statements = [
+                (_CONFIRM, (_ttl(expires_at - now), queue, bucket, key, message_id, expires_at))
+                for key, (message_id, expires_at, _) in rows.items()
+            ]
+            if not statements or session.apply(statements):
+                break
+
+
+def drop(session: Session, queue: str) -> None:
+    """Delete the keys of the queue."""
+    for bucket in range(_BUCKETS):
+        keys = iter([key for (key,) in session.read(_KEYS, (queue, bucket))])
+        while chunk := list(islice(keys, _AT_ONCE)):
+            if not session.apply([(_DELETE, (queue, bucket, key)) for key in chunk]):
+                for key in chunk:
+                    session.apply([(_DELETE, (queue, bucket, key))])
+
+
+def _reservation(
+    queue: str, bucket: int, entry: DedupeEntry, rows: dict[str, _Row], window: int, now: int
+) -> tuple[str, tuple[object, ...]]:
+    ttl, until = _ttl(window), now + window
+    if entry.key not in rows:
+        return _RESERVE, (queue, bucket, entry.key, entry.message_id, until, ttl)
+    message_id, expires_at, _ = rows[entry.key]
+    return _TAKE_OVER, (ttl, entry.message_id, until, queue, bucket, entry.key, expires_at, message_id)
+
+
+def _read(session: Session, queue: str, bucket: int, keys: Sequence[str]) -> dict[str, _Row]:
+    rows = session.read(_STANDING, (queue, bucket, list(keys)))
+    return {
+        key: (message_id, expires_at, bool(confirmed))
+        for key, message_id, expires_at, confirmed in rows
+        if message_id is not None and expires_at is not None
+    }
+
+
+def _chunks(keys: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    buckets: dict[int, list[str]] = {}
+    for key in dict.fromkeys(keys):
+        buckets.setdefault(blake2b(key.encode(), digest_size=1).digest()[0] % _BUCKETS, []).append(key)
+    for bucket, members in buckets.items():
+        for start in range(0, len(members), _AT_ONCE):
+            yield bucket, members[start : start + _AT_ONCE]
+
+
+def _ttl(window: int) -> int:
+    return min(max(window, 0) // 1_000_000 + _GRACE, _LONGEST_TTL)

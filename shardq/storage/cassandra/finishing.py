@@ -1,0 +1,57 @@
+"""Messages that are finished, and the bundles that go with their last one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from shardq.storage.cassandra.change import Change, bundle_key
+from shardq.storage.cassandra.reading import BundleRow, WideRow
+from shardq.storage.cassandra.rows import HISTORY, Kept, Key, Slice, Tally, alarm_of, encode, has_alarm
+
+__all__ = ["finish", "give_up", "keep"]
+
+
+def finish(change: Change, row: WideRow, slices: Sequence[Slice]) -> None:
+    """Count the messages as finished; a bundle that has no others is deleted."""
+    parts: dict[bytes, int] = {}
+    for each in slices:
+        if each.count == each.total:
+            change.delete(bundle_key(each.bundle_id))
+        else:
+            parts[each.bundle_id] = parts.get(each.bundle_id, 0) + each.count
+    for bundle in row.heads(parts).values() if parts else ():
+        _count(change, bundle, Tally(bundle.tally.left - parts[bundle.id], bundle.tally.kept))
+
+
+def keep(change: Change, row: WideRow, slices: Sequence[Slice], now: int) -> None:
+    """Finish the messages and keep them as processed."""
+    kept: dict[bytes, list[Kept]] = {}
+    for each in slices:
+        kept.setdefault(each.bundle_id, []).append(Kept(now, each.first, each.count, each.deliveries))
+    for bundle in row.heads(kept).values() if kept else ():
+        new = kept[bundle.id]
+        for one in new:
+            change.write(_place(bundle.id, one), encode(one))
+        left = bundle.tally.left - sum(one.count for one in new)
+        _count(change, bundle, Tally(left, (*bundle.tally.kept, *new)))
+
+
+def give_up(change: Change, bundle: BundleRow, old: Iterable[Kept], rest: Iterable[Kept] = ()) -> None:
+    """Take what is kept of a bundle out of the history; parts of it, ``rest``, may stay."""
+    given_up, staying = set(old), tuple(rest)
+    for each in given_up:
+        change.delete_seen(_place(bundle.id, each), encode(each))
+    for each in staying:
+        change.write(_place(bundle.id, each), encode(each))
+    kept = (*(each for each in bundle.tally.kept if each not in given_up), *staying)
+    _count(change, bundle, Tally(bundle.tally.left, kept))
+
+
+def _count(change: Change, bundle: BundleRow, tally: Tally) -> None:
+    change.tally(bundle.id, bundle.seen_head, bundle.seen_tally, tally)
+    if not tally.left and has_alarm(bundle.head.due, bundle.id):
+        change.delete(alarm_of(bundle.head.due, bundle.id))
+
+
+def _place(bundle_id: bytes, kept: Kept) -> Key:
+    return Key(HISTORY, 0, kept.processed_at, bundle_id, kept.first)

@@ -1,0 +1,204 @@
+"""Reading a shard's wide row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from shardq.storage.cassandra.change import CONTROL_KEY
+from shardq.storage.cassandra.rows import (
+    HISTORY,
+    Control,
+    Head,
+    Holding,
+    Kept,
+    Key,
+    Ready,
+    Tally,
+    decode_control,
+    decode_head,
+    decode_holding,
+    decode_kept,
+    decode_ready,
+    decode_tally,
+)
+from shardq.storage.cassandra.session import Answer, Session
+
+__all__ = ["PRIORITIES", "BundleRow", "ControlRow", "HistoryRow", "WideRow"]
+
+PRIORITIES = tuple(range(10))
+_FOREVER = 2**62
+_PAGE = 1000
+_NAMES_AT_ONCE = 50
+
+_CONTROL = (
+    "SELECT value, turn, WRITETIME(turn) FROM entry "
+    "WHERE shard = ? AND kind = ? AND priority = ? AND due = ? AND id = ? AND first = ?"
+)
+_READY = (
+    "SELECT kind, priority, due, id, first, value, WRITETIME(value) FROM entry WHERE shard = ? AND kind = 2 "
+    "AND priority IN ? AND (due, id, first) >= (?, ?, ?) AND (due) <= (?)"
+)
+_READY_OF_BUNDLE = (
+    "SELECT kind, priority, due, id, first, value, WRITETIME(value) FROM entry WHERE shard = ? AND kind = 2 "
+    "AND priority = ? AND due = ? AND id = ?"
+)
+_ALARMS = (
+    "SELECT id, first, due FROM entry WHERE shard = ? AND kind = 5 AND priority = 0 "
+    "AND due >= ? AND due <= ? LIMIT ?"
+)
+_NEXT_DELAYED = "SELECT due FROM entry WHERE shard = ? AND kind = 5 AND priority = 1 AND due > ? LIMIT 1"
+_HOLDINGS = (
+    "SELECT id, first, value FROM entry WHERE shard = ? AND kind = 1 AND priority = 0 AND due = 0 AND id IN ?"
+)
+_BUNDLES = (
+    "SELECT id, value, tally, data FROM entry "
+    "WHERE shard = ? AND kind = 3 AND priority = 0 AND due = 0 AND id IN ?"
+)
+_HEADS = (
+    "SELECT id, value, tally FROM entry WHERE shard = ? AND kind = 3 AND priority = 0 AND due = 0 AND id IN ?"
+)
+_HISTORY = (
+    "SELECT due, id, first, value FROM entry WHERE shard = ? AND kind = 4 AND priority = 0 "
+    "AND (due, id, first) >= (?, ?, ?) AND (due) < (?)"
+)
+
+
+class ControlRow(msgspec.Struct, frozen=True):
+    """The control row; its defaults are those of a shard that was never claimed from."""
+
+    control: Control = Control()
+    seen: bytes | None = None
+    turn_at: int = 0  # every later conditional write has a later time than this
+
+
+class BundleRow(msgspec.Struct, frozen=True):
+    """A bundle as it is stored."""
+
+    id: bytes
+    head: Head
+    tally: Tally
+    seen_head: bytes
+    seen_tally: bytes | None
+    data: bytes = b""
+
+
+class HistoryRow(msgspec.Struct, frozen=True):
+    """A slice that is kept as processed."""
+
+    key: Key
+    kept: Kept
+
+
+class WideRow:
+    """The rows of one shard."""
+
+    def __init__(self, session: Session, shard: str) -> None:
+        self._session, self._shard = session, shard
+
+    def control(self) -> ControlRow:
+        """Read the control row."""
+        row: ControlRow = self.start_control()()
+        return row
+
+    def start_control(self) -> Answer:
+        """Ask for the control row."""
+        return partial(_control_row, self._session.start_read(_CONTROL, (self._shard, *CONTROL_KEY)))
+
+    def ready(
+        self, priorities: Sequence[int], start: tuple[int, bytes, int], until: int, *, page: int = _PAGE
+    ) -> Answer:
+        """Ask for ready rows from a place until a moment, in order; they are fetched page by page."""
+        values = (self._shard, priorities, *start, until)
+        return partial(_ready_rows, self._session.start_read(_READY, values, page=page))
+
+    def all_ready(self) -> Iterator[Ready]:
+        """Read every ready row, delayed ones too."""
+        yield from self.ready(PRIORITIES, (-_FOREVER, b"", 0), _FOREVER)()
+
+    def ready_of(self, bundle_id: bytes, head: Head) -> list[Ready]:
+        """Read what is left of a bundle at the place it was sent to."""
+        values = (self._shard, head.priority, head.due, bundle_id)
+        return list(_ready_rows(self._session.start_read(_READY_OF_BUNDLE, values)))
+
+    def start_alarms(self, since: int, until: int, limit: int) -> Answer:
+        """Ask for id, number and due time of the holdings that are due between two moments, both included."""
+        return self._session.start_read(_ALARMS, (self._shard, since, until, limit))
+
+    def holdings(self, ids: Iterable[bytes]) -> list[Holding]:
+        """Read the holdings with these ids."""
+        return list(self.start_holdings(ids)())
+
+    def start_holdings(self, ids: Iterable[bytes]) -> Answer:
+        """Ask for the holdings with these ids."""
+        chunks = [self._session.start_read(_HOLDINGS, (self._shard, chunk)) for chunk in _chunks(ids)]
+        return lambda: [_holding(*row) for answer in chunks for row in answer()]
+
+    def start_next_delayed(self, after: int) -> Answer:
+        """Ask for the earliest due time of delayed bundles after a moment."""
+        return self._session.start_read(_NEXT_DELAYED, (self._shard, after))
+
+    def all_holdings(self) -> list[Holding]:
+        """Read every holding; they are found by their alarms."""
+        floor = self.control().control.floors[-1]
+        alarms = self.start_alarms(floor, _FOREVER, 2**31 - 1)()
+        return self.holdings(alarm[0] for alarm in alarms)
+
+    def start_bundles(self, ids: Iterable[bytes], *, consistency: int | None = None) -> Answer:
+        """Ask for bundles by id, with their data."""
+        chunks = [
+            self._session.start_read(_BUNDLES, (self._shard, chunk), consistency=consistency)
+            for chunk in _chunks(ids)
+        ]
+        return partial(_bundle_rows, chunks)
+
+    def heads(self, ids: Iterable[bytes]) -> dict[bytes, BundleRow]:
+        """Read bundles by id, without their data."""
+        chunks = [self._session.start_read(_HEADS, (self._shard, chunk)) for chunk in _chunks(ids)]
+        rows: dict[bytes, BundleRow] = _bundle_rows(chunks)
+        return rows
+
+    def history(self, start: tuple[int, bytes, int], until: int) -> Iterator[HistoryRow]:
+        """Read what was processed from a place until before a moment, in order."""
+        answer = self._session.start_read(_HISTORY, (self._shard, *start, until), page=_PAGE)
+        for due, row_id, first, value in answer():
+            yield HistoryRow(Key(HISTORY, 0, due, row_id, first), decode_kept(value))
+
+
+def _chunks(ids: Iterable[bytes]) -> Iterator[list[bytes]]:
+    unique = iter(dict.fromkeys(ids))
+    while chunk := list(islice(unique, _NAMES_AT_ONCE)):
+        yield chunk
+
+
+def _control_row(answer: Answer) -> ControlRow:
+    for value, _turn, turn_at in answer():
+        control = decode_control(value) if value is not None else Control()
+        return ControlRow(control, value, turn_at or 0)
+    return ControlRow()
+
+
+def _ready_rows(answer: Answer) -> Iterator[Ready]:
+    for kind, priority, due, row_id, first, value, written_at in answer():
+        count, total, enqueued_at = msgspec.structs.astuple(decode_ready(value))
+        yield Ready(Key(kind, priority, due, row_id, first), count, total, enqueued_at, value, written_at)
+
+
+def _holding(row_id: bytes, number: int, value: bytes) -> Holding:
+    decoded = decode_holding(value)
+    return Holding(row_id, number, decoded.due, decoded.held, decoded.slices, value)
+
+
+def _bundle_rows(chunks: Sequence[Answer]) -> dict[bytes, BundleRow]:
+    return {row[0]: _bundle_row(*row) for answer in chunks for row in answer() if row[1] is not None}
+
+
+def _bundle_row(row_id: bytes, value: bytes, tally: bytes | None, data: Any = b"") -> BundleRow:
+    head = decode_head(value)
+    return BundleRow(
+        row_id, head, decode_tally(tally) if tally else Tally(head.count), value, tally, data or b""
+    )

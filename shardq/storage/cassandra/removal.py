@@ -1,0 +1,155 @@
+"""Removing messages whatever their state, shards and queues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby, islice
+
+import msgspec
+
+from shardq.sharding.shard import Shard
+from shardq.storage.cassandra import consumers, dedupe, directory, finishing, queues
+from shardq.storage.cassandra.carving import cut_out
+from shardq.storage.cassandra.change import CONTROL_KEY, Change, attempts
+from shardq.storage.cassandra.reading import BundleRow, HistoryRow, WideRow
+from shardq.storage.cassandra.rows import Holding, Kept, Ready, Slice, alarm_of, has_alarm
+from shardq.storage.cassandra.session import Session
+
+__all__ = ["drop", "expire", "purge", "remove"]
+
+_READY_AT_ONCE = 300
+_HOLDINGS_AT_ONCE = 30
+_DELETE_CONTROL = (
+    "DELETE FROM entry "
+    "WHERE shard = ? AND kind = ? AND priority = ? AND due = ? AND id = ? AND first = ? IF EXISTS"
+)
+_FOREVER = 2**62
+
+
+def remove(session: Session, shard: Shard, bundle_id: bytes, position: int) -> bool:
+    """Remove one message, out of the history too; False when it is not stored."""
+    row = WideRow(session, str(shard))
+    with session.turn(str(shard)):
+        for _ in attempts(shard):
+            change = Change(session, shard)
+            bundle = row.heads([bundle_id]).get(bundle_id)
+            if bundle is None or not _remove(change, row, bundle, position):
+                return False
+            if change.apply():
+                break
+    return True
+
+
+def purge(session: Session, shard: Shard) -> int:
+    """Remove what waits and what is held, some hundred rows at a time; returns how many messages they were."""
+    row = WideRow(session, str(shard))
+    messages = 0
+    with session.turn(str(shard)):
+        tries = attempts(shard)
+        while True:
+            ready = list(islice(row.all_ready(), _READY_AT_ONCE))
+            holdings = row.all_holdings()[:_HOLDINGS_AT_ONCE]
+            if not ready and not holdings:
+                return messages
+            if _purge(session, shard, row, ready, holdings):
+                messages += sum(each.count for each in ready)
+                messages += sum(each.count for holding in holdings for each in holding.slices)
+            else:
+                next(tries)
+
+
+def expire(session: Session, shard: Shard, before: int, limit: int) -> int:
+    """Give up to ``limit`` slices up that were processed before a moment; returns how many."""
+    row = WideRow(session, str(shard))
+    with session.turn(str(shard)):
+        for _ in attempts(shard):
+            old = list(islice(row.history((-1, b"", 0), before), limit))
+            if not old:
+                return 0
+            change = Change(session, shard)
+            _give_up(change, row, old)
+            if change.apply():
+                return len(old)
+    return 0
+
+
+def drop(session: Session, queue: str) -> bool:
+    """Remove the queue with all that it holds; goes on where a crashed attempt stopped. False when there is none."""
+    if not queues.condemn(session, queue):
+        return False
+    for shard in directory.listing(session, queue):
+        purge(session, shard)
+        while expire(session, shard, _FOREVER, _READY_AT_ONCE):
+            pass
+        session.apply([(_DELETE_CONTROL, (str(shard), *CONTROL_KEY))])
+        directory.leave(session, shard)
+    dedupe.drop(session, queue)
+    consumers.drop(session, queue)
+    queues.remove(session, queue)
+    return True
+
+
+def _remove(change: Change, row: WideRow, bundle: BundleRow, position: int) -> bool:
+    for ready in row.ready_of(bundle.id, bundle.head):
+        if ready.key.first <= position < ready.key.first + ready.count:
+            _remove_ready(change, row, ready, position)
+            return True
+    for kept in bundle.tally.kept:
+        if kept.first <= position < kept.end:
+            finishing.give_up(change, bundle, [kept], _around(kept, position))
+            return True
+    for holding in row.all_holdings():
+        carved = cut_out(holding, bundle.id, position)
+        if carved.named:
+            change.retire(holding)
+            if carved.rest:
+                change.hold(msgspec.structs.replace(holding, slices=carved.rest))
+            finishing.finish(change, row, carved.named)
+            return True
+    return False
+
+
+def _remove_ready(change: Change, row: WideRow, ready: Ready, position: int) -> None:
+    change.take(ready)
+    end = ready.key.first + ready.count
+    for first, stop in ((ready.key.first, position), (position + 1, end)):
+        if first < stop:
+            change.offer(ready.part(first, stop))
+    _finish_ready(change, row, [ready], [ready.slice.part(position, position + 1)])
+
+
+def _purge(
+    session: Session, shard: Shard, row: WideRow, ready: Sequence[Ready], holdings: Sequence[Holding]
+) -> bool:
+    change = Change(session, shard)
+    for each in ready:
+        change.take(each)
+    for holding in holdings:
+        change.retire(holding)
+    slices = [each.slice for each in ready] + [each for holding in holdings for each in holding.slices]
+    _finish_ready(change, row, ready, slices)
+    return change.apply()
+
+
+def _finish_ready(change: Change, row: WideRow, ready: Sequence[Ready], slices: Sequence[Slice]) -> None:
+    """Finish slices; whole bundles that were delayed lose their alarm too."""
+    finishing.finish(change, row, slices)
+    whole = {each.bundle_id for each in slices if each.count == each.total}
+    for each in ready:
+        if each.key.id in whole and has_alarm(each.key.due, each.key.id):
+            change.delete(alarm_of(each.key.due, each.key.id))
+
+
+def _give_up(change: Change, row: WideRow, old: Sequence[HistoryRow]) -> None:
+    by_bundle = sorted(old, key=lambda each: each.key.id)
+    heads = row.heads(each.key.id for each in old)
+    for bundle_id, members in groupby(by_bundle, key=lambda each: each.key.id):
+        if bundle_id in heads:
+            finishing.give_up(change, heads[bundle_id], [each.kept for each in members])
+
+
+def _around(kept: Kept, position: int) -> list[Kept]:
+    parts = ((kept.first, position), (position + 1, kept.end))
+    return [
+        Kept(kept.processed_at, first, end - first, kept.deliveries) for first, end in parts if first < end
+    ]

@@ -1,0 +1,206 @@
+"""The rows of a shard's wide row, as values. Their kinds are described in ``schema/cassandra/``."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from shardq.storage.requests import Bundle
+
+__all__ = [
+    "ALARM",
+    "BUNDLE",
+    "CONTROL",
+    "HISTORY",
+    "HOLDING",
+    "READY",
+    "Control",
+    "Head",
+    "Holding",
+    "Kept",
+    "Key",
+    "Ready",
+    "Slice",
+    "Tally",
+    "alarm_of",
+    "decode_control",
+    "decode_head",
+    "decode_holding",
+    "decode_kept",
+    "decode_ready",
+    "decode_tally",
+    "encode",
+    "has_alarm",
+    "id_time",
+]
+
+CONTROL, HOLDING, READY, BUNDLE, HISTORY, ALARM = range(6)
+_SOON = 50_000  # a bundle that is due so soon after it was made is looked for among the ready ones, without an alarm
+
+
+class Key(NamedTuple):
+    """The clustering key of a row."""
+
+    kind: int
+    priority: int
+    due: int
+    id: bytes
+    first: int
+
+
+class Slice(msgspec.Struct, frozen=True, array_like=True):
+    """Messages ``first`` .. ``first + count - 1`` of a bundle of ``total``."""
+
+    bundle_id: bytes
+    first: int
+    count: int
+    deliveries: int
+    priority: int
+    total: int
+    enqueued_at: int
+
+    @property
+    def end(self) -> int:
+        """The position after its last message."""
+        return self.first + self.count
+
+    def part(self, first: int, end: int) -> Slice:
+        """The messages between two positions that lie within it."""
+        return msgspec.structs.replace(self, first=first, count=end - first)
+
+
+class _HoldingValue(msgspec.Struct, frozen=True, array_like=True):
+    due: int
+    held: bool
+    slices: tuple[Slice, ...]
+
+
+class Holding(msgspec.Struct, frozen=True):
+    """Slices that were taken together: held under a token, or given back until they are due."""
+
+    id: bytes  # the token while they are held
+    number: int
+    due: int
+    held: bool
+    slices: tuple[Slice, ...]
+    seen: bytes | None = None  # its value in the storage, for conditions
+
+    @property
+    def key(self) -> Key:
+        """Where it is stored."""
+        return Key(HOLDING, 0, 0, self.id, self.number)
+
+    @property
+    def alarm(self) -> Key:
+        """Where it is found by its due time."""
+        return Key(ALARM, 0, self.due, self.id, self.number)
+
+    @property
+    def value(self) -> bytes:
+        """What is stored of it."""
+        return encode(_HoldingValue(self.due, self.held, self.slices))
+
+
+class _ReadyValue(msgspec.Struct, frozen=True, array_like=True):
+    count: int
+    total: int
+    enqueued_at: int
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """A slice that nobody has claimed yet."""
+
+    key: Key
+    count: int
+    total: int
+    enqueued_at: int
+    seen: bytes | None = None
+    written_at: int = 0
+
+    @property
+    def place(self) -> tuple[int, int, bytes, int]:
+        """What claims are ordered by."""
+        return self.key[1:]
+
+    @property
+    def slice(self) -> Slice:
+        """The slice before its first delivery."""
+        return Slice(
+            self.key.id, self.key.first, self.count, 0, self.key.priority, self.total, self.enqueued_at
+        )
+
+    @property
+    def value(self) -> bytes:
+        """What is stored of it."""
+        return encode(_ReadyValue(self.count, self.total, self.enqueued_at))
+
+    def part(self, first: int, end: int) -> Ready:
+        """The messages between two positions that lie within it."""
+        return msgspec.structs.replace(self, key=self.key._replace(first=first), count=end - first, seen=None)
+
+
+class Head(msgspec.Struct, frozen=True, array_like=True):
+    """A bundle without its data."""
+
+    priority: int
+    due: int
+    enqueued_at: int
+    count: int
+
+    def bundle(self, bundle_id: bytes, data: bytes) -> Bundle:
+        """The bundle."""
+        return Bundle(bundle_id, self.priority, self.due, self.enqueued_at, self.count, data)
+
+
+class Kept(msgspec.Struct, frozen=True, array_like=True):
+    """Messages of a bundle that are kept as processed."""
+
+    processed_at: int
+    first: int
+    count: int
+    deliveries: int
+
+    @property
+    def end(self) -> int:
+        """The position after its last message."""
+        return self.first + self.count
+
+
+class Tally(msgspec.Struct, frozen=True, array_like=True):
+    """How many messages of a bundle are neither finished nor given up, and which of them are processed."""
+
+    left: int
+    kept: tuple[Kept, ...] = ()
+
+
+class Control(msgspec.Struct, frozen=True, array_like=True):
+    """What consumers of a shard tell each other."""
+
+    floors: tuple[int, ...] = (0,) * 11  # no row of priority 0 .. 9, no alarm of a holding is due before
+    late: int = 0  # changes with every append that is due before a floor could be
+
+
+_encoder = msgspec.msgpack.Encoder()
+encode = _encoder.encode
+decode_ready = msgspec.msgpack.Decoder(_ReadyValue).decode
+decode_holding = msgspec.msgpack.Decoder(_HoldingValue).decode
+decode_head = msgspec.msgpack.Decoder(Head).decode
+decode_kept = msgspec.msgpack.Decoder(Kept).decode
+decode_tally = msgspec.msgpack.Decoder(Tally).decode
+decode_control = msgspec.msgpack.Decoder(Control).decode
+
+
+def id_time(bundle_id: bytes) -> int:
+    """When a bundle's id was made: its first 48 bits are milliseconds."""
+    return int.from_bytes(bundle_id[:6], "big") * 1000
+
+
+def has_alarm(due: int, bundle_id: bytes) -> bool:
+    """Tell whether the bundle was delayed when it was made. It follows from the bundle, whoever asks."""
+    return due > id_time(bundle_id) + _SOON
+
+
+def alarm_of(due: int, bundle_id: bytes) -> Key:
+    """Where a delayed bundle is found by its due time."""
+    return Key(ALARM, 1, due, bundle_id, 0)

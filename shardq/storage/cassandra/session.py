@@ -1,0 +1,186 @@
+"""Requests to the cluster: prepared, translated, one driver session for each process."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeAlias
+
+from cassandra import ConsistencyLevel
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+from cassandra.cluster import Session as DriverSession
+from cassandra.policies import DCAwareRoundRobinPolicy, FallthroughRetryPolicy, TokenAwarePolicy
+from cassandra.query import BatchStatement, BatchType, PreparedStatement, tuple_factory
+
+from shardq.storage.cassandra.address import Address
+from shardq.storage.cassandra.faults import DRIVER_ERRORS, translate
+
+__all__ = ["Answer", "Session", "Statement"]
+
+Statement: TypeAlias = tuple[str, Sequence[Any]]
+Answer: TypeAlias = Callable[[], Any]  # waits for the rows
+
+_LOCKS = 256
+
+
+class _Connected:
+    """The driver's session of one process, with what was prepared on it."""
+
+    def __init__(self, address: Address, *, keyspace: bool) -> None:
+        self.pid = os.getpid()
+        self.cluster = _cluster(address)
+        self.prepared: dict[str, PreparedStatement] = {}
+        try:
+            self.driver: DriverSession = self.cluster.connect()
+            if keyspace:
+                self.driver.set_keyspace(address.keyspace)
+        except BaseException:
+            self.cluster.shutdown()
+            raise
+
+
+class Session:
+    """The store's requests. Connects when it is first used, again after a fork, and again after a close."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._connected: _Connected | None = None
+        self._abandoned: list[_Connected] = []  # of a parent process: touching them would reach its sockets
+        self._new_process()
+
+    def close(self) -> None:
+        """Give up the connections of this process."""
+        connected, self._connected = self._connected, None
+        if connected is not None and connected.pid == os.getpid():
+            connected.cluster.shutdown()
+
+    def read(self, query: str, values: Sequence[Any], *, consistency: int | None = None) -> list[Any]:
+        """The rows of a query, as tuples."""
+        return list(self.start_read(query, values, consistency=consistency)())
+
+    def start_read(
+        self, query: str, values: Sequence[Any], *, consistency: int | None = None, page: int | None = None
+    ) -> Answer:
+        """Send a query; the rows come when the answer is called for."""
+        with self._translated(writing=False):
+            statement = self._prepare(query).bind(values)
+            if consistency is not None:
+                statement.consistency_level = consistency
+            if page is not None:
+                statement.fetch_size = page
+            future = self._get().driver.execute_async(statement)
+        return partial(self._rows, future)
+
+    def write(self, statements: Sequence[Statement]) -> None:
+        """Carry out statements on one partition as one mutation."""
+        with self._translated(writing=True):
+            self._get().driver.execute(self._batch(statements))
+
+    def apply(self, statements: Sequence[Statement]) -> bool:
+        """Carry out conditional statements on one partition, all or none; False when a condition does not hold."""
+        with self._translated(writing=True):
+            return bool(self._get().driver.execute(self._batch(statements)).one()[0])
+
+    @contextmanager
+    def turn(self, name: str) -> Iterator[None]:
+        """Let one thread of this process at a time change what has this name: others would only collide."""
+        if self._pid != os.getpid():
+            self._new_process()
+        with self._locks[hash(name) % _LOCKS]:
+            yield
+
+    @contextmanager
+    def unprepared(self) -> Iterator[DriverSession]:
+        """A driver session without a keyspace, for data definition."""
+        connected: _Connected | None = None
+        with self._translated(writing=False):
+            connected = _Connected(self.address, keyspace=False)
+        try:
+            with self._translated(writing=True):
+                yield connected.driver
+        finally:
+            connected.cluster.shutdown()
+
+    def _rows(self, future: Any) -> Iterator[Any]:
+        with self._translated(writing=False):
+            yield from future.result()
+
+    def _batch(self, statements: Sequence[Statement]) -> Any:
+        if len(statements) == 1:
+            ((query, values),) = statements
+            return self._prepare(query).bind(values)
+        batch = BatchStatement(BatchType.UNLOGGED)
+        for query, values in statements:
+            batch.add(self._prepare(query), values)
+        return batch
+
+    def _prepare(self, query: str) -> PreparedStatement:
+        connected = self._get()
+        prepared = connected.prepared.get(query)
+        if prepared is None:
+            prepared = connected.prepared[query] = connected.driver.prepare(query)
+        return prepared
+
+    def _get(self) -> _Connected:
+        connected = self._connected
+        if connected is not None and connected.pid == os.getpid():
+            return connected
+        if self._pid != os.getpid():
+            self._new_process()
+        with self._connecting:
+            if self._connected is None or self._connected.pid != os.getpid():
+                if self._connected is not None:
+                    self._abandoned.append(self._connected)
+                self._connected = _Connected(self.address, keyspace=True)
+            return self._connected
+
+    def _new_process(self) -> None:
+        self._connecting = threading.Lock()
+        self._locks = tuple(threading.Lock() for _ in range(_LOCKS))
+        self._pid = os.getpid()
+
+    @contextmanager
+    def _translated(self, *, writing: bool) -> Iterator[None]:
+        try:
+            yield
+        except DRIVER_ERRORS as error:
+            raise translate(error, str(self.address), writing=writing) from error
+
+
+def _cluster(address: Address) -> Cluster:
+    profile = ExecutionProfile(
+        load_balancing_policy=TokenAwarePolicy(
+            DCAwareRoundRobinPolicy(local_dc=address.local_dc), shuffle_replicas=False
+        ),
+        retry_policy=FallthroughRetryPolicy(),
+        consistency_level=ConsistencyLevel.name_to_value[address.consistency],
+        serial_consistency_level=ConsistencyLevel.name_to_value[address.serial_consistency],
+        request_timeout=address.timeout,
+        row_factory=tuple_factory,
+    )
+    login = PlainTextAuthProvider(address.user, address.password) if address.user else None
+    return Cluster(
+        list(address.hosts),
+        port=address.port,
+        auth_provider=login,
+        ssl_context=_ssl_context(address) if address.ssl else None,
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
+        connect_timeout=min(5.0, address.timeout),
+        control_connection_timeout=min(5.0, address.timeout),
+        protocol_version=5,
+        idle_heartbeat_interval=10,
+    )
+
+
+def _ssl_context(address: Address) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=address.ca or None)
+    if address.cert:
+        context.load_cert_chain(address.cert, address.key or None)
+    return context

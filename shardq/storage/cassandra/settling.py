@@ -1,0 +1,159 @@
+"""What the holder of a claim does with its slices: finish, prolong, give back, forward."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from shardq.errors import UnsupportedByStore
+from shardq.sharding.shard import Shard
+from shardq.storage.cassandra import bundles, directory, finishing, queues
+from shardq.storage.cassandra.carving import Carved, carve, outside, within
+from shardq.storage.cassandra.change import Change, attempts
+from shardq.storage.cassandra.faults import after_a_write
+from shardq.storage.cassandra.reading import WideRow
+from shardq.storage.cassandra.rows import Holding, Slice, alarm_of, has_alarm
+from shardq.storage.cassandra.session import Session
+from shardq.storage.requests import Acknowledge, Append, Bundle, Extend, Fenced, Forward, Release, Span
+
+__all__ = ["Moment", "acknowledge", "extend", "forward", "release"]
+
+# Asked for anew in every attempt: a moment that is written must not be an old one, see `sight.GUARD`.
+Moment: TypeAlias = Callable[[], int]
+_Step: TypeAlias = Callable[[Change, Sequence[Carved]], None]
+
+
+def acknowledge(session: Session, request: Acknowledge, now: Moment) -> Fenced:
+    """Finish the slices; with ``keep`` note them in the history."""
+    row = WideRow(session, str(request.shard))
+    return _settle(
+        session,
+        request.shard,
+        request.spans,
+        lambda change, carved: _end(change, row, carved, request, now()),
+    )
+
+
+def extend(session: Session, request: Extend, now: Moment) -> Fenced:
+    """Hold the slices until now + lease."""
+
+    def step(change: Change, carved: Sequence[Carved]) -> None:
+        for token in dict.fromkeys(each.holding.id for each in carved):
+            parts = [each for each in carved if each.holding.id == token]
+            slices = tuple(named for each in parts for named in each.named)
+            change.hold(Holding(token, _number(parts), now() + request.lease, True, slices))
+
+    return _settle(session, request.shard, request.spans, step)
+
+
+def release(session: Session, request: Release, now: Moment) -> Fenced:
+    """Give the slices back; without ``started`` their last delivery is not counted."""
+
+    def step(change: Change, carved: Sequence[Carved]) -> None:
+        slices = tuple(
+            msgspec.structs.replace(named, deliveries=named.deliveries - (not request.started))
+            for each in carved
+            for named in each.named
+        )
+        change.hold(Holding(os.urandom(16), 0, now() + request.delay, False, slices))
+
+    return _settle(session, request.shard, request.spans, step)
+
+
+def forward(session: Session, request: Forward, now: Moment) -> Fenced:
+    """Acknowledge and append, or neither when some message is lost or gone; within one shard."""
+    shard = request.acknowledge.shard
+    if request.append.shard != shard:
+        raise UnsupportedByStore(
+            f"Cassandra cannot forward from shard {shard} to {request.append.shard} in one step: send, then ack"
+        )
+    queues.require(session, shard.queue)
+    directory.enter(session, shard)
+    row = WideRow(session, str(shard))
+
+    def step(change: Change, carved: Sequence[Carved]) -> None:
+        _end(change, row, carved, request.acknowledge, now())
+        known = row.heads(bundle.id for bundle in request.append.bundles)
+        for bundle in request.append.bundles:
+            if bundle.id not in known:
+                _add(change, bundle)
+
+    fenced = _settle(session, shard, request.acknowledge.spans, step, complete=True)
+    if not fenced.lost and not fenced.gone:
+        with after_a_write():
+            bundles.announce_late(session, Append(shard, request.append.bundles), now())
+    return fenced
+
+
+def _end(change: Change, row: WideRow, carved: Sequence[Carved], request: Acknowledge, now: int) -> None:
+    slices = [named for each in carved for named in each.named]
+    if request.keep:
+        finishing.keep(change, row, slices, now)
+    else:
+        finishing.finish(change, row, slices)
+
+
+def _add(change: Change, bundle: Bundle) -> None:
+    ready = bundles.ready_of(bundle)
+    change.store(bundle.id, bundles.head_of(bundle), bundle.data)
+    change.write(ready.key, ready.value)
+    if has_alarm(bundle.due, bundle.id):
+        change.write(alarm_of(bundle.due, bundle.id), b"")
+
+
+def _settle(
+    session: Session, shard: Shard, spans: Sequence[Span], step: _Step, *, complete: bool = False
+) -> Fenced:
+    """Do the step with what is still held of the spans; return the rest of them.
+
+    With ``complete`` it is done only when all of it is held.
+    """
+    if not spans:
+        return Fenced()
+    row = WideRow(session, str(shard))
+    with session.turn(str(shard)):
+        for _ in attempts(shard):
+            carved, missing = carve(row.holdings(span.token for span in spans), spans)
+            if missing and (complete or not carved):
+                break
+            change = Change(session, shard)
+            for each in carved:
+                change.retire(each.holding)
+                if each.rest:
+                    change.hold(msgspec.structs.replace(each.holding, slices=each.rest))
+            step(change, carved)
+            if change.apply():
+                break
+    return _fenced(row, missing) if missing else Fenced()
+
+
+def _number(parts: Sequence[Carved]) -> int:
+    """Return a number for a new holding: that of one which is used up, or else a random one."""
+    used_up = [each.holding.number for each in parts if not each.rest]
+    return used_up[0] if used_up else int.from_bytes(os.urandom(4), "big") >> 1
+
+
+def _fenced(row: WideRow, missing: Sequence[Span]) -> Fenced:
+    """Tell what is stored but not held under the token from what is not stored."""
+    heads = row.heads(span.bundle_id for span in missing)
+    holdings = row.all_holdings() if heads else []
+    lost: list[Span] = []
+    gone: list[Span] = []
+    for span in missing:
+        bundle = heads.get(span.bundle_id)
+        slices = [each for holding in holdings for each in holding.slices if each.bundle_id == span.bundle_id]
+        if bundle is not None:
+            slices += [ready.slice for ready in row.ready_of(span.bundle_id, bundle.head)]
+        lost += _parts(span, slices, stored=True)
+        gone += _parts(span, slices, stored=False)
+    return Fenced(tuple(lost), tuple(gone))
+
+
+def _parts(span: Span, slices: Sequence[Slice], *, stored: bool) -> list[Span]:
+    wanted = [(span.first, span.first + span.count)]
+    covered = [(each.first, each.end) for each in slices]
+    ranges = within(wanted, covered) if stored else outside(wanted, covered)
+    return [Span(span.bundle_id, first, end - first, span.token) for first, end in ranges]

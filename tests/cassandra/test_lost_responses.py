@@ -1,0 +1,146 @@
+"""A request that fails, or whose answer is lost, at every statement of every operation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import pytest
+
+from shardq.errors import OutcomeUnknown, StoreUnavailable
+from shardq.sharding.shard import Shard
+from shardq.storage.cassandra.session import Session, Statement
+from shardq.storage.cassandra.store import CassandraStore
+from shardq.storage.requests import (
+    Acknowledge,
+    Append,
+    Bundle,
+    Claim,
+    Extend,
+    Forward,
+    Release,
+    ShardCounts,
+    Span,
+    Sweep,
+)
+from shardq.testing import BundleFactory
+
+pytestmark = pytest.mark.xdist_group("cassandra")
+
+MINUTE = 60_000_000
+
+
+class Given(NamedTuple):
+    """A bundle of six messages of which four are held, and a bundle to forward."""
+
+    bundle: Bundle
+    new: Bundle
+    token: bytes
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        return (Span(self.bundle.id, 0, 4, self.token),)
+
+
+STEPS: dict[str, Callable[[CassandraStore, Shard, Given], object]] = {
+    "append": lambda store, shard, given: store.append(Append(shard, (given.bundle,))),
+    "claim": lambda store, shard, given: store.claim(Claim(shard, given.token, 4, MINUTE)),
+    "acknowledge": lambda store, shard, given: store.acknowledge(Acknowledge(shard, given.spans)),
+    "keep": lambda store, shard, given: store.acknowledge(Acknowledge(shard, given.spans, True)),
+    "extend": lambda store, shard, given: store.extend(Extend(shard, given.spans, 2 * MINUTE)),
+    "release": lambda store, shard, given: store.release(Release(shard, given.spans)),
+    "forward": lambda store, shard, given: store.forward(
+        Forward(Acknowledge(shard, given.spans), Append(shard, (given.new,)))
+    ),
+    "remove": lambda store, shard, given: store.remove(shard, given.bundle.id, 1),
+    "purge": lambda store, shard, given: store.purge(shard),
+}
+EXPECTED = {  # ready, held and processed after the step
+    "append": (6, 0, 0),
+    "claim": (2, 4, 0),
+    "acknowledge": (2, 0, 0),
+    "keep": (2, 0, 4),
+    "extend": (2, 4, 0),
+    "release": (6, 0, 0),
+    "forward": (4, 0, 0),
+    "remove": (2, 3, 0),
+    "purge": (0, 0, 0),
+}
+
+
+class FailingSession(Session):
+    """Fails at one of its writes: before it is carried out, or after."""
+
+    fail_at = -1
+    carried_out = True
+    writes = 0
+
+    def write(self, statements: Sequence[Statement]) -> None:
+        self._fail(lambda: super(FailingSession, self).write(statements))
+
+    def apply(self, statements: Sequence[Statement]) -> bool:
+        return bool(self._fail(lambda: super(FailingSession, self).apply(statements)))
+
+    def _fail(self, do: Callable[[], Any]) -> Any:
+        self.writes += 1
+        if self.writes - 1 != self.fail_at:
+            return do()
+        if self.carried_out:
+            do()
+        raise OutcomeUnknown("the answer was lost on purpose")
+
+
+@pytest.fixture
+def failing(open_store: Callable[[], CassandraStore]) -> CassandraStore:
+    store = open_store()
+    store._session = FailingSession(store._session.address)
+    return store
+
+
+def persist(do: Callable[[], Any]) -> Any:
+    """Repeat as every caller of a store does."""
+    for _ in range(3):
+        try:
+            return do()
+        except (OutcomeUnknown, StoreUnavailable):
+            continue
+    return do()
+
+
+@pytest.mark.parametrize("carried_out", [False, True], ids=["request lost", "response lost"])
+@pytest.mark.parametrize("step", list(STEPS))
+def test_a_repeated_step_neither_loses_nor_doubles(
+    failing: CassandraStore, store: CassandraStore, shard: Shard, step: str, carried_out: bool
+) -> None:
+    session = failing._session
+    assert isinstance(session, FailingSession)
+    session.carried_out = carried_out
+    for fail_at in range(20):
+        # Given a bundle of which four messages are held
+        make, token = BundleFactory(store.now), os.urandom(16)
+        bundle, new = make(6), make(2)
+        if step not in ("append", "claim"):
+            store.append(Append(shard, (bundle,)))
+            store.claim(Claim(shard, token, 4, MINUTE))
+        elif step == "claim":
+            store.append(Append(shard, (bundle,)))
+        # When a step fails at one of its writes, and is repeated
+        session.writes, session.fail_at = 0, fail_at
+        persist(partial(STEPS[step], failing, shard, Given(bundle, new, token)))
+        failed = session.writes > fail_at
+        session.fail_at = -1
+        # Then the shard is as after one call
+        counts = store.count(shard)
+        assert (counts.ready, counts.in_flight, counts.processed) == EXPECTED[step]
+        if step == "claim":
+            (again,) = failing.claim(Claim(shard, token, 4, MINUTE)).slices
+            assert (again.first, again.count, again.deliveries) == (0, 4, 1)
+        store.purge(shard)
+        while store.sweep(Sweep(shard.queue, store.now() + MINUTE)):
+            pass
+        assert store.count(shard) == ShardCounts()
+        if not failed:
+            return
+    pytest.fail("the step has no end")

@@ -1,0 +1,101 @@
+"""Clients whose clocks are wrong lose nothing and double nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+import pytest
+
+from shardq.sharding.shard import Shard
+from shardq.storage.cassandra.store import CassandraStore
+from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, Claimed, Fenced, ShardCounts, Span
+from shardq.testing import BundleFactory
+
+pytestmark = pytest.mark.xdist_group("cassandra")
+
+MINUTE = 60_000_000
+
+
+@pytest.fixture(params=[-5 * MINUTE, -MINUTE, MINUTE, 5 * MINUTE])
+def skewed(open_store: Callable[[], CassandraStore], request: pytest.FixtureRequest) -> CassandraStore:
+    store = open_store()
+    cluster = store._session._get().cluster
+    cluster.timestamp_generator = lambda: time.time_ns() // 1000 + request.param
+    return store
+
+
+def made_at(store: CassandraStore, skew: int, count: int = 3) -> Bundle:
+    """A bundle by a producer whose clock is wrong, due now."""
+    bundle = BundleFactory(lambda: store.now() + skew)(count)
+    return Bundle(bundle.id, 0, store.now(), store.now(), count, bundle.data)
+
+
+def claim(store: CassandraStore, shard: Shard) -> tuple[Claimed, tuple[Span, ...]]:
+    token = os.urandom(16)
+    claimed = store.claim(Claim(shard, token, 100, MINUTE))
+    return claimed, tuple(Span(each.bundle.id, each.first, each.count, token) for each in claimed.slices)
+
+
+def test_every_step_works_whatever_the_clock_of_the_client_says(
+    skewed: CassandraStore, store: CassandraStore, shard: Shard
+) -> None:
+    for sender, receiver in ((skewed, store), (store, skewed)):
+        bundle = BundleFactory(sender.now)(3)
+        sender.append(Append(shard, (bundle,)))
+        claimed, spans = claim(receiver, shard)
+        assert [each.bundle for each in claimed.slices] == [bundle]
+        sender.append(Append(shard, (bundle,)))
+        assert receiver.acknowledge(Acknowledge(shard, spans)) == Fenced()
+        sender.append(Append(shard, (bundle,)))
+        assert store.count(shard) == ShardCounts()
+        assert skewed.forget(shard)
+        assert store.shards(shard.queue) == ()
+
+
+@pytest.mark.parametrize("skew", [-5 * MINUTE, -MINUTE, -1_000_000, 1_000_000, 8_000_000])
+def test_a_bundle_made_behind_or_a_little_ahead_is_delivered_and_finished(
+    store: CassandraStore, shard: Shard, skew: int
+) -> None:
+    bundle = made_at(store, skew)
+    store.append(Append(shard, (bundle,)))
+    claimed, spans = claim(store, shard)
+    assert [each.bundle for each in claimed.slices] == [bundle]
+    store.acknowledge(Acknowledge(shard, spans))
+    store.append(Append(shard, (bundle,)))
+    assert store.count(shard) == ShardCounts()
+
+
+def test_a_bundle_made_far_ahead_waits_until_a_claim_of_it_can_stand(
+    store: CassandraStore, shard: Shard
+) -> None:
+    # Given a bundle whose rows are of a time 3 seconds from now
+    bundle = made_at(store, 13_000_000)
+    store.append(Append(shard, (bundle,)))
+    # Then it is not claimed yet, because the claim's delete would not count
+    assert claim(store, shard)[1] == ()
+    assert store.count(shard).ready == 3
+    # And it is delivered once, later
+    time.sleep(3.2)
+    claimed, spans = claim(store, shard)
+    assert [each.bundle for each in claimed.slices] == [bundle]
+    store.acknowledge(Acknowledge(shard, spans))
+    assert claim(store, shard)[1] == ()
+    assert store.count(shard) == ShardCounts()
+
+
+def test_a_bundle_that_comes_late_is_found_by_clients_that_were_there_before(
+    open_store: Callable[[], CassandraStore], store: CassandraStore, shard: Shard
+) -> None:
+    consumers = [store, open_store()]
+    make = BundleFactory(store.now)
+    for consumer in consumers:
+        store.append(Append(shard, (make(),)))
+        consumer.acknowledge(Acknowledge(shard, claim(consumer, shard)[1]))
+    for consumer in consumers:
+        late = make(delay=-3600)
+        store.append(Append(shard, (late, make())))
+        claimed, spans = claim(consumer, shard)
+        assert claimed.slices[0].bundle == late
+        consumer.acknowledge(Acknowledge(shard, spans))

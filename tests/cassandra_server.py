@@ -1,0 +1,67 @@
+"""The Cassandra that tests run on: a given one, one in Docker, or one started on this computer.
+
+A server that cannot be had fails the tests in CI and skips them on a laptop.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+VARIABLE = "SHARDQ_TEST_CASSANDRA_URL"
+TOOL = Path(__file__).parents[1] / "tools" / "servers" / "cassandra.py"
+IMAGE = "cassandra:5.0"
+
+
+@pytest.fixture(scope="session")
+def cassandra_url() -> Iterator[str]:
+    """The URL of a keyspace on a running server."""
+    given = os.environ.get(VARIABLE)
+    if given:
+        yield given
+        return
+    with _in_docker() if _docker_answers() else _on_this_computer() as url:
+        yield url
+
+
+def _docker_answers() -> bool:
+    try:
+        import docker  # noqa: F401
+        import testcontainers  # noqa: F401
+    except ImportError:
+        return False
+    return subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
+
+
+@contextmanager
+def _in_docker() -> Iterator[str]:
+    from testcontainers.cassandra import CassandraContainer
+
+    with CassandraContainer(IMAGE) as container:
+        host, port = container.get_contact_points()[0]
+        yield f"cassandra://{host}:{port}/shardq"
+
+
+@contextmanager
+def _on_this_computer() -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="shardq-cassandra-") as folder:
+        tool = [sys.executable, str(TOOL)]
+        started = subprocess.run(
+            [*tool, "start", "--folder", folder], capture_output=True, text=True, check=False
+        )
+        if started.returncode:
+            missing = f"no Cassandra could be started: {started.stderr.strip()[-500:]}"
+            if os.environ.get("CI"):
+                pytest.fail(missing)
+            pytest.skip(missing)
+        try:
+            yield started.stdout.strip()
+        finally:
+            subprocess.run([*tool, "stop", "--folder", folder], check=True)

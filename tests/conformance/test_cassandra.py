@@ -1,0 +1,97 @@
+"""Cassandra does what a store has to do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+cassandra_cluster = pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not installed")
+
+from shardq.sharding.shard import Shard  # noqa: E402
+from shardq.storage.cassandra.store import CassandraStore  # noqa: E402
+from shardq.storage.cassandra.url import parse  # noqa: E402
+from shardq.testing import RawEntry, RawState, StoreHarness  # noqa: E402
+from shardq.testing.conformance import StoreConformance  # noqa: E402
+
+HOLDING, READY, BUNDLE, HISTORY = 1, 2, 3, 4
+KINDS = {0: "shard", 1: "entry", 2: "entry", 3: "bundle", 4: "history", 5: "alarm"}
+ROWS = "SELECT kind, id, first, value FROM entry WHERE shard = %s"
+EMPTY = "shardq_empty"
+
+
+class CassandraHarness(StoreHarness):
+    real_time = True
+    time_scale = 0.05
+    examples = 12
+
+    def __init__(self, url: str) -> None:
+        self.address = parse(url)
+        self.session = cassandra_cluster.Cluster(self.address.hosts, port=self.address.port).connect()
+        self.session.execute(f"DROP KEYSPACE IF EXISTS {EMPTY}")
+
+    def open(self) -> CassandraStore:
+        return CassandraStore(self.address)
+
+    def advance(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def raw_entries(self, shard: Shard) -> list[RawEntry]:
+        entries = []
+        for kind, bundle_id, first, value in self._rows(ROWS, str(shard)):
+            fields = msgspec.msgpack.decode(value) if value else []
+            match kind:
+                case 1:
+                    state = RawState.HELD if fields[1] else RawState.WAITING
+                    entries += [RawEntry(each[0], each[1], each[2], state) for each in fields[2]]
+                case 2:
+                    entries.append(RawEntry(bundle_id, first, fields[0], RawState.WAITING))
+                case 4:
+                    entries.append(RawEntry(bundle_id, fields[1], fields[2], RawState.PROCESSED))
+        return entries
+
+    def raw_bundles(self, shard: Shard) -> int:
+        return sum(row[0] == BUNDLE for row in self._rows(ROWS, str(shard)))
+
+    def raw_leftovers(self, queue: str) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for shard, kind in self._rows("SELECT shard, kind FROM entry"):
+            if shard.rpartition(":")[0].rpartition(":")[0] == queue:
+                found[KINDS[kind]] = found.get(KINDS[kind], 0) + 1
+        for table, name in (("shard_directory", "shard"), ("dedupe", "dedupe"), ("consumer", "consumer")):
+            rows = self._rows(f"SELECT queue FROM {table}")
+            found[name] = found.get(name, 0) + sum(row[0] == queue for row in rows)
+        return found
+
+    def open_empty(self) -> CassandraStore:
+        self.session.execute(f"DROP KEYSPACE IF EXISTS {EMPTY}", timeout=60)
+        return CassandraStore(msgspec.structs.replace(self.address, keyspace=EMPTY))
+
+    def raw_newer_schema(self) -> bool:
+        self.session.execute(
+            f"UPDATE {EMPTY}.schema_version SET version = 999 WHERE part = 'shardq' IF EXISTS"
+        )
+        return True
+
+    def close(self) -> None:
+        self.session.cluster.shutdown()
+
+    def _rows(self, query: str, *values: object) -> list[tuple[object, ...]]:
+        self.session.set_keyspace(self.address.keyspace)
+        return [tuple(row) for row in self.session.execute(query, values)]
+
+
+pytestmark = pytest.mark.xdist_group("cassandra")
+
+
+@pytest.fixture(scope="module")
+def harness(cassandra_url: str) -> Iterator[CassandraHarness]:
+    harness = CassandraHarness(cassandra_url)
+    yield harness
+    harness.close()
+
+
+class TestCassandra(StoreConformance):
+    """Every contract, on Cassandra."""

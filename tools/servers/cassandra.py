@@ -1,0 +1,132 @@
+"""A real Cassandra on this computer, without root and without Docker.
+
+    python tools/servers/cassandra.py start [--nodes 3] [--folder DIR]     prints its URL
+    python tools/servers/cassandra.py stop [--folder DIR]
+    python tools/servers/cassandra.py run -- COMMAND ...                   with SHARDQ_TEST_CASSANDRA_URL set
+
+Needs Java 17 and the Python package `jgo`. The first start downloads 100 jars from Maven Central (about 70 MB).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from cassandra_jars import VERSION, cache_folder, jars
+from cassandra_node import Node
+
+VARIABLE = "SHARDQ_TEST_CASSANDRA_URL"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Start, stop, or start around a command."""
+    options = _parser().parse_args(arguments)
+    folder = options.folder or cache_folder() / "cassandra"
+    if options.action == "stop":
+        stop(_existing(folder))
+        shutil.rmtree(folder, ignore_errors=True)
+        return 0
+    if options.action == "start":
+        print(start(folder, options))
+        return 0
+    return _run(options)
+
+
+def start(folder: Path, options: argparse.Namespace) -> str:
+    """Start the nodes one after the other; returns the cluster's URL."""
+    addresses = [f"127.0.0.{number}" for number in range(1, options.nodes + 1)]
+    ports = _ports(folder, addresses)
+    nodes = [
+        Node(
+            folder / address,
+            address,
+            addresses[:2],
+            port=ports[0],
+            storage_port=ports[1],
+            heap=options.heap,
+            authenticated=options.authenticated,
+        )
+        for address in addresses
+    ]
+    try:
+        for node in nodes:
+            node.start(jars(options.version))
+    except BaseException:
+        stop(nodes)
+        raise
+    return f"cassandra://{','.join(f'{node.address}:{node.port}' for node in nodes)}/shardq"
+
+
+def stop(nodes: Sequence[Node]) -> None:
+    """End every node that runs."""
+    for node in nodes:
+        node.stop()
+
+
+def _run(options: argparse.Namespace) -> int:
+    if not options.command:
+        raise SystemExit("give a command: run -- COMMAND ...")
+    folder = Path(tempfile.mkdtemp(prefix="shardq-cassandra-"))
+    try:
+        url = start(folder, options)
+        return subprocess.run(options.command, env=os.environ | {VARIABLE: url}, check=False).returncode
+    finally:
+        stop(_existing(folder))
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _existing(folder: Path) -> list[Node]:
+    return [Node(path.parent, path.parent.name, ()) for path in sorted(folder.glob("*/pid"))]
+
+
+def _ports(folder: Path, addresses: Sequence[str]) -> tuple[int, int]:
+    """The usual ports if they are free on all addresses, else others; those of a running cluster stay."""
+    file = folder / "ports"
+    if file.exists():
+        client, storage = file.read_text().split()
+        return int(client), int(storage)
+    free = next(
+        (client, storage)
+        for client, storage in ((9042 + i * 10, 7000 + i * 10) for i in range(100))
+        if all(_is_free(address, port) for address in addresses for port in (client, storage))
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"{free[0]} {free[1]}")
+    return free
+
+
+def _is_free(address: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError:
+            return False
+    return True
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("action", choices=("start", "stop", "run"))
+    parser.add_argument("--nodes", type=int, choices=(1, 2, 3), default=1)
+    parser.add_argument("--folder", type=Path, help="where the nodes keep their data and logs")
+    parser.add_argument("--heap", default="768m", help="memory of each node")
+    parser.add_argument("--version", default=VERSION)
+    parser.add_argument(
+        "--authenticated", action="store_true", help="ask for a password (cassandra, cassandra)"
+    )
+    parser.add_argument("command", nargs="*", help="for `run`: what to run, after --")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

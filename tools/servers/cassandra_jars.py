@@ -1,0 +1,37 @@
+"""Cassandra's jars from Maven Central, kept in the user's cache folder."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+VERSION = "5.0.6"
+
+
+def cache_folder() -> Path:
+    """Where downloads of shardq's tools are kept."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "shardq" / "servers"
+
+
+def jars(version: str = VERSION) -> list[Path]:
+    """The jars of ``org.apache.cassandra:cassandra-all``, downloaded by the first call."""
+    folder = cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    listing = folder / f"cassandra-{version}.jars"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        known = [Path(line) for line in listing.read_text().splitlines()] if listing.exists() else []
+        if known and all(path.exists() for path in known):
+            return known
+        found = _download(version, folder)
+        listing.write_text("\n".join(map(str, found)))
+        return found
+
+
+def _download(version: str, folder: Path) -> list[Path]:
+    import jgo  # noqa: PLC0415 -- needed for the first start only
+
+    built = jgo.build(f"org.apache.cassandra:cassandra-all:{version}", cache_dir=folder / "jgo")
+    return [Path(jar) for jar in built.all_jars]
