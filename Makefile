@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check bench bench-quick docs clean
+.PHONY: help demo test test-cassandra lint check bench bench-quick docs clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -13,8 +13,11 @@ help:  ## list these commands
 demo: $(READY)  ## the main job: 336,776 flights through a queue, checked against the file
 	$(BIN)/shardq demo $(ARGS)
 
-test: $(READY)  ## all tests
-	$(BIN)/pytest -n auto --dist loadgroup $(ARGS)
+test: $(READY)  ## all tests but those of the Cassandra store
+	$(BIN)/pytest -n auto -m 'not cassandra' $(ARGS)
+
+test-cassandra: $(READY)  ## the tests of the Cassandra store, on a real server (4 minutes; needs Java 17)
+	CI=true $(BIN)/pytest -m cassandra $(ARGS)
 
 lint: $(READY)  ## formatting, lint, types, layers
 	$(BIN)/ruff format --check .

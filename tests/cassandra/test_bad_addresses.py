@@ -10,7 +10,7 @@ from shardq.storage.cassandra.address import Address
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.cassandra.url import parse
 
-pytestmark = pytest.mark.xdist_group("cassandra")
+pytestmark = pytest.mark.cassandra
 
 
 def test_a_url_says_where_and_how() -> None:

@@ -27,7 +27,7 @@ from shardq.storage.requests import (
 )
 from shardq.testing import BundleFactory
 
-pytestmark = pytest.mark.xdist_group("cassandra")
+pytestmark = pytest.mark.cassandra
 
 MINUTE = 60_000_000
 

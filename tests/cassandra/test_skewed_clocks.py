@@ -13,7 +13,7 @@ from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, Claimed, Fenced, ShardCounts, Span
 from shardq.testing import BundleFactory
 
-pytestmark = pytest.mark.xdist_group("cassandra")
+pytestmark = pytest.mark.cassandra
 
 MINUTE = 60_000_000
 

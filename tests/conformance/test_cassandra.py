@@ -83,7 +83,7 @@ class CassandraHarness(StoreHarness):
         return [tuple(row) for row in self.session.execute(query, values)]
 
 
-pytestmark = pytest.mark.xdist_group("cassandra")
+pytestmark = pytest.mark.cassandra
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from shardq.storage.cassandra.url import parse
 from shardq.storage.requests import Acknowledge, Append, Claim, Span
 from shardq.testing import BundleFactory
 
-pytestmark = pytest.mark.xdist_group("cassandra")
+pytestmark = pytest.mark.cassandra
 
 MINUTE = 60_000_000
 TOMBSTONES = re.compile(r"and (\d+) tombstone")
