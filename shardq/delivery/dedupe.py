@@ -16,7 +16,6 @@ from shardq.clock import microseconds
 from shardq.delivery.context import QueueContext
 from shardq.delivery.drafts import Draft
 from shardq.receipt import MessageId
-from shardq.storage.bundle_data import decode_bundle
 from shardq.storage.requests import DedupeEntry
 
 __all__ = ["Reservation", "confirm", "reserve"]
@@ -32,13 +31,13 @@ class Reservation(msgspec.Struct, frozen=True):
 
 def reserve(context: QueueContext, drafts: Sequence[Draft]) -> Reservation:
     """Reserve the keys of all drafts that have one, and sort out the duplicates."""
-    keyed = [(draft, key) for draft in drafts if (key := _key(draft)) is not None]
+    keyed = [(draft, draft.dedupe_key) for draft in drafts if draft.dedupe_key is not None]
     if not keyed:
         return Reservation(list(drafts), (), {})
     entries = [DedupeEntry(key, str(draft.message_id(0))) for draft, key in keyed]
     window = microseconds(context.settings.dedupe_window)
     standing = context.retry(context.store.reserve_keys, context.name, entries, window)
-    kept = [draft for draft in drafts if _key(draft) is None]
+    kept = [draft for draft in drafts if draft.dedupe_key is None]
     duplicates: dict[int, str] = {}
     seen: set[str] = set()
     for (draft, _), entry in zip(keyed, standing, strict=True):
@@ -56,13 +55,6 @@ def confirm(context: QueueContext, reservation: Reservation) -> None:
         context.retry(context.store.confirm_keys, context.name, reservation.keys)
 
 
-def _key(draft: Draft) -> str | None:
-    if draft.bundle.count > 1:
-        return None
-    keys = decode_bundle(draft.bundle.data).dedupe_keys
-    return keys[0] if keys else None
-
-
 def _under(draft: Draft, identity: MessageId) -> Draft:
     bundle = msgspec.structs.replace(draft.bundle, id=identity.bundle_id)
-    return Draft(identity.shard, bundle, draft.places)
+    return Draft(identity.shard, bundle, draft.places, draft.dedupe_key)

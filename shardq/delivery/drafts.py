@@ -25,6 +25,7 @@ class Draft(msgspec.Struct, frozen=True):
     shard: Shard
     bundle: Bundle
     places: Sequence[int]
+    dedupe_key: str | None = None  # of its only message
 
     def message_id(self, position: int) -> MessageId:
         """The id of one of its messages."""
@@ -81,7 +82,7 @@ def _draft(
         shard, bundle_id = options.id.shard, options.id.bundle_id
         _check_positions([message.options.id for message in messages])
     bundle = Bundle(bundle_id, options.priority, due, now, len(messages), encode_bundle(_layout(messages)))
-    return Draft(shard, bundle, places)
+    return Draft(shard, bundle, places, options.dedupe_key)
 
 
 def _check_positions(ids: Sequence[MessageId | None]) -> None:
