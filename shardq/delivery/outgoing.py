@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from shardq.clock import from_datetime, microseconds
+from shardq.clock import from_datetime, microseconds, seconds, to_datetime
 from shardq.codec import Codec
 from shardq.errors import InvalidMessage, MessageTooLarge
 from shardq.message import DEFAULT_PRIORITY, OutgoingMessage
@@ -20,6 +20,7 @@ __all__ = [
     "PreparedMessage",
     "SendOptions",
     "check_delay",
+    "describe",
     "prepare",
     "prepare_options",
     "size_of",
@@ -74,6 +75,21 @@ def prepare(body: Any, options: SendOptions, codec: Codec, limit: int, queue: st
     if size > limit:
         raise too_large(size, limit, queue)
     return PreparedMessage(encoded, options)
+
+
+def describe(item: Any, message: PreparedMessage) -> OutgoingMessage:
+    """A message as hooks see it: as it was given, with the options that hold for it."""
+    if isinstance(item, OutgoingMessage):
+        return item
+    options = message.options
+    return OutgoingMessage(
+        body=item,
+        priority=options.priority,
+        delay=seconds(options.delay),
+        due=None if options.due is None else to_datetime(options.due),
+        headers=options.headers,
+        dedupe_key=options.dedupe_key,
+    )
 
 
 def too_large(size: int, limit: int, queue: str) -> MessageTooLarge:

@@ -27,7 +27,7 @@ REST = 2_000_000  # until an older shard is looked at again without a reason
 SURVEY_INTERVAL = 500_000  # until shards are compared again while there is work
 DIRECTORY_INTERVAL = 1_000_000  # until the directory is read again
 FORGET_AFTER = 6_000_000  # until an empty shard is taken out of the directory
-FORGET_AGAIN = 60_000_000  # until that is tried again
+FORGET_AGAIN = 5_000_000  # until that is tried again
 
 
 class _Known(msgspec.Struct):

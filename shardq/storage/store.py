@@ -52,6 +52,7 @@ class Capabilities(msgspec.Struct, frozen=True):
     forward_across_shards: bool  # `forward` is atomic when source and target are different shards
     max_message_bytes: int  # the largest `max_message_bytes` that a queue on this store may have
     max_shards: int  # the largest number of time shards x concurrency shards of a queue
+    appends_at_once: int = 1  # appends to different shards that a bulk send has under way at the same time
     signals: bool = False  # `wait` ends soon after an append by another process, so consumers need not poll
 
 
@@ -127,7 +128,8 @@ class Store(Protocol):
     def forget(self, shard: Shard) -> bool:
         """Take the shard out of the directory if it holds nothing, not even history; True when it is out of it then.
 
-        MUST NOT lose an append that runs beside it.
+        MUST NOT lose an append that runs beside it; for that it MAY be False for an empty shard at first, and True
+        when it is called again within seconds.
         """
         ...
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from shardq.errors import OutcomeUnknown, StoreUnavailable
+from shardq.errors import OutcomeUnknown, QueueNotFound, StoreUnavailable
 from shardq.sharding.shard import Shard
-from shardq.storage.cassandra import directory, queues
+from shardq.storage.cassandra import directory
 from shardq.storage.cassandra.change import Change, attempts, bundle_key
 from shardq.storage.cassandra.faults import after_a_write
 from shardq.storage.cassandra.reading import WideRow
@@ -42,16 +42,17 @@ _LATE = GUARD - 2_000_000
 
 def append(session: Session, entered: directory.Entered, request: Append, now: Callable[[], int]) -> None:
     """Store the bundles; raises QueueNotFound."""
-    queue = request.shard.queue
-    if request.shard not in entered:
-        queues.require(session, queue)
-        directory.enter(session, request.shard)
+    shard = request.shard
+    if not entered.is_fresh(shard):
+        entered.look(session, shard)
     _write(session, request)
     with after_a_write():
-        if not directory.confirm(session, request.shard):
-            _undo(session, request)
-            raise queues.not_found(queue)
-        entered.add(request.shard)
+        if not entered.is_fresh(shard):
+            try:
+                entered.look(session, shard)
+            except QueueNotFound:
+                _undo(session, request)
+                raise
         announce_late(session, request, now())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from shardq.errors import StoreUnavailable
 from shardq.sharding.shard import Shard
@@ -25,6 +25,7 @@ _REPLACE = f"UPDATE entry SET value = ? {_AT} IF value = ?"
 _REPLACE_TALLY = f"UPDATE entry SET tally = ? {_AT} IF value = ? AND tally = ?"
 _TURN = f"UPDATE entry SET turn = ? {_AT}"
 _EXPECT = f"UPDATE entry SET turn = ? {_AT} IF value = ?"
+_TAKE = f"UPDATE entry SET taken = ? {_AT} IF taken = ?"
 _DELETE = f"DELETE FROM entry {_AT}"
 _DELETE_SEEN = f"DELETE FROM entry {_AT} IF value = ?"
 _DELETE_TALLIED = f"DELETE FROM entry {_AT} IF value = ? AND tally = ?"
@@ -52,10 +53,15 @@ class Change:
         # Its write time tells the next reader a moment that every later conditional write comes after.
         self._turn: Statement = (_TURN, (os.urandom(8), self._shard, *CONTROL_KEY))
 
-    def take(self, ready: Ready) -> None:
-        """Delete a ready row if it is as it was seen."""
-        assert ready.seen is not None
-        self._retired[ready.key] = ready.seen
+    def take(self, ready: Iterable[Ready], seen: bytes | None) -> bytes:
+        """Delete ready rows that were read after ``taken`` was seen, if it is as it was; returns its new value.
+
+        One condition for all of them: nothing but a change that sets ``taken`` takes ready rows away.
+        """
+        self._deleted.update(each.key for each in ready)
+        taken = os.urandom(8)
+        self._others.append((_TAKE, (taken, self._shard, *CONTROL_KEY, seen)))
+        return taken
 
     def offer(self, ready: Ready) -> None:
         """Write a ready row: what is left of one that was taken."""

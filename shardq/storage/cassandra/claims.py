@@ -97,10 +97,11 @@ class _Claimer:
         return self.attempt()
 
     def _look(self, now: int) -> _Sighted | None:
-        """Read the shard from where it was left; None when something came late since."""
+        """Read the shard from where it was left; None when something came late since, or others took something."""
         sight = self._sight
         if sight.is_old(now):
-            sight.rescan(self._row.control().control, now)
+            control = self._row.control()
+            sight.rescan(control.control, control.taken, now)
             self._rescanned = True
         start_control, start_held = self._row.start_control(), self._row.start_holdings([self._request.token])
         alarms = self._row.start_alarms(sight.alarm_at, now, _LAPSED)
@@ -108,8 +109,8 @@ class _Claimer:
             self._row.ready(priorities, place, now, page=sight.page)
             for place, priorities in sight.groups().items()
         ]
-        control: ControlRow = start_control()
-        if control.control.late != sight.late:
+        control = start_control()
+        if (control.control.late, control.taken) != (sight.late, sight.taken):
             sight.scanned_at = -(2**62)
             return None
         due = list(alarms())
@@ -144,6 +145,8 @@ class _Claimer:
         )
         until = now + self._request.lease
         change.hold(Holding(self._request.token, 0, until, True, slices))
+        ready = [candidate.source for candidate, _ in chosen.pieces if isinstance(candidate.source, Ready)]
+        token = change.take(ready, self._sight.taken) if ready else self._sight.taken
         taken = list(self._retire_ready(change, chosen))
         self._retire_lapsed(change, chosen)
         raised = self._sight.raised(sighted.control.control, now)
@@ -153,6 +156,7 @@ class _Claimer:
         if not change.apply():
             self._sight.scanned_at = -(2**62)
             return None
+        self._sight.taken = token
         if not chosen.from_the_future:
             self._sight.consumed(taken, chosen.done, now)
         self._sight.page = max(32, min(_ROWS, len(taken) * 5 // 4 + 1))
@@ -164,7 +168,6 @@ class _Claimer:
             source = candidate.source
             if not isinstance(source, Ready):
                 continue
-            change.take(source)
             if piece.count < source.count:
                 change.offer(source.part(piece.end, candidate.slice.end))
             if has_alarm(source.key.due, source.key.id):

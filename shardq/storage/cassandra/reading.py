@@ -36,7 +36,7 @@ _PAGE = 1000
 _NAMES_AT_ONCE = 50
 
 _CONTROL = (
-    "SELECT value, turn, WRITETIME(turn) FROM entry "
+    "SELECT value, taken, turn, WRITETIME(turn) FROM entry "
     "WHERE shard = ? AND kind = ? AND priority = ? AND due = ? AND id = ? AND first = ?"
 )
 _READY = (
@@ -73,6 +73,7 @@ class ControlRow(msgspec.Struct, frozen=True):
 
     control: Control = Control()
     seen: bytes | None = None
+    taken: bytes | None = None  # changes whenever ready rows are taken
     turn_at: int = 0  # every later conditional write has a later time than this
 
 
@@ -176,9 +177,9 @@ def _chunks(ids: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def _control_row(answer: Answer) -> ControlRow:
-    for value, _turn, turn_at in answer():
+    for value, taken, _turn, turn_at in answer():
         control = decode_control(value) if value is not None else Control()
-        return ControlRow(control, value, turn_at or 0)
+        return ControlRow(control, value, taken, turn_at or 0)
     return ControlRow()
 
 

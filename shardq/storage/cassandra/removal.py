@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from itertools import groupby, islice
 
@@ -32,8 +33,9 @@ def remove(session: Session, shard: Shard, bundle_id: bytes, position: int) -> b
     with session.turn(str(shard)):
         for _ in attempts(shard):
             change = Change(session, shard)
+            taken = row.control().taken
             bundle = row.heads([bundle_id]).get(bundle_id)
-            if bundle is None or not _remove(change, row, bundle, position):
+            if bundle is None or not _remove(change, row, taken, bundle, position):
                 return False
             if change.apply():
                 break
@@ -47,11 +49,12 @@ def purge(session: Session, shard: Shard) -> int:
     with session.turn(str(shard)):
         tries = attempts(shard)
         while True:
+            taken = row.control().taken
             ready = list(islice(row.all_ready(), _READY_AT_ONCE))
             holdings = row.all_holdings()[:_HOLDINGS_AT_ONCE]
             if not ready and not holdings:
                 return messages
-            if _purge(session, shard, row, ready, holdings):
+            if _purge(Change(session, shard), row, taken, ready, holdings):
                 messages += sum(each.count for each in ready)
                 messages += sum(each.count for holding in holdings for each in holding.slices)
             else:
@@ -77,6 +80,7 @@ def drop(session: Session, queue: str) -> bool:
     """Remove the queue with all that it holds; goes on where a crashed attempt stopped. False when there is none."""
     if not queues.condemn(session, queue):
         return False
+    time.sleep(directory.NOTICE)  # producers that saw the queue a moment ago may still write to it
     for shard in directory.listing(session, queue):
         purge(session, shard)
         while expire(session, shard, _FOREVER, _READY_AT_ONCE):
@@ -89,9 +93,10 @@ def drop(session: Session, queue: str) -> bool:
     return True
 
 
-def _remove(change: Change, row: WideRow, bundle: BundleRow, position: int) -> bool:
+def _remove(change: Change, row: WideRow, taken: bytes | None, bundle: BundleRow, position: int) -> bool:
     for ready in row.ready_of(bundle.id, bundle.head):
         if ready.key.first <= position < ready.key.first + ready.count:
+            change.take([ready], taken)
             _remove_ready(change, row, ready, position)
             return True
     for kept in bundle.tally.kept:
@@ -110,7 +115,6 @@ def _remove(change: Change, row: WideRow, bundle: BundleRow, position: int) -> b
 
 
 def _remove_ready(change: Change, row: WideRow, ready: Ready, position: int) -> None:
-    change.take(ready)
     end = ready.key.first + ready.count
     for first, stop in ((ready.key.first, position), (position + 1, end)):
         if first < stop:
@@ -119,11 +123,9 @@ def _remove_ready(change: Change, row: WideRow, ready: Ready, position: int) -> 
 
 
 def _purge(
-    session: Session, shard: Shard, row: WideRow, ready: Sequence[Ready], holdings: Sequence[Holding]
+    change: Change, row: WideRow, taken: bytes | None, ready: Sequence[Ready], holdings: Sequence[Holding]
 ) -> bool:
-    change = Change(session, shard)
-    for each in ready:
-        change.take(each)
+    change.take(ready, taken)
     for holding in holdings:
         change.retire(holding)
     slices = [each.slice for each in ready] + [each for holding in holdings for each in holding.slices]

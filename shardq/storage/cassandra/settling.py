@@ -10,7 +10,7 @@ import msgspec
 
 from shardq.errors import UnsupportedByStore
 from shardq.sharding.shard import Shard
-from shardq.storage.cassandra import bundles, directory, finishing, queues
+from shardq.storage.cassandra import bundles, directory, finishing
 from shardq.storage.cassandra.carving import Carved, carve, outside, within
 from shardq.storage.cassandra.change import Change, attempts
 from shardq.storage.cassandra.faults import after_a_write
@@ -70,7 +70,6 @@ def forward(session: Session, request: Forward, now: Moment) -> Fenced:
         raise UnsupportedByStore(
             f"Cassandra cannot forward from shard {shard} to {request.append.shard} in one step: send, then ack"
         )
-    queues.require(session, shard.queue)
     directory.enter(session, shard)
     row = WideRow(session, str(shard))
 

@@ -31,11 +31,13 @@ class Sight(msgspec.Struct):
     scanned_at: int = -(2**62)
     alarm_at: int = 0
     late: int = 0
+    taken: bytes | None = None  # the control row's, from before anything else was read
     page: int = 32
     floors: tuple[int, ...] = (0,) * 11
 
-    def rescan(self, control: Control, now: int) -> None:
+    def rescan(self, control: Control, taken: bytes | None, now: int) -> None:
         """Begin at the floors again."""
+        self.taken = taken
         self.places = [(floor, b"", 0) for floor in control.floors[:10]]
         self.alarm_at = control.floors[10]
         self.scanned_at = now

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from shardq.clock import microseconds
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import (
     bundles,
@@ -60,7 +61,10 @@ class CassandraStore:
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities(
-        forward_across_shards=False, max_message_bytes=4 * 1024 * 1024, max_shards=10_000
+        forward_across_shards=False,
+        max_message_bytes=4 * 1024 * 1024,
+        max_shards=10_000,
+        appends_at_once=8,
     )
 
     def __init__(self, address: Address) -> None:
@@ -111,6 +115,7 @@ class CassandraStore:
 
     def drop_queue(self, name: str) -> bool:
         """Remove the queue with all that it holds; one that stopped half way is finished by the next."""
+        self._entered.forget(name)
         return removal.drop(self._session, name)
 
     # -- the shards of a queue -----------------------------------------------------------------------------
@@ -124,14 +129,15 @@ class CassandraStore:
         return probing.probe(self._session, self._sights, shards, self.now())
 
     def forget(self, shard: Shard) -> bool:
-        """Take the shard out of the directory, and look again whether it holds something."""
+        """Announce that the shard is to go; take it out of the directory half a second later, if it is empty still."""
         if self.count(shard) != ShardCounts():
             return False
-        directory.leave(self._session, shard)
-        if self.count(shard) == ShardCounts():
+        since = directory.announce_leaving(self._session, shard, self.now())
+        if since is None:
             return True
-        directory.enter(self._session, shard)
-        return False
+        if self.now() < since + microseconds(directory.NOTICE) or self.count(shard) != ShardCounts():
+            return False
+        return directory.take_out(self._session, shard, since)
 
     # -- one shard -----------------------------------------------------------------------------------------
 

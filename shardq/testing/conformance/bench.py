@@ -22,6 +22,7 @@ from shardq.storage.requests import (
     Probe,
     QueueRecord,
     Release,
+    ShardCounts,
     Span,
     StoredSlice,
     Sweep,
@@ -85,6 +86,17 @@ class Bench:
         """Drop the queue with the other client; its books are not checked any more."""
         assert self.other.drop_queue(queue)
         self.shards = [shard for shard in self.shards if shard.queue != queue]
+
+    def forget(self, shard: Shard | None = None, *, by: Store | None = None) -> bool:
+        """Take the shard out of the directory, which may need a second try; False when it is not empty."""
+        store, shard = by or self.store, shard or self.shard
+        for _ in range(300):
+            if store.forget(shard):
+                return True
+            if store.count(shard) != ShardCounts():
+                return False
+            time.sleep(0.01)
+        return False
 
     def duration(self, seconds: float) -> int:
         """Return so many seconds of the test in microseconds of the store."""

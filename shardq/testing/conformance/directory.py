@@ -46,7 +46,7 @@ class DirectoryContract(Contract):
     def test_an_empty_shard_is_forgotten(self, bench: Bench) -> None:
         bench.given()
         bench.ack(*bench.claim().spans)
-        assert bench.store.forget(bench.shard) is True
+        assert bench.forget() is True
         assert bench.shard not in bench.other.shards(bench.queue)
 
     def test_a_shard_with_messages_in_any_state_is_not_forgotten(self, bench: Bench) -> None:
@@ -61,7 +61,7 @@ class DirectoryContract(Contract):
     def test_a_forgotten_shard_is_listed_again_with_its_next_message(self, bench: Bench) -> None:
         bench.given()
         bench.ack(*bench.claim().spans)
-        bench.other.forget(bench.shard)
+        assert bench.forget(by=bench.other)
         bundle = bench.given()
         assert bench.shard in bench.other.shards(bench.queue)
         assert bench.claim(by=bench.other).messages == of_bundle(bundle)
@@ -71,16 +71,16 @@ class DirectoryContract(Contract):
         bench.given(shard=other)
         bench.given()
         bench.store.purge(bench.shard)
-        assert bench.store.forget(bench.shard) is True
+        assert bench.forget() is True
         assert bench.other.shards(bench.queue) == (other,)
 
     def test_forgetting_beside_an_append_loses_no_message(self, bench: Bench) -> None:
-        for _ in range(25):
+        for _ in range(12):
             # When one client forgets an empty shard while another appends to it
             bundle = bench.bundle()
             run_together(
                 [
-                    partial(bench.persist, partial(bench.store.forget, bench.shard)),
+                    partial(bench.persist, bench.forget),
                     partial(bench.persist, partial(bench.append, bundle, by=bench.other)),
                 ]
             )

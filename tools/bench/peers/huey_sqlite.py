@@ -36,7 +36,7 @@ class HueySqlite:
         for body in bodies:
             self._work(body)
 
-    def receive(self, count: int) -> int:
+    def receive(self, count: int, batch: int) -> int:
         self._size = 0
         for _ in range(count):
             self._huey.execute(self._huey.dequeue())

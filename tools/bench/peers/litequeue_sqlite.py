@@ -30,7 +30,7 @@ class LitequeueSqlite:
         for body in bodies:
             self._queue.put(body)
 
-    def receive(self, count: int) -> int:
+    def receive(self, count: int, batch: int) -> int:
         size = 0
         for _ in range(count):
             message = self._queue.pop()

@@ -34,7 +34,7 @@ class PersistQueueAck:
         for body in bodies:
             self._queue.put(body)
 
-    def receive(self, count: int) -> int:
+    def receive(self, count: int, batch: int) -> int:
         size = 0
         for number in range(1, count + 1):
             item = self._queue.get(raw=True)

@@ -34,11 +34,11 @@ class PersistQueueFifo:
         for body in bodies:
             self._queue.put(body)
 
-    def receive(self, count: int) -> int:
+    def receive(self, count: int, batch: int) -> int:
         size = 0
         for number in range(1, count + 1):
             size += len(self._queue.get())
-            if number % BATCH == 0 or number == count:
+            if number % batch == 0 or number == count:
                 self._queue.task_done()
         return size
 

@@ -46,7 +46,7 @@ class RabbitmqConfirmed:
             self._singles.basic_publish("", QUEUE, body, PERSISTENT)
         self._singles.queue_declare(QUEUE, passive=True)
 
-    def receive(self, count: int) -> int:
+    def receive(self, count: int, batch: int) -> int:
         received = size = 0
 
         def on_message(
@@ -55,7 +55,7 @@ class RabbitmqConfirmed:
             nonlocal received, size
             received += 1
             size += len(body)
-            if received % BATCH == 0 or received == count:
+            if received % batch == 0 or received == count:
                 channel.basic_ack(method.delivery_tag, multiple=True)
             if received == count:
                 channel.stop_consuming()

@@ -50,10 +50,10 @@ class RedisStreams:
         for body in bodies:
             self._redis.xadd(STREAM, {b"body": body})
 
-    def receive(self, count: int) -> int:
+    def receive(self, count: int, batch: int) -> int:
         size = 0
         while count > 0:
-            answer = self._redis.xreadgroup(GROUP, CONSUMER, {STREAM: ">"}, count=min(count, BATCH))
+            answer = self._redis.xreadgroup(GROUP, CONSUMER, {STREAM: ">"}, count=min(count, batch))
             entries = _entries(answer)
             size += sum(len(fields[b"body"]) for _, fields in entries)
             self._redis.xack(STREAM, GROUP, *(identity for identity, _ in entries))

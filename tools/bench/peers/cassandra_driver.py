@@ -1,0 +1,54 @@
+"""The driver alone: the same bytes in the same bundles, without a queue. It is what shardq could reach at most."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from uuid import uuid1
+
+from ..cassandra_server import connect, execute_all
+
+SHARDS, BUNDLE = 8, 500
+TABLE = "CREATE TABLE IF NOT EXISTS bundle (shard int, id uuid, data blob, PRIMARY KEY ((shard), id))"
+
+
+class CassandraDriver:
+    name = "cassandra-driver alone"
+    sends = "answered by the node; inserts of 500 messages, 8 in flight"
+    receives = "reads by key and deletes by key, 8 in flight; no queue, no lease, no condition"
+    share = 1.0
+
+    def open(self, folder: Path) -> None:
+        self._session = connect("bench_driver")
+        self._session.execute(TABLE)
+        self._session.execute("TRUNCATE bundle")
+        self._insert = self._session.prepare("INSERT INTO bundle (shard, id, data) VALUES (?, ?, ?)")
+        self._read = self._session.prepare("SELECT data FROM bundle WHERE shard = ? AND id = ?")
+        self._delete = self._session.prepare("DELETE FROM bundle WHERE shard = ? AND id = ?")
+        self._keys: deque[tuple[int, object]] = deque()
+
+    def send_bulk(self, bodies: Sequence[bytes]) -> None:
+        bundles = (bodies[start : start + BUNDLE] for start in range(0, len(bodies), BUNDLE))
+        execute_all(
+            self._session, (self._insert.bind((*self._key(), b"".join(bundle))) for bundle in bundles)
+        )
+
+    def send_singles(self, bodies: Sequence[bytes]) -> None:
+        for body in bodies:
+            self._session.execute(self._insert.bind((*self._key(), body)))
+
+    def receive(self, count: int, batch: int) -> int:
+        keys, self._keys = list(self._keys), deque()
+        size = sum(
+            len(row[0]) for rows in execute_all(self._session, map(self._read.bind, keys)) for row in rows
+        )
+        execute_all(self._session, map(self._delete.bind, keys))
+        return size
+
+    def close(self) -> None:
+        self._session.cluster.shutdown()
+
+    def _key(self) -> tuple[int, object]:
+        self._keys.append((len(self._keys) % SHARDS, uuid1()))
+        return self._keys[-1]

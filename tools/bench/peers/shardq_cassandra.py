@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..cassandra_server import url
+from .shardq_queue import ShardqQueue
+
+
+class ShardqCassandra(ShardqQueue):
+    name = "shardq (Cassandra)"
+    sends = "answered by the node; bundles of 500, 8 in flight"
+    receives = "bulk reads under a lease, acked together, both conditional"
+
+    def url(self, folder: Path) -> str:
+        return url()
