@@ -16,6 +16,7 @@ from shardq.clock import microseconds
 from shardq.delivery.context import QueueContext
 from shardq.delivery.drafts import Draft
 from shardq.receipt import MessageId
+from shardq.storage.bundle_id import made_at
 from shardq.storage.requests import DedupeEntry
 
 __all__ = ["Reservation", "confirm", "reserve"]
@@ -56,5 +57,6 @@ def confirm(context: QueueContext, reservation: Reservation) -> None:
 
 
 def _under(draft: Draft, identity: MessageId) -> Draft:
-    bundle = msgspec.structs.replace(draft.bundle, id=identity.bundle_id)
-    return Draft(identity.shard, bundle, draft.places, draft.dedupe_key)
+    due = draft.bundle.due if draft.delay is None else made_at(identity.bundle_id) + draft.delay
+    bundle = msgspec.structs.replace(draft.bundle, id=identity.bundle_id, due=due)
+    return msgspec.structs.replace(draft, shard=identity.shard, bundle=bundle)

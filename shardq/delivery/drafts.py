@@ -14,6 +14,7 @@ from shardq.message import OutgoingMessage
 from shardq.receipt import MessageId
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, encode_bundle
+from shardq.storage.bundle_id import made_at
 from shardq.storage.requests import Bundle
 
 __all__ = ["Draft", "make_drafts"]
@@ -26,6 +27,9 @@ class Draft(msgspec.Struct, frozen=True):
     bundle: Bundle
     places: Sequence[int]
     dedupe_key: str | None = None  # of its only message
+    delay: int | None = (
+        None  # of a message with a key: its due time counts from its id, so both repeat together
+    )
 
     def message_id(self, position: int) -> MessageId:
         """The id of one of its messages."""
@@ -73,16 +77,19 @@ def _draft(
     context: QueueContext, messages: Sequence[PreparedMessage], places: Sequence[int], now: int
 ) -> Draft:
     options = messages[0].options
+    delay = options.delay if options.dedupe_key is not None and options.due is None else None
     if options.id is None:
         due = options.moment(now)
         shard = context.placement.choose(context.settings.layout, due, len(messages))
         bundle_id = context.ids.new(now)
+        if delay is not None:
+            due = made_at(bundle_id) + delay
     else:
         due = options.due if options.due is not None else now
         shard, bundle_id = options.id.shard, options.id.bundle_id
         _check_positions([message.options.id for message in messages])
     bundle = Bundle(bundle_id, options.priority, due, now, len(messages), encode_bundle(_layout(messages)))
-    return Draft(shard, bundle, places, options.dedupe_key)
+    return Draft(shard, bundle, places, options.dedupe_key, delay)
 
 
 def _check_positions(ids: Sequence[MessageId | None]) -> None:

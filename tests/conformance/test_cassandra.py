@@ -53,7 +53,8 @@ class CassandraHarness(StoreHarness):
         return entries
 
     def raw_bundles(self, shard: Shard) -> int:
-        return sum(row[0] == BUNDLE for row in self._rows(ROWS, str(shard)))
+        rows = self._rows("SELECT kind, data FROM entry WHERE shard = %s", str(shard))
+        return sum(kind == BUNDLE or bool(data) for kind, data in rows)
 
     def raw_leftovers(self, queue: str) -> dict[str, int]:
         found: dict[str, int] = {}

@@ -16,18 +16,28 @@ from shardq.storage.cassandra import directory
 from shardq.storage.cassandra.change import Change, attempts, bundle_key
 from shardq.storage.cassandra.faults import after_a_write
 from shardq.storage.cassandra.reading import WideRow
-from shardq.storage.cassandra.rows import READY, Head, Key, Ready, alarm_of, encode, has_alarm, id_time
+from shardq.storage.cassandra.rows import (
+    READY,
+    Head,
+    Key,
+    Ready,
+    alarm_of,
+    encode,
+    has_alarm,
+    id_time,
+    is_light,
+)
 from shardq.storage.cassandra.session import Session, Statement
 from shardq.storage.cassandra.sight import GUARD
 from shardq.storage.requests import Append, Bundle
 
-__all__ = ["HEAD_START", "announce_late", "append", "head_of", "ready_of"]
+__all__ = ["HEAD_START", "announce_late", "append", "ready_of"]
 
 HEAD_START = 10_000_000
 """A bundle's write time lies so long before its id's, in microseconds: later writes win although clocks differ."""
 
 _ROW = "INSERT INTO entry (shard, kind, priority, due, id, first, value) VALUES (?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?"
-_BUNDLE = (
+_ROW_WITH_DATA = (
     "INSERT INTO entry (shard, kind, priority, due, id, first, value, data) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?"
 )
@@ -76,11 +86,6 @@ def _mark_late(session: Session, shard: Shard, due: int) -> None:
             return
 
 
-def head_of(bundle: Bundle) -> Head:
-    """Return the bundle without its data."""
-    return Head(bundle.priority, bundle.due, bundle.enqueued_at, bundle.count)
-
-
 def ready_of(bundle: Bundle) -> Ready:
     """Return the ready row of a new bundle."""
     key = Key(READY, bundle.priority, bundle.due, bundle.id, 0)
@@ -117,8 +122,11 @@ def _statements(shard: str, bundles: Iterable[Bundle]) -> Iterator[Statement]:
     for bundle in bundles:
         timestamp = id_time(bundle.id) - HEAD_START
         ready = ready_of(bundle)
+        if is_light(bundle):
+            yield _ROW_WITH_DATA, (shard, *ready.key, ready.value, bundle.data, timestamp)
+            continue
         yield _ROW, (shard, *ready.key, ready.value, timestamp)
-        yield _BUNDLE, (shard, *bundle_key(bundle.id), encode(head_of(bundle)), bundle.data, timestamp)
+        yield _ROW_WITH_DATA, (shard, *bundle_key(bundle.id), encode(Head.of(bundle)), bundle.data, timestamp)
         if has_alarm(bundle.due, bundle.id):
             yield _ROW, (shard, *alarm_of(bundle.due, bundle.id), b"", timestamp)
 

@@ -5,23 +5,28 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from shardq.errors import StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.rows import BUNDLE as BUNDLE_KIND
-from shardq.storage.cassandra.rows import CONTROL, Control, Head, Holding, Key, Ready, Tally, encode
+from shardq.storage.cassandra.rows import CONTROL, Control, Head, Holding, Key, Light, Ready, Tally, encode
 from shardq.storage.cassandra.session import Session, Statement
 
 __all__ = ["CONTROL_KEY", "Change", "attempts", "bundle_key"]
 
 _AT = "WHERE shard = ? AND kind = ? AND priority = ? AND due = ? AND id = ? AND first = ?"
 _INSERT = "INSERT INTO entry (shard, kind, priority, due, id, first, value) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_INSERT_TALLIED = (
+    "INSERT INTO entry (shard, kind, priority, due, id, first, value, tally, data) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS"
+)
 _INSERT_BUNDLE = (
     "INSERT INTO entry (shard, kind, priority, due, id, first, value, data) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS"
 )
 _REPLACE = f"UPDATE entry SET value = ? {_AT} IF value = ?"
+_REPLACE_CARRYING = f"UPDATE entry SET value = ?, data = ? {_AT} IF value = ?"
 _REPLACE_TALLY = f"UPDATE entry SET tally = ? {_AT} IF value = ? AND tally = ?"
 _TURN = f"UPDATE entry SET turn = ? {_AT}"
 _EXPECT = f"UPDATE entry SET turn = ? {_AT} IF value = ?"
@@ -45,7 +50,9 @@ class Change:
 
     def __init__(self, session: Session, shard: Shard) -> None:
         self._session, self._shard = session, str(shard)
+        self.holdings: list[Holding] = []  # those that it writes
         self._retired: dict[Key, bytes] = {}
+        self._carried: dict[Key, bytes] = {}
         self._written: dict[Key, bytes] = {}
         self._guarded: set[Key] = set()
         self._deleted: set[Key] = set()
@@ -67,9 +74,15 @@ class Change:
         """Write a ready row: what is left of one that was taken."""
         self._written[ready.key] = ready.value
 
-    def hold(self, holding: Holding) -> None:
-        """Write a holding with its alarm; its place is free, or retired by this change."""
+    def hold(self, holding: Holding, carried: Mapping[bytes, Light] | None = None) -> None:
+        """Write a holding with its alarm; its place is free, or retired by this change.
+
+        ``carried`` has its light bundles; without it, its row carries what it carried before.
+        """
+        self.holdings.append(holding)
         self._written[holding.key] = holding.value
+        if carried:
+            self._carried[holding.key] = encode(carried)
         self._guarded.add(holding.key)
         self._written[holding.alarm] = b""
 
@@ -95,6 +108,11 @@ class Change:
         """Write a bundle if there is none with its id."""
         self._others.append((_INSERT_BUNDLE, (self._shard, *bundle_key(bundle_id), encode(head), data)))
 
+    def store_finished(self, bundle_id: bytes, head: Head, tally: Tally, data: bytes) -> None:
+        """Give a light bundle a row of its own, with what is finished of it."""
+        values = (self._shard, *bundle_key(bundle_id), encode(head), encode(tally), data)
+        self._others.append((_INSERT_TALLIED, values))
+
     def tally(self, bundle_id: bytes, head: bytes, seen: bytes | None, tally: Tally) -> None:
         """Write what is finished of a bundle, or delete the bundle when nothing is left of it."""
         place = (self._shard, *bundle_key(bundle_id))
@@ -118,21 +136,23 @@ class Change:
     def _statements(self) -> Iterator[Statement]:
         shard = self._shard
         for key, seen in self._retired.items():
-            if key in self._written:
-                yield _REPLACE, (self._written[key], shard, *key, seen)
-            else:
+            if key not in self._written:
                 yield _DELETE_SEEN, (shard, *key, seen)
         for key, value in self._written.items():
-            if key in self._retired:
-                continue
-            if key in self._guarded:
-                yield _REPLACE, (value, shard, *key, None)
+            if key in self._retired or key in self._guarded:
+                yield self._replace(key, value)
             else:
                 yield _INSERT, (shard, *key, value)
         for key in self._deleted - self._written.keys():
             yield _DELETE, (shard, *key)
         yield from self._others
         yield self._turn
+
+    def _replace(self, key: Key, value: bytes) -> Statement:
+        seen = self._retired.get(key)
+        if key in self._carried:
+            return _REPLACE_CARRYING, (value, self._carried[key], self._shard, *key, seen)
+        return _REPLACE, (value, self._shard, *key, seen)
 
 
 def attempts(shard: Shard) -> Iterator[int]:

@@ -12,8 +12,9 @@ from cassandra import ConsistencyLevel
 
 from shardq.storage.cassandra.change import Change
 from shardq.storage.cassandra.faults import after_a_write
+from shardq.storage.cassandra.held import Held
 from shardq.storage.cassandra.reading import BundleRow, ControlRow, WideRow
-from shardq.storage.cassandra.rows import Holding, Ready, Slice, alarm_of, has_alarm
+from shardq.storage.cassandra.rows import Holding, Light, Ready, Slice, alarm_of, has_alarm
 from shardq.storage.cassandra.server_clock import ServerClock
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.sight import Sight, Sights
@@ -24,6 +25,7 @@ __all__ = ["claim"]
 _log = logging.getLogger(__name__)
 
 _ATTEMPTS = 4
+_CARRIED_BYTES = 1 << 20  # of light bundles that one claim moves
 _ROWS = 1000  # rows that one claim touches at most
 _LAPSED = 200  # holdings that one claim looks at
 _PRIORITIES = 10
@@ -57,13 +59,14 @@ class _Chosen(msgspec.Struct, frozen=True):
     from_the_future: bool  # a row was written by a clock that is far ahead
 
 
-def claim(session: Session, sights: Sights, request: Claim, clock: ServerClock) -> Claimed:
+def claim(session: Session, sights: Sights, held: Held, request: Claim, clock: ServerClock) -> Claimed:
     """Take up to the limit of deliverable messages, or again what the token holds."""
     with session.turn(str(request.shard)):
         claimer = _Claimer(session, sights.of(str(request.shard)), request, clock)
         for _ in range(_ATTEMPTS):
             claimed = claimer.attempt()
             if claimed is not None:
+                held.put(str(request.shard), request.token, claimer.holdings)
                 return claimed
         return Claimed((), clock.now() + request.lease, contended=True)
 
@@ -73,6 +76,7 @@ class _Claimer:
         self._session, self._sight, self._request, self._clock = session, sight, request, clock
         self._row = WideRow(session, str(request.shard))
         self._rescanned = self._turned = False
+        self.holdings: list[Holding] = []  # all that there is under the token
 
     def attempt(self) -> Claimed | None:
         """Return what was claimed, or None when it has to be tried again."""
@@ -103,13 +107,13 @@ class _Claimer:
             control = self._row.control()
             sight.rescan(control.control, control.taken, now)
             self._rescanned = True
-        start_control, start_held = self._row.start_control(), self._row.start_holdings([self._request.token])
+        start_own = self._row.start_own(self._request.token)
         alarms = self._row.start_alarms(sight.alarm_at, now, _LAPSED)
         ready = [
             self._row.ready(priorities, place, now, page=sight.page)
             for place, priorities in sight.groups().items()
         ]
-        control = start_control()
+        control, own = start_own()
         if (control.control.late, control.taken) != (sight.late, sight.taken):
             sight.scanned_at = -(2**62)
             return None
@@ -117,14 +121,14 @@ class _Claimer:
         lapsed = [each for each in self._row.holdings(alarm[0] for alarm in due) if each.due <= now]
         if not due:
             sight.quiet(now)
-        held = [each for each in start_held() if each.held]
+        held = [each for each in own if each.held]
         streams = [map(_of_ready, answer()) for answer in ready]
         candidates = heapq.merge(sorted(_of_holdings(lapsed), key=_place), *streams, key=_place)
         return _Sighted(control, held, lapsed, candidates, len(due) < _LAPSED)
 
     def _choose(self, sighted: _Sighted) -> _Chosen:
         pieces: list[tuple[_Candidate, Slice]] = []
-        wanted, from_the_future = self._request.limit, False
+        wanted, room, from_the_future = self._request.limit, _CARRIED_BYTES, False
         for candidate in sighted.candidates:
             if isinstance(candidate.source, Ready) and candidate.source.written_at > sighted.control.turn_at:
                 from_the_future = True
@@ -134,7 +138,8 @@ class _Claimer:
                 (candidate, candidate.slice.part(candidate.slice.first, candidate.slice.first + count))
             )
             wanted -= count
-            if not wanted or len(pieces) == _ROWS:
+            room -= len(candidate.source.data or b"") if isinstance(candidate.source, Ready) else 0
+            if wanted <= 0 or room <= 0 or len(pieces) == _ROWS:
                 return _Chosen(tuple(pieces), candidate.slice.priority, from_the_future)
         return _Chosen(tuple(pieces), _PRIORITIES, from_the_future)
 
@@ -144,7 +149,9 @@ class _Claimer:
             msgspec.structs.replace(piece, deliveries=piece.deliveries + 1) for _, piece in chosen.pieces
         )
         until = now + self._request.lease
-        change.hold(Holding(self._request.token, 0, until, True, slices))
+        carried = self._carried(chosen)
+        holding = Holding(self._request.token, 0, until, True, slices)
+        change.hold(holding, carried)
         ready = [candidate.source for candidate, _ in chosen.pieces if isinstance(candidate.source, Ready)]
         token = change.take(ready, self._sight.taken) if ready else self._sight.taken
         taken = list(self._retire_ready(change, chosen))
@@ -152,16 +159,30 @@ class _Claimer:
         raised = self._sight.raised(sighted.control.control, now)
         if raised is not sighted.control.control and not chosen.from_the_future:
             change.set_control(raised, sighted.control.seen)
-        bundles = self._row.start_bundles(piece.bundle_id for piece in slices)
+        bundles = self._row.start_bundles(piece.bundle_id for piece in slices if not piece.light)
         if not change.apply():
             self._sight.scanned_at = -(2**62)
             return None
-        self._sight.taken = token
+        self._sight.taken, self.holdings = token, [holding]
         if not chosen.from_the_future:
             self._sight.consumed(taken, chosen.done, now)
         self._sight.page = max(32, min(_ROWS, len(taken) * 5 // 4 + 1))
         with after_a_write():
-            return Claimed(self._with_bundles(slices, bundles()), until)
+            return Claimed(self._with_bundles(slices, bundles(), carried), until)
+
+    def _carried(self, chosen: _Chosen) -> dict[bytes, Light]:
+        """The light bundles among what was chosen."""
+        sources = [candidate.source for candidate, _ in chosen.pieces]
+        carried = {
+            source.key.id: Light(source.key.due, source.data)
+            for source in sources
+            if isinstance(source, Ready) and source.data is not None
+        }
+        if any(
+            candidate.slice.light and isinstance(candidate.source, Holding) for candidate, _ in chosen.pieces
+        ):
+            carried |= self._row.carried(source for source in sources if isinstance(source, Holding))
+        return carried
 
     def _retire_ready(self, change: Change, chosen: _Chosen) -> Iterator[Ready]:
         for candidate, piece in chosen.pieces:
@@ -191,15 +212,18 @@ class _Claimer:
     def _hold_again(self, held: Sequence[Holding], now: int) -> Claimed | None:
         until = now + self._request.lease
         slices = tuple(sorted((s for each in held for s in each.slices), key=_rank))
-        bundles = self._row.start_bundles(each.bundle_id for each in slices)
+        bundles = self._row.start_bundles(each.bundle_id for each in slices if not each.light)
+        carried = self._row.carried(held)
         change = Change(self._session, self._request.shard)
         for each in held:
             change.retire(each)
-        change.hold(Holding(self._request.token, held[0].number, until, True, slices))
+        holding = Holding(self._request.token, held[0].number, until, True, slices)
+        change.hold(holding, carried)
         if not change.apply():
             return None
+        self.holdings = [holding]
         with after_a_write():
-            return Claimed(self._with_bundles(slices, bundles()), until)
+            return Claimed(self._with_bundles(slices, bundles(), carried), until)
 
     def _renew_turn(self, control: ControlRow) -> None:
         change = Change(self._session, self._request.shard)
@@ -207,22 +231,28 @@ class _Claimer:
         change.apply()
 
     def _with_bundles(
-        self, slices: Iterable[Slice], bundles: dict[bytes, BundleRow]
+        self, slices: Sequence[Slice], bundles: dict[bytes, BundleRow], carried: dict[bytes, Light]
     ) -> tuple[ClaimedSlice, ...]:
         """Put the bundles to their slices; one that a replica missed is read from all of them."""
-        slices, found = tuple(slices), dict(bundles)
-        missing = {each.bundle_id for each in slices} - found.keys()
+        missing = {each.bundle_id for each in slices if not each.light} - bundles.keys()
         if missing:
-            found |= self._row.start_bundles(missing, consistency=ConsistencyLevel.ALL)()
-        for bundle_id in missing - found.keys():
-            _log.warning(
-                "shard %s has no bundle %s: it was removed meanwhile", self._request.shard, bundle_id.hex()
-            )
+            bundles = bundles | self._row.start_bundles(missing, consistency=ConsistencyLevel.ALL)()
         return tuple(
-            ClaimedSlice(row.head.bundle(row.id, row.data), each.first, each.count, each.deliveries)
-            for each in slices
-            if (row := found.get(each.bundle_id)) is not None
+            self._claimed(each, bundles, carried) for each in slices if self._is_there(each, bundles)
         )
+
+    def _is_there(self, each: Slice, bundles: dict[bytes, BundleRow]) -> bool:
+        there = each.light or each.bundle_id in bundles
+        if not there:
+            text = "shard %s has no bundle %s: it was removed meanwhile"
+            _log.warning(text, self._request.shard, each.bundle_id.hex())
+        return there
+
+    def _claimed(
+        self, each: Slice, bundles: dict[bytes, BundleRow], carried: dict[bytes, Light]
+    ) -> ClaimedSlice:
+        bundle = each.bundle(carried[each.bundle_id]) if each.light else bundles[each.bundle_id].bundle
+        return ClaimedSlice(bundle, each.first, each.count, each.deliveries)
 
 
 def _of_ready(ready: Ready) -> _Candidate:

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from shardq.storage.cassandra.change import Change, bundle_key
 from shardq.storage.cassandra.reading import BundleRow, WideRow
-from shardq.storage.cassandra.rows import HISTORY, Kept, Key, Slice, Tally, alarm_of, encode, has_alarm
+from shardq.storage.cassandra.rows import (
+    HISTORY,
+    Head,
+    Kept,
+    Key,
+    Light,
+    Slice,
+    Tally,
+    alarm_of,
+    encode,
+    has_alarm,
+)
 
 __all__ = ["finish", "give_up", "keep"]
 
 
 def finish(change: Change, row: WideRow, slices: Sequence[Slice]) -> None:
-    """Count the messages as finished; a bundle that has no others is deleted."""
+    """Count the messages as finished; a bundle that has no others is deleted, a light one goes with its holding."""
     parts: dict[bytes, int] = {}
     for each in slices:
+        if each.light:
+            continue
         if each.count == each.total:
             change.delete(bundle_key(each.bundle_id))
         else:
@@ -23,11 +36,19 @@ def finish(change: Change, row: WideRow, slices: Sequence[Slice]) -> None:
         _count(change, bundle, Tally(bundle.tally.left - parts[bundle.id], bundle.tally.kept))
 
 
-def keep(change: Change, row: WideRow, slices: Sequence[Slice], now: int) -> None:
-    """Finish the messages and keep them as processed."""
+def keep(
+    change: Change, row: WideRow, slices: Sequence[Slice], carried: Mapping[bytes, Light], now: int
+) -> None:
+    """Finish the messages and keep them as processed; light bundles get a row of their own for it."""
     kept: dict[bytes, list[Kept]] = {}
     for each in slices:
-        kept.setdefault(each.bundle_id, []).append(Kept(now, each.first, each.count, each.deliveries))
+        one = Kept(now, each.first, each.count, each.deliveries)
+        if each.light:
+            light = each.bundle(carried[each.bundle_id])
+            change.write(_place(light.id, one), encode(one))
+            change.store_finished(light.id, Head.of(light), Tally(0, (one,)), light.data)
+        else:
+            kept.setdefault(each.bundle_id, []).append(one)
     for bundle in row.heads(kept).values() if kept else ():
         new = kept[bundle.id]
         for one in new:

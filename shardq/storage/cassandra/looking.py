@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import heapq
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
 import msgspec
 
 from shardq.errors import InvalidSetting
 from shardq.storage.cassandra.reading import PRIORITIES, BundleRow, WideRow
-from shardq.storage.cassandra.rows import READY, Holding, Key, Ready, Slice
+from shardq.storage.cassandra.rows import READY, Holding, Key, Light, Ready, Slice
 from shardq.storage.requests import EntryState, Peek, PeekPage, ShardCounts, StoredSlice
 
 __all__ = ["count", "find", "peek"]
@@ -26,12 +26,18 @@ class _Shown(msgspec.Struct, frozen=True):
     place: tuple[int, int, bytes, int]
     slice: Slice
     held: bool | None  # None in the history
+    light: Light | None = None
 
-    def stored(self, bundle: BundleRow, now: int) -> StoredSlice:
-        """The slice as it is answered."""
+    def stored(self, bundles: Mapping[bytes, BundleRow], now: int) -> StoredSlice | None:
+        """The slice as it is answered; None when its bundle is gone."""
         each, due = self.slice, self.place[1]
-        whole = bundle.head.bundle(bundle.id, bundle.data)
-        return StoredSlice(whole, each.first, each.count, each.deliveries, self._state(now), due)
+        if self.light is not None:
+            bundle = each.bundle(self.light)
+        elif each.bundle_id in bundles:
+            bundle = bundles[each.bundle_id].bundle
+        else:
+            return None
+        return StoredSlice(bundle, each.first, each.count, each.deliveries, self._state(now), due)
 
     def _state(self, now: int) -> EntryState:
         if self.held is None:
@@ -56,21 +62,19 @@ def peek(row: WideRow, request: Peek, now: int) -> PeekPage:
             break
         page.append(each)
         wanted -= each.slice.count
-    bundles = row.start_bundles(each.slice.bundle_id for each in page)()
-    slices = tuple(
-        each.stored(bundles[each.slice.bundle_id], now) for each in page if each.slice.bundle_id in bundles
+    bundles = row.start_bundles(each.slice.bundle_id for each in page if each.light is None)()
+    slices = (each.stored(bundles, now) for each in page)
+    return PeekPage(
+        tuple(each for each in slices if each is not None), _PLACE.pack(*page[-1].place) if more else b""
     )
-    return PeekPage(slices, _PLACE.pack(*page[-1].place) if more else b"")
 
 
 def find(row: WideRow, bundle_id: bytes, position: int, now: int) -> StoredSlice | None:
     """Return the slice that holds this message, in the history too, or None."""
-    bundle = row.start_bundles([bundle_id])().get(bundle_id)
-    if bundle is None:
-        return None
-    for each in _of_bundle(row, bundle):
+    bundles = row.start_bundles([bundle_id])()
+    for each in _of_bundle(row, bundle_id, bundles.get(bundle_id)):
         if each.slice.first <= position < each.slice.end:
-            return each.stored(bundle, now)
+            return each.stored(bundles, now)
     return None
 
 
@@ -78,7 +82,7 @@ def count(row: WideRow, now: int) -> ShardCounts:
     """Messages by state. The cost grows with the number of slices, not of messages or bytes."""
     states = dict.fromkeys(EntryState, 0)
     oldest: int | None = None
-    for each in (*_of_holdings(row.all_holdings()), *map(_of_ready, row.all_ready())):
+    for each in (*_of_holdings(row.all_holdings(), {}), *map(_of_ready, row.all_ready())):
         states[each._state(now)] += each.slice.count
         oldest = each.slice.enqueued_at if oldest is None else min(oldest, each.slice.enqueued_at)
     processed = sum(each.kept.count for each in row.history((-1, b"", 0), _FOREVER))
@@ -88,9 +92,9 @@ def count(row: WideRow, now: int) -> ShardCounts:
 
 
 def _waiting(row: WideRow, after: tuple[int, int, bytes, int]) -> Iterator[_Shown]:
-    holdings = sorted(
-        (each for each in _of_holdings(row.all_holdings()) if each.place > after), key=lambda each: each.place
-    )
+    held = row.all_holdings()
+    shown = _of_holdings(held, row.carried(held))
+    holdings = sorted((each for each in shown if each.place > after), key=lambda each: each.place)
     return heapq.merge(holdings, _ready_after(row, after), key=lambda each: each.place)
 
 
@@ -111,23 +115,32 @@ def _history(row: WideRow, request: Peek, after: tuple[int, int, bytes, int]) ->
         yield _Shown((0, kept.processed_at, each.key.id, kept.first), part, None)
 
 
-def _of_bundle(row: WideRow, bundle: BundleRow) -> Iterator[_Shown]:
-    yield from map(_of_ready, row.ready_of(bundle.id, bundle.head))
-    for each in bundle.tally.kept:
-        part = Slice(bundle.id, each.first, each.count, each.deliveries, 0, 0, 0)
-        yield _Shown((0, each.processed_at, bundle.id, each.first), part, None)
-    yield from (each for each in _of_holdings(row.all_holdings()) if each.slice.bundle_id == bundle.id)
+def _of_bundle(row: WideRow, bundle_id: bytes, bundle: BundleRow | None) -> Iterator[_Shown]:
+    """Find the slices of a bundle; one without a row of its own is a light one, or gone."""
+    if bundle is None:
+        yield from map(_of_ready, row.light(bundle_id))
+    else:
+        yield from map(_of_ready, row.ready_of(bundle.id, bundle.head))
+        for each in bundle.tally.kept:
+            part = Slice(bundle.id, each.first, each.count, each.deliveries, 0, 0, 0)
+            yield _Shown((0, each.processed_at, bundle.id, each.first), part, None)
+    holdings = [each for each in row.all_holdings() if any(s.bundle_id == bundle_id for s in each.slices)]
+    for shown in _of_holdings(holdings, row.carried(holdings)):
+        if shown.slice.bundle_id == bundle_id:
+            yield shown
 
 
 def _of_ready(ready: Ready) -> _Shown:
-    return _Shown(ready.place, ready.slice, False)
+    light = Light(ready.key.due, ready.data) if ready.data is not None else None
+    return _Shown(ready.place, ready.slice, False, light)
 
 
-def _of_holdings(holdings: Iterable[Holding]) -> Iterator[_Shown]:
+def _of_holdings(holdings: Iterable[Holding], carried: Mapping[bytes, Light]) -> Iterator[_Shown]:
     for holding in holdings:
         for each in holding.slices:
             place = Key(READY, each.priority, holding.due, each.bundle_id, each.first)[1:]
-            yield _Shown(place, each, holding.held)
+            light = carried.get(each.bundle_id) if each.light else None
+            yield _Shown(place, each, holding.held, light)
 
 
 def _unpack(cursor: bytes) -> tuple[int, int, bytes, int]:

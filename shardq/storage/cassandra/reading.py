@@ -9,24 +9,29 @@ from typing import Any
 
 import msgspec
 
-from shardq.storage.cassandra.change import CONTROL_KEY
 from shardq.storage.cassandra.rows import (
+    CONTROL,
     HISTORY,
+    SOON,
     Control,
     Head,
     Holding,
     Kept,
     Key,
+    Light,
     Ready,
     Tally,
+    decode_carried,
     decode_control,
     decode_head,
     decode_holding,
     decode_kept,
     decode_ready,
     decode_tally,
+    id_time,
 )
 from shardq.storage.cassandra.session import Answer, Session
+from shardq.storage.requests import Bundle
 
 __all__ = ["PRIORITIES", "BundleRow", "ControlRow", "HistoryRow", "WideRow"]
 
@@ -35,16 +40,16 @@ _FOREVER = 2**62
 _PAGE = 1000
 _NAMES_AT_ONCE = 50
 
-_CONTROL = (
-    "SELECT value, taken, turn, WRITETIME(turn) FROM entry "
-    "WHERE shard = ? AND kind = ? AND priority = ? AND due = ? AND id = ? AND first = ?"
+_CONTROL_AND_HOLDINGS = (
+    "SELECT kind, id, first, value, taken, turn, WRITETIME(turn) FROM entry "
+    "WHERE shard = ? AND kind IN (0, 1) AND priority = 0 AND due = 0 AND id IN ?"
 )
 _READY = (
-    "SELECT kind, priority, due, id, first, value, WRITETIME(value) FROM entry WHERE shard = ? AND kind = 2 "
+    "SELECT kind, priority, due, id, first, value, WRITETIME(value), data FROM entry WHERE shard = ? AND kind = 2 "
     "AND priority IN ? AND (due, id, first) >= (?, ?, ?) AND (due) <= (?)"
 )
 _READY_OF_BUNDLE = (
-    "SELECT kind, priority, due, id, first, value, WRITETIME(value) FROM entry WHERE shard = ? AND kind = 2 "
+    "SELECT kind, priority, due, id, first, value, WRITETIME(value), data FROM entry WHERE shard = ? AND kind = 2 "
     "AND priority = ? AND due = ? AND id = ?"
 )
 _ALARMS = (
@@ -55,6 +60,7 @@ _NEXT_DELAYED = "SELECT due FROM entry WHERE shard = ? AND kind = 5 AND priority
 _HOLDINGS = (
     "SELECT id, first, value FROM entry WHERE shard = ? AND kind = 1 AND priority = 0 AND due = 0 AND id IN ?"
 )
+_CARRIED = "SELECT data FROM entry WHERE shard = ? AND kind = 1 AND priority = 0 AND due = 0 AND id IN ?"
 _BUNDLES = (
     "SELECT id, value, tally, data FROM entry "
     "WHERE shard = ? AND kind = 3 AND priority = 0 AND due = 0 AND id IN ?"
@@ -87,6 +93,11 @@ class BundleRow(msgspec.Struct, frozen=True):
     seen_tally: bytes | None
     data: bytes = b""
 
+    @property
+    def bundle(self) -> Bundle:
+        """The bundle as it was sent."""
+        return self.head.bundle(self.id, self.data)
+
 
 class HistoryRow(msgspec.Struct, frozen=True):
     """A slice that is kept as processed."""
@@ -103,12 +114,13 @@ class WideRow:
 
     def control(self) -> ControlRow:
         """Read the control row."""
-        row: ControlRow = self.start_control()()
+        row: ControlRow = self.start_own(b"")()[0]
         return row
 
-    def start_control(self) -> Answer:
-        """Ask for the control row."""
-        return partial(_control_row, self._session.start_read(_CONTROL, (self._shard, *CONTROL_KEY)))
+    def start_own(self, token: bytes) -> Answer:
+        """Ask for the control row and the holdings under a token."""
+        query = self._session.start_read(_CONTROL_AND_HOLDINGS, (self._shard, [b"", token]))
+        return partial(_control_and_holdings, query)
 
     def ready(
         self, priorities: Sequence[int], start: tuple[int, bytes, int], until: int, *, page: int = _PAGE
@@ -125,6 +137,21 @@ class WideRow:
         """Read what is left of a bundle at the place it was sent to."""
         values = (self._shard, head.priority, head.due, bundle_id)
         return list(_ready_rows(self._session.start_read(_READY_OF_BUNDLE, values)))
+
+    def light(self, bundle_id: bytes) -> list[Ready]:
+        """Read the ready row of a light bundle."""
+        made = id_time(bundle_id)
+        near = self.ready(PRIORITIES, (made, b"", 0), made + SOON)()
+        return [each for each in near if each.key.id == bundle_id]
+
+    def carried(self, holdings: Iterable[Holding]) -> dict[bytes, Light]:
+        """Read the light bundles that rows of holdings carry."""
+        tokens = (holding.id for holding in holdings if any(each.light for each in holding.slices))
+        chunks = [self._session.start_read(_CARRIED, (self._shard, chunk)) for chunk in _chunks(tokens)]
+        found: dict[bytes, Light] = {}
+        for (data,) in (row for answer in chunks for row in answer()):
+            found |= decode_carried(data) if data else {}
+        return found
 
     def start_alarms(self, since: int, until: int, limit: int) -> Answer:
         """Ask for id, number and due time of the holdings that are due between two moments, both included."""
@@ -176,17 +203,22 @@ def _chunks(ids: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield chunk
 
 
-def _control_row(answer: Answer) -> ControlRow:
-    for value, taken, _turn, turn_at in answer():
-        control = decode_control(value) if value is not None else Control()
-        return ControlRow(control, value, taken, turn_at or 0)
-    return ControlRow()
+def _control_and_holdings(answer: Answer) -> tuple[ControlRow, list[Holding]]:
+    control, holdings = ControlRow(), []
+    for kind, row_id, first, value, taken, _turn, turn_at in answer():
+        if kind == CONTROL:
+            control = ControlRow(decode_control(value) if value else Control(), value, taken, turn_at or 0)
+        else:
+            holdings.append(_holding(row_id, first, value))
+    return control, holdings
 
 
 def _ready_rows(answer: Answer) -> Iterator[Ready]:
-    for kind, priority, due, row_id, first, value, written_at in answer():
+    for kind, priority, due, row_id, first, value, written_at, data in answer():
         count, total, enqueued_at = msgspec.structs.astuple(decode_ready(value))
-        yield Ready(Key(kind, priority, due, row_id, first), count, total, enqueued_at, value, written_at)
+        yield Ready(
+            Key(kind, priority, due, row_id, first), count, total, enqueued_at, value, written_at, data
+        )
 
 
 def _holding(row_id: bytes, number: int, value: bytes) -> Holding:

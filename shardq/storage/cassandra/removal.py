@@ -35,7 +35,7 @@ def remove(session: Session, shard: Shard, bundle_id: bytes, position: int) -> b
             change = Change(session, shard)
             taken = row.control().taken
             bundle = row.heads([bundle_id]).get(bundle_id)
-            if bundle is None or not _remove(change, row, taken, bundle, position):
+            if not _remove(change, row, taken, bundle_id, bundle, position):
                 return False
             if change.apply():
                 break
@@ -93,18 +93,27 @@ def drop(session: Session, queue: str) -> bool:
     return True
 
 
-def _remove(change: Change, row: WideRow, taken: bytes | None, bundle: BundleRow, position: int) -> bool:
-    for ready in row.ready_of(bundle.id, bundle.head):
+def _remove(
+    change: Change,
+    row: WideRow,
+    taken: bytes | None,
+    bundle_id: bytes,
+    bundle: BundleRow | None,
+    position: int,
+) -> bool:
+    """Find the message and have it removed; a bundle without a row of its own is a light one, or gone."""
+    waiting = row.ready_of(bundle.id, bundle.head) if bundle else row.light(bundle_id)
+    for ready in waiting:
         if ready.key.first <= position < ready.key.first + ready.count:
             change.take([ready], taken)
             _remove_ready(change, row, ready, position)
             return True
-    for kept in bundle.tally.kept:
-        if kept.first <= position < kept.end:
+    for kept in bundle.tally.kept if bundle else ():
+        if bundle and kept.first <= position < kept.end:
             finishing.give_up(change, bundle, [kept], _around(kept, position))
             return True
     for holding in row.all_holdings():
-        carved = cut_out(holding, bundle.id, position)
+        carved = cut_out(holding, bundle_id, position)
         if carved.named:
             change.retire(holding)
             if carved.rest:

@@ -15,15 +15,18 @@ __all__ = [
     "HISTORY",
     "HOLDING",
     "READY",
+    "SOON",
     "Control",
     "Head",
     "Holding",
     "Kept",
     "Key",
+    "Light",
     "Ready",
     "Slice",
     "Tally",
     "alarm_of",
+    "decode_carried",
     "decode_control",
     "decode_head",
     "decode_holding",
@@ -33,10 +36,12 @@ __all__ = [
     "encode",
     "has_alarm",
     "id_time",
+    "is_light",
 ]
 
 CONTROL, HOLDING, READY, BUNDLE, HISTORY, ALARM = range(6)
-_SOON = 50_000  # a bundle that is due so soon after it was made is looked for among the ready ones, without an alarm
+_LIGHT_BYTES = 4096
+SOON = 50_000  # a bundle that is due so soon after it was made is looked for among the ready ones, without an alarm
 
 
 class Key(NamedTuple):
@@ -49,6 +54,13 @@ class Key(NamedTuple):
     first: int
 
 
+class Light(msgspec.Struct, frozen=True, array_like=True):
+    """What a light bundle's slice does not say of it."""
+
+    due: int
+    data: bytes
+
+
 class Slice(msgspec.Struct, frozen=True, array_like=True):
     """Messages ``first`` .. ``first + count - 1`` of a bundle of ``total``."""
 
@@ -59,6 +71,7 @@ class Slice(msgspec.Struct, frozen=True, array_like=True):
     priority: int
     total: int
     enqueued_at: int
+    light: bool = False  # the bundle has no row of its own, see `is_light`
 
     @property
     def end(self) -> int:
@@ -69,6 +82,10 @@ class Slice(msgspec.Struct, frozen=True, array_like=True):
         """The messages between two positions that lie within it."""
         return msgspec.structs.replace(self, first=first, count=end - first)
 
+    def bundle(self, light: Light) -> Bundle:
+        """The light bundle that the slice is."""
+        return Bundle(self.bundle_id, self.priority, light.due, self.enqueued_at, self.total, light.data)
+
 
 class _HoldingValue(msgspec.Struct, frozen=True, array_like=True):
     due: int
@@ -77,7 +94,10 @@ class _HoldingValue(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Holding(msgspec.Struct, frozen=True):
-    """Slices that were taken together: held under a token, or given back until they are due."""
+    """Slices that were taken together: held under a token, or given back until they are due.
+
+    Its row carries the light bundles among them; it may carry some that are finished.
+    """
 
     id: bytes  # the token while they are held
     number: int
@@ -117,6 +137,7 @@ class Ready(msgspec.Struct, frozen=True):
     enqueued_at: int
     seen: bytes | None = None
     written_at: int = 0
+    data: bytes | None = None  # of a light bundle
 
     @property
     def place(self) -> tuple[int, int, bytes, int]:
@@ -127,7 +148,14 @@ class Ready(msgspec.Struct, frozen=True):
     def slice(self) -> Slice:
         """The slice before its first delivery."""
         return Slice(
-            self.key.id, self.key.first, self.count, 0, self.key.priority, self.total, self.enqueued_at
+            self.key.id,
+            self.key.first,
+            self.count,
+            0,
+            self.key.priority,
+            self.total,
+            self.enqueued_at,
+            self.data is not None,
         )
 
     @property
@@ -147,6 +175,11 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     due: int
     enqueued_at: int
     count: int
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> Head:
+        """The head of a bundle."""
+        return cls(bundle.priority, bundle.due, bundle.enqueued_at, bundle.count)
 
     def bundle(self, bundle_id: bytes, data: bytes) -> Bundle:
         """The bundle."""
@@ -188,6 +221,7 @@ decode_holding = msgspec.msgpack.Decoder(_HoldingValue).decode
 decode_head = msgspec.msgpack.Decoder(Head).decode
 decode_kept = msgspec.msgpack.Decoder(Kept).decode
 decode_tally = msgspec.msgpack.Decoder(Tally).decode
+decode_carried = msgspec.msgpack.Decoder(dict[bytes, Light]).decode
 decode_control = msgspec.msgpack.Decoder(Control).decode
 
 
@@ -198,7 +232,16 @@ def id_time(bundle_id: bytes) -> int:
 
 def has_alarm(due: int, bundle_id: bytes) -> bool:
     """Tell whether the bundle was delayed when it was made. It follows from the bundle, whoever asks."""
-    return due > id_time(bundle_id) + _SOON
+    return due > id_time(bundle_id) + SOON
+
+
+def is_light(bundle: Bundle) -> bool:
+    """Tell whether the bundle is kept inside its ready row, and then inside the holding of whoever takes it.
+
+    It is when it has one small message that is due at once; so its ready row can be found by its id.
+    """
+    due, made = bundle.due, id_time(bundle.id)
+    return bundle.count == 1 and len(bundle.data) <= _LIGHT_BYTES and made <= due <= made + SOON
 
 
 def alarm_of(due: int, bundle_id: bytes) -> Key:

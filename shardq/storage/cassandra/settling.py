@@ -14,8 +14,9 @@ from shardq.storage.cassandra import bundles, directory, finishing
 from shardq.storage.cassandra.carving import Carved, carve, outside, within
 from shardq.storage.cassandra.change import Change, attempts
 from shardq.storage.cassandra.faults import after_a_write
+from shardq.storage.cassandra.held import Held
 from shardq.storage.cassandra.reading import WideRow
-from shardq.storage.cassandra.rows import Holding, Slice, alarm_of, has_alarm
+from shardq.storage.cassandra.rows import Head, Holding, Light, Slice, alarm_of, has_alarm
 from shardq.storage.cassandra.session import Session
 from shardq.storage.requests import Acknowledge, Append, Bundle, Extend, Fenced, Forward, Release, Span
 
@@ -26,30 +27,34 @@ Moment: TypeAlias = Callable[[], int]
 _Step: TypeAlias = Callable[[Change, Sequence[Carved]], None]
 
 
-def acknowledge(session: Session, request: Acknowledge, now: Moment) -> Fenced:
+def acknowledge(session: Session, held: Held, request: Acknowledge, now: Moment) -> Fenced:
     """Finish the slices; with ``keep`` note them in the history."""
     row = WideRow(session, str(request.shard))
     return _settle(
         session,
+        held,
         request.shard,
         request.spans,
         lambda change, carved: _end(change, row, carved, request, now()),
     )
 
 
-def extend(session: Session, request: Extend, now: Moment) -> Fenced:
+def extend(session: Session, held: Held, request: Extend, now: Moment) -> Fenced:
     """Hold the slices until now + lease."""
 
     def step(change: Change, carved: Sequence[Carved]) -> None:
         for token in dict.fromkeys(each.holding.id for each in carved):
             parts = [each for each in carved if each.holding.id == token]
             slices = tuple(named for each in parts for named in each.named)
-            change.hold(Holding(token, _number(parts), now() + request.lease, True, slices))
+            prolonged = Holding(token, _number(parts), now() + request.lease, True, slices)
+            stays = all(each.holding.key == prolonged.key for each in parts)
+            change.hold(prolonged, None if stays else _carried(row, parts))
 
-    return _settle(session, request.shard, request.spans, step)
+    row = WideRow(session, str(request.shard))
+    return _settle(session, held, request.shard, request.spans, step)
 
 
-def release(session: Session, request: Release, now: Moment) -> Fenced:
+def release(session: Session, held: Held, request: Release, now: Moment) -> Fenced:
     """Give the slices back; without ``started`` their last delivery is not counted."""
 
     def step(change: Change, carved: Sequence[Carved]) -> None:
@@ -58,12 +63,13 @@ def release(session: Session, request: Release, now: Moment) -> Fenced:
             for each in carved
             for named in each.named
         )
-        change.hold(Holding(os.urandom(16), 0, now() + request.delay, False, slices))
+        change.hold(Holding(os.urandom(16), 0, now() + request.delay, False, slices), _carried(row, carved))
 
-    return _settle(session, request.shard, request.spans, step)
+    row = WideRow(session, str(request.shard))
+    return _settle(session, held, request.shard, request.spans, step)
 
 
-def forward(session: Session, request: Forward, now: Moment) -> Fenced:
+def forward(session: Session, held: Held, request: Forward, now: Moment) -> Fenced:
     """Acknowledge and append, or neither when some message is lost or gone; within one shard."""
     shard = request.acknowledge.shard
     if request.append.shard != shard:
@@ -80,7 +86,7 @@ def forward(session: Session, request: Forward, now: Moment) -> Fenced:
             if bundle.id not in known:
                 _add(change, bundle)
 
-    fenced = _settle(session, shard, request.acknowledge.spans, step, complete=True)
+    fenced = _settle(session, held, shard, request.acknowledge.spans, step, complete=True)
     if not fenced.lost and not fenced.gone:
         with after_a_write():
             bundles.announce_late(session, Append(shard, request.append.bundles), now())
@@ -90,32 +96,53 @@ def forward(session: Session, request: Forward, now: Moment) -> Fenced:
 def _end(change: Change, row: WideRow, carved: Sequence[Carved], request: Acknowledge, now: int) -> None:
     slices = [named for each in carved for named in each.named]
     if request.keep:
-        finishing.keep(change, row, slices, now)
+        finishing.keep(change, row, slices, _carried(row, carved), now)
     else:
         finishing.finish(change, row, slices)
 
 
+def _carried(row: WideRow, carved: Sequence[Carved]) -> dict[bytes, Light]:
+    """Read the light bundles that are named."""
+    carried = row.carried(each.holding for each in carved if any(named.light for named in each.named))
+    named = {each.bundle_id for part in carved for each in part.named}
+    return {bundle_id: light for bundle_id, light in carried.items() if bundle_id in named}
+
+
 def _add(change: Change, bundle: Bundle) -> None:
     ready = bundles.ready_of(bundle)
-    change.store(bundle.id, bundles.head_of(bundle), bundle.data)
+    change.store(bundle.id, Head.of(bundle), bundle.data)
     change.write(ready.key, ready.value)
     if has_alarm(bundle.due, bundle.id):
         change.write(alarm_of(bundle.due, bundle.id), b"")
 
 
 def _settle(
-    session: Session, shard: Shard, spans: Sequence[Span], step: _Step, *, complete: bool = False
+    session: Session,
+    held: Held,
+    shard: Shard,
+    spans: Sequence[Span],
+    step: _Step,
+    *,
+    complete: bool = False,
 ) -> Fenced:
     """Do the step with what is still held of the spans; return the rest of them.
 
-    With ``complete`` it is done only when all of it is held.
+    With ``complete`` it is done only when all of it is held. What this client holds is not read at first: whether
+    it is still so is a condition of the change.
     """
     if not spans:
         return Fenced()
     row = WideRow(session, str(shard))
+    tokens = {span.token for span in spans}
     with session.turn(str(shard)):
+        known = held.of(str(shard), tokens)
+        held.forget(str(shard), tokens)
         for _ in attempts(shard):
-            carved, missing = carve(row.holdings(span.token for span in spans), spans)
+            holdings = known if known is not None else row.holdings(tokens)
+            carved, missing = carve(holdings, spans)
+            if known is not None and missing:
+                known = None
+                continue
             if missing and (complete or not carved):
                 break
             change = Change(session, shard)
@@ -125,8 +152,22 @@ def _settle(
                     change.hold(msgspec.structs.replace(each.holding, slices=each.rest))
             step(change, carved)
             if change.apply():
+                _remember(held, shard, holdings, carved, change)
                 break
+            known = None
     return _fenced(row, missing) if missing else Fenced()
+
+
+def _remember(
+    held: Held, shard: Shard, before: Sequence[Holding], carved: Sequence[Carved], change: Change
+) -> None:
+    """Note what there is under each token after the change."""
+    changed = {each.holding.key for each in carved}
+    after = [each for each in before if each.key not in changed] + [
+        each for each in change.holdings if each.held
+    ]
+    for token in {each.id for each in before}:
+        held.put(str(shard), token, [each for each in after if each.id == token])
 
 
 def _number(parts: Sequence[Carved]) -> int:
@@ -138,7 +179,7 @@ def _number(parts: Sequence[Carved]) -> int:
 def _fenced(row: WideRow, missing: Sequence[Span]) -> Fenced:
     """Tell what is stored but not held under the token from what is not stored."""
     heads = row.heads(span.bundle_id for span in missing)
-    holdings = row.all_holdings() if heads else []
+    holdings = row.all_holdings()
     lost: list[Span] = []
     gone: list[Span] = []
     for span in missing:

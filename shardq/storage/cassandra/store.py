@@ -24,6 +24,7 @@ from shardq.storage.cassandra import (
     sweeping,
 )
 from shardq.storage.cassandra.address import Address
+from shardq.storage.cassandra.held import Held
 from shardq.storage.cassandra.reading import WideRow
 from shardq.storage.cassandra.server_clock import ServerClock
 from shardq.storage.cassandra.session import Session
@@ -70,7 +71,7 @@ class CassandraStore:
     def __init__(self, address: Address) -> None:
         self._session = Session(address)
         self._clock = ServerClock(self._session)
-        self._sights = Sights()
+        self._sights, self._held = Sights(), Held()
         self._entered = directory.Entered()
 
     def now(self) -> int:
@@ -148,25 +149,25 @@ class CassandraStore:
 
     def claim(self, request: Claim) -> Claimed:
         """Take messages with one look and one conditional batch."""
-        return claims.claim(self._session, self._sights, request, self._clock)
+        return claims.claim(self._session, self._sights, self._held, request, self._clock)
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held."""
-        return settling.acknowledge(self._session, request, self.now)
+        return settling.acknowledge(self._session, self._held, request, self.now)
 
     def extend(self, request: Extend) -> Fenced:
         """Hide what is still held until now + lease."""
-        return settling.extend(self._session, request, self.now)
+        return settling.extend(self._session, self._held, request, self.now)
 
     def release(self, request: Release) -> Fenced:
         """Give back what is still held."""
-        fenced = settling.release(self._session, request, self.now)
+        fenced = settling.release(self._session, self._held, request, self.now)
         signals.announce(request.shard.queue)
         return fenced
 
     def forward(self, request: Forward) -> Fenced:
         """Acknowledge and append in one conditional batch, within a shard."""
-        fenced = settling.forward(self._session, request, self.now)
+        fenced = settling.forward(self._session, self._held, request, self.now)
         signals.announce(request.append.shard.queue)
         return fenced
 
