@@ -12,7 +12,8 @@ __all__ = ["Idling"]
 
 SLOW_POLL_SECONDS = 5.0  # where the store signals appends: only in case a signal was missed
 FIRST_POLL_SECONDS = 0.005  # where it does not: doubled by every empty read, up to
-LAST_POLL_SECONDS = 0.25
+LAST_POLL_SECONDS = 0.25  # or, where many consumers share the looking, so long that together they make
+POLLS_PER_SECOND = 12  # so many polls; what one does not see in time, another takes
 SLICE_SECONDS = 0.5  # a stop is noticed within
 
 
@@ -41,5 +42,6 @@ class Idling:
             return SLICE_SECONDS
         if self._context.store.capabilities.signals:
             return longest
-        self._poll, poll = min(self._poll * 2, LAST_POLL_SECONDS), self._poll
+        last = max(LAST_POLL_SECONDS, self._reader.consumers / POLLS_PER_SECOND)
+        self._poll, poll = min(self._poll * 2, last), self._poll
         return min(longest, poll)

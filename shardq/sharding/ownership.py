@@ -26,6 +26,11 @@ class Ownership:
         if alive != self._members:
             self._members, self._owners = alive, {}
 
+    @property
+    def consumers(self) -> int:
+        """How many are alive."""
+        return len(self._members)
+
     def is_own(self, number: int) -> bool:
         """True when the concurrency shard is this consumer's."""
         owner = self._owners.get(number)

@@ -1,9 +1,10 @@
 """Which shard to read next.
 
-A reader keeps what it knows of the queue's shards. Those that are being written now are looked at in every
-survey, all in one request; older ones come from the shard directory and rest until their next due time, or
-for a few seconds. Of those with something to read the reader's own come first, then others' that have waited
-for longer than their owner should need; within each, by priority and then by age.
+A reader keeps what it knows of the queue's shards. Those that are being written now get a glance in every
+survey, all in one request; a full look at a shard is due when something changed there, when its next due time
+has come, and every few seconds. Older ones come from the shard directory. Of those with something to read the
+reader's own come first, then others' that have waited for longer than their owner should need; within each, by
+priority and then by age.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["ShardReader"]
 # All in microseconds by the store's clock.
 CURRENT_GRACE = 2_000_000  # a time shard still counts as being written for so long after its window
 STEAL_AFTER = 100_000  # a message in another consumer's shard waits for so long before it is taken
-REST = 2_000_000  # until an older shard is looked at again without a reason
+REST = 2_000_000  # until a shard gets a full look again without a reason
 SURVEY_INTERVAL = 500_000  # until shards are compared again while there is work
 DIRECTORY_INTERVAL = 1_000_000  # until the directory is read again
 FORGET_AFTER = 6_000_000  # until an empty shard is taken out of the directory
@@ -49,6 +50,11 @@ class ShardReader:
         self._candidates: list[tuple[bool, int, int, Shard]] = []
         self._directory: tuple[Shard, ...] = ()
         self._directory_at = self._surveyed_at = -(10**18)
+
+    @property
+    def consumers(self) -> int:
+        """How many consumers share the queue's shards."""
+        return self._ownership.consumers
 
     def take(self, layout: Layout) -> Shard | None:
         """The shard to claim from now; None when the last survey's shards with work are used up."""
@@ -78,12 +84,15 @@ class ShardReader:
         """
         now = self._store.now()
         current = set(layout.shards_between(self._queue, now - CURRENT_GRACE, now))
-        if thorough or _over(self._directory_at, DIRECTORY_INTERVAL, now):
+        if thorough or _over(self._directory_at, self._eased(DIRECTORY_INTERVAL), now):
             self._directory, self._directory_at = self._store.shards(self._queue), now
         shards = sorted(current.union(self._directory))
-        wanted = [shard for shard in shards if thorough or shard in current or self._wanted(shard, now)]
-        for probe in self._store.probe(wanted):
+        looked_at = [shard for shard in shards if thorough or self._needs_look(shard, now)]
+        glanced_at = sorted(current.difference(looked_at))
+        for probe in self._store.probe(looked_at):
             self._learn(probe, now)
+        for probe in self._store.probe(glanced_at, glance=True) if glanced_at else ():
+            self._notice(probe)
         self._known = {shard: known for shard in shards if (known := self._known.get(shard)) is not None}
         self._choose(now, thorough)
         self._forget(current, now)
@@ -95,9 +104,13 @@ class ShardReader:
         moments = [moment for known in self._known.values() if (moment := _next(known)) is not None]
         return max(0, min(moments) - now) / 1_000_000 if moments else None
 
-    def _wanted(self, shard: Shard, now: int) -> bool:
+    def _eased(self, interval: int) -> int:
+        """An interval, the longer the more consumers share the looking."""
+        return max(interval, interval * self.consumers // 5)
+
+    def _needs_look(self, shard: Shard, now: int) -> bool:
         known = self._known.get(shard)
-        if known is None or known.stale or _over(known.seen_at, REST, now):
+        if known is None or known.stale or _over(known.seen_at, self._eased(REST), now):
             return True
         return known.probe.next_due is not None and known.probe.next_due <= now
 
@@ -107,6 +120,12 @@ class ShardReader:
             self._known[probe.shard] = _Known(probe, now, now + FORGET_AFTER)
         else:
             known.probe, known.seen_at, known.stale = probe, now, False
+
+    def _notice(self, probe: Probe) -> None:
+        """Take over what a glance tells; it tells nothing of what lies ahead."""
+        known = self._known[probe.shard]
+        ahead = [due for due in (probe.next_due, known.probe.next_due) if due is not None]
+        known.probe = Probe(probe.shard, probe.priority, probe.due, min(ahead, default=None))
 
     def _choose(self, now: int, thorough: bool) -> None:
         self._candidates = [

@@ -118,8 +118,11 @@ class Store(Protocol):
         """The shard directory: MUST hold every shard that holds an entry, of any layout; MAY hold empty ones."""
         ...
 
-    def probe(self, shards: Sequence[Shard]) -> tuple[Probe, ...]:
+    def probe(self, shards: Sequence[Shard], *, glance: bool = False) -> tuple[Probe, ...]:
         """What each of the shards has to offer, in their order. One request for all where the store can.
+
+        With ``glance`` it MAY leave out what lies ahead, what was claimed before, and what was sent with a due time
+        in the past. A ``next_due`` that is a minute ahead or more MAY be left out.
 
         The cost MUST NOT depend on the number of messages that wait or have been consumed.
         """

@@ -81,8 +81,8 @@ class WrappedStore:
     def shards(self, queue: str) -> tuple[Shard, ...]:
         return self._call("shards", self.inner.shards, queue)
 
-    def probe(self, shards: Sequence[Shard]) -> tuple[Probe, ...]:
-        return self._call("probe", self.inner.probe, shards)
+    def probe(self, shards: Sequence[Shard], *, glance: bool = False) -> tuple[Probe, ...]:
+        return self._call("probe", self.inner.probe, shards, glance=glance)
 
     def forget(self, shard: Shard) -> bool:
         return self._call("forget", self.inner.forget, shard)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+import shardq
 from shardq.sharding.shard import Shard
+from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.cassandra.url import parse
 from shardq.storage.requests import Acknowledge, Append, Claim, Span
@@ -113,3 +117,55 @@ def test_four_processes_share_the_work_and_are_seldom_in_each_others_way(
     messages, claims, contended = (sum(column) for column in zip(*told, strict=True))
     assert messages == 8 * 600
     assert contended <= 0.05 * claims
+
+
+def test_ten_idle_consumers_of_a_thousand_shards_ask_less_than_fifty_times_a_second(
+    cassandra_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given ten clients that wait for messages of a queue with 50 x 20 shards
+    asked = 0
+    start_read, write, apply = Session.start_read, Session.write, Session.apply
+
+    def counted(do: Callable[..., Any]) -> Callable[..., Any]:
+        def count(*args: Any, **options: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            return do(*args, **options)
+
+        return count
+
+    for name, do in (("start_read", start_read), ("write", write), ("apply", apply)):
+        monkeypatch.setattr(Session, name, counted(do))
+    name = f"idle-{os.urandom(4).hex()}"
+    with shardq.connect(cassandra_url) as client:
+        queue = client.create_queue(name, shards=20, time_shards=50, time_shard_seconds=30)
+        got: list[float] = []
+        ready = threading.Barrier(11)
+        waiting = [
+            threading.Thread(target=wait_for_one, args=(cassandra_url, name, ready, got)) for _ in range(10)
+        ]
+        for thread in waiting:
+            thread.start()
+        ready.wait(60)
+        time.sleep(3)  # until they know of each other
+        # Then they ask seldom
+        before, began = asked, time.monotonic()
+        time.sleep(6)
+        assert (asked - before) / (time.monotonic() - began) < 50
+        # And each message is found all the same
+        with queue.producer() as producer:
+            for _ in waiting:
+                producer.send(b"wake up")
+        for thread in waiting:
+            thread.join(60)
+        assert len(got) == 10
+        client.delete_queue(name)
+
+
+def wait_for_one(url: str, name: str, ready: threading.Barrier, got: list[float]) -> None:
+    with shardq.connect(url) as client, client.queue(name).consumer() as consumer:
+        consumer.receive(1, wait=0)
+        ready.wait(60)
+        batch = consumer.receive(1, wait=50)
+        batch.ack()
+        got += [time.monotonic()] * len(batch)

@@ -13,8 +13,8 @@ from cassandra import ConsistencyLevel
 from shardq.storage.cassandra.change import Change
 from shardq.storage.cassandra.faults import after_a_write
 from shardq.storage.cassandra.held import Held
-from shardq.storage.cassandra.reading import BundleRow, ControlRow, WideRow
-from shardq.storage.cassandra.rows import Holding, Light, Ready, Slice, alarm_of, has_alarm
+from shardq.storage.cassandra.reading import BundleRow, WideRow
+from shardq.storage.cassandra.rows import ControlRow, Holding, Light, Ready, Slice, alarm_of, has_alarm
 from shardq.storage.cassandra.server_clock import ServerClock
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.sight import Sight, Sights

@@ -10,10 +10,13 @@ from typing import Any
 import msgspec
 
 from shardq.storage.cassandra.rows import (
+    ALARM_FLOOR,
     CONTROL,
     HISTORY,
+    HISTORY_FLOOR,
     SOON,
     Control,
+    ControlRow,
     Head,
     Holding,
     Kept,
@@ -33,7 +36,7 @@ from shardq.storage.cassandra.rows import (
 from shardq.storage.cassandra.session import Answer, Session
 from shardq.storage.requests import Bundle
 
-__all__ = ["PRIORITIES", "BundleRow", "ControlRow", "HistoryRow", "WideRow"]
+__all__ = ["PRIORITIES", "BundleRow", "HistoryRow", "WideRow", "control_row"]
 
 PRIORITIES = tuple(range(10))
 _FOREVER = 2**62
@@ -41,7 +44,23 @@ _PAGE = 1000
 _NAMES_AT_ONCE = 50
 
 _CONTROL_AND_HOLDINGS = (
-    "SELECT kind, id, first, value, taken, turn, WRITETIME(turn) FROM entry "
+    "SELECT kind, id, first, value, taken, WRITETIME(taken), turn, WRITETIME(turn) FROM entry "
+    "WHERE shard = ? AND kind IN (0, 1) AND priority = 0 AND due = 0 AND id IN ?"
+)
+_READY = (
+    "SELECT kind, priority, due, id, first, value, WRITETIME(value), data FROM entry WHERE shard = ? AND kind = 2 "
+    "AND priority IN ? AND (due, id, first) >= (?, ?, ?) AND (due) <= (?)"
+)
+_READY_OF_BUNDLE = (
+    "SELECT kind, priority, due, id, first, value, WRITETIME(value), data FROM entry WHERE shard = ? AND kind = 2 "
+    "AND priority = ? AND due = ? AND id = ?"
+)
+_ALARMS = (
+    "SELECT id, first, due FROM entry WHERE shard = ? AND kind = 5 AND priority = 0 "
+    "AND due >= ? AND due <= ? LIMIT ?"
+)
+_HOLDINGS = (
+    "SELECT kind, id, first, value, taken, WRITETIME(taken), turn, WRITETIME(turn) FROM entry "
     "WHERE shard = ? AND kind IN (0, 1) AND priority = 0 AND due = 0 AND id IN ?"
 )
 _READY = (
@@ -72,15 +91,6 @@ _HISTORY = (
     "SELECT due, id, first, value FROM entry WHERE shard = ? AND kind = 4 AND priority = 0 "
     "AND (due, id, first) >= (?, ?, ?) AND (due) < (?)"
 )
-
-
-class ControlRow(msgspec.Struct, frozen=True):
-    """The control row; its defaults are those of a shard that was never claimed from."""
-
-    control: Control = Control()
-    seen: bytes | None = None
-    taken: bytes | None = None  # changes whenever ready rows are taken
-    turn_at: int = 0  # every later conditional write has a later time than this
 
 
 class BundleRow(msgspec.Struct, frozen=True):
@@ -131,7 +141,9 @@ class WideRow:
 
     def all_ready(self) -> Iterator[Ready]:
         """Read every ready row, delayed ones too."""
-        yield from self.ready(PRIORITIES, (-_FOREVER, b"", 0), _FOREVER)()
+        floors = self.control().control.floors
+        for priority in PRIORITIES:
+            yield from self.ready([priority], (floors[priority], b"", 0), _FOREVER)()
 
     def ready_of(self, bundle_id: bytes, head: Head) -> list[Ready]:
         """Read what is left of a bundle at the place it was sent to."""
@@ -166,13 +178,9 @@ class WideRow:
         chunks = [self._session.start_read(_HOLDINGS, (self._shard, chunk)) for chunk in _chunks(ids)]
         return lambda: [_holding(*row) for answer in chunks for row in answer()]
 
-    def start_next_delayed(self, after: int) -> Answer:
-        """Ask for the earliest due time of delayed bundles after a moment."""
-        return self._session.start_read(_NEXT_DELAYED, (self._shard, after))
-
     def all_holdings(self) -> list[Holding]:
         """Read every holding; they are found by their alarms."""
-        floor = self.control().control.floors[-1]
+        floor = self.control().control.floors[ALARM_FLOOR]
         alarms = self.start_alarms(floor, _FOREVER, 2**31 - 1)()
         return self.holdings(alarm[0] for alarm in alarms)
 
@@ -192,7 +200,10 @@ class WideRow:
 
     def history(self, start: tuple[int, bytes, int], until: int) -> Iterator[HistoryRow]:
         """Read what was processed from a place until before a moment, in order."""
-        answer = self._session.start_read(_HISTORY, (self._shard, *start, until), page=_PAGE)
+        floor = self.control().control.floors[HISTORY_FLOOR]
+        answer = self._session.start_read(
+            _HISTORY, (self._shard, *max(start, (floor, b"", 0)), until), page=_PAGE
+        )
         for due, row_id, first, value in answer():
             yield HistoryRow(Key(HISTORY, 0, due, row_id, first), decode_kept(value))
 
@@ -205,12 +216,20 @@ def _chunks(ids: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 def _control_and_holdings(answer: Answer) -> tuple[ControlRow, list[Holding]]:
     control, holdings = ControlRow(), []
-    for kind, row_id, first, value, taken, _turn, turn_at in answer():
+    for kind, row_id, first, value, *rest in answer():
         if kind == CONTROL:
-            control = ControlRow(decode_control(value) if value else Control(), value, taken, turn_at or 0)
+            control = control_row(value, *rest)
         else:
             holdings.append(_holding(row_id, first, value))
     return control, holdings
+
+
+def control_row(
+    value: bytes | None, taken: bytes | None, taken_at: int | None, _turn: bytes | None, turn_at: int | None
+) -> ControlRow:
+    """Return the control row of its columns."""
+    control = decode_control(value) if value else Control()
+    return ControlRow(control, value, taken, turn_at or 0, taken_at or 0)
 
 
 def _ready_rows(answer: Answer) -> Iterator[Ready]:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby, islice
 
 import msgspec
 
 from shardq.sharding.shard import Shard
-from shardq.storage.cassandra import consumers, dedupe, directory, finishing, queues
+from shardq.storage.cassandra import bundles, consumers, dedupe, directory, finishing, queues
 from shardq.storage.cassandra.carving import cut_out
 from shardq.storage.cassandra.change import CONTROL_KEY, Change, attempts
 from shardq.storage.cassandra.reading import BundleRow, HistoryRow, WideRow
-from shardq.storage.cassandra.rows import Holding, Kept, Ready, Slice, alarm_of, has_alarm
+from shardq.storage.cassandra.rows import (
+    HISTORY_FLOOR,
+    Control,
+    Holding,
+    Kept,
+    Ready,
+    Slice,
+    alarm_of,
+    has_alarm,
+)
 from shardq.storage.cassandra.session import Session
 
 __all__ = ["drop", "expire", "purge", "remove"]
@@ -24,6 +33,8 @@ _DELETE_CONTROL = (
     "DELETE FROM entry "
     "WHERE shard = ? AND kind = ? AND priority = ? AND due = ? AND id = ? AND first = ? IF EXISTS"
 )
+_UNDER_WAY = 60_000_000  # far above the time that a conditional batch may be on its way
+_DELETE_SENT = "DELETE FROM entry USING TIMESTAMP ? WHERE shard = ?"
 _FOREVER = 2**62
 
 
@@ -62,22 +73,31 @@ def purge(session: Session, shard: Shard) -> int:
 
 
 def expire(session: Session, shard: Shard, before: int, limit: int) -> int:
-    """Give up to ``limit`` slices up that were processed before a moment; returns how many."""
+    """Give up to ``limit`` slices up that were processed before a moment; returns how many.
+
+    The floor of the history follows, so that the next look keeps off the tombstones.
+    """
     row = WideRow(session, str(shard))
     with session.turn(str(shard)):
         for _ in attempts(shard):
+            control = row.control()
             old = list(islice(row.history((-1, b"", 0), before), limit))
             if not old:
                 return 0
             change = Change(session, shard)
             _give_up(change, row, old)
+            floor = min(old[-1].kept.processed_at, before - _UNDER_WAY)
+            change.set_control(_with_history_floor(control.control, floor), control.seen)
             if change.apply():
                 return len(old)
     return 0
 
 
-def drop(session: Session, queue: str) -> bool:
-    """Remove the queue with all that it holds; goes on where a crashed attempt stopped. False when there is none."""
+def drop(session: Session, queue: str, now: Callable[[], int]) -> bool:
+    """Remove the queue with all that it holds; goes on where a crashed attempt stopped. False when there is none.
+
+    What an append left below the floors that nobody waited for goes too; what is sent under the name later does not.
+    """
     if not queues.condemn(session, queue):
         return False
     time.sleep(directory.NOTICE)  # producers that saw the queue a moment ago may still write to it
@@ -86,11 +106,18 @@ def drop(session: Session, queue: str) -> bool:
         while expire(session, shard, _FOREVER, _READY_AT_ONCE):
             pass
         session.apply([(_DELETE_CONTROL, (str(shard), *CONTROL_KEY))])
+        session.write([(_DELETE_SENT, (now() - bundles.HEAD_START, str(shard)))])
         directory.leave(session, shard)
     dedupe.drop(session, queue)
     consumers.drop(session, queue)
     queues.remove(session, queue)
     return True
+
+
+def _with_history_floor(control: Control, floor: int) -> Control:
+    floors = list(control.floors)
+    floors[HISTORY_FLOOR] = max(floors[HISTORY_FLOOR], floor)
+    return msgspec.structs.replace(control, floors=tuple(floors))
 
 
 def _remove(

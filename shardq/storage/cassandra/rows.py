@@ -10,13 +10,16 @@ from shardq.storage.requests import Bundle
 
 __all__ = [
     "ALARM",
+    "ALARM_FLOOR",
     "BUNDLE",
     "CONTROL",
     "HISTORY",
+    "HISTORY_FLOOR",
     "HOLDING",
     "READY",
     "SOON",
     "Control",
+    "ControlRow",
     "Head",
     "Holding",
     "Kept",
@@ -40,6 +43,7 @@ __all__ = [
 ]
 
 CONTROL, HOLDING, READY, BUNDLE, HISTORY, ALARM = range(6)
+ALARM_FLOOR, HISTORY_FLOOR = 10, 11  # among a shard's floors; those before are of the priorities
 _LIGHT_BYTES = 4096
 SOON = 50_000  # a bundle that is due so soon after it was made is looked for among the ready ones, without an alarm
 
@@ -210,8 +214,19 @@ class Tally(msgspec.Struct, frozen=True, array_like=True):
 class Control(msgspec.Struct, frozen=True, array_like=True):
     """What consumers of a shard tell each other."""
 
-    floors: tuple[int, ...] = (0,) * 11  # no row of priority 0 .. 9, no alarm of a holding is due before
+    floors: tuple[int, ...] = (0,) * 12
+    """Before them no ready row of priority 0 .. 9 is due, no alarm of a holding, and nothing kept was processed."""
     late: int = 0  # changes with every append that is due before a floor could be
+
+
+class ControlRow(msgspec.Struct, frozen=True):
+    """The control row; its defaults are those of a shard that was never claimed from."""
+
+    control: Control = Control()
+    seen: bytes | None = None
+    taken: bytes | None = None  # changes whenever ready rows are taken
+    turn_at: int = 0  # every later conditional write has a later time than this
+    taken_at: int = 0  # when ready rows were last taken
 
 
 _encoder = msgspec.msgpack.Encoder()

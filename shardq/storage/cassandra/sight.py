@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from shardq.storage.cassandra.rows import Control, Ready
+from shardq.storage.cassandra.rows import ALARM_FLOOR, Control, ControlRow, Ready
 
 __all__ = ["GUARD", "Place", "Sight", "Sights"]
 
@@ -33,13 +33,14 @@ class Sight(msgspec.Struct):
     late: int = 0
     taken: bytes | None = None  # the control row's, from before anything else was read
     page: int = 32
-    floors: tuple[int, ...] = (0,) * 11
+    floors: tuple[int, ...] = Control().floors
+    quiet_at: int = 0  # a full look at this moment found nothing ready
 
     def rescan(self, control: Control, taken: bytes | None, now: int) -> None:
         """Begin at the floors again."""
         self.taken = taken
         self.places = [(floor, b"", 0) for floor in control.floors[:10]]
-        self.alarm_at = control.floors[10]
+        self.alarm_at = control.floors[ALARM_FLOOR]
         self.scanned_at = now
         self.late = control.late
         self.floors = control.floors
@@ -55,6 +56,13 @@ class Sight(msgspec.Struct):
             groups.setdefault(place, []).append(priority)
         return groups
 
+    def starts(self) -> tuple[int, ...]:
+        """Return by priority where to glance from: nothing is ready before, but for what came late."""
+        quiet = self.quiet_at - _OVERLAP
+        return tuple(
+            max(place[0], floor, quiet) for place, floor in zip(self.places, self.floors[:10], strict=True)
+        )
+
     def consumed(self, taken: Sequence[Ready], done: int, now: int) -> None:
         """Move on: these were taken, in order, and nothing is left of the priorities before ``done``."""
         for priority in range(done):
@@ -68,19 +76,36 @@ class Sight(msgspec.Struct):
 
     def raised(self, control: Control, now: int) -> Control:
         """Return the control row with floors that follow; the same one when that is not worth a write."""
-        places = [place[0] for place in self.places]
-        floors = tuple(
-            max(floor, min(place, now - guard))
-            for floor, place, guard in zip(
-                control.floors, [*places, self.alarm_at], [*[GUARD] * 10, _ALARM_GUARD], strict=True
-            )
-        )
-        if all(new < old + _RAISE for new, old in zip(floors, control.floors, strict=True)):
-            return control
-        return Control(floors, control.late)
+        return _raised(control, [place[0] for place in self.places], self.alarm_at, now) or control
 
     def _advance(self, priority: int, place: Place) -> None:
         self.places[priority] = max(self.places[priority], place)
+
+
+def worth_raising(row: ControlRow, first_alarm: int, now: int) -> Control | None:
+    """Return the control row to write for a shard that has nothing ready, or None when that spares nobody anything.
+
+    It spares reading tombstones where something was taken after the moments of the floors.
+    """
+    floors = row.control.floors
+    ready = min(floors[:ALARM_FLOOR]) <= row.taken_at < now - GUARD
+    alarms = floors[ALARM_FLOOR] <= row.taken_at < now - _ALARM_GUARD
+    return _raised(row.control, [now] * 10, first_alarm, now) if row.taken_at and (ready or alarms) else None
+
+
+def _raised(control: Control, places: Sequence[int], alarm: int, now: int) -> Control | None:
+    """Raise the floors to these places, as far as nothing can be under way to below them; None for less than a step."""
+    guards = [*[GUARD] * 10, _ALARM_GUARD]
+    floors = (
+        tuple(
+            max(floor, min(place, now - guard))
+            for floor, place, guard in zip(control.floors, [*places, alarm], guards, strict=False)
+        )
+        + control.floors[len(guards) :]
+    )
+    if all(new < old + _RAISE for new, old in zip(floors, control.floors, strict=True)):
+        return None
+    return Control(floors, control.late)
 
 
 class Sights:

@@ -73,6 +73,7 @@ class CassandraStore:
         self._clock = ServerClock(self._session)
         self._sights, self._held = Sights(), Held()
         self._entered = directory.Entered()
+        self._checked = False  # the schema, since the last connect
 
     def now(self) -> int:
         """Return the cluster's time, as measured."""
@@ -80,6 +81,7 @@ class CassandraStore:
 
     def close(self) -> None:
         """Close the connections of this process."""
+        self._checked = False
         self._session.close()
 
     # -- schema --------------------------------------------------------------------------------------------
@@ -98,12 +100,14 @@ class CassandraStore:
         """Store a new queue; False when the name is taken."""
         self.create_schema()
         if queues.is_condemned(self._session, record.name):  # a drop crashed half way
-            removal.drop(self._session, record.name)
+            removal.drop(self._session, record.name, self.now)
         return queues.create(self._session, record)
 
     def load_queue(self, name: str) -> QueueRecord | None:
         """Return the queue's record, or None."""
-        schema.require_current(self._session)
+        if not self._checked:
+            schema.require_current(self._session)
+            self._checked = True
         return queues.load(self._session, name)
 
     def update_queue(self, record: QueueRecord) -> bool:
@@ -117,7 +121,7 @@ class CassandraStore:
     def drop_queue(self, name: str) -> bool:
         """Remove the queue with all that it holds; one that stopped half way is finished by the next."""
         self._entered.forget(name)
-        return removal.drop(self._session, name)
+        return removal.drop(self._session, name, self.now)
 
     # -- the shards of a queue -----------------------------------------------------------------------------
 
@@ -125,9 +129,9 @@ class CassandraStore:
         """Return the shard directory, sorted."""
         return directory.listing(self._session, queue)
 
-    def probe(self, shards: Sequence[Shard]) -> tuple[Probe, ...]:
-        """Return what each of the shards has to offer; 32 shards are asked at the same time."""
-        return probing.probe(self._session, self._sights, shards, self.now())
+    def probe(self, shards: Sequence[Shard], *, glance: bool = False) -> tuple[Probe, ...]:
+        """Return what each of the shards has to offer: four requests for fifty shards, one for a glance at them."""
+        return probing.probe(self._session, self._sights, shards, self.now(), glance=glance)
 
     def forget(self, shard: Shard) -> bool:
         """Announce that the shard is to go; take it out of the directory half a second later, if it is empty still."""

@@ -128,7 +128,7 @@ class SqliteStore:
         """Return the shard directory, sorted."""
         return self._database.read(lambda sql: directory.listing(sql, queue))
 
-    def probe(self, shards: Sequence[Shard]) -> tuple[Probe, ...]:
+    def probe(self, shards: Sequence[Shard], *, glance: bool = False) -> tuple[Probe, ...]:  # noqa: ARG002 -- costs no less
         """Return what each of the shards has to offer, in one query of 20 seeks for each."""
         return self._database.read(lambda sql: measuring.probe(sql, shards, self.now()))
 
