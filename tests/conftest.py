@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from cassandra_server import cassandra_url
 
 import shardq
 from shardq.testing import ManualClock
+
+__all__ = ["cassandra_url"]  # here and nowhere else: a fixture of two conftests would start two servers
 
 _names = itertools.count(1)
 

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
-from cassandra_server import cassandra_url
 
 pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not installed")
 
@@ -14,8 +13,6 @@ from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.cassandra.url import parse
 from shardq.storage.requests import QueueRecord
-
-__all__ = ["cassandra_url"]
 
 
 @pytest.fixture

@@ -95,7 +95,7 @@ class FailingSession(Session):
 @pytest.fixture
 def failing(open_store: Callable[[], CassandraStore]) -> CassandraStore:
     store = open_store()
-    store._session = FailingSession(store._session.address)
+    store._session.__class__ = FailingSession
     return store
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from cassandra_jars import VERSION, cache_folder, jars
 from cassandra_node import Node
 
 VARIABLE = "SHARDQ_TEST_CASSANDRA_URL"
+PORTS = range(10_000, 32_000)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,14 +35,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stop(_existing(folder))
         shutil.rmtree(folder, ignore_errors=True)
         return 0
-    if options.action == "start":
+    try:
+        if options.action == "run":
+            return _run(options)
         print(start(folder, options))
-        return 0
-    return _run(options)
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
 
 
 def start(folder: Path, options: argparse.Namespace) -> str:
-    """Start the nodes one after the other; returns the cluster's URL."""
+    """Start the nodes one after the other; returns the cluster's URL. Raises RuntimeError."""
+    if shutil.which("java") is None:
+        raise RuntimeError("Cassandra needs Java 17, and there is no `java` on the path: install it")
     addresses = [f"127.0.0.{number}" for number in range(1, options.nodes + 1)]
     ports = _ports(folder, addresses)
     nodes = [
@@ -87,19 +95,23 @@ def _existing(folder: Path) -> list[Node]:
 
 
 def _ports(folder: Path, addresses: Sequence[str]) -> tuple[int, int]:
-    """The usual ports if they are free on all addresses, else others; those of a running cluster stay."""
+    """Ports that are free on all addresses; those of a running cluster stay.
+
+    A node takes its ports seconds after they are chosen. So they are chosen at random, that clusters which start at
+    the same time do not choose the same, and from below those that the system gives to outgoing connections.
+    """
     file = folder / "ports"
     if file.exists():
         client, storage = file.read_text().split()
         return int(client), int(storage)
     free = next(
-        (client, storage)
-        for client, storage in ((9042 + i * 10, 7000 + i * 10) for i in range(100))
-        if all(_is_free(address, port) for address in addresses for port in (client, storage))
+        pair
+        for pair in iter(lambda: random.sample(PORTS, 2), None)
+        if all(_is_free(address, port) for address in addresses for port in pair)
     )
     folder.mkdir(parents=True, exist_ok=True)
     file.write_text(f"{free[0]} {free[1]}")
-    return free
+    return free[0], free[1]
 
 
 def _is_free(address: str, port: int) -> bool:

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-PATIENCE = 120.0
+PATIENCE = 180.0
+LAST_LINES = 40  # of the log, for the message about a node that does not start
 OPTIONS_REQUEST = bytes((4, 0, 0, 0, 5, 0, 0, 0, 0))  # of the native protocol, version 4; any answer will do
 
 # conf/jvm17-server.options of the release.
@@ -104,9 +105,15 @@ class Node:
         deadline = time.monotonic() + PATIENCE
         while not self.answers():
             if process.poll() is not None or time.monotonic() > deadline:
+                words = self._last_words(process)
                 self.stop()
-                raise RuntimeError(f"Cassandra did not start on {self.address}: read {self.log}")
+                raise RuntimeError(f"Cassandra did not start on {self.address}: {words}")
             time.sleep(0.2)
+
+    def _last_words(self, process: subprocess.Popen[bytes]) -> str:
+        end = "it did not answer in time" if process.poll() is None else f"it ended with {process.returncode}"
+        lines = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+        return "\n".join((f"{end}; the end of {self.log}:", *lines))
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         """End the process and wait for its end."""
