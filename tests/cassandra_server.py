@@ -27,8 +27,12 @@ def cassandra_url() -> Iterator[str]:
     if given:
         yield given
         return
-    with _in_docker() if _docker_answers() else _on_this_computer() as url:
-        yield url
+    if _docker_answers():
+        with _in_docker() as url:
+            yield url
+    else:
+        with local_cassandra() as (url, _):
+            yield url
 
 
 def _docker_answers() -> bool:
@@ -50,11 +54,12 @@ def _in_docker() -> Iterator[str]:
 
 
 @contextmanager
-def _on_this_computer() -> Iterator[str]:
+def local_cassandra(*options: str) -> Iterator[tuple[str, Path]]:
+    """A server on this computer that is stopped at the end: its URL, and the folder of its nodes."""
     with tempfile.TemporaryDirectory(prefix="shardq-cassandra-") as folder:
         tool = [sys.executable, str(TOOL)]
         started = subprocess.run(
-            [*tool, "start", "--folder", folder], capture_output=True, text=True, check=False
+            [*tool, "start", "--folder", folder, *options], capture_output=True, text=True, check=False
         )
         if started.returncode:
             missing = f"no Cassandra could be started: {started.stderr.strip()}"
@@ -62,6 +67,6 @@ def _on_this_computer() -> Iterator[str]:
                 pytest.fail(missing, pytrace=False)
             pytest.skip(missing)
         try:
-            yield started.stdout.strip()
+            yield started.stdout.strip(), Path(folder)
         finally:
             subprocess.run([*tool, "stop", "--folder", folder], check=True)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+import shardq
 from shardq.errors import OutcomeUnknown, StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.session import Session, Statement
@@ -19,6 +20,7 @@ from shardq.storage.requests import (
     Bundle,
     Claim,
     Extend,
+    Fenced,
     Forward,
     Release,
     ShardCounts,
@@ -71,11 +73,17 @@ EXPECTED = {  # ready, held and processed after the step
 
 
 class FailingSession(Session):
-    """Fails at one of its writes: before it is carried out, or after."""
+    """Fails at one of its writes: before it is carried out, or after. Reading back can be impossible too."""
 
     fail_at = -1
     carried_out = True
+    blind = False
     writes = 0
+
+    def read_serial(self, query: str, values: Sequence[Any]) -> list[Any]:
+        if self.blind:
+            raise StoreUnavailable("the read was lost on purpose")
+        return super().read_serial(query, values)
 
     def write(self, statements: Sequence[Statement]) -> None:
         self._fail(lambda: super(FailingSession, self).write(statements))
@@ -109,38 +117,103 @@ def persist(do: Callable[[], Any]) -> Any:
     return do()
 
 
-@pytest.mark.parametrize("carried_out", [False, True], ids=["request lost", "response lost"])
+LOST = pytest.mark.parametrize("carried_out", [False, True], ids=["request lost", "response lost"])
+
+
+@LOST
+@pytest.mark.parametrize("blind", [False, True], ids=["read back", "not read back"])
 @pytest.mark.parametrize("step", list(STEPS))
 def test_a_repeated_step_neither_loses_nor_doubles(
-    failing: CassandraStore, store: CassandraStore, shard: Shard, step: str, carried_out: bool
+    failing: CassandraStore, store: CassandraStore, shard: Shard, step: str, carried_out: bool, blind: bool
 ) -> None:
     session = failing._session
     assert isinstance(session, FailingSession)
-    session.carried_out = carried_out
+    session.carried_out, session.blind = carried_out, blind
     for fail_at in range(20):
-        # Given a bundle of which four messages are held
-        make, token = BundleFactory(store.now), os.urandom(16)
-        bundle, new = make(6), make(2)
-        if step not in ("append", "claim"):
-            store.append(Append(shard, (bundle,)))
-            store.claim(Claim(shard, token, 4, MINUTE))
-        elif step == "claim":
-            store.append(Append(shard, (bundle,)))
+        given = prepare(store, shard, step)
         # When a step fails at one of its writes, and is repeated
         session.writes, session.fail_at = 0, fail_at
-        persist(partial(STEPS[step], failing, shard, Given(bundle, new, token)))
+        persist(partial(STEPS[step], failing, shard, given))
         failed = session.writes > fail_at
         session.fail_at = -1
         # Then the shard is as after one call
         counts = store.count(shard)
         assert (counts.ready, counts.in_flight, counts.processed) == EXPECTED[step]
         if step == "claim":
-            (again,) = failing.claim(Claim(shard, token, 4, MINUTE)).slices
+            (again,) = failing.claim(Claim(shard, given.token, 4, MINUTE)).slices
             assert (again.first, again.count, again.deliveries) == (0, 4, 1)
-        store.purge(shard)
-        while store.sweep(Sweep(shard.queue, store.now() + MINUTE)):
-            pass
-        assert store.count(shard) == ShardCounts()
+        clear(store, shard)
         if not failed:
             return
     pytest.fail("the step has no end")
+
+
+@LOST
+@pytest.mark.parametrize("step", ["claim", "acknowledge", "keep", "extend", "release", "forward"])
+def test_what_became_of_a_conditional_write_is_read_back(
+    failing: CassandraStore, store: CassandraStore, shard: Shard, step: str, carried_out: bool
+) -> None:
+    session = failing._session
+    assert isinstance(session, FailingSession)
+    session.carried_out = carried_out
+    # Given a step whose conditional write gets no answer; before that of a claim is one that renews the turn
+    given = prepare(store, shard, step)
+    session.writes, session.fail_at = 0, int(step == "claim")
+    # Then the caller is told what happened all the same, and nothing is lost to it
+    told: Any = STEPS[step](failing, shard, given)
+    assert session.writes > session.fail_at
+    if step == "claim":
+        assert [(each.first, each.count, each.deliveries) for each in told.slices] == [(0, 4, 1)]
+    else:
+        assert told == Fenced()
+
+
+@LOST
+@pytest.mark.parametrize("blind", [False, True], ids=["read back", "not read back"])
+@pytest.mark.parametrize("positions", [[1], [0, 1, 2, 3]])
+def test_a_dead_letter_is_in_one_queue_whatever_is_lost_on_its_way(
+    failing: CassandraStore, shard: Shard, carried_out: bool, blind: bool, positions: list[int]
+) -> None:
+    session = failing._session
+    assert isinstance(session, FailingSession)
+    session.carried_out, session.blind = carried_out, blind
+    client = shardq.Client(failing, retry_seconds=10.0)
+    for fail_at in range(20):
+        # Given a queue of which four messages are held
+        queue = client.create_queue(f"{shard.queue}.{fail_at}", shards=1, time_shards=1)
+        with queue.producer() as producer:
+            producer.send_many([b"0", b"1", b"2", b"3", b"4", b"5"])
+        batch = queue.consumer().receive(4)
+        # When some of them are dead-lettered, and one of the writes fails
+        session.writes, session.fail_at = 0, fail_at
+        for position in positions:
+            batch[position].dead_letter("cannot be parsed")
+        failed = session.writes > fail_at
+        session.fail_at = -1
+        # Then they are among the dead letters once, and nowhere else
+        dead = client.queue(f"{queue.name}.dead")
+        assert sorted(each.body for each in dead.peek(10)) == sorted(batch[each].body for each in positions)
+        assert len(queue.peek(10)) == 6 - len(positions)
+        client.delete_queue(queue.name)
+        client.delete_queue(dead.name)
+        if not failed:
+            return
+    pytest.fail("the step has no end")
+
+
+def prepare(store: CassandraStore, shard: Shard, step: str) -> Given:
+    """A bundle of which four messages are held, or as much of it as there is before the step."""
+    make, token = BundleFactory(store.now), os.urandom(16)
+    given = Given(make(6), make(2), token)
+    if step != "append":
+        store.append(Append(shard, (given.bundle,)))
+    if step not in ("append", "claim"):
+        store.claim(Claim(shard, token, 4, MINUTE))
+    return given
+
+
+def clear(store: CassandraStore, shard: Shard) -> None:
+    store.purge(shard)
+    while store.sweep(Sweep(shard.queue, store.now() + MINUTE)):
+        pass
+    assert store.count(shard) == ShardCounts()

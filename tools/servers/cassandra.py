@@ -60,6 +60,7 @@ def start(folder: Path, options: argparse.Namespace) -> str:
             storage_port=ports[1],
             heap=options.heap,
             authenticated=options.authenticated,
+            tls=options.tls,
         )
         for address in addresses
     ]
@@ -135,6 +136,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", default=VERSION)
     parser.add_argument(
         "--authenticated", action="store_true", help="ask for a password (cassandra, cassandra)"
+    )
+    parser.add_argument(
+        "--tls",
+        type=Path,
+        metavar="DIR",
+        help="encrypt, with DIR/server.pem; clients need certificates of DIR/ca.pem",
     )
     parser.add_argument("command", nargs="*", help="for `run`: what to run, after --")
     return parser

@@ -72,6 +72,9 @@ class Node:
     storage_port: int = 7000
     heap: str = "768m"
     authenticated: bool = False
+    tls: Path | None = (
+        None  # a folder with server.pem (PKCS 8 key and certificates) and ca.pem (who signs clients)
+    )
 
     @property
     def _pid_file(self) -> Path:
@@ -138,6 +141,10 @@ class Node:
         """True when the node takes requests of clients."""
         try:
             with socket.create_connection((self.address, self.port), timeout=1) as client:
+                if (
+                    self.tls
+                ):  # nothing more is said without a certificate; the port is the last thing that opens
+                    return True
                 client.sendall(OPTIONS_REQUEST)
                 return bool(client.recv(1))
         except OSError:
@@ -158,33 +165,48 @@ class Node:
             "class_name": "org.apache.cassandra.locator.SimpleSeedProvider",
             "parameters": [{"seeds": ",".join(f"{seed}:{self.storage_port}" for seed in self.seeds)}],
         }
-        return {
-            "cluster_name": "shardq",
-            "num_tokens": 16,
-            "allocate_tokens_for_local_replication_factor": 1,
-            "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner",
-            "authenticator": "PasswordAuthenticator" if self.authenticated else "AllowAllAuthenticator",
-            "authorizer": "CassandraAuthorizer" if self.authenticated else "AllowAllAuthorizer",
-            "endpoint_snitch": "SimpleSnitch",
-            "listen_address": self.address,
-            "rpc_address": self.address,
-            "native_transport_port": self.port,
-            "storage_port": self.storage_port,
-            "seed_provider": [seeds],
-            "auto_bootstrap": False,
-            "commitlog_sync": "periodic",
-            "commitlog_sync_period": "10000ms",
-            "data_file_directories": [str(self.folder / "data")],
-            "paxos_variant": "v2",
-            "concurrent_reads": 16,
-            "concurrent_writes": 16,
-            "concurrent_compactors": 1,
-            "memtable_heap_space": "192MiB",
-            "memtable_offheap_space": "64MiB",
-            "file_cache_size": "64MiB",
-            "key_cache_size": "16MiB",
-            "commitlog_segment_size": "32MiB",
-        } | folders
+        return (
+            {
+                "cluster_name": "shardq",
+                "num_tokens": 16,
+                "allocate_tokens_for_local_replication_factor": 1,
+                "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner",
+                "authenticator": "PasswordAuthenticator" if self.authenticated else "AllowAllAuthenticator",
+                "authorizer": "CassandraAuthorizer" if self.authenticated else "AllowAllAuthorizer",
+                "endpoint_snitch": "SimpleSnitch",
+                "listen_address": self.address,
+                "rpc_address": self.address,
+                "native_transport_port": self.port,
+                "storage_port": self.storage_port,
+                "seed_provider": [seeds],
+                "auto_bootstrap": False,
+                "commitlog_sync": "periodic",
+                "commitlog_sync_period": "10000ms",
+                "data_file_directories": [str(self.folder / "data")],
+                "paxos_variant": "v2",
+                "concurrent_reads": 16,
+                "concurrent_writes": 16,
+                "concurrent_compactors": 1,
+                "memtable_heap_space": "192MiB",
+                "memtable_offheap_space": "64MiB",
+                "file_cache_size": "64MiB",
+                "key_cache_size": "16MiB",
+                "commitlog_segment_size": "32MiB",
+            }
+            | folders
+            | (self._encryption(self.tls) if self.tls else {})
+        )
+
+    def _encryption(self, folder: Path) -> dict[str, object]:
+        factory = {
+            "class_name": "org.apache.cassandra.security.PEMBasedSslContextFactory",
+            "parameters": {
+                "private_key": (folder / "server.pem").read_text(),
+                "trusted_certificates": (folder / "ca.pem").read_text(),
+            },
+        }
+        options = {"enabled": True, "require_client_auth": True, "ssl_context_factory": factory}
+        return {"client_encryption_options": options}
 
     def _command(self, jars: Sequence[Path]) -> list[str]:
         properties = {

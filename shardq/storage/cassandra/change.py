@@ -6,8 +6,9 @@ import os
 import random
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
-from shardq.errors import StoreUnavailable
+from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.rows import BUNDLE as BUNDLE_KIND
 from shardq.storage.cassandra.rows import CONTROL, Control, Head, Holding, Key, Light, Ready, Tally, encode
@@ -31,6 +32,8 @@ _REPLACE_TALLY = f"UPDATE entry SET tally = ? {_AT} IF value = ? AND tally = ?"
 _TURN = f"UPDATE entry SET turn = ? {_AT}"
 _EXPECT = f"UPDATE entry SET turn = ? {_AT} IF value = ?"
 _TAKE = f"UPDATE entry SET taken = ? {_AT} IF taken = ?"
+_READ_TURN = f"SELECT turn FROM entry {_AT}"
+_READ_VALUE = f"SELECT value FROM entry {_AT}"
 _DELETE = f"DELETE FROM entry {_AT}"
 _DELETE_SEEN = f"DELETE FROM entry {_AT} IF value = ?"
 _DELETE_TALLIED = f"DELETE FROM entry {_AT} IF value = ? AND tally = ?"
@@ -130,8 +133,35 @@ class Change:
         self._turn = (_EXPECT, (os.urandom(8), self._shard, *CONTROL_KEY, seen))
 
     def apply(self) -> bool:
-        """Do everything; False, and nothing changed, when something is no longer as it was seen."""
-        return self._session.apply(list(self._statements()))
+        """Do everything; False, and nothing changed, when something is no longer as it was seen.
+
+        Where the cluster does not say which, it is read back. Raises OutcomeUnknown when that does not tell either.
+        """
+        try:
+            return self._session.apply(list(self._statements()))
+        except OutcomeUnknown:
+            applied = self._read_back()
+            if applied is None:
+                raise
+            return applied
+
+    def _read_back(self) -> bool | None:
+        """Tell whether it was applied; None: others have changed the row since, or it cannot be read.
+
+        The read is a serial one, so what is still on its way has happened before it, or never will.
+        """
+        try:
+            if self._column(_READ_TURN, CONTROL_KEY) == self._turn[1][0]:
+                return True
+            for key, seen in self._retired.items():
+                return False if self._column(_READ_VALUE, key) == seen else None
+        except ShardqError:
+            return None
+        return None
+
+    def _column(self, query: str, key: Key) -> Any:
+        rows = self._session.read_serial(query, (self._shard, *key))
+        return rows[0][0] if rows else None
 
     def _statements(self) -> Iterator[Statement]:
         shard = self._shard

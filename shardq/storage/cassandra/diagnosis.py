@@ -38,4 +38,6 @@ def _schema(session: Session) -> Finding:
         schema.require_current(session)
     except SchemaMismatch as error:
         return Finding("schema", ok=False, value=str(error), remedy="run `shardq create`")
+    except ShardqError as error:
+        return Finding("schema", ok=False, value=str(error), remedy="see the error")
     return Finding("schema", ok=True, value=f"version {schema.version(session)}")

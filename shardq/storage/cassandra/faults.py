@@ -12,14 +12,22 @@ from cassandra import (
     OperationTimedOut,
     Unauthorized,
     Unavailable,
+    UnresolvableContactPoints,
     WriteFailure,
     WriteTimeout,
 )
 from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionException
-from cassandra.protocol import ErrorMessage, IsBootstrappingErrorMessage, OverloadedErrorMessage
+from cassandra.protocol import (
+    ConfigurationException,
+    ErrorMessage,
+    IsBootstrappingErrorMessage,
+    OverloadedErrorMessage,
+    SyntaxException,
+)
 
 from shardq.errors import (
+    InvalidSetting,
     MessageTooLarge,
     OutcomeUnknown,
     SchemaMismatch,
@@ -30,8 +38,10 @@ from shardq.errors import (
 __all__ = ["DRIVER_ERRORS", "after_a_write", "translate"]
 
 DRIVER_ERRORS = (DriverException, ErrorMessage, NoHostAvailable, ConnectionException, OSError)
-_LASTING = (AuthenticationFailed, Unauthorized, InvalidRequest)
+_LASTING = (AuthenticationFailed, Unauthorized, InvalidRequest, ConfigurationException, SyntaxException)
 _REFUSALS = (Unavailable, OverloadedErrorMessage, IsBootstrappingErrorMessage)  # nothing was begun
+_NOT_LOOKED_UP = "Unable to perform auth"  # entication, or orization: nodes that know are down
+_TOO_LARGE = ("too large", "exceeds allowed maximum")  # the server has no error of its own for it
 _UNCERTAIN = (WriteTimeout, WriteFailure, OperationTimedOut, ConnectionException, OSError)
 
 
@@ -47,7 +57,7 @@ def after_a_write() -> Iterator[None]:
 def translate(error: BaseException, where: str, *, writing: bool) -> ShardqError:
     """Return the error to raise from this one; ``where`` names the cluster without credentials."""
     causes = _causes(error)
-    lasting = next((each for each in causes if isinstance(each, _LASTING)), None)
+    lasting = next((each for each in causes if _is_lasting(each)), None)
     if lasting is not None:
         return _refused(lasting, where)
     if isinstance(error, Unavailable):
@@ -57,9 +67,29 @@ def translate(error: BaseException, where: str, *, writing: bool) -> ShardqError
         )
     if writing and _may_be_done(error, causes):
         return OutcomeUnknown(f"{where} did not say whether it wrote: repeat the call ({_name(error)})")
-    if isinstance(error, NoHostAvailable):
-        return StoreUnavailable(f"{where} cannot be reached: check hosts, port and network ({_name(error)})")
+    if isinstance(error, NoHostAvailable | UnresolvableContactPoints):
+        return _unreachable(causes, where)
     return StoreUnavailable(f"{where} did not answer as it should: try again ({_name(error)})")
+
+
+def _is_lasting(error: BaseException) -> bool:
+    """Tell whether repeating cannot help. A login that a server could not look up, because others are down, can."""
+    text = str(error)
+    if _NOT_LOOKED_UP in text:
+        return False
+    return isinstance(error, _LASTING) or "[SSL" in text or any(words in text for words in _TOO_LARGE)
+
+
+def _unreachable(causes: Sequence[BaseException], where: str) -> ShardqError:
+    if len(causes) > 1:
+        reason = (
+            f"check hosts, port and network, and whether it wants ssl=true or a `cert` ({_name(causes[0])})"
+        )
+    elif isinstance(causes[0], UnresolvableContactPoints):
+        reason = "no host of the URL has an address: check their names"
+    else:
+        reason = "none of its nodes is in the data centre `local_dc`, or all of them are down: check both"
+    return StoreUnavailable(f"{where} cannot be reached: {reason}")
 
 
 def _may_be_done(error: BaseException, causes: Sequence[BaseException]) -> bool:
@@ -71,19 +101,14 @@ def _may_be_done(error: BaseException, causes: Sequence[BaseException]) -> bool:
 
 def _refused(error: BaseException, where: str) -> ShardqError:
     text = str(error)
-    if isinstance(error, AuthenticationFailed):
-        return StoreUnavailable(
-            f"{where} refused the login: check user and password in the URL", retryable=False
-        )
-    if isinstance(error, Unauthorized):
-        return StoreUnavailable(
-            f"{where} refused the request: give this user SELECT and MODIFY on the keyspace ({text})",
-            retryable=False,
-        )
-    if "too large" in text:
+    if isinstance(error, AuthenticationFailed | Unauthorized) or "[SSL" in text:
+        return StoreUnavailable(_denied(error, where), retryable=False)
+    if any(words in text for words in _TOO_LARGE):
         return MessageTooLarge(
             f"a bundle is above the limit of {where} ({text}): send fewer messages at once"
         )
+    if isinstance(error, ConfigurationException):
+        return InvalidSetting(f"{where} cannot be made: check `replication` in the URL ({text})")
     if "Keyspace" in text or "table" in text or "keyspace" in text:
         return SchemaMismatch(
             f"{where} has no keyspace or table of shardq ({text}): check the URL's keyspace, or run `shardq create`"
@@ -91,10 +116,25 @@ def _refused(error: BaseException, where: str) -> ShardqError:
     return StoreUnavailable(f"{where} refused a request ({text})", retryable=False)
 
 
+def _denied(error: BaseException, where: str) -> str:
+    if isinstance(error, AuthenticationFailed):
+        return f"{where} refused the login: check user and password in the URL"
+    if isinstance(error, Unauthorized):
+        return (
+            f"{where} refused the request: give this user SELECT and MODIFY on the keyspace, and CREATE for "
+            f"`shardq create` ({error})"
+        )
+    return (
+        f"{where} cannot be trusted, or does not trust this client: check `ssl`, `ca`, `cert` and `key` in the URL "
+        f"({_name(error)})"
+    )
+
+
 def _causes(error: BaseException) -> tuple[BaseException, ...]:
+    """Return what happened at each host, then the error itself."""
     if isinstance(error, NoHostAvailable):
         errors = error.errors.values() if isinstance(error.errors, dict) else ()
-        return (error, *(each for each in errors if isinstance(each, BaseException)))
+        return (*(each for each in errors if isinstance(each, BaseException)), error)
     return (error,)
 
 

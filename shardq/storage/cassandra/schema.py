@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
+from uuid import NAMESPACE_URL, uuid5
 
-from cassandra import AlreadyExists, InvalidRequest
+from cassandra import AlreadyExists
+from cassandra.query import SimpleStatement
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
-from shardq.errors import SchemaMismatch
+from shardq.errors import OutcomeUnknown, SchemaMismatch
 from shardq.storage.cassandra.address import Address
 from shardq.storage.cassandra.session import Session
 from shardq.storage.migrations import migrations
@@ -16,12 +20,15 @@ from shardq.storage.migrations import migrations
 __all__ = ["apply", "require_current", "version"]
 
 _STORE = "cassandra"
+_PATIENCE = 30.0  # seconds for servers to agree on a schema
 _VERSION_TABLE = "CREATE TABLE IF NOT EXISTS schema_version (part text PRIMARY KEY, version int)"
 _VERSION = "SELECT version FROM schema_version WHERE part = 'shardq'"
 _SET_VERSION = "UPDATE schema_version SET version = %s WHERE part = 'shardq' IF version = %s"
+_KEYSPACE = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = %s"
 _RELEASE = "SELECT release_version, data_center FROM system.local"
 _NEW_COMPACTION = "UnifiedCompactionStrategy"  # from 5.0 on
 _OLD_COMPACTION = "LeveledCompactionStrategy"
+_NEW_TABLE = re.compile(r"CREATE TABLE IF NOT EXISTS (\w+)")
 
 
 def version(session: Session) -> int:
@@ -36,41 +43,92 @@ def require_current(session: Session) -> None:
 
 
 def apply(session: Session) -> None:
-    """Make keyspace and tables as far as they are missing; raises SchemaMismatch when they are newer."""
+    """Make keyspace and tables as far as they are missing; raises SchemaMismatch when they are newer.
+
+    A user who may not create anything can call it where there is nothing to create.
+    """
+    try:
+        require_current(session)
+    except SchemaMismatch:
+        attempts = Retrying(
+            retry=retry_if_exception(_in_flux),
+            stop=stop_after_delay(_PATIENCE),
+            wait=wait_random(0.1, 0.5),
+            reraise=True,
+        )
+        attempts(_migrate, session)
+
+
+def _in_flux(error: BaseException) -> bool:
+    """Tell whether a server did not know yet what another has created at this moment."""
+    return isinstance(error, OutcomeUnknown) or (
+        isinstance(error, SchemaMismatch) and error.__cause__ is not None
+    )
+
+
+def _migrate(session: Session) -> None:
     with session.unprepared() as driver:
-        release, data_center = driver.execute(_RELEASE).one()
-        _make_keyspace(driver, session.address, data_center)
-        _execute(driver, _VERSION_TABLE)
+        definition = _Definition(driver, session.address.keyspace)
+        release = definition.make_keyspace(session.address)
+        definition.change(_VERSION_TABLE)
         for migration in migrations(_STORE):
-            found = driver.execute(_VERSION).one()
+            found = definition.ask(_VERSION)
             done = int(found[0]) if found else 0
             if done > len(migrations(_STORE)):
                 _check(session.address, done)
             if done < migration.number:
                 for statement in _statements(migration.text, release):
-                    _execute(driver, statement)
-                driver.execute(_SET_VERSION, (migration.number, done or None))
+                    definition.change(statement)
+                definition.ask(_SET_VERSION, migration.number, done or None)
 
 
-def _make_keyspace(driver: Any, address: Address, data_center: str) -> None:
-    """Make the keyspace unless it is there. Its name and those of data centres were checked with the URL."""
-    try:
-        driver.set_keyspace(address.keyspace)
-    except InvalidRequest:
-        copies = ", ".join(f"'{name}': {count}" for name, count in address.replication or ((data_center, 1),))
-        _execute(
-            driver,
-            f'CREATE KEYSPACE IF NOT EXISTS "{address.keyspace}" '
-            f"WITH replication = {{'class': 'NetworkTopologyStrategy', {copies}}}",
-        )
-        driver.set_keyspace(address.keyspace)
+class _Definition:
+    """Statements that define data, on servers that learn of each other's."""
+
+    def __init__(self, driver: Any, keyspace: str) -> None:
+        self._driver, self._keyspace = driver, keyspace
+
+    def make_keyspace(self, address: Address) -> str:
+        """Make it unless it is there; returns the release of the server."""
+        release, data_center = self._driver.execute(_RELEASE).one()
+        if self._driver.execute(_KEYSPACE, (self._keyspace,)).one() is None:
+            self._driver.execute(_new_keyspace(address, data_center))
+            self._agree()
+        return str(release)
+
+    def ask(self, query: str, *values: object) -> Any:
+        """Return the first row."""
+        return self._driver.execute(SimpleStatement(query, keyspace=self._keyspace), values).one()
+
+    def change(self, statement: str) -> None:
+        """Do it, and wait until all servers know of it, even if another client has done it a moment ago."""
+        with suppress(AlreadyExists):
+            self.ask(_identified(statement, self._keyspace))
+        self._agree()
+
+    def _agree(self) -> None:
+        self._driver.cluster.control_connection.wait_for_schema_agreement()
 
 
-def _execute(driver: Any, statement: str) -> None:
-    try:
-        driver.execute(statement)
-    except AlreadyExists:  # another client was faster
-        return
+def _new_keyspace(address: Address, data_center: str) -> str:
+    """Return the statement. The names of keyspace and data centres were checked with the URL."""
+    copies = ", ".join(f"'{name}': {count}" for name, count in address.replication or ((data_center, 1),))
+    return (
+        f'CREATE KEYSPACE IF NOT EXISTS "{address.keyspace}" '
+        f"WITH replication = {{'class': 'NetworkTopologyStrategy', {copies}}}"
+    )
+
+
+def _identified(statement: str, keyspace: str) -> str:
+    """Give a new table an id that follows from its name.
+
+    With random ids, two nodes that are asked to create a table at the same time make two, and never agree.
+    """
+    table = _NEW_TABLE.match(statement)
+    if table is None:
+        return statement
+    table_id = uuid5(NAMESPACE_URL, f"shardq:{keyspace}.{table[1]}")
+    return f"{statement} {'AND' if ' WITH ' in statement else 'WITH'} id = {table_id}"
 
 
 def _statements(text: str, release: str) -> Iterator[str]:

@@ -18,6 +18,7 @@ from cassandra.cluster import Session as DriverSession
 from cassandra.policies import DCAwareRoundRobinPolicy, FallthroughRetryPolicy, TokenAwarePolicy
 from cassandra.query import BatchStatement, BatchType, PreparedStatement, tuple_factory
 
+from shardq.errors import InvalidSetting
 from shardq.storage.cassandra.address import Address
 from shardq.storage.cassandra.faults import DRIVER_ERRORS, translate
 
@@ -32,14 +33,12 @@ _LOCKS = 256
 class _Connected:
     """The driver's session of one process, with what was prepared on it."""
 
-    def __init__(self, address: Address, *, keyspace: bool) -> None:
+    def __init__(self, address: Address) -> None:
         self.pid = os.getpid()
         self.cluster = _cluster(address)
         self.prepared: dict[str, PreparedStatement] = {}
         try:
             self.driver: DriverSession = self.cluster.connect()
-            if keyspace:
-                self.driver.set_keyspace(address.keyspace)
         except BaseException:
             self.cluster.shutdown()
             raise
@@ -63,6 +62,11 @@ class Session:
     def read(self, query: str, values: Sequence[Any], *, consistency: int | None = None) -> list[Any]:
         """The rows of a query, as tuples."""
         return list(self.start_read(query, values, consistency=consistency)())
+
+    def read_serial(self, query: str, values: Sequence[Any]) -> list[Any]:
+        """The rows of one partition after every conditional change that has begun is finished or given up."""
+        level = ConsistencyLevel.name_to_value[self.address.serial_consistency]
+        return self.read(query, values, consistency=level)
 
     def start_read(
         self, query: str, values: Sequence[Any], *, consistency: int | None = None, page: int | None = None
@@ -97,10 +101,10 @@ class Session:
 
     @contextmanager
     def unprepared(self) -> Iterator[DriverSession]:
-        """A driver session without a keyspace, for data definition."""
+        """A driver session of its own, for data definition."""
         connected: _Connected | None = None
         with self._translated(writing=False):
-            connected = _Connected(self.address, keyspace=False)
+            connected = _Connected(self.address)
         try:
             with self._translated(writing=True):
                 yield connected.driver
@@ -124,7 +128,8 @@ class Session:
         connected = self._get()
         prepared = connected.prepared.get(query)
         if prepared is None:
-            prepared = connected.prepared[query] = connected.driver.prepare(query)
+            prepared = connected.driver.prepare(query, keyspace=self.address.keyspace)
+            connected.prepared[query] = prepared
         return prepared
 
     def _get(self) -> _Connected:
@@ -137,7 +142,7 @@ class Session:
             if self._connected is None or self._connected.pid != os.getpid():
                 if self._connected is not None:
                     self._abandoned.append(self._connected)
-                self._connected = _Connected(self.address, keyspace=True)
+                self._connected = _Connected(self.address)
             return self._connected
 
     def _new_process(self) -> None:
@@ -180,7 +185,14 @@ def _cluster(address: Address) -> Cluster:
 
 
 def _ssl_context(address: Address) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=address.ca or None)
-    if address.cert:
-        context.load_cert_chain(address.cert, address.key or None)
+    """The certificates to trust and to show; the name or address of the server is checked too."""
+    try:
+        context = ssl.create_default_context(cafile=address.ca or None)
+        if address.cert:
+            context.load_cert_chain(address.cert, address.key or None)
+    except OSError as error:
+        raise InvalidSetting(
+            f"ca={address.ca!r}, cert={address.cert!r}, key={address.key!r} of the Cassandra URL cannot be read as "
+            f"certificates: give PEM files ({error})"
+        ) from error
     return context

@@ -1,0 +1,102 @@
+"""Three nodes of Cassandra, one of which dies and one of which hangs while producers and consumers are at work."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cassandra_server import TOOL, local_cassandra
+from ledger import Ledger
+from stage import Stage, drain
+
+pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not installed")
+
+import shardq
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+NODES = ("--nodes", "3", "--heap", "512m")
+OPTIONS = "consistency=LOCAL_QUORUM&replication=datacenter1:3&timeout=4"
+LEASE = 15.0
+SECONDS = 6.0  # of each state of the cluster
+
+
+class Nodes:
+    """The nodes of a cluster on this computer."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url, self._folder = f"{url}?{OPTIONS}", folder
+
+    def signal(self, node: int, what: signal.Signals) -> None:
+        os.kill(int((self._folder / f"127.0.0.{node}" / "pid").read_text()), what)
+
+    def start(self) -> None:
+        """Start those that do not run; returns when they answer."""
+        subprocess.run(
+            [sys.executable, str(TOOL), "start", *NODES, "--folder", str(self._folder)], check=True
+        )
+
+
+@pytest.fixture
+def nodes() -> Iterator[Nodes]:
+    with local_cassandra(*NODES) as (url, folder):
+        yield Nodes(url, folder)
+
+
+def run(stage: Stage) -> tuple[int, int]:
+    """Let a state of the cluster last for a while, and return when it began and ended."""
+    began = time.monotonic_ns()
+    time.sleep(SECONDS)
+    assert [process.poll() for _, process in stage.actors] == [None] * len(stage.actors), "an actor gave up"
+    return began, time.monotonic_ns()
+
+
+def test_what_was_acknowledged_outlives_a_killed_and_a_paused_node(nodes: Nodes, tmp_path: Path) -> None:
+    with shardq.connect(nodes.url, retry_seconds=60) as client:
+        queue = client.create_queue(
+            "crash",
+            shards=4,
+            time_shards=4,
+            time_shard_seconds=5,
+            visibility_timeout=LEASE,
+            max_deliveries=None,
+        )
+        stage = Stage(tmp_path, nodes.url, 0)
+        try:
+            # Given producers and consumers at work
+            for role in ("produce", "work", "work", "work"):
+                stage.start(role)
+            states = {"all up": run(stage)}
+            # When a node is killed, which the clients' control connections are on, and comes back
+            nodes.signal(1, signal.SIGKILL)
+            states["one dead"] = run(stage)
+            nodes.start()
+            states["back"] = run(stage)
+            # And another one hangs for a while
+            nodes.signal(2, signal.SIGSTOP)
+            states["one paused"] = run(stage)
+            nodes.signal(2, signal.SIGCONT)
+            states["all up again"] = run(stage)
+            stage.end("produce")
+            drain(queue, 150)
+        finally:
+            stage.end("produce")
+            stage.end("work")
+        # Then every actor carried on in every state, and every promise held
+        ledger = Ledger(stage.logs)
+        for event in ("sent", "acked"):
+            moments = sorted({at for ats in ledger.times[event].values() for at in ats})
+            idle = [
+                name
+                for name, (since, until) in states.items()
+                if not any(since < at < until for at in moments)
+            ]
+            assert not idle, f"nothing was {event} while: {idle}"
+        assert not ledger.problems()
+        print(f"\n{len(ledger.times['sent']):,} sent, {len(ledger.times['acked']):,} acked")
