@@ -10,8 +10,8 @@ READY  := $(VENV)/.ready
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
-demo: $(READY)  ## the main job: 336,776 flights through a queue, checked against the file
-	$(BIN)/shardq demo $(ARGS)
+demo: $(READY)  ## the main job: 336,776 flights through a queue, checked against the file (STORE=cassandra: on a local server)
+	$(if $(STORE),$(BIN)/python tools/servers/$(STORE).py run --) $(BIN)/shardq demo $(if $(STORE),--url {url}) $(ARGS)
 
 test: $(READY)  ## all tests; those of Cassandra on a real server, where Java 17 is there
 	$(BIN)/pytest -n auto -m 'not cassandra and not cluster' $(ARGS)
@@ -29,7 +29,7 @@ lint: $(READY)  ## formatting, lint, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint test  ## what CI runs: lint and test
+check: lint test test-cluster  ## what CI runs: lint and all tests
 
 bench: $(READY)  ## benchmarks with peers; writes docs/benchmarks.md (15 minutes)
 	tools/bench/run $(ARGS)

@@ -6,10 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 from cassandra_server import TOOL, local_cassandra
 from ledger import Ledger
@@ -18,6 +21,9 @@ from stage import Stage, drain
 pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not installed")
 
 import shardq
+from shardq.storage.cassandra.store import CassandraStore
+from shardq.storage.cassandra.url import parse
+from shardq.storage.requests import QueueRecord
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -43,10 +49,27 @@ class Nodes:
         )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
     with local_cassandra(*NODES) as (url, folder):
         yield Nodes(url, folder)
+
+
+def test_many_clients_make_the_schema_at_once_on_nodes_that_do_not_know_of_each_other_yet(
+    nodes: Nodes,
+) -> None:
+    def make(node: int) -> bool:
+        address = msgspec.structs.replace(
+            parse(nodes.url), keyspace="made_at_once", hosts=(f"127.0.0.{node}",)
+        )
+        store = CassandraStore(address)
+        try:
+            return store.create_queue(QueueRecord(f"q{node}{threading.get_ident()}", b"", 1))
+        finally:
+            store.close()
+
+    with ThreadPoolExecutor(6) as clients:
+        assert list(clients.map(make, (1, 2, 3, 1, 2, 3))) == [True] * 6
 
 
 def run(stage: Stage) -> tuple[int, int]:

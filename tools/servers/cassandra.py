@@ -2,7 +2,8 @@
 
     python tools/servers/cassandra.py start [--nodes 3] [--folder DIR]     prints its URL
     python tools/servers/cassandra.py stop [--folder DIR]
-    python tools/servers/cassandra.py run -- COMMAND ...                   with SHARDQ_TEST_CASSANDRA_URL set
+    python tools/servers/cassandra.py run -- COMMAND ...                   with SHARDQ_TEST_CASSANDRA_URL set, and in
+                                                                           place of the word {url}
 
 Needs Java 17 and the Python package `jgo`. The first start downloads 100 jars from Maven Central (about 70 MB).
 """
@@ -85,7 +86,8 @@ def _run(options: argparse.Namespace) -> int:
     folder = Path(tempfile.mkdtemp(prefix="shardq-cassandra-"))
     try:
         url = start(folder, options)
-        return subprocess.run(options.command, env=os.environ | {VARIABLE: url}, check=False).returncode
+        command = [url if word == "{url}" else word for word in options.command]
+        return subprocess.run(command, env=os.environ | {VARIABLE: url}, check=False).returncode
     finally:
         stop(_existing(folder))
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,61 @@
+"""What the command line says of a cluster that cannot be used: one line, a code, and never the password."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from urllib.parse import urlsplit
+
+import pytest
+
+from shardq.storage.cassandra.store import CassandraStore
+
+pytestmark = pytest.mark.cassandra
+
+USAGE, NOT_FOUND, FAILURE, UNAVAILABLE = 2, 3, 1, 4
+SCRIPT = "import sys; from shardq.cli.main import main; sys.exit(main())"
+
+
+def shardq(url: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", SCRIPT, "--url", url, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("place", "keyspace", "words", "code", "told"),
+    [
+        ("127.0.0.1:1", "shardq?timeout=2", ("list",), UNAVAILABLE, "check hosts, port and network"),
+        ("{}", "nowhere", ("send", "q", "hello"), FAILURE, "`shardq create`"),
+        ("{}", "shardq?consistency=MANY", ("list",), USAGE, "consistency='MANY'"),
+        ("{}", "shardq?ca=/nowhere.pem", ("list",), USAGE, "ca='/nowhere.pem'"),
+        ("{}", "shardq?ssl=true", ("list",), UNAVAILABLE, "check `ssl`"),
+        ("{}", "nowhere?replication=mars:3", ("create", "q"), USAGE, "`replication`"),
+        ("{}", "shardq", ("stats", "nowhere"), NOT_FOUND, "shardq create nowhere"),
+    ],
+)
+def test_a_cluster_that_cannot_be_used_is_told_in_one_line(
+    cassandra_url: str,
+    store: CassandraStore,
+    place: str,
+    keyspace: str,
+    words: tuple[str, ...],
+    code: int,
+    told: str,
+) -> None:
+    store.create_schema()
+    server = urlsplit(cassandra_url).netloc.rpartition("@")[2]
+    ended = shardq(f"cassandra://me:hush@{place.format(server)}/{keyspace}", *words)
+    assert ended.returncode == code
+    assert ended.stdout == ""
+    (line,) = ended.stderr.splitlines()
+    assert told in line
+    assert "hush" not in line
+
+
+def test_a_queue_on_cassandra_is_used_from_the_shell(cassandra_url: str) -> None:
+    for words in (("create", "post", "--shards", "2"), ("send", "post", "dear", "sir")):
+        assert shardq(cassandra_url, *words).returncode == 0
+    received = shardq(cassandra_url, "receive", "post", "--limit", "2", "--ack")
+    assert sorted(received.stdout.split()) == ["dear", "sir"]
+    assert shardq(cassandra_url, "delete", "post", "--yes").returncode == 0
+    assert "all is well" in shardq(cassandra_url, "doctor").stderr
