@@ -6,11 +6,13 @@ A server that cannot be had fails the tests in CI and skips them on a laptop.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -36,20 +38,17 @@ def cassandra_url() -> Iterator[str]:
 
 
 def _docker_answers() -> bool:
-    try:
-        import docker  # noqa: F401
-        import testcontainers  # noqa: F401
-    except ImportError:
+    if shutil.which("docker") is None or find_spec("testcontainers") is None:
         return False
     return subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
 
 
 @contextmanager
 def _in_docker() -> Iterator[str]:
-    from testcontainers.cassandra import CassandraContainer
+    from testcontainers.community.cassandra import CassandraContainer
 
-    with CassandraContainer(IMAGE) as container:
-        host, port = container.get_contact_points()[0]
+    with CassandraContainer(IMAGE) as container:  # waits until the server's log says that it has started
+        ((host, port),) = container.get_contact_points()
         yield f"cassandra://{host}:{port}/shardq"
 
 

@@ -1,6 +1,6 @@
 """A producer or a worker as a process of its own, which writes down what it does.
 
-``actor.py produce|work|hold URL QUEUE LOG SEED``. Each line of the log is one event, written in one system call:
+``actor.py produce|trickle|work|hold URL QUEUE LOG SEED``. Each line of the log is one event, written in one system call:
 ``<monotonic nanoseconds> <event> <body>...``.
 """
 
@@ -26,7 +26,7 @@ class Log:
         os.write(self._file, line.encode())
 
 
-def produce(queue: shardq.Queue, log: Log, seed: str) -> None:
+def produce(queue: shardq.Queue, log: Log, seed: str, pause: float = 0.01) -> None:
     """Send singles, bundles and delayed messages until killed."""
     dice = random.Random(seed)
     number = 0
@@ -41,7 +41,12 @@ def produce(queue: shardq.Queue, log: Log, seed: str) -> None:
             else:
                 producer.send_many(bodies, delay=dice.choice([0.0, 0.0, 0.2]))
             log.write("sent", bodies)
-            time.sleep(dice.random() * 0.01)
+            time.sleep(dice.random() * pause)
+
+
+def trickle(queue: shardq.Queue, log: Log, seed: str) -> None:
+    """Send less, where three servers share the machine with the actors."""
+    produce(queue, log, seed, pause=0.2)
 
 
 def work(queue: shardq.Queue, log: Log, seed: str) -> None:
@@ -92,6 +97,6 @@ def attempt(log: Log, event: str, messages: list[shardq.Message], settle_them: o
 
 if __name__ == "__main__":
     role, url, name, path, seed = sys.argv[1:]
-    actor = {"produce": produce, "work": work, "hold": hold}[role]
+    actor = {"produce": produce, "trickle": trickle, "work": work, "hold": hold}[role]
     with shardq.connect(url) as client:
         actor(client.queue(name), Log(path), seed)

@@ -93,7 +93,7 @@ def test_what_was_acknowledged_outlives_a_killed_and_a_paused_node(nodes: Nodes,
         stage = Stage(tmp_path, nodes.url, 0)
         try:
             # Given producers and consumers at work
-            for role in ("produce", "work", "work", "work"):
+            for role in ("trickle", "trickle", "work", "work"):
                 stage.start(role)
             states = {"all up": run(stage)}
             # When a node is killed, which the clients' control connections are on, and comes back
@@ -106,10 +106,10 @@ def test_what_was_acknowledged_outlives_a_killed_and_a_paused_node(nodes: Nodes,
             states["one paused"] = run(stage)
             nodes.signal(2, signal.SIGCONT)
             states["all up again"] = run(stage)
-            stage.end("produce")
+            stage.end("trickle")
             drain(queue, 150)
         finally:
-            stage.end("produce")
+            stage.end("trickle")
             stage.end("work")
         # Then every actor carried on in every state, and every promise held
         ledger = Ledger(stage.logs)

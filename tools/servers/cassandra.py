@@ -30,7 +30,9 @@ PORTS = range(10_000, 32_000)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Start, stop, or start around a command."""
-    options = _parser().parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    end = words.index("--") if "--" in words else len(words)
+    options = _parser().parse_args(words[:end])
     folder = options.folder or cache_folder() / "cassandra"
     if options.action == "stop":
         stop(_existing(folder))
@@ -38,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         if options.action == "run":
-            return _run(options)
+            return _run(options, words[end + 1 :])
         print(start(folder, options))
     except RuntimeError as error:
         print(error, file=sys.stderr)
@@ -80,14 +82,14 @@ def stop(nodes: Sequence[Node]) -> None:
         node.stop()
 
 
-def _run(options: argparse.Namespace) -> int:
-    if not options.command:
+def _run(options: argparse.Namespace, command: Sequence[str]) -> int:
+    if not command:
         raise SystemExit("give a command: run -- COMMAND ...")
     folder = Path(tempfile.mkdtemp(prefix="shardq-cassandra-"))
     try:
         url = start(folder, options)
-        command = [url if word == "{url}" else word for word in options.command]
-        return subprocess.run(command, env=os.environ | {VARIABLE: url}, check=False).returncode
+        words = [url if word == "{url}" else word for word in command]
+        return subprocess.run(words, env=os.environ | {VARIABLE: url}, check=False).returncode
     finally:
         stop(_existing(folder))
         shutil.rmtree(folder, ignore_errors=True)
@@ -145,7 +147,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="encrypt, with DIR/server.pem; clients need certificates of DIR/ca.pem",
     )
-    parser.add_argument("command", nargs="*", help="for `run`: what to run, after --")
     return parser
 
 

@@ -17,7 +17,7 @@ from shardq.storage.cassandra.address import Address
 from shardq.storage.cassandra.session import Session
 from shardq.storage.migrations import migrations
 
-__all__ = ["apply", "require_current", "version"]
+__all__ = ["apply", "require_current", "statements", "version"]
 
 _STORE = "cassandra"
 _PATIENCE = 30.0  # seconds for servers to agree on a schema
@@ -77,7 +77,7 @@ def _migrate(session: Session) -> None:
             if done > len(migrations(_STORE)):
                 _check(session.address, done)
             if done < migration.number:
-                for statement in _statements(migration.text, release):
+                for statement in statements(migration.text, release):
                     definition.change(statement)
                 definition.ask(_SET_VERSION, migration.number, done or None)
 
@@ -131,7 +131,8 @@ def _identified(statement: str, keyspace: str) -> str:
     return f"{statement} {'AND' if ' WITH ' in statement else 'WITH'} id = {table_id}"
 
 
-def _statements(text: str, release: str) -> Iterator[str]:
+def statements(text: str, release: str) -> Iterator[str]:
+    """Return the statements of a migration, as a release of the server understands them."""
     if int(release.split(".", maxsplit=1)[0]) < 5:
         text = text.replace(_NEW_COMPACTION, _OLD_COMPACTION)
     for statement in re.sub(r"--[^\n]*", "", text).split(";"):
