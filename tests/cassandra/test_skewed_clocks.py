@@ -8,9 +8,20 @@ from collections.abc import Callable
 
 import pytest
 
+from shardq.errors import StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.store import CassandraStore
-from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, Claimed, Fenced, ShardCounts, Span
+from shardq.storage.requests import (
+    Acknowledge,
+    Append,
+    Bundle,
+    Claim,
+    Claimed,
+    Fenced,
+    QueueRecord,
+    ShardCounts,
+    Span,
+)
 from shardq.testing import BundleFactory
 
 pytestmark = pytest.mark.cassandra
@@ -100,3 +111,39 @@ def test_a_bundle_that_comes_late_is_found_by_clients_that_were_there_before(
         claimed, spans = claim(consumer, shard)
         assert claimed.slices[0].bundle == late
         consumer.acknowledge(Acknowledge(shard, spans))
+
+
+def test_consumers_of_a_queue_made_again_are_seen_whatever_the_clock_of_who_dropped_it(
+    skewed: CassandraStore, store: CassandraStore
+) -> None:
+    name = f"c{os.urandom(6).hex()}"
+    record = QueueRecord(name, b"", 1)
+    for owner in (skewed, store, skewed):
+        assert owner.create_queue(record)
+        for client in (store, skewed):
+            assert client.enlist(name, "one", MINUTE) == ("one",)
+            (store if client is skewed else skewed).resign(name, "one")
+            assert client.enlist(name, "two", MINUTE) == ("two",)
+            client.resign(name, "two")
+        owner.drop_queue(name)
+
+
+def test_a_clock_whose_server_does_not_answer_goes_on_by_what_it_knows(
+    store: CassandraStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a clock that was measured a minute ago
+    before = store.now()
+    monotonic = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: monotonic() + 60)
+
+    def read(*_: object) -> None:
+        asked.append(store.now())
+        raise StoreUnavailable("no server answers, on purpose")
+
+    asked: list[int] = []
+    with monkeypatch.context() as lost:
+        lost.setattr(store._session, "read", read)
+        # When no server answers, then it goes on, and others do not wait for whoever asks
+        moments = [store.now() for _ in range(3)]
+    assert before < asked[0] < moments[0] < moments[2] < before + MINUTE
+    assert len(asked) == 1

@@ -1,6 +1,7 @@
 """A producer or a worker as a process of its own, which writes down what it does.
 
-``actor.py produce|trickle|work|hold URL QUEUE LOG SEED``. Each line of the log is one event, written in one system call:
+``actor.py produce|trickle|work|hold URL QUEUE LOG SEED``. Each line of the log is one event, written in one system
+call:
 ``<monotonic nanoseconds> <event> <body>...``.
 """
 

@@ -39,6 +39,9 @@ class _Connected:
         self.prepared: dict[str, PreparedStatement] = {}
         try:
             self.driver: DriverSession = self.cluster.connect()
+            self.driver.use_client_timestamp = (
+                False  # what is written without a time of its own has the server's
+            )
         except BaseException:
             self.cluster.shutdown()
             raise
