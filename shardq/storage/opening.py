@@ -37,5 +37,11 @@ def open_store(url: str, clock: Clock) -> Store:
 
 def _scheme(url: object) -> str:
     if not isinstance(url, str) or "://" not in url:
-        raise InvalidSetting(f"{url!r} is no URL of a store: give one such as 'sqlite:///queue.db'")
-    return urlsplit(url).scheme
+        shown = "what was given" if "@" in str(url) else repr(url)  # there may be a password before an @
+        raise InvalidSetting(f"{shown} is no URL of a store: give one such as 'sqlite:///queue.db'")
+    try:
+        return urlsplit(url).scheme
+    except ValueError as error:
+        raise InvalidSetting(
+            f"the URL of the store cannot be read ({error}): in user and password write %5B for '[', %5D for ']'"
+        ) from error

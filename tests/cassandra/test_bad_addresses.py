@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
-from shardq.errors import InvalidSetting, SchemaMismatch, StoreUnavailable
+import shardq
+from shardq.errors import InvalidSetting, MessageTooLarge, SchemaMismatch, StoreUnavailable
+from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.address import Address
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.cassandra.url import parse
+from shardq.storage.requests import Append, ShardCounts
+from shardq.testing import BundleFactory
 
 pytestmark = pytest.mark.cassandra
 
@@ -62,6 +68,61 @@ def test_a_url_that_cannot_be_used_is_refused_without_its_password(rest: str) ->
     with pytest.raises(InvalidSetting) as caught:
         parse(f"cassandra://me:secret@{rest}")
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "cassandra://me:12/secret@one/ks",
+        "cassandra://me:12#secret@one/ks",
+        "cassandra://me:secret?@one/ks",
+        "cassandra://me:secret[1@one/ks",
+        "cassandra:/me:secret@one/ks",
+    ],
+)
+def test_a_password_that_is_not_quoted_is_told_without_being_repeated(url: str) -> None:
+    with pytest.raises(InvalidSetting) as caught:
+        shardq.connect(url)
+    assert "secret" not in f"{caught.value} {caught.value.__cause__}"
+
+
+@pytest.mark.parametrize("changes", [{"hosts": ("no.such.host.invalid",)}, {"local_dc": "elsewhere"}])
+def test_hosts_that_lead_nowhere_are_unavailable(cassandra_url: str, changes: dict[str, Any]) -> None:
+    store = CassandraStore(msgspec.structs.replace(parse(cassandra_url), **changes))
+    with pytest.raises(StoreUnavailable, match="check"):
+        store.load_queue("q")
+    store.close()
+
+
+def test_a_bundle_above_the_limit_of_the_server_is_too_large(store: CassandraStore, shard: Shard) -> None:
+    bundle = msgspec.structs.replace(BundleFactory(store.now)(1), data=bytes(17 << 20))
+    with pytest.raises(MessageTooLarge, match="send fewer messages at once"):
+        store.append(Append(shard, (bundle,)))
+    assert store.count(shard) == ShardCounts()
+
+
+def test_more_copies_than_there_are_nodes_are_unavailable_until_they_are_there(cassandra_url: str) -> None:
+    address = parse(f"{cassandra_url}?replication=datacenter1:3&consistency=LOCAL_QUORUM")
+    store = CassandraStore(msgspec.structs.replace(address, keyspace="three_copies"))
+    with pytest.raises(StoreUnavailable, match="1 of 2 replicas") as caught:
+        store.create_schema()
+    assert caught.value.retryable
+    assert [finding.ok for finding in store.diagnose()][-1] is False
+    with store._session.unprepared() as driver:
+        driver.execute("DROP KEYSPACE three_copies")
+    store.close()
+
+
+def test_a_schema_of_a_later_version_is_not_used(cassandra_url: str) -> None:
+    store = CassandraStore(msgspec.structs.replace(parse(cassandra_url), keyspace="of_later"))
+    store.create_schema()
+    with store._session.unprepared() as driver:
+        driver.execute("UPDATE of_later.schema_version SET version = 99 WHERE part = 'shardq' IF EXISTS")
+        for use in (store.create_schema, lambda: store.load_queue("q")):
+            with pytest.raises(SchemaMismatch, match="upgrade shardq"):
+                use()
+        driver.execute("DROP KEYSPACE of_later")
+    store.close()
 
 
 def test_a_server_that_is_not_there_is_unavailable() -> None:

@@ -53,9 +53,12 @@ def test_a_cluster_that_cannot_be_used_is_told_in_one_line(
 
 
 def test_a_queue_on_cassandra_is_used_from_the_shell(cassandra_url: str) -> None:
+    url = (
+        urlsplit(cassandra_url)._replace(path="/from_the_shell").geturl()
+    )  # other tests make queues without settings
     for words in (("create", "post", "--shards", "2"), ("send", "post", "dear", "sir")):
-        assert shardq(cassandra_url, *words).returncode == 0
-    received = shardq(cassandra_url, "receive", "post", "--limit", "2", "--ack")
+        assert shardq(url, *words).returncode == 0
+    received = shardq(url, "receive", "post", "--limit", "2", "--ack")
     assert sorted(received.stdout.split()) == ["dear", "sir"]
-    assert shardq(cassandra_url, "delete", "post", "--yes").returncode == 0
-    assert "all is well" in shardq(cassandra_url, "doctor").stderr
+    assert shardq(url, "delete", "post", "--yes").returncode == 0
+    assert "all is well" in shardq(url, "doctor").stderr

@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 NODES = ("--nodes", "3", "--heap", "512m")
 OPTIONS = "consistency=LOCAL_QUORUM&replication=datacenter1:3&timeout=4"
 LEASE = 15.0
-SECONDS = 6.0  # of each state of the cluster
+SECONDS = 10.0  # of each state of the cluster
 
 
 class Nodes:

@@ -11,16 +11,22 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
-from cassandra import ConsistencyLevel
+from cassandra import ConsistencyLevel, OperationTimedOut
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
 from cassandra.cluster import Session as DriverSession
-from cassandra.policies import DCAwareRoundRobinPolicy, FallthroughRetryPolicy, TokenAwarePolicy
+from cassandra.policies import (
+    DCAwareRoundRobinPolicy,
+    ExponentialReconnectionPolicy,
+    FallthroughRetryPolicy,
+    TokenAwarePolicy,
+)
 from cassandra.query import BatchStatement, BatchType, PreparedStatement, tuple_factory
 
 from shardq.errors import InvalidSetting
 from shardq.storage.cassandra.address import Address
 from shardq.storage.cassandra.faults import DRIVER_ERRORS, translate
+from shardq.storage.cassandra.suspects import Suspects
 
 __all__ = ["Answer", "Session", "Statement"]
 
@@ -28,6 +34,9 @@ Statement: TypeAlias = tuple[str, Sequence[Any]]
 Answer: TypeAlias = Callable[[], Any]  # waits for the rows
 
 _LOCKS = 256
+_LONGEST_WAIT = (
+    15.0  # seconds until a node that is down is tried again; the driver's is 10 minutes, and it gives up
+)
 
 
 class _Connected:
@@ -35,7 +44,9 @@ class _Connected:
 
     def __init__(self, address: Address) -> None:
         self.pid = os.getpid()
-        self.cluster = _cluster(address)
+        local = DCAwareRoundRobinPolicy(local_dc=address.local_dc)
+        self.suspects = Suspects(TokenAwarePolicy(local, shuffle_replicas=False))
+        self.cluster = _cluster(address, self.suspects)
         self.prepared: dict[str, PreparedStatement] = {}
         try:
             self.driver: DriverSession = self.cluster.connect()
@@ -158,14 +169,14 @@ class Session:
         try:
             yield
         except DRIVER_ERRORS as error:
+            if isinstance(error, OperationTimedOut) and error.last_host and self._connected:
+                self._connected.suspects.add(error.last_host)
             raise translate(error, str(self.address), writing=writing) from error
 
 
-def _cluster(address: Address) -> Cluster:
+def _cluster(address: Address, nodes: Suspects) -> Cluster:
     profile = ExecutionProfile(
-        load_balancing_policy=TokenAwarePolicy(
-            DCAwareRoundRobinPolicy(local_dc=address.local_dc), shuffle_replicas=False
-        ),
+        load_balancing_policy=nodes,
         retry_policy=FallthroughRetryPolicy(),
         consistency_level=ConsistencyLevel.name_to_value[address.consistency],
         serial_consistency_level=ConsistencyLevel.name_to_value[address.serial_consistency],
@@ -184,6 +195,8 @@ def _cluster(address: Address) -> Cluster:
         control_connection_timeout=min(5.0, address.timeout),
         protocol_version=5,
         idle_heartbeat_interval=10,
+        idle_heartbeat_timeout=5,
+        reconnection_policy=ExponentialReconnectionPolicy(0.5, _LONGEST_WAIT, max_attempts=None),
     )
 
 

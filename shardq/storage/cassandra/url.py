@@ -38,6 +38,10 @@ def open_cassandra(url: str, clock: Clock) -> Store:  # noqa: ARG001 -- the time
 def parse(url: str) -> Address:
     """What the URL says. Errors do not repeat it: it may hold a password."""
     parts = urlsplit(url)
+    if "@" in parts.path + parts.query + parts.fragment:
+        raise InvalidSetting(
+            "user or password of the Cassandra URL has a '/', '?' or '#': write %2F, %3F or %23 in their place"
+        )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     for unknown in options.keys() - set(_OPTIONS):
         raise InvalidSetting(f"option {unknown!r} of the Cassandra URL is unknown: use {', '.join(_OPTIONS)}")
