@@ -20,7 +20,7 @@ test: $(READY)  ## all tests; those of Cassandra on a real server, where Java 17
 test-cassandra: $(READY)  ## the tests of the Cassandra store alone (4 minutes; needs Java 17)
 	CI=true $(BIN)/pytest -m cassandra $(ARGS)
 
-test-cluster: $(READY)  ## three Cassandra nodes, of which one is killed and one paused (needs Java 17, 4 GB)
+test-cluster: $(READY)  ## three Cassandra nodes, of which one is killed and one paused (3 minutes; needs Java 17, 4 GB)
 	CI=true $(BIN)/pytest -m cluster $(ARGS)
 
 lint: $(READY)  ## formatting, lint, types, layers
