@@ -30,7 +30,7 @@ def shardq(url: str, *words: str) -> subprocess.CompletedProcess[str]:
         ("{}", "shardq?ca=/nowhere.pem", ("list",), USAGE, "ca='/nowhere.pem'"),
         ("{}", "shardq?ssl=true", ("list",), UNAVAILABLE, "check `ssl`"),
         ("{}", "nowhere?replication=mars:3", ("create", "q"), USAGE, "`replication`"),
-        ("{}", "shardq", ("stats", "nowhere"), NOT_FOUND, "shardq create nowhere"),
+        ("{}", "particular", ("stats", "nowhere"), NOT_FOUND, "shardq create nowhere"),
     ],
 )
 def test_a_cluster_that_cannot_be_used_is_told_in_one_line(
