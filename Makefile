@@ -31,11 +31,11 @@ lint: $(READY)  ## formatting, lint, types, layers
 
 check: lint test test-cluster  ## what CI runs: lint and all tests
 
-bench: $(READY)  ## benchmarks with peers; writes docs/benchmarks.md (15 minutes)
-	tools/bench/run $(ARGS)
+bench: $(READY)  ## benchmarks with peers; writes docs/benchmarks.md, or that of STORE=cassandra (15 minutes each)
+	tools/bench/run $(if $(STORE),--store $(STORE)) $(ARGS)
 
 bench-quick: $(READY)  ## the same, smaller (3 minutes)
-	tools/bench/run --quick $(ARGS)
+	tools/bench/run --quick $(if $(STORE),--store $(STORE)) $(ARGS)
 
 docs: $(READY)  ## regenerate the command reference
 	$(BIN)/python tools/command_reference.py

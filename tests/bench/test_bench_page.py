@@ -19,7 +19,7 @@ from tools.bench.page import page
 from tools.bench.peer import PeerMissing
 from tools.bench.peers.shardq_sqlite import ShardqSqlite
 from tools.bench.plots import PLOTS
-from tools.bench.rounds import KINDS, open_all, run_rounds
+from tools.bench.rounds import KINDS, Rounds, open_all, run_rounds
 from tools.bench.targets import targets
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -76,7 +76,7 @@ def test_missing_peers_are_named(tmp_path) -> None:
 def test_the_comparison_runs_in_rounds(tmp_path) -> None:
     with ExitStack() as stack:
         peers, _ = open_all([ShardqSqlite()], tmp_path, stack)
-        results = run_rounds(peers, 2, 40, 4, say=lambda _: None)
+        results = run_rounds(peers, Rounds(rounds=2, messages=40, singles=4), say=lambda _: None)
 
     assert [result.name for result in results] == list(KINDS)
     assert all(len(result.rounds) == 2 and result.low > 0 for result in results)

@@ -25,10 +25,11 @@ class Promise(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """A run of everything; docs/benchmarks.md is made from it. ``sqlite`` is the library's version."""
+    """A run of everything on one store; its page is made from it. ``software`` is what stores the messages."""
 
     report: Report
-    sqlite: str = ""
+    store: str = "sqlite"
+    software: str = ""
     promises: tuple[Promise, ...]
     missing: tuple[str, ...]
     peers: tuple[Result, ...]

@@ -11,9 +11,9 @@ from .rounds import KINDS
 from .targets import targets
 
 INTRODUCTION = """\
-# Benchmarks
+# {title}
 
-Made by `tools/bench/run` from `docs/benchmarks/results.json`; not edited by hand. Measured on {machine}.
+Made by `tools/bench/run{option}` from `docs/{name}/results.json`; not edited by hand. Measured on {machine}.
 Every figure is the median of several rounds, the lowest and the highest in brackets.
 
 {note}Measure your own machine and store with `shardq bench --url URL`.
@@ -27,7 +27,7 @@ Messages per second of 512 B: one client process, the server (where there is one
 everybody's files on the same disk, rounds interleaved.
 
 {figures}
-![Throughput of each queue](benchmarks/throughput.png)
+![Throughput of each queue]({name}/throughput.png)
 
 What was waited for differs, so compare like with like:
 
@@ -48,53 +48,56 @@ SECTIONS = (
         "ms",
         "From the call of `send` to the return of `receive`. At a fixed rate (an open loop) a message's time\n"
         "counts from the moment at which it was to be sent, so a stall shows in every message that it held up.\n\n"
-        "![Latency by percentile](benchmarks/latency.png)\n\n",
+        "![Latency by percentile]({name}/latency.png)\n\n",
     ),
 )
 SCALING = """\
 ## How costs grow
 
 {claims}
-![Time of a claim and number of waiting messages](benchmarks/claims.png)
+![Time of a claim and number of waiting messages]({name}/claims.png)
 
 {rest}
-![Memory of a consumer](benchmarks/memory.png)
+![Memory of a consumer]({name}/memory.png)
 """
 
 
-def page(comparison: Comparison) -> str:
-    """The whole page."""
+def page(comparison: Comparison, title: str = "Benchmarks", name: str = "benchmarks") -> str:
+    """The whole page; ``name`` is that of the folder beside it, with figures and plots."""
+    option = "" if comparison.store == "sqlite" else f" --store {comparison.store}"
     report = comparison.report
     note = QUICK_NOTE if report.quick else ""
     parts = [
-        INTRODUCTION.format(machine=_machine(comparison), note=note),
-        _peers(comparison),
+        INTRODUCTION.format(title=title, option=option, name=name, machine=_machine(comparison), note=note),
+        _peers(comparison, name),
         _targets(comparison),
     ]
-    for title, unit, text in SECTIONS:
+    for heading, unit, text in SECTIONS:
         results = [result for result in report.results if result.unit == unit and not _is_scaling(result)]
-        parts.append(f"## {title}\n\n{text}{_results(results)}")
+        if results:
+            parts.append(f"## {heading}\n\n{text.format(name=name)}{_results(results)}")
     scaling = [result for result in report.results if _is_scaling(result)]
     claims = [result for result in scaling if result.unit == "ms"]
     rest = [result for result in scaling if result.unit != "ms"]
-    parts.append(SCALING.format(claims=_results(claims), rest=_results(rest)))
+    parts.append(SCALING.format(name=name, claims=_results(claims), rest=_results(rest)))
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
 
 def _machine(comparison: Comparison) -> str:
-    return f"{comparison.report.machine}" + (f", SQLite {comparison.sqlite}" if comparison.sqlite else "")
+    return ", ".join(part for part in (str(comparison.report.machine), comparison.software) if part)
 
 
 def _is_scaling(result: Result) -> bool:
     return result.name.startswith(("claim", "memory", "idle"))
 
 
-def _peers(comparison: Comparison) -> str:
+def _peers(comparison: Comparison, folder: str) -> str:
     names = [promise.name for promise in comparison.promises]
     rows = [[name, *(with_spread(comparison.peer(name, kind)) for kind in KINDS)] for name in names]
     promises = [[promise.name, promise.sends, promise.receives] for promise in comparison.promises]
     ratios = [[name, *(times(comparison.ratio(name, kind)) for kind in KINDS)] for name in names[1:]]
     text = PEERS.format(
+        name=folder,
         figures=table(["queue", *KINDS], rows),
         promises=table(["queue", "a send is done", "receive and ack"], promises, numbers_from=3),
         ratios=table(["shardq /", *KINDS], ratios),

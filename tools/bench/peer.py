@@ -30,8 +30,11 @@ class Peer(Protocol):
     def send_singles(self, bodies: Sequence[bytes]) -> None:
         """Each after the one before is done."""
 
-    def receive(self, count: int) -> int:
-        """Receive and ack so many messages, the fastest documented way; returns the bytes of their bodies."""
+    def receive(self, count: int, batch: int) -> int:
+        """Receive and ack so many messages, the fastest documented way; returns the bytes of their bodies.
+
+        ``batch`` is how many are received and acked at a time, by those that can.
+        """
 
     def close(self) -> None:
         """End everything that ``open`` started."""

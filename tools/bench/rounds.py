@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
+
 from shardq.bench.load import Load, bodies
 from shardq.bench.result import Result, Sample, summarize
 
@@ -18,22 +20,30 @@ KINDS = (BULK_SEND, RECEIVE, SINGLE_SEND, RECEIVE_SINGLES)
 BODY_BYTES = 512
 
 
-def run_rounds(
-    peers: Sequence[Peer], rounds: int, messages: int, singles: int, *, say: Callable[[str], None]
-) -> list[Result]:
+class Rounds(msgspec.Struct, frozen=True, kw_only=True):
+    """How often, and how much: messages in bulk and one by one, and how many of each are received at a time."""
+
+    rounds: int
+    messages: int
+    singles: int
+    batch: int = 500
+    single_batch: int = 500
+
+
+def run_rounds(peers: Sequence[Peer], plan: Rounds, *, say: Callable[[str], None]) -> list[Result]:
     """A result for each peer and kind; the peers are open already. The first round is a warm-up and is not counted."""
     samples: dict[tuple[str, str], list[Sample]] = {}
-    for number in range(rounds + 1):
+    for number in range(plan.rounds + 1):
         for peer in peers:
-            say(f"round {number} of {rounds}: {peer.name}")
-            for kind, value in _round(peer, _loads(peer, messages, singles)):
+            say(f"round {number} of {plan.rounds}: {peer.name}")
+            for kind, value in _round(peer, _loads(peer, plan)):
                 if number:
                     samples.setdefault((peer.name, kind), []).append(Sample(value))
     return [
         summarize(
             kind,
             "messages/s",
-            _loads(peer, messages, singles)[kind],
+            _loads(peer, plan)[kind],
             samples[peer.name, kind],
             subject=peer.name,
         )
@@ -64,9 +74,10 @@ def _open(peer: Peer | PeerMissing, folder: Path, stack: ExitStack) -> Peer:
     return peer
 
 
-def _loads(peer: Peer, messages: int, singles: int) -> dict[str, Load]:
-    bulk = Load(messages=max(singles, int(messages * peer.share)), body_bytes=BODY_BYTES)
-    single = Load(messages=singles, body_bytes=BODY_BYTES)
+def _loads(peer: Peer, plan: Rounds) -> dict[str, Load]:
+    messages = max(plan.singles, int(plan.messages * peer.share))
+    bulk = Load(messages=messages, body_bytes=BODY_BYTES, batch=plan.batch)
+    single = Load(messages=plan.singles, body_bytes=BODY_BYTES, batch=plan.single_batch)
     return {BULK_SEND: bulk, RECEIVE: bulk, SINGLE_SEND: single, RECEIVE_SINGLES: single}
 
 
@@ -75,16 +86,16 @@ def _round(peer: Peer, loads: dict[str, Load]) -> list[tuple[str, float]]:
     few = many[: loads[SINGLE_SEND].messages]
     return [
         (BULK_SEND, _rate(len(many), lambda: peer.send_bulk(many))),
-        (RECEIVE, _rate(len(many), lambda: _receive(peer, len(many)))),
+        (RECEIVE, _rate(len(many), lambda: _receive(peer, loads[RECEIVE]))),
         (SINGLE_SEND, _rate(len(few), lambda: peer.send_singles(few))),
-        (RECEIVE_SINGLES, _rate(len(few), lambda: _receive(peer, len(few)))),
+        (RECEIVE_SINGLES, _rate(len(few), lambda: _receive(peer, loads[RECEIVE_SINGLES]))),
     ]
 
 
-def _receive(peer: Peer, count: int) -> None:
-    size = peer.receive(count)
-    if size != count * BODY_BYTES:
-        raise RuntimeError(f"{peer.name}: {count * BODY_BYTES} bytes were sent and {size} received")
+def _receive(peer: Peer, load: Load) -> None:
+    size, sent = peer.receive(load.messages, load.batch), load.messages * load.body_bytes
+    if size != sent:
+        raise RuntimeError(f"{peer.name}: {sent} bytes were sent and {size} received")
 
 
 def _rate(count: int, work: Callable[[], None]) -> float:

@@ -1,4 +1,4 @@
-"""What shardq is to reach on SQLite, and what it reached."""
+"""What shardq is to reach on each store, and what it reached."""
 
 from __future__ import annotations
 
@@ -13,20 +13,39 @@ from shardq.bench.wording import figure
 
 from .cells import times
 from .comparison import Comparison
-from .rounds import BULK_SEND, RECEIVE
+from .rounds import BULK_SEND, RECEIVE, RECEIVE_SINGLES
 
-# Peer, kind, how many times as fast as the peer.
-RATIOS = (
-    ("RabbitMQ, confirms", BULK_SEND, 10),
-    ("RabbitMQ, confirms", RECEIVE, 8),
-    ("RabbitMQ, no confirms", BULK_SEND, 10),
-    ("Redis streams, hiredis", BULK_SEND, 3),
-    ("Redis streams, hiredis", RECEIVE, 3),
-    ("Redis streams, without hiredis", BULK_SEND, 3),
-    ("Redis streams, without hiredis", RECEIVE, 3),
-    ("persist-queue, SQLiteAckQueue", BULK_SEND, 20),
-    ("persist-queue, SQLiteAckQueue", RECEIVE, 20),
-)
+# By store: peer, kind, how many times as fast as the peer.
+RATIOS = {
+    "sqlite": (
+        ("RabbitMQ, confirms", BULK_SEND, 10),
+        ("RabbitMQ, confirms", RECEIVE, 8),
+        ("RabbitMQ, no confirms", BULK_SEND, 10),
+        ("Redis streams, hiredis", BULK_SEND, 3),
+        ("Redis streams, hiredis", RECEIVE, 3),
+        ("Redis streams, without hiredis", BULK_SEND, 3),
+        ("Redis streams, without hiredis", RECEIVE, 3),
+        ("persist-queue, SQLiteAckQueue", BULK_SEND, 20),
+        ("persist-queue, SQLiteAckQueue", RECEIVE, 20),
+    ),
+    "cassandra": (
+        ("wide-row recipe, one row a message", BULK_SEND, 4),
+        ("cassandra-driver alone", BULK_SEND, 0.7),
+        ("wide-row recipe, one row a message", RECEIVE, 8),
+        ("cassandra-driver alone", RECEIVE, 0.4),
+        ("wide-row recipe, one row a message", RECEIVE_SINGLES, 1.5),
+    ),
+}
+LIMITS = {
+    "sqlite": (
+        ("memory of a consumer", "x", 1.2),
+        ("idle consumers", " % of a core", 2.0),
+        ("latency within a process", " ms", 10.0),
+        ("latency between processes", " ms", 50.0),
+    ),
+    "cassandra": (("memory of a consumer", "x", 1.2), ("latency between processes", " ms", 150.0)),
+}
+MORE_CONSUMERS = 4
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -40,11 +59,27 @@ class Target(msgspec.Struct, frozen=True):
 
 def targets(comparison: Comparison) -> Iterator[Target]:
     """Those of which the run has figures."""
-    for peer, kind, wanted in RATIOS:
+    for peer, kind, wanted in RATIOS[comparison.store]:
         if (ratio := comparison.ratio(peer, kind)) is not None:
             yield Target(f"{kind} / {peer}", f">= {wanted}x", times(ratio), ratio >= wanted)
+    yield from _consumers(comparison)
     yield from _claims(comparison)
     yield from _limits(comparison)
+
+
+def _consumers(comparison: Comparison) -> Iterator[Target]:
+    """More consumers get no less through, where a server does the work."""
+    results = comparison.report.of("receive and ack")
+    usual = [result.load for result in results[:1]]
+    found = {
+        result.load.processes: result
+        for result in results
+        if [msgspec.structs.replace(result.load, processes=1)] == usual
+    }
+    if comparison.store == "sqlite" or MORE_CONSUMERS not in found:
+        return
+    ratio = found[MORE_CONSUMERS].median / found[1].median
+    yield Target(f"{MORE_CONSUMERS} consumer processes / 1", ">= 1x", times(ratio), ratio >= 1)
 
 
 def _claims(comparison: Comparison) -> Iterator[Target]:
@@ -67,12 +102,7 @@ def _growth(what: str, few: Result, many: Result) -> Target:
 
 
 def _limits(comparison: Comparison) -> Iterator[Target]:
-    for name, unit, limit in (
-        ("memory of a consumer", "x", 1.2),
-        ("idle consumers", " % of a core", 2.0),
-        ("latency within a process", " ms", 10.0),
-        ("latency between processes", " ms", 50.0),
-    ):
+    for name, unit, limit in LIMITS[comparison.store]:
         for result in comparison.report.of(name):
             value = result.median
             yield Target(name, f"< {limit:g}{unit}", f"{figure(value)}{unit}", value < limit)

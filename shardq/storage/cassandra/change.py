@@ -33,6 +33,7 @@ _TURN = f"UPDATE entry SET turn = ? {_AT}"
 _EXPECT = f"UPDATE entry SET turn = ? {_AT} IF value = ?"
 _TAKE = f"UPDATE entry SET taken = ? {_AT} IF taken = ?"
 _READ_TURN = f"SELECT turn FROM entry {_AT}"
+_READ_TAKEN = f"SELECT taken FROM entry {_AT}"
 _READ_VALUE = f"SELECT value FROM entry {_AT}"
 _DELETE = f"DELETE FROM entry {_AT}"
 _DELETE_SEEN = f"DELETE FROM entry {_AT} IF value = ?"
@@ -58,6 +59,7 @@ class Change:
         self._carried: dict[Key, bytes] = {}
         self._written: dict[Key, bytes] = {}
         self._guarded: set[Key] = set()
+        self._taken: tuple[bytes | None] | None = None  # what has to be seen of it, if ready rows are taken
         self._deleted: set[Key] = set()
         self._others: list[Statement] = []
         # Its write time tells the next reader a moment that every later conditional write comes after.
@@ -69,6 +71,7 @@ class Change:
         One condition for all of them: nothing but a change that sets ``taken`` takes ready rows away.
         """
         self._deleted.update(each.key for each in ready)
+        self._taken = (seen,)
         taken = os.urandom(8)
         self._others.append((_TAKE, (taken, self._shard, *CONTROL_KEY, seen)))
         return taken
@@ -153,6 +156,8 @@ class Change:
         try:
             if self._column(_READ_TURN, CONTROL_KEY) == self._turn[1][0]:
                 return True
+            if self._taken is not None:
+                return False if self._column(_READ_TAKEN, CONTROL_KEY) == self._taken[0] else None
             for key, seen in self._retired.items():
                 return False if self._column(_READ_VALUE, key) == seen else None
         except ShardqError:

@@ -1,0 +1,47 @@
+"""A database server that several peers use."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from .peer import PeerMissing
+
+TOOLS = Path(__file__).parents[1] / "servers"
+
+
+class Database(msgspec.Struct, frozen=True):
+    """Its tool is ``tools/servers/<name>.py``; the URL of one that runs already may be in the environment."""
+
+    name: str
+    title: str
+    variable: str
+    options: tuple[str, ...] = ()
+
+    @contextmanager
+    def running(self) -> Iterator[str]:
+        """A given server, or one that is started now and stopped at the end. Raises PeerMissing."""
+        if self.variable in os.environ:
+            yield os.environ[self.variable]
+            return
+        tool = [sys.executable, str(TOOLS / f"{self.name}.py")]
+        with tempfile.TemporaryDirectory(prefix="shardq-bench-") as folder:
+            place = ("--folder", folder)
+            started = subprocess.run(
+                [*tool, "start", *place, *self.options], capture_output=True, text=True, check=False
+            )
+            if started.returncode:
+                raise PeerMissing(f"{self.name} could not be started: {started.stderr.strip()[-400:]}")
+            os.environ[self.variable] = started.stdout.strip()
+            try:
+                yield os.environ[self.variable]
+            finally:
+                del os.environ[self.variable]
+                subprocess.run([*tool, "stop", *place], check=True)
