@@ -46,9 +46,14 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         found = [result for result in self.peers if (result.subject, result.name) == (name, kind)]
         return found[0] if found else None
 
-    def ratio(self, other: str, kind: str) -> float | None:
+    @property
+    def ours(self) -> tuple[str, ...]:
+        """The names under which shardq itself takes part; the first is how it comes."""
+        return tuple(promise.name for promise in self.promises if promise.name.startswith("shardq"))
+
+    def ratio(self, other: str, kind: str, *, own: str | None = None) -> float | None:
         """How many times as fast as the peer shardq is: the median of the rounds' ratios."""
-        ours, theirs = self.peer(self.promises[0].name, kind), self.peer(other, kind)
+        ours, theirs = self.peer(own or self.promises[0].name, kind), self.peer(other, kind)
         if ours is None or theirs is None:
             return None
         return median(own / their for own, their in zip(ours.rounds, theirs.rounds, strict=True))

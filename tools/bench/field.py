@@ -67,6 +67,7 @@ CASSANDRA = Field(
     title="Benchmarks on Cassandra",
     peers={
         "shardq_cassandra": "ShardqCassandra",
+        "shardq_cassandra_prefetch": "ShardqCassandraPrefetch",
         "cassandra_recipe": "CassandraRecipe",
         "cassandra_driver": "CassandraDriver",
     },

@@ -60,8 +60,11 @@ class Target(msgspec.Struct, frozen=True):
 def targets(comparison: Comparison) -> Iterator[Target]:
     """Those of which the run has figures."""
     for peer, kind, wanted in RATIOS[comparison.store]:
-        if (ratio := comparison.ratio(peer, kind)) is not None:
-            yield Target(f"{kind} / {peer}", f">= {wanted}x", times(ratio), ratio >= wanted)
+        for own in comparison.ours[: 1 if kind == BULK_SEND else None]:
+            if (ratio := comparison.ratio(peer, kind, own=own)) is not None:
+                _, comma, variant = own.partition(", ")
+                what = f"{kind}{comma}{variant} / {peer}"
+                yield Target(what, f">= {wanted}x", times(ratio), ratio >= wanted)
     yield from _consumers(comparison)
     yield from _claims(comparison)
     yield from _limits(comparison)

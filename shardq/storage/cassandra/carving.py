@@ -32,10 +32,12 @@ def carve(holdings: Sequence[Holding], spans: Iterable[Span]) -> tuple[list[Carv
     for span in sorted(spans):
         _add(ranges.setdefault((span.token, span.bundle_id), []), (span.first, span.first + span.count))
     carved = [each for holding in holdings if holding.held and (each := _cut(holding, ranges)).named]
+    held = _held(carved)
     return carved, [
         Span(bundle_id, first, end - first, token)
         for (token, bundle_id), wanted in ranges.items()
-        for first, end in outside(wanted, _held(carved, token, bundle_id))
+        if held.get((token, bundle_id)) != wanted
+        for first, end in outside(wanted, held.get((token, bundle_id), ()))
     ]
 
 
@@ -72,19 +74,20 @@ def _cut(holding: Holding, ranges: dict[tuple[bytes, bytes], list[Range]]) -> Ca
     for each in holding.slices:
         wanted = ranges.get((holding.id, each.bundle_id), ())
         whole = [(each.first, each.end)]
+        if wanted == whole:
+            named.append(each)
+            continue
         named += (each.part(*piece) for piece in within(whole, wanted))
         rest += (each.part(*piece) for piece in outside(whole, wanted))
     return Carved(holding, tuple(named), tuple(rest))
 
 
-def _held(carved: Iterable[Carved], token: bytes, bundle_id: bytes) -> list[Range]:
-    return [
-        (each.first, each.end)
-        for part in carved
-        if part.holding.id == token
-        for each in part.named
-        if each.bundle_id == bundle_id
-    ]
+def _held(carved: Iterable[Carved]) -> dict[tuple[bytes, bytes], list[Range]]:
+    held: dict[tuple[bytes, bytes], list[Range]] = {}
+    for part in carved:
+        for each in part.named:
+            held.setdefault((part.holding.id, each.bundle_id), []).append((each.first, each.end))
+    return held
 
 
 def _joined(ranges: Iterable[Range]) -> list[Range]:

@@ -84,6 +84,8 @@ class Slice(msgspec.Struct, frozen=True, array_like=True):
 
     def part(self, first: int, end: int) -> Slice:
         """The messages between two positions that lie within it."""
+        if (first, end) == (self.first, self.end):
+            return self
         return msgspec.structs.replace(self, first=first, count=end - first)
 
     def bundle(self, light: Light) -> Bundle:
@@ -169,6 +171,8 @@ class Ready(msgspec.Struct, frozen=True):
 
     def part(self, first: int, end: int) -> Ready:
         """The messages between two positions that lie within it."""
+        if (first, end - first) == (self.key.first, self.count):
+            return self
         return msgspec.structs.replace(self, key=self.key._replace(first=first), count=end - first, seen=None)
 
 

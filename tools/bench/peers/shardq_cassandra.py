@@ -9,7 +9,7 @@ from .shardq_queue import ShardqQueue
 class ShardqCassandra(ShardqQueue):
     name = "shardq (Cassandra)"
     sends = "answered by the node; bundles of 500, 8 in flight"
-    receives = "bulk reads under a lease, acked together, both conditional"
+    receives = "bulk reads under a lease, then acks, both conditional"
 
     def url(self, folder: Path) -> str:
         return url()

@@ -13,6 +13,8 @@ class ShardqQueue:
     sends: str
     receives: str
     share = 1.0
+    queue = "bench"
+    prefetch = 0
 
     def url(self, folder: Path) -> str:
         """Where its queue is to be; raises PeerMissing."""
@@ -21,8 +23,8 @@ class ShardqQueue:
     def open(self, folder: Path) -> None:
         self._client = shardq.connect(self.url(folder))
         self._client.create_schema()
-        queue = self._client.create_queue("bench")
-        self._producer, self._consumer = queue.producer(), queue.consumer()
+        queue = self._client.create_queue(self.queue)
+        self._producer, self._consumer = queue.producer(), queue.consumer(prefetch=self.prefetch)
 
     def send_bulk(self, bodies: Sequence[bytes]) -> None:
         self._producer.send_many(bodies)
@@ -42,5 +44,5 @@ class ShardqQueue:
 
     def close(self) -> None:
         self._consumer.close()
-        self._client.delete_queue("bench")
+        self._client.delete_queue(self.queue)
         self._client.close()
