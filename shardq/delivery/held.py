@@ -92,9 +92,10 @@ class HeldSlice:
 
     def split(self, count: int) -> tuple[HeldSlice, HeldSlice]:
         """The first messages and the rest, as slices of their own, before anything of it is settled."""
-        return self._part(0, count), self._part(count, self.count - count)
+        return self.part(0, count), self.part(count, self.count - count)
 
-    def _part(self, offset: int, count: int) -> HeldSlice:
+    def part(self, offset: int, count: int) -> HeldSlice:
+        """Some neighbouring messages as a slice of their own, before anything of it is settled."""
         claimed = ClaimedSlice(self.bundle, self.first + offset, count, self.deliveries)
         return HeldSlice(self.shard, claimed, self.token, self.lease_until)
 

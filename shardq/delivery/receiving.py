@@ -1,4 +1,4 @@
-"""Claiming messages for a consumer, and keeping back those that must not be delivered."""
+"""Claiming messages for a consumer."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from shardq.clock import microseconds
-from shardq.codec import BYTES
 from shardq.delivery.context import QueueContext
-from shardq.delivery.dead_letters import EXHAUSTED
-from shardq.delivery.held import HeldSlice, Pick
-from shardq.delivery.settlement import Settlement
+from shardq.delivery.held import HeldSlice
+from shardq.delivery.screening import Screening
 from shardq.delivery.sweeping import sweep
-from shardq.errors import InvalidMessage, LeaseLost, ShardqError
+from shardq.errors import ShardqError
 from shardq.settings import QueueSettings
 from shardq.sharding.ownership import Ownership
 from shardq.sharding.reading import ShardReader
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import Acknowledge, Claim, Claimed
+from shardq.storage.requests import Claim, Claimed
 
 __all__ = ["Receiving"]
 
@@ -39,7 +37,7 @@ class Receiving:
         self._context, self._consumer, self._visibility_timeout = context, consumer, visibility_timeout
         self.ownership = Ownership(consumer)
         self.reader = ShardReader(context.store, context.name, self.ownership)
-        self._settlement = Settlement(context, BYTES)
+        self._screening = Screening(context)
         self._enlisted_at = self._swept_at = -(10**18)
 
     @property
@@ -101,7 +99,7 @@ class Receiving:
         claimed = self._context.retry(self._context.store.claim, request)
         self._report(shard, limit, claimed)
         held = [HeldSlice(shard, piece, token, claimed.lease_until) for piece in claimed.slices]
-        return self._deliverable(held, settings)
+        return self._screening.deliverable(held, settings)
 
     def _report(self, shard: Shard, limit: int, claimed: Claimed) -> None:
         """Tell the reader what the claim said of the shard."""
@@ -112,35 +110,6 @@ class Receiving:
         elif sum(piece.count for piece in claimed.slices) >= limit:
             last = claimed.slices[-1].bundle
             self.reader.put_back(shard, last.priority, last.due)
-
-    def _deliverable(self, held: Sequence[HeldSlice], settings: QueueSettings) -> list[HeldSlice]:
-        """Drop what is too old, dead-letter what was delivered too often; the rest is for the consumer."""
-        kept = []
-        for piece in held:
-            if settings.retention is not None and self._age(piece) > microseconds(settings.retention):
-                self._drop(piece)
-            elif settings.max_deliveries is not None and piece.deliveries > settings.max_deliveries:
-                self._bury(piece)
-            else:
-                kept.append(piece)
-        return kept
-
-    def _age(self, piece: HeldSlice) -> int:
-        return self._context.store.now() - piece.bundle.enqueued_at
-
-    def _drop(self, piece: HeldSlice) -> None:
-        spans = piece.spans(list(range(piece.count)))
-        self._context.retry(self._context.store.acknowledge, Acknowledge(piece.shard, spans))
-        self._context.counters.add(expired=piece.count)
-
-    def _bury(self, piece: HeldSlice) -> None:
-        piece.deliveries -= 1  # this delivery does not take place
-        try:
-            self._settlement.dead_letter([Pick(piece, list(range(piece.count)))], EXHAUSTED)
-        except LeaseLost:  # whoever has it now will do the same
-            return
-        except InvalidMessage as error:  # damaged in the store: it stays there, for a person to look at
-            _log.error("messages of shard %s cannot be dead-lettered: %s", piece.shard, error)
 
     def _count(self, held: Sequence[HeldSlice]) -> None:
         received = sum(piece.count for piece in held)
