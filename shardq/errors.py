@@ -13,6 +13,7 @@
     ├── InvalidReceipt       an id or receipt is malformed, or belongs to another queue
     ├── LeaseLost            the claim on some messages is no longer the caller's
     ├── PartialSend          a bulk send stopped part way
+    ├── ReplayConflict       a part of a run that is repeated is not what it was
     ├── StoreUnavailable     the store could not be reached; nothing was changed
     ├── OutcomeUnknown       the store did not say whether it did what was asked
     ├── SchemaMismatch       the store's schema is missing or of another version
@@ -43,6 +44,7 @@ __all__ = [
     "QueueExists",
     "QueueNotFound",
     "QueuePaused",
+    "ReplayConflict",
     "SchemaMismatch",
     "ShardqError",
     "StoreUnavailable",
@@ -137,6 +139,15 @@ class PartialSend(ShardqError):
         super().__init__(text)
         self.stored = stored
         self.unsent = unsent
+
+
+class ReplayConflict(ShardqError):
+    """Raised when a part of a run is sent again and its messages are not those of the attempt before.
+
+    Nothing of the attempt that finds it is stored: what the one before has stored cannot be told from it.
+    """
+
+    code = "replay_conflict"
 
 
 class StoreUnavailable(ShardqError):

@@ -10,7 +10,7 @@ import secrets
 import threading
 from hashlib import blake2b
 
-__all__ = ["BUNDLE_ID_BYTES", "BundleIds", "derive_bundle_id", "made_at"]
+__all__ = ["BUNDLE_ID_BYTES", "BundleIds", "derive_bundle_id", "made_at", "repeatable_bundle_id"]
 
 BUNDLE_ID_BYTES = 16
 _VERSION = 0x7 << 76
@@ -43,10 +43,7 @@ def derive_bundle_id(source: bytes, *parts: str) -> bytes:
     return (value | int.from_bytes(digest, "big") & _RANDOM_MASK).to_bytes(BUNDLE_ID_BYTES, "big")
 
 
-def made_at(bundle_id: bytes) -> int:
-    """The moment that the id was made for, in microseconds, rounded down to the id's resolution."""
-    value = int.from_bytes(bundle_id, "big")
-    return ((value >> 80 << 12 | value >> 64 & 0xFFF) * 1000) >> 12
+__all__ = ["BUNDLE_ID_BYTES", "BundleIds", "derive_bundle_id", "made_at", "repeatable_bundle_id"]
 
 
 def _assemble(ticks: int, random: int) -> bytes:

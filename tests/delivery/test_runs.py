@@ -1,0 +1,147 @@
+"""A part of a run is stored once, whatever happens to its attempts."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import shardq
+from shardq.delivery.runs import Run, RunPart
+
+PART = RunPart("0-0", "same", 3, [b"%d" % number for number in range(1_000)])
+
+
+def run(queue: shardq.Queue, name: str = "job", **options: int) -> Run:
+    chosen = {"window": 86_400_000_000, "bundle_messages": 100, "bundle_bytes": 262_144} | options
+    return Run(queue._context, name, **chosen)
+
+
+def received(queue: shardq.Queue) -> list[bytes]:
+    with queue.consumer() as consumer:
+        bodies = []
+        for batch in consumer.batches(1_000, wait=0):
+            bodies += [message.body for message in batch]
+            batch.ack()
+    return bodies
+
+
+def test_a_part_that_is_sent_again_is_stored_once(queue: shardq.Queue) -> None:
+    assert (run(queue).send(PART), run(queue).send(PART)) == (1_000, 0)
+    assert sorted(received(queue)) == sorted(PART.bodies)
+
+
+def test_a_finished_part_is_known_long_after_the_store_has_forgotten_its_bundles(queue, clock) -> None:
+    run(queue).send(PART)
+    assert len(received(queue)) == 1_000
+    clock.advance(3_600)
+    queue.sweep()
+    assert run(queue).send(PART) == 0
+    assert received(queue) == []
+
+
+def test_an_interrupted_part_is_completed_and_nothing_of_it_stored_twice(clock, queue, monkeypatch) -> None:
+    sender = run(queue)
+    appended = []
+    append = queue._context.store.append
+
+    def fail_at_the_third(request) -> None:
+        appended.append(request)
+        if len(appended) == 3:
+            raise shardq.QueueNotFound("the process died here")
+        append(request)
+
+    monkeypatch.setattr(queue._context.store, "append", fail_at_the_third)
+    with pytest.raises(shardq.QueueNotFound):
+        sender.send(PART)
+    monkeypatch.undo()
+    assert 0 < queue.counts().ready < 1_000
+    clock.advance(60)
+    assert run(queue).send(PART) == 1_000
+    assert sorted(received(queue)) == sorted(PART.bodies)
+
+
+def test_the_first_attempt_decides_on_time_and_layout(queue, clock, monkeypatch) -> None:
+    appended = []
+    monkeypatch.setattr(queue._context.store, "append", appended.append)
+    monkeypatch.setattr(queue._context.store, "confirm_keys", lambda *_: None)  # so that it looks interrupted
+    run(queue).send(PART)
+    clock.advance(100)
+    queue.alter(shards=3, time_shard_seconds=1.0)
+    first, appended[:] = list(appended), []
+    run(queue).send(PART)
+    assert appended == first
+
+
+def test_a_repetition_with_other_sizes_of_bodies_and_bundles_makes_the_same_bundles(
+    queue, monkeypatch
+) -> None:
+    appended = []
+    monkeypatch.setattr(queue._context.store, "append", appended.append)
+    monkeypatch.setattr(queue._context.store, "confirm_keys", lambda *_: None)  # so that it looks interrupted
+    run(queue).send(PART)
+    first = [bundle.id for request in appended for bundle in request.bundles]
+    counts = [bundle.count for request in appended for bundle in request.bundles]
+    appended.clear()
+    longer = RunPart("0-0", "same", 3, [body * 900 for body in PART.bodies])
+    run(queue, bundle_messages=7, bundle_bytes=1_000).send(longer)
+    again = {bundle.id: bundle.count for request in appended for bundle in request.bundles}
+    assert again == dict(zip(first, counts, strict=True))
+
+
+def test_two_attempts_at_the_same_time_store_one_part(connect, queue) -> None:
+    clients = [connect() for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda client=client: run(client.queue(queue.name)).send(PART))
+        for client in clients
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert queue.counts().ready == 1_000
+
+
+def test_another_run_or_another_part_is_stored_beside_it(queue) -> None:
+    run(queue).send(PART)
+    run(queue, "other").send(PART)
+    run(queue).send(RunPart("0-1", "same", 3, PART.bodies))
+    assert queue.counts().ready == 3_000
+
+
+def test_a_part_that_changed_is_refused_with_nothing_stored(queue) -> None:
+    run(queue).send(PART)
+    with pytest.raises(shardq.ReplayConflict, match="part 0-0 of run 'job'"):
+        run(queue).send(RunPart("0-0", "other", 3, [b"x"]))
+    assert queue.counts().ready == 1_000
+
+
+def test_a_message_that_is_too_large_or_a_paused_queue_stores_nothing(queue) -> None:
+    large = RunPart("0-0", "x", 0, [b"x", b"x" * 2_000_000])
+    with pytest.raises(shardq.MessageTooLarge):
+        run(queue).send(large)
+    queue.pause(sends=True, delivery=False)
+    with pytest.raises(shardq.QueuePaused):
+        run(queue).send(PART)
+    queue.resume()
+    assert queue.counts().ready == 0
+
+
+def test_bundles_take_turns_and_lanes_stay_on_their_shard(queue) -> None:
+    run(queue).send(PART)
+    loads = [state.counts.ready for state in queue.shard_states()]
+    assert max(loads) - min(loads) <= 100
+    queue.purge()
+    run(queue, "lanes").send(RunPart("0-0", "same", 0, PART.bodies, lanes=[5] * 1_000))
+    busy = {state.shard.number for state in queue.shard_states() if state.counts.ready}
+    assert busy == {5 % queue.settings.shards}
+
+
+def test_many_tasks_with_little_to_send_spread_over_the_shards(client) -> None:
+    queue = client.create_queue("wide", shards=16, time_shards=1)
+    sender = run(queue, bundle_messages=500)
+    for task in range(200):
+        sender.send(RunPart(f"{task}-0", "x", 77 + task, [b"x"] * 700))
+    loads = [state.counts.ready for state in queue.shard_states()]
+    assert len(loads) == 16
+    assert max(loads) / (sum(loads) / 16) <= 1.1
