@@ -62,6 +62,12 @@ class ShardReader:
             self.survey(layout)
         return heapq.heappop(self._candidates)[-1] if self._candidates else None
 
+    def offers(self, layout: Layout) -> list[Probe]:
+        """What can be claimed now in the whole queue, shard by shard, what is due longest first."""
+        self.survey(layout, thorough=True)
+        found = [known.probe for known in self._known.values() if known.probe.priority is not None]
+        return sorted(found, key=lambda probe: (probe.due or 0, probe.shard))
+
     def put_back(self, shard: Shard, priority: int, due: int) -> None:
         """There may be more to claim in the shard: the last message taken had this priority and due time."""
         heapq.heappush(self._candidates, self._rank(shard, priority, due))

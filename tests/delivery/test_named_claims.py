@@ -1,0 +1,118 @@
+"""Claims with a name: every attempt gets what the first one got."""
+
+from __future__ import annotations
+
+import pytest
+
+import shardq
+from shardq.clock import microseconds
+from shardq.delivery.named_claims import ClaimName, NamedClaims
+from shardq.sharding.shard import Shard
+
+LEASE = 30.0
+
+
+@pytest.fixture
+def queue(client: shardq.Client) -> shardq.Queue:
+    return client.create_queue("jobs", shards=1, time_shards=1, visibility_timeout=LEASE)
+
+
+@pytest.fixture
+def claims(connect, queue: shardq.Queue):
+    """The claims as another process sees them."""
+
+    def opened() -> NamedClaims:
+        context = connect().queue("jobs")._context
+        return NamedClaims(context, lease=microseconds(LEASE), memory=microseconds(86_400))
+
+    return opened
+
+
+def named(name: str) -> ClaimName:
+    return ClaimName(Shard("jobs", 0, 0), name)
+
+
+def take(claims: NamedClaims, name: str, limit: int = 100, *, strict: bool = False) -> list[int]:
+    held = claims.take(named(name), limit, owner="test", strict=strict)
+    return [int(body) for piece in held for body in piece.messages.bodies]
+
+
+def fill(queue: shardq.Queue, first: int, last: int) -> None:
+    queue.producer(bundle_messages=10).send_many([b"%d" % number for number in range(first, last)])
+
+
+def test_a_repeated_claim_gives_the_same_messages_in_any_process(queue, claims) -> None:
+    fill(queue, 0, 100)
+    first = take(claims(), "a", 25)
+    assert len(first) == 25
+    assert take(claims(), "a", 25) == take(claims(), "a", 99) == first
+    assert queue.counts().in_flight == 25
+    assert {message.deliveries for message in queue.peek(100)} == {0, 1}
+
+
+def test_a_claim_that_found_nothing_stays_empty(queue, claims) -> None:
+    assert take(claims(), "a") == []
+    fill(queue, 0, 10)
+    assert take(claims(), "a") == []
+    assert (queue.counts().ready, queue.counts().in_flight) == (10, 0)
+    assert {message.deliveries for message in queue.peek(100)} == {0}
+    assert len(take(claims(), "b")) == 10
+
+
+def test_an_ack_by_name_finishes_what_the_claim_got_and_nothing_else(queue, claims) -> None:
+    fill(queue, 0, 50)
+    got = take(claims(), "a", 20)
+    assert claims().ack([named("a"), named("never taken")]) == 0
+    assert queue.counts() == shardq.QueueCounts(30, 0, 0, 0, queue.counts().oldest)
+    assert claims().ack([named("a")]) == 0
+    assert sorted(got + take(claims(), "b")) == list(range(50))
+    assert len(take(claims(), "never taken")) == 0
+
+
+def test_a_repetition_after_the_ack_takes_nothing_new(queue, claims) -> None:
+    fill(queue, 0, 50)
+    take(claims(), "a", 20)
+    claims().ack([named("a")])
+    assert take(claims(), "a", 20) == []
+    assert queue.counts().ready == 30
+
+
+def test_an_extension_by_name_keeps_the_messages_from_others(queue, claims, clock) -> None:
+    fill(queue, 0, 10)
+    take(claims(), "a")
+    for _ in range(5):
+        clock.advance(LEASE * 0.9)
+        assert claims().extend([named("a")]) == 0
+    assert len(queue.consumer().receive(10)) == 0
+    clock.advance(LEASE * 1.1)
+    assert len(queue.consumer().receive(10)) == 10
+
+
+def test_what_was_lost_is_left_out_or_raised_and_never_replaced(queue, claims, clock) -> None:
+    fill(queue, 0, 20)
+    first = take(claims(), "a", 20)
+    clock.advance(LEASE + 1)
+    with queue.consumer() as other:
+        stolen = {int(message.body) for message in other.receive(5)}
+        again = take(claims(), "a", 20)
+        assert again == [number for number in first if number not in stolen]
+        with pytest.raises(shardq.LeaseLost, match="5 messages"):
+            take(claims(), "a", 20, strict=True)
+        assert claims().ack([named("a")]) == 5
+
+
+def test_when_all_of_it_was_lost_nothing_else_is_taken_instead(queue, claims, clock) -> None:
+    fill(queue, 0, 20)
+    take(claims(), "a", 20)
+    clock.advance(LEASE + 1)
+    with queue.consumer() as other:
+        assert len(other.receive(20)) == 20
+        fill(queue, 20, 40)
+        assert take(claims(), "a", 20) == []
+        assert (queue.counts().ready, queue.counts().in_flight) == (20, 20)
+
+
+def test_reading_what_was_never_entered_leaves_room_for_it(queue, claims) -> None:
+    fill(queue, 0, 10)
+    assert claims().extend([named("a")]) == 0
+    assert len(take(claims(), "a")) == 10
