@@ -1,0 +1,119 @@
+"""Looking at a queue as a table: its messages, its shards, its dead letters, its history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from shardq.clock import from_datetime, seconds
+from shardq.delivery.dead_letters import dead_letter_name
+from shardq.errors import InvalidSetting, QueueNotFound
+from shardq.sharding.shard import Shard
+from shardq.spark.connection import context_of
+from shardq.spark.options import BrowseOptions
+from shardq.spark.peeking import pieces_of_shard
+from shardq.spark.row_schema import arrow_schema, check_schema, schema_of
+from shardq.spark.rows import batches_of
+
+__all__ = ["Browser", "ShardPartition", "moment_of"]
+
+FOREVER = 2**62
+
+
+@dataclass
+class ShardPartition(InputPartition):
+    """One shard to look at; of the history, or of what came in, a period in microseconds."""
+
+    shard: Shard
+    since: int
+    until: int
+
+
+class Browser(DataSourceReader):
+    """Reads one shard with each task, while the queue may be in use: not a snapshot."""
+
+    def __init__(self, options: BrowseOptions, schema: StructType) -> None:
+        check_schema(
+            schema, schema_of(options.view, body=options.include_body, headers=options.include_headers)
+        )
+        self._options, self._schema = options, schema
+        self._queue = _queue_of(options)
+        self._since = moment_of("since", options.since, 0)
+        self._until = moment_of("until", options.until, FOREVER)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The shards that are in use."""
+        context = context_of(self._options, self._queue)
+        shards = context.retry(context.store.shards, self._queue)
+        return [ShardPartition(shard, self._since, self._until) for shard in shards]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """What a shard holds."""
+        if not isinstance(partition, ShardPartition):  # Spark reads once where there is nothing to read
+            return iter(())
+        if self._options.view == "shards":
+            return iter([self._counts(partition.shard)])
+        context = context_of(self._options, self._queue)
+        pieces = pieces_of_shard(
+            context,
+            partition.shard,
+            processed=self._options.view == "history",
+            since=partition.since,
+            until=partition.until,
+        )
+        return batches_of(pieces, arrow_schema(self._schema))
+
+    def _counts(self, shard: Shard) -> pa.RecordBatch:
+        context = context_of(self._options, self._queue)
+        counts = context.retry(context.store.count, shard)
+        age = None if counts.oldest is None else max(0.0, seconds(context.store.now() - counts.oldest))
+        row = {
+            "shard": str(shard),
+            "time_shard": shard.time_shard,
+            "number": shard.number,
+            "ready": counts.ready,
+            "delayed": counts.delayed,
+            "in_flight": counts.in_flight,
+            "processed": counts.processed,
+            "oldest": counts.oldest,
+            "age_seconds": age,
+        }
+        schema = arrow_schema(self._schema)
+        return pa.RecordBatch.from_arrays(
+            [pa.array([row[field.name]], field.type) for field in schema], schema=schema
+        )
+
+
+def moment_of(name: str, text: str | None, default: int) -> int:
+    """A moment in ISO 8601 as microseconds; raises InvalidSetting."""
+    if text is None:
+        return default
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidSetting(
+            f"option {name}={text!r} is no moment: give ISO 8601, such as 2026-01-31T08:00:00Z"
+        ) from error
+    if moment.tzinfo is None:
+        raise InvalidSetting(f"option {name}={text!r} has no time zone: end it with Z for UTC")
+    return from_datetime(moment)
+
+
+def _queue_of(options: BrowseOptions) -> str:
+    """The queue to look at; raises QueueNotFound."""
+    context = context_of(options)
+    if options.view != "dead":
+        return options.queue
+    name = dead_letter_name(context.name, context.settings)
+    try:
+        context.sibling(name)
+    except QueueNotFound:
+        raise QueueNotFound(
+            f"queue {options.queue!r} has no dead-letter queue {name!r}: it was deleted"
+        ) from None
+    return name

@@ -1,0 +1,168 @@
+"""Receiving messages as a stream: each micro-batch is one claim of each shard that it reads.
+
+Nothing is claimed when a batch is planned. Its offset names the shards and how many messages to claim from each; the
+tasks claim under names that follow from it, so a retried task, a second action on the batch and a restarted query find
+the same messages. They are acked when Spark asks for the batch after it, which it does only once the batch is done:
+also on idle ticks, and before a query with the trigger AvailableNow ends. ``commit`` comes later than that, and not
+at all for the last batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from shardq.clock import microseconds
+from shardq.delivery.named_claims import ClaimName, NamedClaims
+from shardq.errors import LeaseLost
+from shardq.sharding.shard import Shard
+from shardq.spark.connection import context_of
+from shardq.spark.heartbeat import Heartbeat
+from shardq.spark.options import ClaimStreamOptions
+from shardq.spark.planning import Planner
+from shardq.spark.row_schema import arrow_schema, check_schema, schema_of
+from shardq.spark.rows import batches_of, piece_of_claim
+
+__all__ = ["ClaimPartition", "ClaimStream", "claims_for", "claims_of"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class ClaimPartition(InputPartition):
+    """A claim of one shard for one micro-batch."""
+
+    claim: ClaimName
+    limit: int
+
+
+class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets are ``{"incarnation", "seq", "plan": {"<time shard>:<shard>": limit}}``, kept by Spark alone."""
+
+    def __init__(self, options: ClaimStreamOptions, schema: StructType) -> None:
+        check_schema(
+            schema, schema_of("messages", body=options.include_body, headers=options.include_headers)
+        )
+        self._options, self._schema = options, schema
+        self._heartbeat: Heartbeat | None = None
+        context_of(options)
+        self._last: int | None = None  # with AvailableNow: what is due later is left alone
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Before the first batch of a new query."""
+        return {"incarnation": secrets.token_hex(8), "seq": 0, "plan": {}}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """So many messages in a batch."""
+        return ReadMaxRows(self._options.max_messages_per_trigger)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Ack the batch that ends at the start, as it is done; then plan the next one."""
+        self._finish(start)
+        most = self._options.max_messages_per_trigger
+        if isinstance(limit, ReadMaxRows):
+            most = limit.max_rows
+        elif isinstance(limit, ReadAllAvailable):
+            most = max(most, 10_000_000)
+        plan = self._planner.plan(most, self._last)
+        if not plan:
+            return start
+        return {
+            "incarnation": start["incarnation"],
+            "seq": start["seq"] + 1,
+            "plan": {f"{shard.time_shard}:{shard.number}": count for shard, count in plan.items()},
+        }
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """End when everything that is due by now is done."""
+        self._last = context_of(self._options).store.now()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """One claim for each planned shard. Depends on the end only."""
+        if start == end:
+            return []
+        self._keep(claims_of(end, self._options))
+        return [
+            ClaimPartition(claim, limit)
+            for claim, limit in zip(claims_of(end, self._options), end["plan"].values(), strict=True)
+        ]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Claim the messages, or find those that were claimed before."""
+        if not isinstance(partition, ClaimPartition):
+            return iter(())
+        options = self._options
+        held = claims_for(options).take(
+            partition.claim,
+            partition.limit,
+            owner=f"spark-{options.group}",
+            strict=options.fail_on_lease_loss and options.ack_mode == "commit",
+        )
+        return batches_of(map(piece_of_claim, held), arrow_schema(self._schema))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: see ``latestOffset``, which is asked earlier and for every batch."""
+
+    def stop(self) -> None:
+        """Keep no lease any more."""
+        self._keep([])
+
+    @cached_property
+    def _planner(self) -> Planner:
+        """Made where batches are planned: Spark copies a reader to its tasks."""
+        return Planner(context_of(self._options), f"spark-{self._options.group}")
+
+    def _finish(self, start: dict[str, Any]) -> None:
+        self._keep([])
+        claims = claims_of(start, self._options)
+        if not claims or self._options.ack_mode == "manual":
+            return
+        lost = claims_for(self._options).ack(claims)
+        if lost:
+            text = (
+                f"{lost} messages of batch {start['seq']} from queue {self._options.queue!r} were not acked: their "
+                "lease was over and they are delivered again; raise leaseSeconds"
+            )
+            if self._options.fail_on_lease_loss:
+                raise LeaseLost(text)
+            _log.warning("%s", text)
+
+    def _keep(self, claims: Sequence[ClaimName]) -> None:
+        """Extend the leases of these claims from now on, and of no others."""
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+            self._heartbeat = None
+        if claims:
+            self._heartbeat = Heartbeat(claims_for(self._options), claims, self._options.lease_seconds / 3)
+
+
+def claims_of(offset: dict[str, Any], options: ClaimStreamOptions) -> list[ClaimName]:
+    """The claims of the batch that ends at an offset."""
+    name = f"{options.group}:{offset['incarnation']}:{offset['seq']}"
+    places = (place.split(":") for place in offset["plan"])
+    return [
+        ClaimName(Shard(options.queue, int(time_shard), int(number)), name) for time_shard, number in places
+    ]
+
+
+def claims_for(options: ClaimStreamOptions) -> NamedClaims:
+    """The claims of a stream's queue."""
+    return NamedClaims(
+        context_of(options),
+        lease=microseconds(options.lease_seconds),
+        memory=microseconds(options.replay_window_seconds),
+    )

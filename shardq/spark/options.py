@@ -1,0 +1,163 @@
+"""The options of ``format("shardq")``: which there are for each use, their types and limits.
+
+Spark hands every option over as text and with its name in lower case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, TypeVar
+
+import msgspec
+
+from shardq.errors import InvalidSetting
+
+__all__ = [
+    "BrowseOptions",
+    "BrowseStreamOptions",
+    "ClaimStreamOptions",
+    "QueueOptions",
+    "RowOptions",
+    "SendOptions",
+    "SettleOptions",
+    "StreamOptions",
+    "choose",
+    "parse",
+]
+
+_Count = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=3.2e8)]
+_Lease = Annotated[float, msgspec.Meta(ge=1.0, le=604_800.0)]
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+_SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
+_DAY = 86_400.0
+
+
+class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which queue of which store."""
+
+    url: _Text
+    queue: _Text
+    retry_seconds: Annotated[float, msgspec.Meta(ge=0.0, le=3_600.0)] = 15.0
+
+
+class RowOptions(QueueOptions, frozen=True, kw_only=True, rename="camel"):
+    """What the rows of a reader hold."""
+
+    include_body: bool = True
+    include_headers: Literal["false", "true", "packed"] = "false"
+
+
+class BrowseOptions(RowOptions, frozen=True, kw_only=True, rename="camel"):
+    """Looking at a queue without receiving anything."""
+
+    view: Literal["messages", "shards", "dead", "history"] = "messages"
+    since: str | None = None  # ISO 8601; of the history: acked then or later
+    until: str | None = None  # of the history: acked before
+
+
+class StreamOptions(RowOptions, frozen=True, kw_only=True, rename="camel"):
+    """What all streams out of a queue have."""
+
+    mode: Literal["claim", "browse"] = "claim"
+
+
+class ClaimStreamOptions(StreamOptions, frozen=True, kw_only=True, rename="camel"):
+    """Receiving messages as a stream."""
+
+    group: _Text = "spark"
+    max_messages_per_trigger: _Count = 100_000
+    lease_seconds: _Lease = 300.0
+    ack_mode: Literal["commit", "manual"] = "commit"
+    fail_on_lease_loss: bool = False
+    replay_window_seconds: Annotated[float, msgspec.Meta(ge=3_600.0, le=3.2e8)] = (
+        _DAY  # longer than any batch
+    )
+
+
+class BrowseStreamOptions(StreamOptions, frozen=True, kw_only=True, rename="camel"):
+    """Looking at what comes in, or at what was acked, as a stream."""
+
+    view: Literal["messages", "history"] = "history"
+    lag_seconds: _Seconds = 5.0  # nothing younger is read: what is stored late must not be missed
+    since: str | None = None  # where a new query begins; None: at its start
+
+
+class SendOptions(QueueOptions, frozen=True, kw_only=True, rename="camel"):
+    """Sending rows."""
+
+    operation: Literal["send"] = "send"
+    body_column: _Text = "body"
+    id_column: str | None = None
+    priority_column: str | None = None
+    due_column: str | None = None
+    headers_column: str | None = None
+    key_column: str | None = None
+    shard_by: Literal["rotate", "key"] = "rotate"
+    input_order: Literal["any", "stable"] = "any"
+    bundle_messages: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 500
+    concurrent_writes: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2
+    throughput_rows_per_sec: Annotated[float, msgspec.Meta(gt=0.0)] | None = None  # of each task
+    run_id: Annotated[str, msgspec.Meta(min_length=1, max_length=120)] | None = None
+    replay_window_seconds: _Seconds = _DAY
+    truncate: bool = False
+
+
+class SettleOptions(QueueOptions, frozen=True, kw_only=True, rename="camel"):
+    """Acking, releasing or extending messages by their receipts."""
+
+    operation: Literal["ack", "release", "extend"]
+    receipt_column: _Text = "receipt"
+    delay_seconds: _Seconds = 0.0  # release: until they are delivered again
+    lease_seconds: _Lease = 300.0  # extend: from now on
+    fail_on_lease_loss: bool = False
+
+
+Kind = TypeVar("Kind", bound=QueueOptions)
+
+
+def choose(given: Mapping[str, str], name: str, default: str) -> str:
+    """One option, looked at before it is known which others there may be."""
+    return _lower(given).get(name.lower(), default).lower()
+
+
+def parse(kind: type[Kind], given: Mapping[str, str]) -> Kind:
+    """The options for one use; raises InvalidSetting naming the first that is missing, unknown or wrong."""
+    names = {field.encode_name.lower(): field for field in msgspec.structs.fields(kind)}
+    chosen: dict[str, str] = {}
+    for name, value in _lower(given).items():
+        if name in _SPARKS_OWN:
+            continue
+        if name not in names:
+            known = ", ".join(sorted(field.encode_name for field in names.values()))
+            raise InvalidSetting(f"option {name!r} is not known here: use {known}")
+        chosen[names[name].encode_name] = value
+    for field in names.values():
+        if field.required and field.encode_name not in chosen:
+            raise InvalidSetting(
+                f"option {field.encode_name!r} is missing: give .option({field.encode_name!r}, ...)"
+            )
+    return _convert(kind, chosen)
+
+
+def _convert(kind: type[Kind], chosen: dict[str, str]) -> Kind:
+    try:
+        return msgspec.convert(chosen, kind, strict=False)
+    except msgspec.ValidationError as error:
+        text, _, place = str(error).partition(" - at `$.")
+        name = place.rstrip("`")
+        value = "..." if name == "url" else repr(chosen.get(name, ""))
+        raise InvalidSetting(f"option {name}={value} cannot be used: {_explain(kind, name, text)}") from error
+
+
+def _explain(kind: type[QueueOptions], name: str, text: str) -> str:
+    for field in msgspec.structs.fields(kind):
+        values = getattr(field.type, "__args__", ())
+        if field.encode_name == name and values and all(isinstance(value, str) for value in values):
+            return f"use one of {', '.join(values)}"
+    return text[:1].lower() + text[1:]
+
+
+def _lower(given: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in given.items()}

@@ -1,0 +1,33 @@
+"""Reading a shard of a queue, or of its history, without changing anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from shardq.delivery.context import QueueContext
+from shardq.sharding.shard import Shard
+from shardq.spark.rows import Piece, piece_of_view
+from shardq.storage.requests import Peek
+
+__all__ = ["pieces_of_shard"]
+
+PAGE_MESSAGES = 2_000
+
+
+def pieces_of_shard(
+    context: QueueContext, shard: Shard, *, processed: bool = False, since: int = 0, until: int = 2**62
+) -> Iterator[Piece]:
+    """What is stored in a shard: of the history what was acked in the period, else what was sent in it."""
+    request = Peek(shard, PAGE_MESSAGES, processed=processed)
+    if processed:
+        request = msgspec.structs.replace(request, since=since, until=until)
+    while True:
+        page = context.retry(context.store.peek, request)
+        for stored in page.slices:
+            if processed or since <= stored.bundle.enqueued_at < until:
+                yield piece_of_view(shard, stored)
+        if not page.after:
+            return
+        request = msgspec.structs.replace(request, after=page.after)

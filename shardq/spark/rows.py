@@ -1,0 +1,131 @@
+"""Slices of messages as Arrow record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from pyarrow import compute
+
+from shardq.delivery.held import HeldSlice
+from shardq.sharding.shard import Shard
+from shardq.storage.bundle_data import BundleData, decode_bundle
+from shardq.storage.requests import StoredSlice
+
+__all__ = ["Piece", "batches_of", "piece_of_claim", "piece_of_view"]
+
+BATCH_MESSAGES = 10_000
+BATCH_BYTES = 8 * 1024 * 1024
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Neighbouring messages of one bundle, and what they have in common."""
+
+    shard: Shard
+    bundle_id: bytes
+    first: int
+    count: int
+    messages: BundleData
+    size: int
+    priority: int
+    due: int
+    enqueued_at: int
+    deliveries: int
+    state: str
+    token: bytes | None = None
+
+
+def piece_of_claim(held: HeldSlice) -> Piece:
+    """Messages that are held under a claim."""
+    bundle = held.bundle
+    return Piece(
+        held.shard, bundle.id, held.first, held.count, held.messages, len(bundle.data), bundle.priority,
+        bundle.due, bundle.enqueued_at, held.deliveries, "in_flight", held.token,
+    )  # fmt: skip
+
+
+def piece_of_view(shard: Shard, stored: StoredSlice) -> Piece:
+    """Messages that were looked at."""
+    bundle = stored.bundle
+    messages = decode_bundle(bundle.data).slice(stored.first, stored.count)
+    return Piece(
+        shard, bundle.id, stored.first, stored.count, messages, len(bundle.data), bundle.priority,
+        stored.due, bundle.enqueued_at, stored.deliveries, stored.state.value,
+    )  # fmt: skip
+
+
+def batches_of(pieces: Iterable[Piece], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Record batches of bounded size with the columns of a schema."""
+    waiting: list[Piece] = []
+    messages = size = 0
+    for piece in pieces:
+        waiting.append(piece)
+        messages, size = messages + piece.count, size + piece.size
+        if messages >= BATCH_MESSAGES or size >= BATCH_BYTES:
+            yield _batch(waiting, schema)
+            waiting, messages, size = [], 0, 0
+    if waiting:
+        yield _batch(waiting, schema)
+
+
+def _batch(pieces: list[Piece], schema: pa.Schema) -> pa.RecordBatch:
+    counts = [piece.count for piece in pieces]
+    which = np.repeat(np.arange(len(pieces)), counts)
+    places = np.concatenate([np.arange(piece.first, piece.first + piece.count) for piece in pieces])
+    columns = [_column(pieces, field, which, places) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _column(pieces: list[Piece], field: pa.Field, which: Any, places: Any) -> pa.Array:
+    """A column; of each message are given the piece that it is in and its place in the bundle."""
+    match field.name:
+        case "body":
+            return pa.array([body for piece in pieces for body in piece.messages.bodies], field.type)
+        case "headers":
+            return _headers(pieces, field.type)
+        case "dedupe_key":
+            keys = [key for piece in pieces for key in piece.messages.dedupe_keys or [None] * piece.count]
+            return pa.array(keys, field.type)
+        case "id" | "receipt" as name:
+            suffixes = [_suffix(piece) if name == "receipt" else "" for piece in pieces]
+            return _joined([_prefix(piece) for piece in pieces], places, suffixes, which)
+        case "shard" | "state":
+            texts = [str(getattr(piece, field.name)) for piece in pieces]
+            return pa.array(texts, field.type).take(pa.array(which))
+        case name:
+            numbers = np.array([getattr(piece, name) for piece in pieces], dtype=np.int64)
+            return pa.array(numbers[which]).cast(field.type)
+
+
+def _prefix(piece: Piece) -> str:
+    return f"{piece.shard}:{piece.bundle_id.hex()}:"
+
+
+def _suffix(piece: Piece) -> str | None:
+    return None if piece.token is None else f":{piece.token.hex()}"
+
+
+def _joined(prefixes: list[str], places: Any, suffixes: list[str | None], which: Any) -> pa.Array:
+    """Prefix, place and suffix of each message; null where the suffix is."""
+    rows = pa.array(which)
+    parts = [pa.array(prefixes).take(rows), pa.array(places).cast(pa.string())]
+    return compute.binary_join_element_wise(*parts, pa.array(suffixes, pa.string()).take(rows), "")
+
+
+def _headers(pieces: list[Piece], kind: pa.DataType) -> pa.Array:
+    found = [one for piece in pieces for one in piece.messages.headers or [None] * piece.count]
+    if pa.types.is_binary(kind):
+        return pa.array([_encoder.encode(one) if one else None for one in found], kind)
+    texts = [[(name, _text(value)) for name, value in (one or {}).items()] for one in found]
+    return pa.array(texts, kind)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,153 @@
+"""The sinks: rows that are sent as messages, and receipts that are acked, released or extended.
+
+A sink is made on the driver, where everything that can be wrong with options and columns is found, and copied to
+the tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from shardq.errors import InvalidSetting, QueuePaused
+from shardq.spark.columns import Columns
+from shardq.spark.connection import context_of
+from shardq.spark.options import SendOptions, SettleOptions
+from shardq.spark.sending import send_partition
+from shardq.spark.settling import receipt_column, settle_partition
+
+__all__ = ["BatchSettler", "BatchWriter", "StreamSettler", "StreamWriter", "TaskReport"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class TaskReport(WriterCommitMessage):
+    """What a task did."""
+
+    rows: int
+    done: int  # of them now: sent rows that an earlier attempt had stored, and lost leases, are not counted
+
+
+class _Sender:
+    """What sending in a batch and in a stream have in common."""
+
+    def __init__(self, schema: StructType, options: SendOptions) -> None:
+        self.options = options
+        self.columns = Columns.of(schema, options)
+        queue = context_of(options)
+        if queue.settings.sends_paused:
+            raise QueuePaused(
+                f"queue {queue.name!r} takes no messages now: `shardq resume {queue.name}` lets it"
+            )
+
+    def send(self, iterator: Iterator[pa.RecordBatch], run: str) -> TaskReport:
+        """Send a partition."""
+        return TaskReport(*send_partition(iterator, self.columns, self.options, run))
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Sends the rows of one job. What a failed job has stored stays stored: it is not one atomic step."""
+
+    def __init__(self, schema: StructType, options: SendOptions, *, overwrite: bool) -> None:
+        if overwrite and not options.truncate:
+            raise InvalidSetting(
+                'mode("overwrite") would remove every message of the queue: write mode("append"), '
+                'or allow it with option("truncate", "true")'
+            )
+        self._sender = _Sender(schema, options)
+        self._run = options.run_id or secrets.token_hex(8)
+        if overwrite:
+            context = context_of(options)
+            for shard in context.retry(context.store.shards, context.name):
+                context.retry(context.store.purge, shard)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+        """Send the rows of a task."""
+        return self._sender.send(iterator, self._run)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Tell that the job failed."""
+        stored = sum(message.done for message in messages if isinstance(message, TaskReport))
+        _log.warning("the job failed; finished tasks had stored %d messages, which stay", stored)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Sends the rows of each micro-batch as a run of its own, named by the query and the batch."""
+
+    def __init__(self, schema: StructType, options: SendOptions) -> None:
+        if options.run_id is not None:
+            raise InvalidSetting(
+                "option runId is for batch jobs: the runs of a stream are named by its checkpoint"
+            )
+        self._sender = _Sender(schema, options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+        """Send the rows of a task."""
+        task = TaskContext.get()
+        assert task is not None
+        query, batch = (
+            task.getLocalProperty("sql.streaming.queryId"),
+            task.getLocalProperty("streaming.sql.batchId"),
+        )
+        return self._sender.send(iterator, f"{query}.{batch}")
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing is left to do."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing is to be undone: the batch is sent again under the same name."""
+
+
+class _Settler:
+    """What settling in a batch and in a stream have in common."""
+
+    def __init__(self, schema: StructType, options: SettleOptions) -> None:
+        self.options = options
+        self.column = receipt_column(schema, options)
+        context_of(options)
+
+    def settle(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+        """Settle a partition."""
+        return TaskReport(*settle_partition(iterator, self.column, self.options))
+
+
+class BatchSettler(DataSourceArrowWriter):
+    """Acks, releases or extends the receipts of one job."""
+
+    def __init__(self, schema: StructType, options: SettleOptions, *, overwrite: bool) -> None:
+        if overwrite:
+            raise InvalidSetting(f'operation={options.operation} writes mode("append")')
+        self._settler = _Settler(schema, options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+        """Settle the receipts of a task."""
+        return self._settler.settle(iterator)
+
+
+class StreamSettler(DataSourceStreamArrowWriter):
+    """Acks, releases or extends the receipts of each micro-batch."""
+
+    def __init__(self, schema: StructType, options: SettleOptions) -> None:
+        self._settler = _Settler(schema, options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+        """Settle the receipts of a task."""
+        return self._settler.settle(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing is left to do."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing is to be undone: settling again is harmless."""

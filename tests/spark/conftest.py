@@ -1,0 +1,139 @@
+"""One Spark for all tests, on two cores, in which a failed task is tried again; and a queue on any store.
+
+``SHARDQ_TEST_SPARK_URL`` names the store; without it each test has a fresh SQLite file.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shardq
+
+pyspark = pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+from pyspark.sql import DataFrame, SparkSession  # noqa: E402
+from pyspark.sql.streaming import StreamingQuery  # noqa: E402
+
+VARIABLE = "SHARDQ_TEST_SPARK_URL"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.filterwarnings("default"))  # PySpark has warnings of its own
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    if shutil.which("java") is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("no Java")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # the tasks run functions of the tests
+    folder = tmp_path_factory.mktemp("spark")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    builder = SparkSession.builder.master("local[2,3]").appName("shardq-tests")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return os.environ.get(VARIABLE) or f"sqlite:///{tmp_path}/queue.db"
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[shardq.Client]:
+    """A client on the real clock: Spark's processes have no other."""
+    with shardq.connect(url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def make_queue(client: shardq.Client) -> Iterator[Callable[..., shardq.Queue]]:
+    made: list[str] = []
+
+    def make(**settings: Any) -> shardq.Queue:
+        name = f"q{uuid.uuid4().hex[:10]}"
+        made.append(name)
+        return client.create_queue(name, **{"shards": 4, "time_shards": 2, **settings})
+
+    yield make
+    for name in made:
+        client.delete_queue(name)
+
+
+@pytest.fixture
+def queue(make_queue: Callable[..., shardq.Queue]) -> shardq.Queue:
+    return make_queue()
+
+
+class Pipes:
+    """Reads and writes queues with Spark, as users do."""
+
+    def __init__(self, spark: SparkSession, url: str, folder: Path) -> None:
+        self.spark, self.url, self.folder = spark, url, folder
+
+    def options(self, queue: shardq.Queue, **options: object) -> dict[str, str]:
+        return {"url": self.url, "queue": queue.name} | {name: str(value) for name, value in options.items()}
+
+    def write(self, rows: DataFrame, queue: shardq.Queue, mode: str = "append", **options: object) -> None:
+        rows.write.format("shardq").options(**self.options(queue, **options)).mode(mode).save()
+
+    def read(self, queue: shardq.Queue, **options: object) -> DataFrame:
+        return self.spark.read.format("shardq").options(**self.options(queue, **options)).load()
+
+    def stream(self, queue: shardq.Queue, **options: object) -> DataFrame:
+        return self.spark.readStream.format("shardq").options(**self.options(queue, **options)).load()
+
+    def start(self, writer: Any, name: str = "checkpoint") -> StreamingQuery:
+        """Start a stream that ends when everything that is there is done."""
+        return writer.option("checkpointLocation", str(self.folder / name)).trigger(availableNow=True).start()
+
+    def run(self, writer: Any, name: str = "checkpoint") -> StreamingQuery:
+        query = self.start(writer, name)
+        assert query.awaitTermination(120)
+        return query
+
+    def bodies(self, count: int, size: int = 0, start: int = 0) -> DataFrame:
+        """Rows with bodies of their own: their numbers, filled up to a size."""
+        return self.spark.range(start, start + count).selectExpr(
+            f"rpad(cast(id as string), greatest({size}, length(cast(id as string))), '.') as body"
+        )
+
+
+@pytest.fixture
+def pipes(spark: SparkSession, url: str, tmp_path: Path) -> Pipes:
+    return Pipes(spark, url, tmp_path)
+
+
+def numbers(queue: shardq.Queue) -> list[int]:
+    """The numbers in the bodies of all messages, sorted."""
+    return sorted(int(message.body.rstrip(b".")) for message in queue.peek(10_000_000))
+
+
+@pytest.fixture
+def numbers_in() -> Callable[[shardq.Queue], list[int]]:
+    return numbers

@@ -1,0 +1,39 @@
+"""Killing the Python workers of this test's own Spark."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def workers_of(spark) -> list[int]:
+    """The Python workers that Spark has forked: children of its daemons, which are children of its JVM."""
+    java = spark._jvm.java.lang.ProcessHandle.current().pid()
+    return [worker for daemon in _children(java) for worker in _children(daemon)]
+
+
+def kill_workers_when(spark, ready: Callable[[], bool], seconds: float = 60.0) -> int:
+    """Wait for something, then end all workers without warning; returns how many they were."""
+    deadline = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < deadline, "it never came to it"
+        time.sleep(0.02)
+    victims = workers_of(spark)
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)
+    return len(victims)
+
+
+def _children(parent: int) -> list[int]:
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == parent:
+            found.append(int(status.parent.name))
+    return found

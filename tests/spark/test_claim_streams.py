@@ -1,0 +1,215 @@
+"""A stream receives every message, replays exactly, and leaves nothing in flight."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext
+
+import shardq
+
+
+def fill(queue: shardq.Queue, count: int) -> None:
+    with queue.producer(bundle_messages=100) as producer:
+        producer.send_many(b"%d" % number for number in range(count))
+
+
+def numbers_of(rows) -> list[int]:
+    return sorted(int(bytes(row.body)) for row in rows.collect())
+
+
+def fail_in_the_first_attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.slice(0, batch.num_rows // 2)
+        if TaskContext.get().attemptNumber() == 0:
+            raise RuntimeError("this task was meant to fail")
+        yield batch.slice(batch.num_rows // 2)
+
+
+def test_everything_is_delivered_once_and_nothing_is_left_in_flight(pipes, queue) -> None:
+    fill(queue, 3_000)
+    out = pipes.folder / "out"
+    stream = (
+        pipes.stream(queue, maxMessagesPerTrigger=1_000)
+        .writeStream.format("parquet")
+        .option("path", str(out))
+    )
+    query = pipes.run(stream)
+    assert numbers_of(pipes.spark.read.parquet(str(out))) == list(range(3_000))
+    counts = queue.counts()
+    assert (counts.ready, counts.in_flight, counts.delayed) == (0, 0, 0)
+    assert sum(progress.numInputRows for progress in query.recentProgress) == 3_000
+
+
+def test_a_task_that_fails_after_a_partial_read_gets_the_same_rows_again(pipes, queue) -> None:
+    fill(queue, 2_000)
+    out = pipes.folder / "out"
+    rows = pipes.stream(queue).select("body", "deliveries")
+    rows = rows.mapInArrow(fail_in_the_first_attempt, rows.schema)
+    pipes.run(rows.writeStream.format("parquet").option("path", str(out)))
+    found = pipes.spark.read.parquet(str(out))
+    assert numbers_of(found) == list(range(2_000))
+    assert found.where("deliveries > 1").count() == 0
+    assert queue.counts().in_flight == 0
+
+
+def test_every_action_on_a_batch_sees_the_same_rows(pipes, queue) -> None:
+    fill(queue, 1_000)
+    seen: list[tuple[list[int], list[int]]] = []
+
+    def look_twice(rows, batch_id: int) -> None:
+        seen.append((numbers_of(rows), numbers_of(rows)))
+
+    pipes.run(pipes.stream(queue, maxMessagesPerTrigger=400).writeStream.foreachBatch(look_twice))
+    assert all(first == second for first, second in seen)
+    assert sorted(number for first, _ in seen for number in first) == list(range(1_000))
+
+
+def test_a_restart_after_a_failed_batch_replays_its_rows(pipes, queue) -> None:
+    fill(queue, 1_500)
+    seen: dict[int, list[list[int]]] = {}
+
+    def fail_once(rows, batch_id: int) -> None:
+        seen.setdefault(batch_id, []).append(numbers_of(rows))
+        if batch_id == 1 and len(seen[1]) == 1:
+            raise RuntimeError("this batch was meant to fail")
+
+    def stream():
+        return pipes.stream(queue, maxMessagesPerTrigger=500).writeStream.foreachBatch(fail_once)
+
+    with pytest.raises(Exception, match="meant to fail"):
+        pipes.run(stream())
+    assert queue.counts().in_flight == len(seen[1][0]) > 0
+    pipes.run(stream())
+    assert seen[1][0] == seen[1][1]
+    assert sorted(number for runs in seen.values() for number in runs[-1]) == list(range(1_500))
+    assert queue.counts().in_flight == 0
+
+
+def test_a_batch_that_was_done_and_not_acked_before_the_query_stopped_is_acked_by_the_next_one(
+    pipes, queue
+) -> None:
+    fill(queue, 500)
+    seen: list[int] = []
+
+    def look(rows, batch_id: int) -> None:
+        seen.extend(numbers_of(rows))
+
+    writer = pipes.stream(queue).writeStream.foreachBatch(look)
+    query = writer.option("checkpointLocation", str(pipes.folder / "checkpoint")).trigger(once=True).start()
+    query.awaitTermination(60)
+    pipes.run(pipes.stream(queue).writeStream.foreachBatch(look))
+    assert sorted(seen) == list(range(500))
+    assert queue.counts().in_flight == 0
+
+
+def test_a_plain_consumer_and_a_stream_share_the_messages(pipes, queue) -> None:
+    fill(queue, 6_000)
+    streamed: list[int] = []
+    received: list[int] = []
+
+    def look(rows, batch_id: int) -> None:
+        streamed.extend(numbers_of(rows))
+
+    def consume() -> None:
+        with queue.consumer() as consumer:
+            for batch in consumer.batches(100, wait=1.0):
+                received.extend(int(message.body) for message in batch)
+                batch.ack()
+                time.sleep(0.05)
+
+    beside = threading.Thread(target=consume)
+    beside.start()
+    pipes.run(pipes.stream(queue, maxMessagesPerTrigger=1_000).writeStream.foreachBatch(look))
+    beside.join()
+    assert streamed
+    assert received
+    assert sorted(streamed + received) == list(range(6_000))
+
+
+def test_leases_are_kept_while_a_batch_takes_longer_than_they_last(pipes, queue) -> None:
+    fill(queue, 200)
+    stolen: list[int] = []
+
+    def work_slowly(rows, batch_id: int) -> None:
+        rows.collect()
+        with queue.consumer() as consumer:
+            stolen.extend(len(batch) for batch in consumer.batches(1_000, wait=3.0))
+
+    stream = pipes.stream(queue, leaseSeconds=1, failOnLeaseLoss="true")
+    pipes.run(stream.writeStream.foreachBatch(work_slowly))
+    assert stolen == []
+    assert queue.counts() == shardq.QueueCounts(0, 0, 0, 0, None)
+
+
+def lose(queue: shardq.Queue):
+    """Work on a batch while somebody gives its messages to another consumer."""
+
+    def work(rows, batch_id: int) -> None:
+        receipts = [row.receipt for row in rows.collect()]
+        queue.release(receipts[:10])
+        with queue.consumer() as consumer:
+            consumer.receive(10, wait=5.0)
+
+    return work
+
+
+def test_lost_leases_are_passed_over_or_fail_the_query(pipes, make_queue) -> None:
+    queue, strict = make_queue(), make_queue()
+    fill(queue, 100)
+    fill(strict, 100)
+    pipes.run(pipes.stream(queue).writeStream.foreachBatch(lose(queue)), "lenient")
+    assert (queue.counts().ready, queue.counts().in_flight) == (0, 10)
+    with pytest.raises(Exception, match="their lease was over"):
+        pipes.run(
+            pipes.stream(strict, failOnLeaseLoss="true").writeStream.foreachBatch(lose(strict)), "strict"
+        )
+
+
+def test_with_manual_acks_the_job_settles_by_receipt(pipes, queue) -> None:
+    fill(queue, 300)
+
+    def settle(rows, batch_id: int) -> None:
+        kept = rows.select("body", "receipt").toPandas()
+        numbers = kept["body"].map(lambda body: int(bytes(body)))
+        for operation, chosen, options in (
+            ("ack", kept[numbers % 3 == 0], {}),
+            ("release", kept[numbers % 3 == 1], {"delaySeconds": "60"}),
+            ("extend", kept[numbers % 3 == 2], {"leaseSeconds": "600"}),
+        ):
+            receipts = pipes.spark.createDataFrame([(text,) for text in chosen["receipt"]], "receipt string")
+            pipes.write(receipts, queue, operation=operation, **options)
+
+    pipes.run(pipes.stream(queue, ackMode="manual").writeStream.foreachBatch(settle))
+    counts = queue.counts()
+    assert (counts.ready, counts.delayed, counts.in_flight) == (0, 100, 100)
+    with pytest.raises(Exception, match="is no receipt"):
+        pipes.write(pipes.spark.createDataFrame([("x",)], "receipt string"), queue, operation="ack")
+
+
+def test_a_paused_queue_and_an_empty_one_give_no_batch(pipes, queue) -> None:
+    fill(queue, 10)
+    queue.pause()
+    query = pipes.run(pipes.stream(queue).writeStream.format("noop"))
+    assert sum(progress.numInputRows for progress in query.recentProgress) == 0
+    queue.resume()
+    pipes.run(pipes.stream(queue).writeStream.format("noop"))
+    query = pipes.run(pipes.stream(queue).writeStream.format("noop"))
+    assert queue.counts().ready == 0
+
+
+def test_messages_that_were_delivered_too_often_go_to_the_dead_letter_queue(
+    pipes, make_queue, client
+) -> None:
+    queue = make_queue(max_deliveries=2)
+    fill(queue, 20)
+    with queue.consumer() as consumer:
+        for _ in range(2):
+            consumer.receive(20, wait=1.0).release()
+    pipes.run(pipes.stream(queue).writeStream.format("noop"))
+    assert client.queue(f"{queue.name}.dead").counts().ready == 20
+    assert queue.counts().in_flight == 0

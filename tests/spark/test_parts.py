@@ -1,0 +1,116 @@
+"""The parts of a partition depend on its rows, not on how they come."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql.types import IntegerType, LongType, MapType, StringType, StructType
+
+from shardq.spark import spool
+from shardq.spark.columns import Columns
+from shardq.spark.options import SendOptions
+from shardq.spark.parts import parts_of
+
+SCHEMA = (
+    StructType()
+    .add("body", StringType())
+    .add("priority", IntegerType())
+    .add("headers", MapType(StringType(), LongType()))
+)
+ARROW = pa.schema(
+    [("body", pa.string()), ("priority", pa.int32()), ("headers", pa.map_(pa.string(), pa.int64()))]
+)
+SAME_SIZES = [HealthCheck.function_scoped_fixture]  # the fixture holds for all examples
+ROWS = st.lists(
+    st.tuples(
+        st.text(max_size=6),
+        st.one_of(st.none(), st.integers(0, 9)),
+        st.one_of(st.none(), st.dictionaries(st.text("ab", min_size=1), st.integers(0, 3), max_size=2)),
+    ),
+    max_size=60,
+)
+
+
+def options(**chosen: object) -> SendOptions:
+    return SendOptions(url="sqlite:///x.db", queue="q", **chosen)
+
+
+def batches(rows: list, sizes: list[int]) -> list[pa.RecordBatch]:
+    cut, start = [], 0
+    for size in [*sizes, len(rows)]:
+        columns = list(zip(*rows[start : start + size], strict=True)) or [[], [], []]
+        maps = [None if one is None else list(one.items()) for one in columns[2]]
+        arrays = [
+            pa.array(columns[0], pa.string()),
+            pa.array(columns[1], pa.int32()),
+            pa.array(maps, ARROW[2].type),
+        ]
+        cut.append(pa.RecordBatch.from_arrays(arrays, schema=ARROW))
+        start += size
+    return cut
+
+
+def parts(rows: list, sizes: list[int], **chosen: object) -> list:
+    send = options(**chosen)
+    return list(parts_of(batches(rows, sizes), Columns.of(SCHEMA, send), send, partition=3, start=5))
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool, "PART_MESSAGES", 7)
+    monkeypatch.setattr(spool, "PART_BYTES", 25)
+
+
+@settings(suppress_health_check=SAME_SIZES, deadline=None, max_examples=150)
+@given(rows=ROWS, sizes=st.lists(st.integers(0, 9), max_size=9), seed=st.integers())
+def test_rows_in_any_order_and_any_batches_make_the_same_parts(rows, sizes, seed) -> None:
+    shuffled = list(rows)
+    random.Random(seed).shuffle(shuffled)
+    assert parts(shuffled, sizes) == parts(rows, [])
+
+
+@settings(suppress_health_check=SAME_SIZES, deadline=None, max_examples=100)
+@given(rows=ROWS, sizes=st.lists(st.integers(0, 9), max_size=9))
+def test_rows_of_a_stable_input_keep_their_order_in_any_batches(rows, sizes) -> None:
+    made = parts(rows, sizes, input_order="stable")
+    assert made == parts(rows, [], input_order="stable")
+    assert [body.decode() for part in made for body in part.bodies] == [row[0] for row in rows]
+
+
+@given(rows=ROWS)
+@settings(suppress_health_check=SAME_SIZES, deadline=None, max_examples=50)
+def test_no_row_is_lost_or_made_up(rows) -> None:
+    def key(row: tuple) -> tuple:
+        return row[0], row[1], sorted(row[2].items())
+
+    made = parts(rows, [4, 4])
+    got = [
+        (body.decode(), priority, header or {})
+        for part in made
+        for body, priority, header in zip(part.bodies, part.priorities, part.headers, strict=True)
+    ]
+    sent = [(body, 5 if priority is None else priority, header or {}) for body, priority, header in rows]
+    assert sorted(map(key, got)) == sorted(map(key, sent))
+
+
+def test_other_rows_have_another_fingerprint() -> None:
+    (one,) = parts([("a", 1, None), ("b", 1, None)], [])
+    (two,) = parts([("a", 1, None), ("b", 2, None)], [])
+    (three,) = parts([("a", 1, {"a": 1}), ("b", 1, None)], [])
+    assert len({one.fingerprint, two.fingerprint, three.fingerprint}) == 3
+
+
+def test_rows_with_an_id_are_known_by_it_whatever_else_changes() -> None:
+    schema = StructType().add("body", StringType()).add("id", StringType())
+    send = options()
+
+    def fingerprint(bodies: list[str]) -> str:
+        batch = pa.RecordBatch.from_pydict({"body": bodies, "id": ["1", "2"]})
+        (part,) = parts_of([batch], Columns.of(schema, send), send, partition=0, start=0)
+        return part.fingerprint
+
+    assert fingerprint(["a", "b"]) == fingerprint(["c", "d"])

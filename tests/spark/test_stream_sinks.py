@@ -1,0 +1,66 @@
+"""Streams into a queue, and streams that look without receiving."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+
+def forget_the_last_commit(checkpoint: Path) -> None:
+    """What a crash between the end of a batch and its commit leaves behind."""
+    last = max(checkpoint.glob("commits/[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()
+    last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
+
+
+def test_a_batch_that_is_written_again_after_a_restart_is_not_sent_twice(pipes, queue, numbers_in) -> None:
+    landing = pipes.folder / "landing"
+    pipes.bodies(4_000).write.parquet(str(landing))
+
+    def stream():
+        rows = pipes.spark.readStream.schema("body string").parquet(str(landing)).repartition(2)
+        return rows.writeStream.format("shardq").options(**pipes.options(queue))
+
+    pipes.run(stream())
+    forget_the_last_commit(pipes.folder / "checkpoint")
+    pipes.run(stream())
+    assert numbers_in(queue) == list(range(4_000))
+
+
+def test_messages_stream_from_queue_to_queue(pipes, make_queue, numbers_in) -> None:
+    source, target = make_queue(), make_queue()
+    with source.producer() as producer:
+        producer.send_many([b"%d" % number for number in range(1_000)], priority=2)
+    rows = pipes.stream(source, includeHeaders="packed")
+    pipes.run(rows.writeStream.format("shardq").options(**pipes.options(target)))
+    assert numbers_in(target) == list(range(1_000))
+    assert {message.priority for message in target.peek(1_000)} == {2}
+    assert (source.counts().ready, source.counts().in_flight) == (0, 0)
+
+
+def test_the_history_streams_in_periods_each_message_once(pipes, make_queue) -> None:
+    queue = make_queue(history_retention=3_600.0)
+    out = str(pipes.folder / "out")
+
+    def step(count: int) -> None:
+        with queue.producer() as producer, queue.consumer() as consumer:
+            producer.send_many([b"x"] * count)
+            consumer.receive(count, wait=1.0).ack()
+        time.sleep(0.1)
+        stream = pipes.stream(queue, mode="browse", lagSeconds=0, since="2020-01-01T00:00:00Z")
+        pipes.run(stream.writeStream.format("parquet").option("path", out))
+
+    step(10)
+    step(7)
+    rows = pipes.spark.read.parquet(out)
+    assert rows.count() == rows.select("id").distinct().count() == 17
+
+
+def test_what_comes_in_streams_without_being_received(pipes, queue) -> None:
+    pipes.write(pipes.bodies(500), queue)
+    time.sleep(0.1)
+    out = str(pipes.folder / "out")
+    stream = pipes.stream(queue, mode="browse", view="messages", lagSeconds=0, since="2020-01-01T00:00:00Z")
+    pipes.run(stream.writeStream.format("parquet").option("path", out))
+    assert pipes.spark.read.parquet(out).count() == 500
+    assert queue.counts().ready == 500

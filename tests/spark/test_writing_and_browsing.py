@@ -1,0 +1,125 @@
+"""Rows become messages, and messages rows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from pyspark.sql import functions
+
+
+def test_every_row_becomes_one_message(pipes, queue, numbers_in) -> None:
+    pipes.write(pipes.bodies(2_500), queue)
+    assert numbers_in(queue) == list(range(2_500))
+
+
+def test_equal_rows_become_as_many_messages(pipes, queue) -> None:
+    pipes.write(pipes.spark.range(3_000).select(functions.lit("same").alias("body")), queue)
+    assert queue.counts().ready == 3_000
+
+
+def test_an_empty_table_sends_nothing_and_an_empty_queue_has_no_rows(pipes, queue) -> None:
+    pipes.write(pipes.bodies(0), queue)
+    assert pipes.read(queue).count() == 0
+    assert pipes.read(queue, view="shards").count() == 0
+
+
+def test_priority_due_and_headers_travel_with_the_row(pipes, queue) -> None:
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    rows = pipes.spark.createDataFrame(
+        [("first", 0, None, {"a": "1"}), ("later", None, soon, None)],
+        "body string, priority int, due timestamp, headers map<string, string>",
+    )
+    pipes.write(rows, queue)
+    found = {bytes(row.body): row for row in pipes.read(queue, includeHeaders="true").collect()}
+    first, later = found[b"first"], found[b"later"]
+    assert (first.priority, first.state, first.headers) == (0, "ready", {"a": "1"})
+    assert (later.priority, later.state, later.headers) == (5, "delayed", {})
+    stored = {message.body: message for message in queue.peek(10)}
+    assert stored[b"later"].due == soon
+    assert stored[b"first"].headers == {"a": "1"}
+
+
+def test_headers_keep_their_types_when_they_are_packed(pipes, make_queue) -> None:
+    source, target = make_queue(), make_queue()
+    headers = {"text": "x", "number": 7, "share": 0.5, "yes": True, "raw": b"\x00\xff"}
+    with source.producer() as producer:
+        producer.send(b"x", headers=headers)
+        producer.send(b"y")
+    rows = pipes.read(source, includeHeaders="packed")
+    pipes.write(rows, target)
+    assert {message.body: message.headers for message in target.peek(10)} == {b"x": headers, b"y": {}}
+
+
+def test_numbers_in_headers_stay_numbers(pipes, queue) -> None:
+    pipes.write(
+        pipes.spark.range(3).select(
+            functions.lit("x").alias("body"),
+            functions.create_map(functions.lit("n"), functions.col("id")).alias("headers"),
+        ),
+        queue,
+    )
+    assert sorted(message.headers["n"] for message in queue.peek(10)) == [0, 1, 2]
+
+
+def test_columns_may_have_other_names(pipes, queue) -> None:
+    rows = pipes.spark.range(3).select(functions.lit("x").alias("text"), functions.lit(2).alias("rank"))
+    pipes.write(rows, queue, bodyColumn="text", priorityColumn="rank")
+    assert [message.priority for message in queue.peek(10)] == [2, 2, 2]
+
+
+def test_rows_of_a_key_go_to_one_shard_in_their_order(pipes, queue) -> None:
+    rows = (
+        pipes.spark.range(2_000)
+        .selectExpr("cast(id % 7 as string) as key", "cast(id as string) as body")
+        .repartition(2, "key")
+        .sortWithinPartitions("key", functions.col("body").cast("int"))
+    )
+    pipes.write(rows, queue, shardBy="key", inputOrder="stable")
+    shards: dict[int, set[str]] = {}
+    seen: dict[int, list[int]] = {}
+    for message in queue.peek(10_000):
+        number = int(message.body)
+        shards.setdefault(number % 7, set()).add(message.id.split(":")[2])
+        seen.setdefault(number % 7, []).append(number)
+    assert all(len(found) == 1 for found in shards.values())
+    assert all(numbers == sorted(numbers) for numbers in seen.values())
+
+
+def test_many_tasks_spread_evenly_over_the_shards(pipes, make_queue) -> None:
+    queue = make_queue(shards=16, time_shards=1)
+    rows = pipes.bodies(64 * 1_200).repartition(64)
+    pipes.write(rows, queue, bundleMessages=100)
+    loads = [state.counts.ready for state in queue.shard_states()]
+    assert len(loads) == 16
+    assert max(loads) / (sum(loads) / 16) <= 1.3
+
+
+def test_the_throttle_bounds_the_rows_per_second(pipes, queue) -> None:
+    begun = datetime.now(UTC)
+    pipes.write(pipes.bodies(48_000).coalesce(1), queue, throughputRowsPerSec=16_000)
+    assert (datetime.now(UTC) - begun).total_seconds() >= 2.0  # three parts: the first goes at once
+    assert queue.counts().ready == 48_000
+
+
+def test_the_views_show_shards_dead_letters_and_history(pipes, make_queue) -> None:
+    queue = make_queue(history_retention=3_600.0)
+    pipes.write(pipes.bodies(30), queue)
+    with queue.consumer() as consumer:
+        batch = consumer.receive(10)
+        batch[0].dead_letter("broken")
+        batch.ack()
+    states = [row.asDict() for row in pipes.read(queue, view="shards").collect()]
+    assert sum(state["ready"] for state in states) == 20
+    assert sum(state["processed"] for state in states) >= 9
+    (dead,) = pipes.read(queue, view="dead", includeHeaders="true").collect()
+    assert dead.headers["shardq-reason"] == "broken"
+    assert pipes.read(queue, view="history").count() >= 9
+    assert pipes.read(queue, view="history", until="2020-01-01T00:00:00Z").count() == 0
+    assert pipes.read(queue).count() == 20
+
+
+def test_bodies_can_be_left_out(pipes, queue) -> None:
+    pipes.write(pipes.bodies(5), queue)
+    rows = pipes.read(queue, includeBody="false")
+    assert "body" not in rows.columns
+    assert rows.count() == 5

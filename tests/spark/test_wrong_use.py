@@ -1,0 +1,133 @@
+"""Everything that can be wrong is said before a row is written."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def message(call) -> str:
+    with pytest.raises(Exception) as caught:
+        call()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"colour": "red"}, "option 'colour' is not known here"),
+        ({"bundleMessages": "many"}, "option bundleMessages='many' cannot be used"),
+        ({"bundleMessages": "0"}, "option bundleMessages='0' cannot be used"),
+        ({"shardBy": "luck"}, "use one of rotate, key"),
+        ({"inputOrder": "luck"}, "use one of any, stable"),
+        ({"operation": "burn"}, "use one of ack, release, extend"),
+        ({"bodyColumn": "text"}, "no column 'text' for the body"),
+        ({"shardBy": "key"}, "needs a column 'key'"),
+        ({"throughputRowsPerSec": "0"}, "option throughputRowsPerSec='0' cannot be used"),
+    ],
+)
+def test_a_wrong_option_of_the_sink_is_named_with_its_remedy(pipes, queue, options, text) -> None:
+    assert text in message(lambda: pipes.write(pipes.bodies(10), queue, **options))
+    assert queue.counts().ready == 0
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        (["1 as body"], "column 'body' is int, it cannot be the body"),
+        (["'x' as text"], "no column 'body'"),
+        (["'x' as body", "'high' as priority"], "column 'priority' is string"),
+        (["'x' as body", "'soon' as due"], "column 'due' is string"),
+        (["'x' as body", "'x' as headers"], "column 'headers' is string"),
+        (["'x' as body", "'x' as colour"], "column 'colour' would be lost"),
+    ],
+)
+def test_a_wrong_column_is_named_with_its_remedy(pipes, queue, columns, text) -> None:
+    rows = pipes.spark.range(10).selectExpr(*columns)
+    assert text in message(lambda: pipes.write(rows, queue))
+    assert queue.counts().ready == 0
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        (["cast(null as string) as body"], "column 'body' is null"),
+        (["'x' as body", "10 as priority"], "priority 10"),
+        (["repeat('x', 2000) as body"], "max_message_bytes"),
+    ],
+)
+def test_a_row_that_cannot_be_sent_fails_the_job_before_its_partition_is_written(
+    pipes, make_queue, columns, text
+) -> None:
+    queue = make_queue(max_message_bytes=1_000)
+    rows = pipes.spark.range(0, 10, 1, 1).selectExpr(*columns)
+    assert text in message(lambda: pipes.write(rows, queue))
+    assert queue.counts().ready == 0
+
+
+def test_overwrite_is_refused_unless_truncate_allows_it(pipes, queue, numbers_in) -> None:
+    pipes.write(pipes.bodies(5), queue)
+    assert "truncate" in message(lambda: pipes.write(pipes.bodies(5), queue, mode="overwrite"))
+    assert queue.counts().ready == 5
+    pipes.write(pipes.bodies(3, start=100), queue, mode="overwrite", truncate=True)
+    assert numbers_in(queue) == [100, 101, 102]
+
+
+def test_the_other_save_modes_are_refused(pipes, queue) -> None:
+    for mode in ("error", "ignore"):
+        assert "append" in message(lambda mode=mode: pipes.write(pipes.bodies(5), queue, mode=mode)).lower()
+    assert queue.counts().ready == 0
+
+
+def test_a_queue_that_does_not_exist_is_said_before_anything_else(pipes, queue) -> None:
+    missing = pipes.options(queue) | {"queue": "nowhere"}
+    writer = pipes.bodies(5).write.format("shardq").options(**missing).mode("append")
+    assert "queue 'nowhere' does not exist" in message(writer.save)
+    reader = pipes.spark.read.format("shardq").options(**missing).load()
+    assert "queue 'nowhere' does not exist" in message(reader.count)
+
+
+@pytest.mark.parametrize("missing", ["url", "queue"])
+def test_a_missing_option_is_named(pipes, queue, missing) -> None:
+    options = pipes.options(queue)
+    del options[missing]
+    writer = pipes.bodies(5).write.format("shardq").options(**options).mode("append")
+    assert f"option '{missing}' is missing" in message(writer.save)
+
+
+def test_credentials_of_the_url_are_not_in_the_error(pipes, queue) -> None:
+    options = pipes.options(queue) | {"url": "nope://user:secret@host/x"}
+    writer = pipes.bodies(5).write.format("shardq").options(**options).mode("append")
+    text = message(writer.save)
+    assert "URL scheme 'nope' is unknown" in text
+    assert "secret" not in text
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"view": "everything"}, "use one of messages, shards, dead, history"),
+        ({"since": "yesterday"}, "option since='yesterday' is no moment"),
+        ({"since": "2026-01-01T00:00:00"}, "has no time zone"),
+        ({"maxMessagesPerTrigger": "5"}, "is not known here"),
+    ],
+)
+def test_a_wrong_option_of_a_reader_is_named_with_its_remedy(pipes, queue, options, text) -> None:
+    assert text in message(lambda: pipes.read(queue, **options).count())
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"ackMode": "never"}, "use one of commit, manual"),
+        ({"leaseSeconds": "0"}, "option leaseSeconds='0' cannot be used"),
+        ({"mode": "browse"}, "keeps no history"),
+    ],
+)
+def test_a_wrong_option_of_a_stream_is_named_with_its_remedy(pipes, queue, options, text) -> None:
+    stream = pipes.stream(queue, **options).writeStream.format("noop")
+    assert text in message(lambda: pipes.run(stream))
+
+
+def test_a_paused_queue_takes_no_rows(pipes, queue) -> None:
+    queue.pause(delivery=False, sends=True)
+    assert "takes no messages now" in message(lambda: pipes.write(pipes.bodies(5), queue))
