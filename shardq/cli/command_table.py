@@ -15,6 +15,7 @@ class CommandEntry(NamedTuple):
     section: str
     target: str
     summary: str
+    extra: str = ""  # what is to be installed for it
 
 
 def _entry(section: str, module: str, attribute: str, summary: str) -> CommandEntry:
@@ -51,6 +52,9 @@ COMMANDS = {
     "completion": _entry(_REST, "completion", "completion", "Print the completion script of a shell."),
     "bench": CommandEntry(
         _REST, "shardq.bench.command:bench", "Measure throughput, latency and how costs grow."
+    ),
+    "spark": CommandEntry(
+        _REST, "shardq.cli.spark.group:spark", "Move many messages with Spark.", extra="spark"
     ),
     "demo": CommandEntry(_REST, "shardq.demo.command:demo", "Run the demonstration."),
 }

@@ -38,7 +38,14 @@ class Program(ExampleGroup):
         if entry is None:
             return None
         module, _, attribute = entry.target.partition(":")
-        command = getattr(importlib.import_module(module), attribute)
+        try:
+            command = getattr(importlib.import_module(module), attribute)
+        except ModuleNotFoundError as error:
+            if not entry.extra:
+                raise
+            raise click.ClickException(
+                f"`shardq {cmd_name}` needs {error.name}: pip install 'shardq[{entry.extra}]'"
+            ) from error
         accept_url(command)
         assert isinstance(command, click.Command)
         return command

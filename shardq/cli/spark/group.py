@@ -1,0 +1,26 @@
+"""``shardq spark``: the group of its jobs."""
+
+from __future__ import annotations
+
+from shardq.cli.example import ExampleGroup
+from shardq.cli.spark.drain import drain_command
+from shardq.cli.spark.load import load_command
+from shardq.cli.spark.migrate import migrate_command
+from shardq.cli.spark.replay import replay_command
+from shardq.cli.spark.report import report_command
+from shardq.cli.spark.transform import transform_command
+
+__all__ = ["spark"]
+
+spark = ExampleGroup(
+    name="spark",
+    help=(
+        "Move many messages with Spark.\n\nEach job runs on this computer, or under spark-submit on a cluster. "
+        "Progress goes to stderr, the result with --json to stdout."
+    ),
+    example="shardq spark load orders orders.csv --format csv --read header=true\nshardq spark drain orders out/",
+)
+for _command in (
+    load_command, drain_command, transform_command, replay_command, migrate_command, report_command,
+):  # fmt: skip
+    spark.add_command(_command)

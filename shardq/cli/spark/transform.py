@@ -1,0 +1,86 @@
+"""``shardq spark transform``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from shardq.cli.example import ExampleCommand
+from shardq.cli.options import json_option, queue_argument
+from shardq.cli.printing import note
+from shardq.cli.session import Session
+from shardq.cli.spark.shared import checkpoint_option, master_option, option_pairs, pairs_of, show
+from shardq.spark.jobs.place import Place
+from shardq.spark.jobs.session import spark_session
+from shardq.spark.jobs.transform import Transform, function_named, transform
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["transform_command"]
+
+
+@click.command(
+    "transform",
+    cls=ExampleCommand,
+    example="shardq spark transform orders invoices --select id --select 'upper(cast(body as string)) as body' "
+    "--checkpoint invoices.checkpoint",
+)
+@queue_argument
+@click.argument("target")
+@click.option("--to-url", metavar="URL", help="The store of TARGET. Default: the same.")
+@click.option("--select", metavar="SQL", multiple=True, help="A column to send.")
+@click.option("--where", metavar="SQL", help="Which messages to send; the others are acked and not sent.")
+@click.option("--function", metavar="MODULE:NAME", help="Instead: a Python function of a table to a table.")
+@click.option("--continuous", is_flag=True, help="Go on until interrupted.")
+@checkpoint_option
+@option_pairs("--set", "An option of the stream.")
+@option_pairs("--set-target", "An option of the sink.")
+@master_option
+@json_option
+@click.pass_obj
+def transform_command(
+    session: Session,
+    queue: str,
+    target: str,
+    to_url: str | None,
+    select: tuple[str, ...],
+    where: str | None,
+    function: str | None,
+    continuous: bool,
+    checkpoint: str,
+    set: tuple[str, ...],  # noqa: A002 - named by its option
+    set_target: tuple[str, ...],
+    master: str | None,
+    as_json: bool,
+) -> None:
+    """Receive messages, change them, and send them to another queue."""
+    change = _change(select, where, function)
+    with spark_session(master) as spark:
+        result = transform(
+            spark,
+            Place(session.url, queue),
+            Place(to_url or session.url, target),
+            change,
+            checkpoint=checkpoint,
+            continuous=continuous,
+            stream_options=pairs_of(set, "--set"),
+            send_options=pairs_of(set_target, "--set-target"),
+            say=note,
+        )
+    show(msgspec.structs.asdict(result), as_json=as_json)
+
+
+def _change(select: tuple[str, ...], where: str | None, function: str | None) -> Transform:
+    if function is not None:
+        if select or where:
+            raise click.UsageError("Give --function, or --select and --where.")
+        return function_named(function)
+
+    def change(rows: DataFrame) -> DataFrame:
+        kept = rows.where(where) if where else rows
+        return kept.selectExpr(*select) if select else kept
+
+    return change

@@ -1,0 +1,1 @@
+"""Whole jobs over the data source: each a function, and a subcommand of ``shardq spark``."""

@@ -1,0 +1,63 @@
+"""Bulk load: files into a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+
+import shardq
+from shardq.spark.jobs.place import REPEATABLE_TASKS, Place
+from shardq.spark.jobs.progress import Say, watch
+
+__all__ = ["FORMATS", "Loaded", "load"]
+
+FORMATS = ("parquet", "csv", "json", "text")
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """What a load did."""
+
+    rows: int  # in the files
+    queue: str
+
+
+def load(
+    spark: SparkSession,
+    target: Place,
+    path: str,
+    *,
+    format: str = "parquet",  # noqa: A002 - as Spark calls it
+    body: str | None = None,
+    read_options: Mapping[str, str] | None = None,
+    send_options: Mapping[str, str] | None = None,
+    say: Say = lambda _: None,
+) -> Loaded:
+    """Send every row of the files as a message.
+
+    ``body`` is an SQL expression for the body; without it the body is the whole row as JSON, unless the rows have
+    a column ``body``: then they are sent as they are. Run again under the same ``runId`` it completes what was
+    interrupted.
+    """
+    rows = spark.read.format(format).options(**(read_options or {})).load(path)
+    messages = _messages(rows, body)
+    if "runId" in (send_options or {}):
+        messages = messages.repartition(REPEATABLE_TASKS, "body")
+    with shardq.connect(target.url) as client:
+        queue = client.queue(target.queue)
+
+        def look() -> str:
+            return f"{queue.counts().ready:,} messages are ready in {queue.name}"
+
+        with watch(say, look):
+            target.writer(messages, **(send_options or {})).save()
+    return Loaded(rows.count(), target.queue)
+
+
+def _messages(rows: DataFrame, body: str | None) -> DataFrame:
+    if body is not None:
+        return rows.selectExpr(f"{body} AS body")
+    if "body" in rows.columns:
+        return rows
+    return rows.selectExpr("to_json(struct(*)) AS body")
