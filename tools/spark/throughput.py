@@ -1,0 +1,185 @@
+"""Rows per second through the sink and the claim stream, beside plain Python processes on the same store.
+
+    python tools/spark/throughput.py [--url URL] [--rows N] [--size BYTES]
+
+Steps: the pipe without storage (rows counted; rows sorted and cut into parts), the sink, two plain producers, the
+drain to Parquet, two plain consumers. One JSON object for each step on stdout; each step is run once, after a warm-up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+import shardq
+from shardq.spark.columns import Columns
+from shardq.spark.jobs.drain import drain
+from shardq.spark.jobs.place import Place
+from shardq.spark.options import SendOptions
+from shardq.spark.parts import parts_of
+
+PROCESSES = 2
+
+
+class NowhereWriter(DataSourceArrowWriter):
+    """Does what the sink does, but stores nothing."""
+
+    def __init__(self, schema: StructType, *, cut: bool, order: str) -> None:
+        self.options = SendOptions(url="sqlite:///nowhere.db", queue="q", input_order=order)
+        self.columns, self.cut = Columns.of(schema, self.options), cut
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        if self.cut:
+            for _ in parts_of(iterator, self.columns, self.options, partition=0, start=0):
+                pass
+        else:
+            sum(batch.num_rows for batch in iterator)
+        return WriterCommitMessage()
+
+
+class Nowhere(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "nowhere"
+
+    def writer(self, schema: StructType, _overwrite: bool) -> NowhereWriter:
+        return NowhereWriter(
+            schema, cut=self.options.get("cut") == "true", order=self.options.get("order", "any")
+        )
+
+
+def main() -> None:
+    options = _options()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = _session()
+    with tempfile.TemporaryDirectory(prefix="shardq-spark-") as folder:
+        url = options.url or f"sqlite:///{folder}/bench.db"
+        rows = _rows(spark, options, Path(folder))
+        _warm_up(rows)
+        _steps(spark, rows, url, Path(folder), options)
+    spark.stop()
+
+
+def _steps(spark: SparkSession, rows: DataFrame, url: str, folder: Path, options: argparse.Namespace) -> None:
+    count = options.rows
+    for name, chosen in (
+        ("count", {}),
+        ("stable", {"cut": "true", "order": "stable"}),
+        ("any", {"cut": "true"}),
+    ):
+        _measure(f"pipe, {name}", count, rows.write.format("nowhere").options(**chosen).mode("append").save)
+    with shardq.connect(url) as client:
+        for order in ("stable", "any"):
+            place = _new(client, url)
+            sink = place.writer(rows, inputOrder=order)
+            _measure(f"sink, inputOrder={order}", count, sink.save)
+            _check(client, place, count)
+        drained = place
+        place = _new(client, url)
+        _measure("plain producers", count, lambda: _processes(produce, place, count, options.size))
+        _check(client, place, count)
+        _measure("drain to Parquet", count, lambda: drain(spark, drained, str(folder / "out"),
+                 stream_options={"maxMessagesPerTrigger": str(options.per_trigger)}))  # fmt: skip
+        _check(client, drained, 0)
+        _measure("plain consumers", count, lambda: _processes(consume, place, count, options.size))
+        _check(client, place, 0)
+
+
+def produce(place: Place, count: int, size: int) -> None:
+    body = b"x" * size
+    with shardq.connect(place.url) as client, client.queue(place.queue).producer() as producer:
+        producer.send_many(body for _ in range(count))
+
+
+def consume(place: Place, _count: int, _size: int) -> None:
+    with shardq.connect(place.url) as client, client.queue(place.queue).consumer() as consumer:
+        for batch in consumer.batches(1_000, wait=1.0):
+            batch.ack()
+
+
+def _processes(work: Callable[[Place, int, int], None], place: Place, count: int, size: int) -> None:
+    context = multiprocessing.get_context("spawn")
+    share = count // PROCESSES
+    running = [context.Process(target=work, args=(place, share, size)) for _ in range(PROCESSES)]
+    for process in running:
+        process.start()
+    for process in running:
+        process.join()
+
+
+def _measure(step: str, count: int, work: Callable[[], object]) -> None:
+    begun = time.monotonic()
+    work()
+    seconds = time.monotonic() - begun
+    print(
+        json.dumps(
+            {"step": step, "rows": count, "seconds": round(seconds, 2), "per_second": round(count / seconds)}
+        )
+    )
+    sys.stdout.flush()
+
+
+def _check(client: shardq.Client, place: Place, count: int) -> None:
+    counts = client.queue(place.queue).counts()
+    assert (counts.ready, counts.in_flight) == (count, 0), counts
+
+
+def _new(client: shardq.Client, url: str) -> Place:
+    return Place(url, client.create_queue(f"b{uuid.uuid4().hex[:8]}", shards=8, time_shards=4).name)
+
+
+def _rows(spark: SparkSession, options: argparse.Namespace, folder: Path) -> DataFrame:
+    body = f"cast(rpad(cast(id as string), {options.size}, sha2(cast(id as string), 512)) as binary) as body"
+    path = str(folder / "rows")
+    spark.range(0, options.rows, 1, PROCESSES).selectExpr(body).write.parquet(path)
+    rows = spark.read.parquet(path).cache()
+    assert rows.count() == options.rows
+    return rows
+
+
+def _warm_up(rows: DataFrame) -> None:
+    rows.limit(1_000).write.format("nowhere").options(cut="true").mode("append").save()
+
+
+def _session() -> SparkSession:
+    builder = SparkSession.builder.master(f"local[{PROCESSES},3]").appName("throughput")
+    for name, value in {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "3g",
+        "spark.sql.files.maxPartitionBytes": "4g",
+        "spark.driver.host": "127.0.0.1",
+    }.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    spark.dataSource.register(Nowhere)
+    return spark
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--url", help="The store. Default: a fresh SQLite file.")
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--size", type=int, default=512)
+    parser.add_argument("--per-trigger", type=int, default=200_000)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
