@@ -178,3 +178,31 @@ def test_the_commands_do_what_the_functions_do(spark, shell, make_queue, tmp_pat
         "THREE",
         "two",
     }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["drain", "nowhere", "out"], 3, "shardq: queue_not_found: queue 'nowhere' does not exist"),
+        (
+            ["drain", "QUEUE", "out", "--set", "colour=red"],
+            2,
+            "shardq: invalid_setting: option 'colour' is not known",
+        ),
+        (["load", "QUEUE", "/nowhere/at/all"], 1, "shardq: job_failed: [PATH_NOT_FOUND]"),
+        (["load", "QUEUE", "x", "--set", "colour"], 2, "shardq: usage: "),
+        (["replay", "QUEUE", "QUEUE"], 2, "keeps no history"),
+        (["transform", "QUEUE", "nowhere", "--checkpoint", "c"], 3, "queue 'nowhere' does not exist"),
+        (["migrate", "QUEUE", "QUEUE"], 2, "is source and target"),
+    ],
+)
+def test_what_goes_wrong_in_a_job_is_one_line_and_its_exit_code(
+    spark, url, queue, tmp_path, monkeypatch, arguments, code, text
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [queue.name if word == "QUEUE" else word for word in arguments]
+    words = [str(tmp_path / word) if word in ("out", "c") else word for word in words]
+    result = CliRunner().invoke(main, ["--url", url, "spark", *words])
+    assert text in result.stderr
+    assert result.exit_code == code
+    assert result.stderr.strip().splitlines()[-1].startswith("shardq: ")

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
+from shardq.spark.jobs.failures import explained
+
 __all__ = ["spark_session"]
 
 SETTINGS = {
@@ -22,11 +24,12 @@ SETTINGS = {
 def spark_session(master: str | None = None) -> Iterator[SparkSession]:
     """The session that is there, as under spark-submit; else one on this computer, which ends with the block.
 
-    Logs are kept to errors in a session of its own.
+    In a session of its own Spark's log is silent: what goes wrong is raised, see :func:`explained`.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
-        yield running
+        with explained():
+            yield running
         return
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("shardq")
@@ -35,8 +38,9 @@ def spark_session(master: str | None = None) -> Iterator[SparkSession]:
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    session.sparkContext.setLogLevel("OFF")
     try:
-        yield session
+        with explained():
+            yield session
     finally:
         session.stop()
