@@ -22,7 +22,7 @@ from shardq.errors import LeaseLost
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Acknowledge, Claim, Claimed, Extend, Fenced, Release, Span
 
-__all__ = ["ClaimName", "NamedClaims"]
+__all__ = ["ClaimName", "NamedClaims", "Taking"]
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +53,13 @@ class _Taken(msgspec.Struct, array_like=True, frozen=True):
 _taken = msgspec.json.Decoder(list[_Taken])
 
 
+class Taking(msgspec.Struct, frozen=True):
+    """What is held under a claim now, and how many messages its first attempt got."""
+
+    held: list[HeldSlice]
+    got: int
+
+
 class NamedClaims:
     """The named claims of one queue. ``memory`` is for how long what they got is known, in microseconds."""
 
@@ -61,7 +68,7 @@ class NamedClaims:
         self._ledger = Ledger(context, _PREFIX)
         self._screening = Screening(context)
 
-    def take(self, claim: ClaimName, limit: int, *, owner: str, strict: bool) -> list[HeldSlice]:
+    def take(self, claim: ClaimName, limit: int, *, owner: str, strict: bool) -> Taking:
         """Claim up to so many messages, or find those that the claim got before, less what was lost of them.
 
         When it is strict, LeaseLost is raised where anything of them is somebody else's by now.
@@ -72,10 +79,10 @@ class NamedClaims:
         offered = [_Taken(piece.bundle.id, piece.first, piece.count) for piece in held]
         entry = self._ledger.decide(_key(claim), msgspec.json.encode(offered).decode(), self._memory)
         standing = _taken.decode(entry.value)
-        if standing == offered:
-            self._context.counters.add(received=sum(piece.count for piece in held))
-            return held
-        return self._still_held(claim, held, standing, strict=strict)
+        if standing != offered:
+            held = self._still_held(claim, held, standing, strict=strict)
+        self._context.counters.add(received=sum(piece.count for piece in held))
+        return Taking(held, sum(taken.count for taken in standing))
 
     def extend(self, claims: Sequence[ClaimName]) -> int:
         """Hold for another lease what the claims got; returns how many messages are somebody else's."""
@@ -132,14 +139,14 @@ class NamedClaims:
             self._context.retry(self._context.store.release, Release(shard, tuple(spans), started=False))
 
     def _settle(self, claims: Sequence[ClaimName], call: Callable[[Shard, tuple[Span, ...]], Fenced]) -> int:
-        """Call the store for each claim that got anything."""
-        lost = 0
+        """Call the store for each shard in which a claim got anything."""
+        spans: dict[Shard, list[Span]] = {}
         entries = self._ledger.read([_key(claim) for claim in claims])
         for claim, entry in zip(claims, entries, strict=True):
-            taken = _taken.decode(entry.value) if entry is not None else []
-            if taken:
-                spans = tuple(Span(each.bundle_id, each.first, each.count, claim.token) for each in taken)
-                lost += sum(span.count for span in call(claim.shard, spans).lost)
+            for taken in _taken.decode(entry.value) if entry is not None else ():
+                span = Span(taken.bundle_id, taken.first, taken.count, claim.token)
+                spans.setdefault(claim.shard, []).append(span)
+        lost = sum(span.count for shard, some in spans.items() for span in call(shard, tuple(some)).lost)
         self._context.counters.add(lease_lost=lost)
         return lost
 

@@ -27,6 +27,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from shardq.clock import microseconds
+from shardq.delivery.held import HeldSlice
 from shardq.delivery.named_claims import ClaimName, NamedClaims
 from shardq.errors import LeaseLost
 from shardq.sharding.shard import Shard
@@ -37,17 +38,29 @@ from shardq.spark.planning import Planner
 from shardq.spark.row_schema import arrow_schema, check_schema, schema_of
 from shardq.spark.rows import batches_of, piece_of_claim
 
-__all__ = ["ClaimPartition", "ClaimStream", "claims_for", "claims_of"]
+__all__ = ["ClaimPartition", "ClaimStream", "claims_for", "partitions_of"]
 
 _log = logging.getLogger(__name__)
+
+CLAIM_MESSAGES = 10_000
 
 
 @dataclass
 class ClaimPartition(InputPartition):
-    """A claim of one shard for one micro-batch."""
+    """What one task of a micro-batch claims from a shard."""
 
-    claim: ClaimName
+    shard: Shard
+    name: str
     limit: int
+
+    @property
+    def claims(self) -> list[tuple[ClaimName, int]]:
+        """One claim after the other, each with its limit: a task holds the bodies of one in memory."""
+        starts = range(0, self.limit, CLAIM_MESSAGES)
+        return [
+            (ClaimName(self.shard, f"{self.name}:{start}"), min(CLAIM_MESSAGES, self.limit - start))
+            for start in starts
+        ]
 
 
 class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -95,24 +108,25 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """One claim for each planned shard. Depends on the end only."""
         if start == end:
             return []
-        self._keep(claims_of(end, self._options))
-        return [
-            ClaimPartition(claim, limit)
-            for claim, limit in zip(claims_of(end, self._options), end["plan"].values(), strict=True)
-        ]
+        planned = partitions_of(end, self._options)
+        self._keep(_names(planned))
+        return planned
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Claim the messages, or find those that were claimed before."""
         if not isinstance(partition, ClaimPartition):
             return iter(())
+        return batches_of(map(piece_of_claim, self._held(partition)), arrow_schema(self._schema))
+
+    def _held(self, partition: ClaimPartition) -> Iterator[HeldSlice]:
+        """The messages of one claim after the other; the first that got less than it might is the last."""
         options = self._options
-        held = claims_for(options).take(
-            partition.claim,
-            partition.limit,
-            owner=f"spark-{options.group}",
-            strict=options.fail_on_lease_loss and options.ack_mode == "commit",
-        )
-        return batches_of(map(piece_of_claim, held), arrow_schema(self._schema))
+        claims, strict = claims_for(options), options.fail_on_lease_loss and options.ack_mode == "commit"
+        for claim, limit in partition.claims:
+            taking = claims.take(claim, limit, owner=f"spark-{options.group}", strict=strict)
+            yield from taking.held
+            if taking.got < limit:
+                return
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: see ``latestOffset``, which is asked earlier and for every batch."""
@@ -128,7 +142,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _finish(self, start: dict[str, Any]) -> None:
         self._keep([])
-        claims = claims_of(start, self._options)
+        claims = _names(partitions_of(start, self._options))
         if not claims or self._options.ack_mode == "manual":
             return
         lost = claims_for(self._options).ack(claims)
@@ -150,13 +164,18 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._heartbeat = Heartbeat(claims_for(self._options), claims, self._options.lease_seconds / 3)
 
 
-def claims_of(offset: dict[str, Any], options: ClaimStreamOptions) -> list[ClaimName]:
-    """The claims of the batch that ends at an offset."""
+def partitions_of(offset: dict[str, Any], options: ClaimStreamOptions) -> list[ClaimPartition]:
+    """The tasks of the batch that ends at an offset."""
     name = f"{options.group}:{offset['incarnation']}:{offset['seq']}"
-    places = (place.split(":") for place in offset["plan"])
-    return [
-        ClaimName(Shard(options.queue, int(time_shard), int(number)), name) for time_shard, number in places
-    ]
+    planned = []
+    for place, limit in offset["plan"].items():
+        time_shard, _, number = place.partition(":")
+        planned.append(ClaimPartition(Shard(options.queue, int(time_shard), int(number)), name, limit))
+    return planned
+
+
+def _names(planned: Sequence[ClaimPartition]) -> list[ClaimName]:
+    return [claim for partition in planned for claim, _ in partition.claims]
 
 
 def claims_for(options: ClaimStreamOptions) -> NamedClaims:

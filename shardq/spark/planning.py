@@ -10,7 +10,6 @@ from shardq.sharding.shard import Shard
 __all__ = ["Planner"]
 
 LEAST_FROM_A_SHARD = 1_000  # messages: below this a batch is not cut over more shards
-MOST_FROM_A_SHARD = 50_000  # messages: what is noted of a claim stays below two megabytes
 
 
 class Planner:
@@ -31,10 +30,7 @@ class Planner:
         offers = self._context.retry(self._reader.offers, settings.layout)
         shards = [offer.shard for offer in offers if last is None or (offer.due or 0) <= last]
         chosen = shards[: max(1, most // LEAST_FROM_A_SHARD)]
-        return {
-            shard: min(MOST_FROM_A_SHARD, _share(most, len(chosen), place))
-            for place, shard in enumerate(chosen)
-        }
+        return {shard: _share(most, len(chosen), place) for place, shard in enumerate(chosen)}
 
 
 def _share(most: int, shards: int, place: int) -> int:

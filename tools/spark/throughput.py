@@ -177,7 +177,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--url", help="The store. Default: a fresh SQLite file.")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--size", type=int, default=512)
-    parser.add_argument("--per-trigger", type=int, default=200_000)
+    parser.add_argument("--per-trigger", type=int, default=500_000)
     return parser.parse_args()
 
 

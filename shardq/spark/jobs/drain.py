@@ -12,6 +12,8 @@ from shardq.spark.jobs.progress import Say, follow
 
 __all__ = ["Drained", "drain"]
 
+BATCH_MESSAGES = 500_000  # a micro-batch has a cost of its own, about a second
+
 
 class Drained(msgspec.Struct, frozen=True):
     """What a drain did."""
@@ -36,7 +38,7 @@ def drain(
     ``<path>/_checkpoint``), it goes on where it was, as long as the leases held. ``select`` are SQL
     expressions over the columns of a message.
     """
-    rows = source.stream(spark, **(stream_options or {}))
+    rows = source.stream(spark, **{"maxMessagesPerTrigger": BATCH_MESSAGES} | dict(stream_options or {}))
     rows = rows.selectExpr(*select) if select else rows.drop("receipt", "state")
     query = (
         rows.writeStream.format("parquet")
