@@ -43,7 +43,19 @@ def derive_bundle_id(source: bytes, *parts: str) -> bytes:
     return (value | int.from_bytes(digest, "big") & _RANDOM_MASK).to_bytes(BUNDLE_ID_BYTES, "big")
 
 
-__all__ = ["BUNDLE_ID_BYTES", "BundleIds", "derive_bundle_id", "made_at", "repeatable_bundle_id"]
+def repeatable_bundle_id(moment: int, sequence: int, *parts: str) -> bytes:
+    """The id of the bundle with this number among those made at a moment in microseconds out of the parts.
+
+    The same for the same arguments, whoever asks; ids of one moment sort by their numbers.
+    """
+    digest = blake2b("\0".join((*parts, str(sequence))).encode(), digest_size=8).digest()
+    return _assemble((moment << 12) // 1000 + sequence, int.from_bytes(digest, "big") & _RANDOM_MASK)
+
+
+def made_at(bundle_id: bytes) -> int:
+    """The moment that the id was made for, in microseconds, rounded down to the id's resolution."""
+    value = int.from_bytes(bundle_id, "big")
+    return ((value >> 80 << 12 | value >> 64 & 0xFFF) * 1000) >> 12
 
 
 def _assemble(ticks: int, random: int) -> bytes:
