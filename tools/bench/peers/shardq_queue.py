@@ -14,7 +14,6 @@ class ShardqQueue:
     receives: str
     share = 1.0
     queue = "bench"
-    prefetch = 0
 
     def url(self, folder: Path) -> str:
         """Where its queue is to be; raises PeerMissing."""
@@ -23,8 +22,8 @@ class ShardqQueue:
     def open(self, folder: Path) -> None:
         self._client = shardq.connect(self.url(folder))
         self._client.create_schema()
-        queue = self._client.create_queue(self.queue)
-        self._producer, self._consumer = queue.producer(), queue.consumer(prefetch=self.prefetch)
+        self._queue = self._client.create_queue(self.queue)
+        self._producer, self._consumer = self._queue.producer(), self._queue.consumer()
 
     def send_bulk(self, bodies: Sequence[bytes]) -> None:
         self._producer.send_many(bodies)
@@ -34,15 +33,18 @@ class ShardqQueue:
             self._producer.send(body)
 
     def receive(self, count: int, batch: int) -> int:
-        size = 0
-        while count > 0:
-            received = self._consumer.receive(min(count, batch), wait=5)
-            size += sum(len(message.body) for message in received)
-            received.ack()
-            count -= len(received)
-        return size
+        return self._receive(self._consumer, count, batch)
 
     def close(self) -> None:
         self._consumer.close()
         self._client.delete_queue(self.queue)
         self._client.close()
+
+    def _receive(self, consumer: shardq.Consumer, count: int, batch: int) -> int:
+        size = 0
+        while count > 0:
+            received = consumer.receive(min(count, batch), wait=5)
+            size += sum(len(message.body) for message in received)
+            received.ack()
+            count -= len(received)
+        return size
