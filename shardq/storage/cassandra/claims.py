@@ -104,7 +104,7 @@ class _Claimer:
         """Read the shard from where it was left; None when something came late since, or others took something."""
         sight = self._sight
         if sight.is_old(now):
-            control = self._row.control()
+            control = self._row.settled_control()
             sight.rescan(control.control, control.taken, now)
             self._rescanned = True
         start_own = self._row.start_own(self._request.token)

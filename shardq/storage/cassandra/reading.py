@@ -127,6 +127,15 @@ class WideRow:
         row: ControlRow = self.start_own(b"")()[0]
         return row
 
+    def settled_control(self) -> ControlRow:
+        """Read the control row after every change that has begun; what is read next is no older than this row.
+
+        An ordinary read may see a change on one node, and the next read, of other rows, miss it on the others. What is
+        taken on the condition of this row alone has to be read after it, and after this kind of read.
+        """
+        rows = self._session.read_serial(_CONTROL_AND_HOLDINGS, (self._shard, [b""]))
+        return _control_and_holdings(lambda: rows)[0]
+
     def start_own(self, token: bytes) -> Answer:
         """Ask for the control row and the holdings under a token."""
         query = self._session.start_read(_CONTROL_AND_HOLDINGS, (self._shard, [b"", token]))

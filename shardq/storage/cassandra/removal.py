@@ -44,7 +44,7 @@ def remove(session: Session, shard: Shard, bundle_id: bytes, position: int) -> b
     with session.turn(str(shard)):
         for _ in attempts(shard):
             change = Change(session, shard)
-            taken = row.control().taken
+            taken = row.settled_control().taken
             bundle = row.heads([bundle_id]).get(bundle_id)
             if not _remove(change, row, taken, bundle_id, bundle, position):
                 return False
@@ -60,7 +60,7 @@ def purge(session: Session, shard: Shard) -> int:
     with session.turn(str(shard)):
         tries = attempts(shard)
         while True:
-            taken = row.control().taken
+            taken = row.settled_control().taken
             ready = list(islice(row.all_ready(), _READY_AT_ONCE))
             holdings = row.all_holdings()[:_HOLDINGS_AT_ONCE]
             if not ready and not holdings:
