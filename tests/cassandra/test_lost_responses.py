@@ -73,15 +73,17 @@ EXPECTED = {  # ready, held and processed after the step
 
 
 class FailingSession(Session):
-    """Fails at one of its writes: before it is carried out, or after. Reading back can be impossible too."""
+    """Fails at one of its writes: before it is carried out, or after. Reading that back can be impossible too."""
 
     fail_at = -1
     carried_out = True
     blind = False
     writes = 0
+    unsettled = False
 
     def read_serial(self, query: str, values: Sequence[Any]) -> list[Any]:
-        if self.blind:
+        if self.blind and self.unsettled:
+            self.unsettled = False
             raise StoreUnavailable("the read was lost on purpose")
         return super().read_serial(query, values)
 
@@ -97,6 +99,7 @@ class FailingSession(Session):
             return do()
         if self.carried_out:
             do()
+        self.unsettled = True
         raise OutcomeUnknown("the answer was lost on purpose")
 
 
