@@ -64,4 +64,4 @@ def _varied(
         if batch != usual.batch:
             yield Load(messages=messages, batch=batch)
     for processes in (2, 4):
-        yield Load(messages=messages, processes=processes)
+        yield Load(messages=messages * processes, processes=processes)
