@@ -22,6 +22,7 @@ from shardq.storage.cassandra.rows import (
     Slice,
     alarm_of,
     has_alarm,
+    id_time,
 )
 from shardq.storage.cassandra.session import Session
 
@@ -53,16 +54,24 @@ def remove(session: Session, shard: Shard, bundle_id: bytes, position: int) -> b
     return True
 
 
-def purge(session: Session, shard: Shard) -> int:
-    """Remove what waits and what is held, some hundred rows at a time; returns how many messages they were."""
+def purge(session: Session, shard: Shard, until: int = _FOREVER) -> int:
+    """Remove what was sent until a moment and waits or is held, some hundred rows at a time; returns how many messages.
+
+    What is sent later stays, so it ends although producers are at work.
+    """
     row = WideRow(session, str(shard))
     messages = 0
     with session.turn(str(shard)):
         tries = attempts(shard)
         while True:
             taken = row.settled_control().taken
-            ready = list(islice(row.all_ready(), _READY_AT_ONCE))
-            holdings = row.all_holdings()[:_HOLDINGS_AT_ONCE]
+            ready = list(
+                islice((each for each in row.all_ready() if _is_old(each.slice, until)), _READY_AT_ONCE)
+            )
+            holdings = [
+                each for each in row.all_holdings() if any(_is_old(part, until) for part in each.slices)
+            ]
+            holdings = holdings[:_HOLDINGS_AT_ONCE]
             if not ready and not holdings:
                 return messages
             if _purge(Change(session, shard), row, taken, ready, holdings):
@@ -156,6 +165,10 @@ def _remove_ready(change: Change, row: WideRow, ready: Ready, position: int) -> 
         if first < stop:
             change.offer(ready.part(first, stop))
     _finish_ready(change, row, [ready], [ready.slice.part(position, position + 1)])
+
+
+def _is_old(each: Slice, until: int) -> bool:
+    return id_time(each.bundle_id) <= until
 
 
 def _purge(

@@ -189,7 +189,7 @@ class CassandraStore:
 
     def purge(self, shard: Shard) -> int:
         """Remove all messages of the shard, some hundred at a time; returns how many they were."""
-        return removal.purge(self._session, shard)
+        return removal.purge(self._session, shard, self.now() + bundles.HEAD_START)
 
     def count(self, shard: Shard) -> ShardCounts:
         """Messages by state; the cost grows with the number of slices."""
