@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cassandra test-cluster test-spark lint check bench bench-quick docs clean
+.PHONY: help demo test test-cassandra test-mongodb test-cluster test-spark lint check bench bench-quick docs clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -13,10 +13,11 @@ help:  ## list these commands
 demo: $(READY)  ## the main job: 336,776 flights through a queue, checked against the file (STORE=cassandra: on a local server)
 	$(if $(STORE),$(BIN)/python tools/servers/$(STORE).py run --) $(BIN)/shardq demo $(if $(STORE),--url {url}) $(ARGS)
 
-test: $(READY)  ## all tests; those of Cassandra and Spark where Java 17 is there
-	$(BIN)/pytest -n auto -m 'not cassandra and not cluster and not spark' $(ARGS)
+test: $(READY)  ## all tests; those of MongoDB on real servers, those of Cassandra and Spark where Java 17 is there
+	$(BIN)/pytest -n auto -m 'not cassandra and not cluster and not mongodb and not spark' $(ARGS)
 	$(BIN)/pytest -m cassandra $(ARGS) $(if $(ARGS),|| test $$? -eq 5)  # 5: there is none among those that ARGS name
 	$(BIN)/pytest -m spark $(ARGS) $(if $(ARGS),|| test $$? -eq 5)
+	$(BIN)/pytest -m mongodb $(ARGS) $(if $(ARGS),|| test $$? -eq 5)
 
 test-cassandra: $(READY)  ## the tests of the Cassandra store alone (4 minutes; needs Java 17)
 	CI=true $(BIN)/pytest -m cassandra $(ARGS)
@@ -26,6 +27,9 @@ test-cluster: $(READY)  ## three Cassandra nodes, of which one is killed and one
 
 test-spark: $(READY)  ## the tests on Spark (needs Java 17)
 	CI=true $(BIN)/pytest -m spark $(ARGS)
+
+test-mongodb: $(READY)  ## the tests of the MongoDB store, on real servers
+	CI=true $(BIN)/pytest -m mongodb $(ARGS)
 
 lint: $(READY)  ## formatting, lint, types, layers
 	$(BIN)/ruff format --check .

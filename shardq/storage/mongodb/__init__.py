@@ -1,0 +1,1 @@
+"""The MongoDB store: queues in one database, a collection for each shard."""

@@ -1,0 +1,109 @@
+"""Changing bundles on the condition that they are as they were seen.
+
+Each document is changed by itself, atomically; the state that was read is the condition. What was changed by somebody
+else meanwhile is read and decided again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
+
+import msgspec
+from bson import encode
+
+from shardq.errors import StoreUnavailable
+from shardq.sharding.shard import Shard
+from shardq.storage.mongodb.documents import STATE, Kept, Row, Slice, state_of
+from shardq.storage.mongodb.session import Document
+from shardq.storage.mongodb.shard_rows import ShardRows, Statement
+
+__all__ = ["Change", "Decision", "attempts", "change", "condition", "finish", "new_stamp"]
+
+_ATTEMPTS = 40
+_PAUSE = 0.002
+_CONTENT = ("p", "o", "e", "n", "b")
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What a bundle's messages shall be: all slices and all that is kept. Without any it is finished."""
+
+    slices: tuple[Slice, ...]
+    kept: tuple[Kept, ...] = ()
+
+
+Decision: TypeAlias = Callable[[Row], Change | None]  # None: leave it as it is
+
+
+def attempts(shard: Shard) -> Iterator[int]:
+    """Count attempts, with pauses between them; raises StoreUnavailable when there were enough."""
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            time.sleep(random.uniform(0, _PAUSE * min(attempt, 10)))
+        yield attempt
+    raise StoreUnavailable(f"shard {shard} is changed by others all the time: try again")
+
+
+def change(
+    rows: ShardRows, ids: Iterable[bytes], decide: Decision, stamp: int
+) -> tuple[dict[bytes, Row], set[bytes]]:
+    """Change each of the bundles as decided; return what was seen of those that are stored, before the change.
+
+    Bundles that carry the stamp were changed by an earlier command under it. Those that this call has not seen before
+    that are returned apart.
+    """
+    seen: dict[bytes, Row] = {}
+    done: set[bytes] = set()
+    pending = list(dict.fromkeys(ids))
+    for _ in attempts(rows.shard):
+        found = rows.read(pending)
+        fresh = {row.id: row for row in found.values() if row.stamp != stamp}
+        done |= found.keys() - fresh.keys() - seen.keys()
+        for gone in set(pending) - found.keys():
+            seen.pop(gone, None)
+        seen |= fresh
+        plan = [(row, new) for row in fresh.values() if (new := decide(row)) is not None]
+        if rows.change(list(_statements(plan, stamp))) == len(plan):
+            break
+        pending = [row.id for row, _ in plan]
+    return seen, done
+
+
+def new_stamp() -> int:
+    """Return a number by which a change is recognised."""
+    return int.from_bytes(os.urandom(8), "big") >> 1
+
+
+def condition(row: Row) -> Document:
+    """Return the filter for a document that is as it was seen, without its id."""
+    return {field: row.raw.get(field) for field in STATE}
+
+
+def finish(stamp: int) -> Document:
+    """Return the update that leaves nothing of a bundle but its id, for so long as a repeated append may come."""
+    return {
+        "$set": {"y": stamp},
+        "$unset": dict.fromkeys((*_CONTENT, *STATE), 1),
+        "$currentDate": {"x": True},
+    }
+
+
+def _statements(plan: Iterable[tuple[Row, Change]], stamp: int) -> Iterator[Statement]:
+    """Join bundles that are changed alike into one statement."""
+    groups: dict[bytes, tuple[Document, Document, list[bytes]]] = {}
+    for row, new in plan:
+        seen, update = condition(row), _update(row, new, stamp)
+        groups.setdefault(encode({"q": seen, "u": update}), (seen, update, []))[2].append(row.id)
+    for seen, update, ids in groups.values():
+        yield Statement({"_id": {"$in": ids}} | seen, update)
+
+
+def _update(row: Row, new: Change, stamp: int) -> Document:
+    state = state_of(row.raw["n"], new.slices, new.kept)
+    if not state:
+        return finish(stamp)
+    gone = {field: 1 for field in STATE if field in row.raw and field not in state}
+    return {"$set": state | {"y": stamp}} | ({"$unset": gone} if gone else {})

@@ -1,0 +1,195 @@
+"""Taking slices under a claim's token: one look at the shard, one command that takes what is still as it was seen."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from shardq.sharding.shard import Shard
+from shardq.storage.mongodb.changing import condition
+from shardq.storage.mongodb.documents import STATE, Row, Slice, state_of
+from shardq.storage.mongodb.server_clock import ServerClock
+from shardq.storage.mongodb.session import Document, Session
+from shardq.storage.mongodb.shard_rows import ShardRows, Statement
+from shardq.storage.requests import Claim, Claimed, ClaimedSlice
+
+__all__ = ["Sizes", "claim"]
+
+_ATTEMPTS = 4
+_MOST_ROWS = 1000
+_SPARE_ROWS = 2
+_ORDER = (("p", 1), ("d", 1), ("_id", 1))
+_TOKEN_INDEX = "token"
+
+
+class Sizes:
+    """How many messages a bundle of each shard had of late, so that a claim reads no more bundles than it needs."""
+
+    def __init__(self) -> None:
+        self._messages: dict[Shard, float] = {}
+
+    def rows_for(self, shard: Shard, messages: int) -> int:
+        """Return how many bundles are likely to hold so many messages."""
+        return min(_MOST_ROWS, int(messages / self._messages.get(shard, 8.0)) + _SPARE_ROWS)
+
+    def learn(self, shard: Shard, rows: int, messages: int) -> None:
+        """So many bundles had so many messages to claim."""
+        self._messages[shard] = max(messages / rows, 1.0)
+
+
+class _Piece(msgspec.Struct, frozen=True):
+    """What is taken of a slice."""
+
+    row: Row
+    slice: Slice
+
+
+def claim(session: Session, sizes: Sizes, request: Claim, clock: ServerClock) -> Claimed:
+    """Take up to the limit of deliverable messages, or again what the token holds.
+
+    It looks first and asks for the token then: what a repetition that runs at the same time has taken by then is
+    found by the token, and what it takes later is not as it was seen.
+    """
+    rows = ShardRows(session, request.shard)
+    for _ in range(_ATTEMPTS):
+        now = clock.now()
+        until = now + request.lease
+        pieces = _look(rows, sizes, request, now)
+        held = _held(rows, request)
+        if held:
+            return _hold_again(rows, held, request, until)
+        if not pieces:
+            return Claimed((), until)
+        statements = list(_statements(pieces, request, now))
+        if rows.change(statements) == len({piece.row.id for piece in pieces}):
+            return Claimed(tuple(_claimed(piece) for piece in pieces), until)
+        held = _held(rows, request)
+        if held:  # a part of it: others were faster with the rest
+            return _claimed_of(held, request.token, until)
+    return Claimed((), until, contended=True)
+
+
+def _held(rows: ShardRows, request: Claim) -> list[Row]:
+    return rows.find({"t": request.token}, hint=_TOKEN_INDEX, bodies=True)
+
+
+def _hold_again(rows: ShardRows, held: Sequence[Row], request: Claim, until: int) -> Claimed:
+    """Give what the token holds a fresh lease."""
+    statements = []
+    for row in held:
+        slices = tuple(
+            msgspec.structs.replace(each, due=until) if each.token == request.token else each
+            for each in row.slices
+        )
+        statements.append(_statement(row, slices))
+    if rows.change(statements) < len(held):
+        held = _held(rows, request)
+    return _claimed_of(held, request.token, until)
+
+
+def _look(rows: ShardRows, sizes: Sizes, request: Claim, now: int) -> list[_Piece]:
+    """Choose the first deliverable messages, in their order."""
+    filter = {"p": {"$gte": 0, "$lte": 9}, "d": {"$lte": now}}  # noqa: A001
+    found: list[Row] = []
+    while True:
+        wanted = sizes.rows_for(request.shard, request.limit) if not found else _MOST_ROWS
+        page = rows.find(filter, sort=_ORDER, limit=wanted, skip=len(found), bodies=True)
+        found += page
+        complete = len(page) < wanted
+        pieces, messages = _choose(found, request.limit, now, complete=complete)
+        if complete or messages >= request.limit or len(found) >= _MOST_ROWS:
+            if pieces:
+                sizes.learn(request.shard, len({piece.row.id for piece in pieces}), messages)
+            return pieces
+
+
+def _choose(found: Sequence[Row], limit: int, now: int, *, complete: bool) -> tuple[list[_Piece], int]:
+    """Take deliverable slices up to the limit; unless all bundles were found, none that others may come before."""
+    pieces: list[_Piece] = []
+    messages = 0
+    last = found[-1] if found else None
+    for place, row, each in _deliverable(found, now):
+        if last is not None and not complete and place[:3] > (last.priority, last.raw["d"], last.id):
+            break
+        taken = each.part(each.first, min(each.end, each.first + limit - messages))
+        pieces.append(_Piece(row, taken))
+        messages += taken.count
+        if messages >= limit:
+            break
+    return pieces, messages
+
+
+def _deliverable(found: Iterable[Row], now: int) -> Iterator[tuple[tuple[int, int, bytes, int], Row, Slice]]:
+    """Return the slices that are due in the order of claims, reading no further ahead than it takes."""
+    ahead: list[tuple[tuple[int, int, bytes, int], Row, Slice]] = []
+    for row in found:
+        start = (row.priority, row.raw["d"], row.id, -1)
+        while ahead and ahead[0][0] < start:
+            yield heapq.heappop(ahead)
+        for each in row.slices:
+            if each.due <= now:
+                heapq.heappush(ahead, (row.place(each), row, each))
+    while ahead:
+        yield heapq.heappop(ahead)
+
+
+def _statements(pieces: Sequence[_Piece], request: Claim, now: int) -> Iterator[Statement]:
+    """Join bundles that are alike into one statement; each is changed only if it is as it was seen."""
+    until = now + request.lease
+    by_row: dict[bytes, list[_Piece]] = {}
+    for piece in pieces:
+        by_row.setdefault(piece.row.id, []).append(piece)
+    alike: dict[tuple[int, int], list[bytes]] = {}
+    for taken in by_row.values():
+        row = taken[0].row
+        if _is_whole(row) and taken[0].slice == row.slices[0]:
+            alike.setdefault((row.raw["v"], row.raw["n"]), []).append(row.id)
+        else:
+            yield _statement(row, _after(row, taken, request.token, until))
+    for (deliveries, count), ids in alike.items():
+        whole = {"_id": {"$in": ids}, "d": {"$lte": now}, "v": deliveries, "n": count, "s": None, "h": None}
+        yield Statement(whole, {"$set": {"d": until, "v": deliveries + 1, "m": -count, "t": request.token}})
+
+
+def _is_whole(row: Row) -> bool:
+    return "s" not in row.raw and "h" not in row.raw
+
+
+def _after(row: Row, taken: Sequence[_Piece], token: bytes, until: int) -> tuple[Slice, ...]:
+    """Return the bundle's slices after the claim."""
+    ends = {piece.slice.first: piece.slice.end for piece in taken}
+    slices: list[Slice] = []
+    for each in row.slices:
+        end = ends.get(each.first, each.first)
+        if end > each.first:
+            slices.append(Slice(each.first, end - each.first, until, each.deliveries + 1, token))
+        if end < each.end:
+            slices.append(each.part(end, each.end))
+    return tuple(slices)
+
+
+def _statement(row: Row, slices: tuple[Slice, ...]) -> Statement:
+    state = state_of(row.raw["n"], slices, row.kept)
+    gone = {field: 1 for field in STATE if field in row.raw and field not in state}
+    update: Document = {"$set": state} | ({"$unset": gone} if gone else {})
+    return Statement({"_id": row.id} | condition(row), update)
+
+
+def _claimed(piece: _Piece) -> ClaimedSlice:
+    return ClaimedSlice(piece.row.bundle, piece.slice.first, piece.slice.count, piece.slice.deliveries + 1)
+
+
+def _claimed_of(held: Sequence[Row], token: bytes, until: int) -> Claimed:
+    """Return what a token holds, in the order of sending."""
+    slices = [
+        (
+            (row.priority, row.raw["o"], row.id, each.first),
+            ClaimedSlice(row.bundle, each.first, each.count, each.deliveries),
+        )
+        for row in held
+        for each in row.slices
+        if each.token == token
+    ]
+    return Claimed(tuple(taken for _, taken in sorted(slices, key=lambda item: item[0])), until)

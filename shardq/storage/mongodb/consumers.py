@@ -1,0 +1,51 @@
+"""The live consumers of a queue. The server deletes those that are gone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from shardq.storage.mongodb import queues
+from shardq.storage.mongodb.session import Document, Session
+
+__all__ = ["drop", "enlist", "expire", "resign"]
+
+_CONSUMERS = "shardq.consumer"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def enlist(session: Session, queue: str, name: str, lifetime: int, now: int) -> tuple[str, ...]:
+    """Count the consumer among the live ones and return them all, sorted. Raises QueueNotFound."""
+    queues.require(session, queue)
+    until = now + lifetime
+    values = {"d": until, "x": _EPOCH + timedelta(microseconds=until)}
+    with session.translated(writing=True):
+        consumers = session.collection(_CONSUMERS)
+        consumers.update_one({"_id": _id(queue, name)}, {"$set": values}, upsert=True)
+        live = consumers.find(_of(queue) | {"d": {"$gt": now}}, {"_id": 1})
+        return tuple(sorted(each["_id"]["c"] for each in live))
+
+
+def resign(session: Session, queue: str, name: str) -> None:
+    """Count the consumer no longer."""
+    with session.translated(writing=True):
+        session.collection(_CONSUMERS).delete_one({"_id": _id(queue, name)})
+
+
+def expire(session: Session, queue: str, now: int) -> int:
+    """Remove the consumers whose lifetime is over; returns how many."""
+    with session.translated(writing=True):
+        return session.collection(_CONSUMERS).delete_many(_of(queue) | {"d": {"$lte": now}}).deleted_count
+
+
+def drop(session: Session, queue: str) -> None:
+    """Forget all consumers of the queue."""
+    with session.translated(writing=True):
+        session.collection(_CONSUMERS).delete_many(_of(queue))
+
+
+def _id(queue: str, name: str) -> Document:
+    return {"q": queue, "c": name}
+
+
+def _of(queue: str) -> Document:
+    return {"_id": {"$gte": _id(queue, ""), "$lt": {"q": queue, "c": {}}}}

@@ -1,0 +1,98 @@
+"""Dedupe keys: which message a key stands for, for a time. The server deletes them after that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from pymongo import UpdateOne
+from pymongo.errors import BulkWriteError
+
+from shardq.storage.mongodb import queues
+from shardq.storage.mongodb.faults import write_error
+from shardq.storage.mongodb.session import Document, Session
+from shardq.storage.requests import DedupeEntry
+
+__all__ = ["confirm", "drop", "expire", "reserve"]
+
+_KEYS = "shardq.dedupe"
+_DUPLICATE = 11000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FOREVER = datetime(9999, 1, 1, tzinfo=UTC)
+
+
+def reserve(
+    session: Session, queue: str, entries: Sequence[DedupeEntry], window: int, now: int
+) -> tuple[DedupeEntry, ...]:
+    """Reserve what is free; returns what now stands for each key. Raises QueueNotFound."""
+    queues.require(session, queue)
+    until = now + window
+    wanted = {entry.key: entry for entry in reversed(entries)}
+    # A key that is taken is not found by the filter, so it is inserted, which its id forbids.
+    _write(
+        session,
+        [
+            UpdateOne(
+                {"_id": _id(queue, entry.key), "d": {"$lte": now}},
+                {"$set": {"m": entry.message_id, "c": False, "d": until, "x": _date(until)}},
+                upsert=True,
+            )
+            for entry in wanted.values()
+        ],
+    )
+    with session.translated(writing=True):
+        found = session.collection(_KEYS).find({"_id": {"$in": [_id(queue, key) for key in wanted]}})
+        standing = {each["_id"]["k"]: DedupeEntry(each["_id"]["k"], each["m"], each["c"]) for each in found}
+    return tuple(standing.get(entry.key, entry) for entry in entries)
+
+
+def confirm(session: Session, queue: str, keys: Sequence[str]) -> None:
+    """Mark the messages of the keys as stored."""
+    with session.translated(writing=True):
+        session.collection(_KEYS).update_many(
+            {"_id": {"$in": [_id(queue, key) for key in keys]}}, {"$set": {"c": True}}
+        )
+
+
+def expire(session: Session, queue: str, now: int, limit: int) -> int:
+    """Remove up to ``limit`` keys whose window is over; returns how many."""
+    with session.translated(writing=True):
+        keys = session.collection(_KEYS)
+        over = [each["_id"] for each in keys.find(_of(queue) | {"d": {"$lte": now}}, {"_id": 1}, limit=limit)]
+        return keys.delete_many({"_id": {"$in": over}, "d": {"$lte": now}}).deleted_count if over else 0
+
+
+def drop(session: Session, queue: str) -> None:
+    """Delete the keys of the queue."""
+    with session.translated(writing=True):
+        session.collection(_KEYS).delete_many(_of(queue))
+
+
+def _write(session: Session, operations: Sequence[UpdateOne]) -> None:
+    """Carry out those that find their key free."""
+    if not operations:
+        return
+    with session.translated(writing=True):
+        try:
+            session.collection(_KEYS).bulk_write(operations, ordered=False)
+        except BulkWriteError as error:
+            failed = [each for each in error.details["writeErrors"] if each["code"] != _DUPLICATE]
+            if failed:
+                raise write_error(failed[0], str(session.address)) from error
+            if error.details["writeConcernErrors"]:
+                raise
+
+
+def _id(queue: str, key: str) -> Document:
+    return {"q": queue, "k": key}
+
+
+def _of(queue: str) -> Document:
+    return {"_id": {"$gte": _id(queue, ""), "$lt": {"q": queue, "k": {}}}}
+
+
+def _date(moment: int) -> datetime:
+    try:
+        return _EPOCH + timedelta(microseconds=moment)
+    except OverflowError:
+        return _FOREVER

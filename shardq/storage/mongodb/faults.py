@@ -1,0 +1,125 @@
+"""The driver's errors as shardq's: the only place where they are translated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bson.errors import InvalidDocument
+from pymongo.errors import (
+    ConfigurationError,
+    DocumentTooLarge,
+    ExecutionTimeout,
+    NotPrimaryError,
+    OperationFailure,
+    PyMongoError,
+    ServerSelectionTimeoutError,
+    WaitQueueTimeoutError,
+    WTimeoutError,
+)
+
+from shardq.errors import (
+    InvalidSetting,
+    MessageTooLarge,
+    OutcomeUnknown,
+    ShardqError,
+    StoreUnavailable,
+)
+
+__all__ = ["DRIVER_ERRORS", "translate", "write_error"]
+
+DRIVER_ERRORS = (PyMongoError, InvalidDocument, OSError)
+_TOO_LARGE = frozenset((10334, 17280, 17419))
+_NOT_BEGUN = frozenset((10107, 13435, 13436, 11602, 11600, 91, 189))  # no primary, or it is stepping down
+_BUSY = frozenset((112, 251, 24, 46, 50, 262, 90, 64, 100))  # conflicts, locks, time limits, write concern
+_WRONG_LOGIN = "refused the login: check user, password and authSource in the URL"
+_REMEDIES = {
+    11: _WRONG_LOGIN,
+    18: _WRONG_LOGIN,
+    8000: _WRONG_LOGIN,  # Atlas
+    13: "refused the request: give this user the roles readWrite and dbAdmin on the database, and name in the URL, by "
+    "authSource, the database in which the user is defined",
+    14031: "is short of disk space: free some",
+}
+_OTHER_SET = ("does not have a replicaSet", "replica set name", "setName")
+
+
+def translate(error: BaseException, where: str, *, writing: bool) -> ShardqError:
+    """Return the error to raise from this one; ``where`` names the database without credentials."""
+    if isinstance(error, OperationFailure) and not isinstance(error, WTimeoutError | ExecutionTimeout):
+        return _refused(error.code, str(error), where, writing=writing)
+    for kind, make in _BEFORE_SENDING.items():
+        if isinstance(error, kind):
+            return make(_name(error), where)
+    if isinstance(error, NotPrimaryError) and _code(error) in _NOT_BEGUN:
+        return _no_primary(_name(error), where)
+    if writing:
+        return OutcomeUnknown(f"{where} did not say whether it wrote: repeat the call ({_name(error)})")
+    return StoreUnavailable(f"{where} did not answer: try again, or check the network ({_name(error)})")
+
+
+def write_error(detail: Mapping[str, Any], where: str) -> ShardqError:
+    """Return the error to raise for what a write command reports of one of its documents."""
+    return _refused(int(detail.get("code", 0)), str(detail.get("errmsg", "")), where, writing=True)
+
+
+def _refused(code: int | None, text: str, where: str, *, writing: bool) -> ShardqError:
+    """Return the error to raise for what the server says of a request."""
+    text = text[:300]
+    if code in _BUSY:
+        kind = OutcomeUnknown if writing else StoreUnavailable
+        return kind(f"{where} was too busy for a request: repeat it ({text})")
+    if code in _TOO_LARGE:
+        return _too_large(text, where)
+    if code in _NOT_BEGUN:
+        return _no_primary(text, where)
+    remedy = _REMEDIES.get(code or 0, f"refused a request ({text})")
+    return StoreUnavailable(f"{where} {remedy}", retryable=False)
+
+
+def _unreachable(text: str, where: str) -> ShardqError:
+    if any(sign in text for sign in _OTHER_SET):
+        return StoreUnavailable(
+            f"{where} is not of the replica set that the URL names: correct replicaSet in the URL, or leave it out",
+            retryable=False,
+        )
+    return StoreUnavailable(
+        f"{where} cannot be reached: check hosts, port, TLS and network, and that there is a primary ({text})"
+    )
+
+
+def _no_primary(text: str, where: str) -> ShardqError:
+    return StoreUnavailable(f"{where} has no primary at this moment: try again ({text})")
+
+
+def _too_large(text: str, where: str) -> ShardqError:
+    return MessageTooLarge(
+        f"a bundle is above the 16 MiB that a document of {where} may have: send fewer or smaller messages at once "
+        f"({text[:80]})"
+    )
+
+
+def _misused(text: str, where: str) -> ShardqError:
+    return InvalidSetting(f"{where} cannot be used as the URL says ({text}): correct the URL")
+
+
+def _no_connection(text: str, where: str) -> ShardqError:
+    return StoreUnavailable(f"{where} has no free connection: raise maxPoolSize in the URL ({text})")
+
+
+# What the driver raises before it has sent anything.
+_BEFORE_SENDING: dict[type[Exception], Callable[[str, str], ShardqError]] = {
+    ServerSelectionTimeoutError: _unreachable,
+    DocumentTooLarge: _too_large,
+    InvalidDocument: _too_large,
+    ConfigurationError: _misused,
+    WaitQueueTimeoutError: _no_connection,
+}
+
+
+def _code(error: NotPrimaryError) -> int:
+    return int(error.details.get("code", 0)) if isinstance(error.details, Mapping) else 0
+
+
+def _name(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:300]

@@ -1,0 +1,156 @@
+"""Looking at slices without claiming them, and counting them without their bodies."""
+
+from __future__ import annotations
+
+import heapq
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
+
+from shardq.errors import InvalidSetting
+from shardq.storage.mongodb.documents import Kept, Row, Slice
+from shardq.storage.mongodb.session import Document
+from shardq.storage.mongodb.shard_rows import ShardRows
+from shardq.storage.requests import EntryState, Peek, PeekPage, ShardCounts, StoredSlice
+
+__all__ = ["count", "find", "is_empty", "peek"]
+
+_Place: TypeAlias = tuple[int, int, bytes, int]
+_Item: TypeAlias = tuple[_Place, Row, Slice | Kept]
+
+_CURSOR = struct.Struct(">qq16sq")
+_START: _Place = (-1, -(2**62), b"", -1)
+_PRIORITIES = {"$gte": 0, "$lte": 9}
+_HISTORY = "history"
+
+
+def peek(rows: ShardRows, request: Peek, now: int) -> PeekPage:
+    """Return a page in the order of delivery, or of the history in that of processing.
+
+    The cursor is the place of the page's last slice, so that what comes and goes meanwhile shifts nothing.
+    """
+    after = _unpack(request.after)
+    items = _processed(rows, request, after) if request.processed else _waiting(rows, after)
+    page: list[_Item] = []
+    messages = 0
+    for item in items:
+        if messages >= request.limit:
+            return PeekPage(tuple(_stored(*each[1:], now) for each in page), _CURSOR.pack(*page[-1][0]))
+        if item[0] > after:
+            page.append(item)
+            messages += item[2].count
+    return PeekPage(tuple(_stored(*each[1:], now) for each in page), b"")
+
+
+def find(rows: ShardRows, bundle_id: bytes, position: int, now: int) -> StoredSlice | None:
+    """Return the slice that holds this message, in the history too, or None."""
+    for row in rows.read([bundle_id], bodies=True).values():
+        pieces: tuple[Slice | Kept, ...] = (*row.slices, *row.kept)
+        for each in pieces:
+            if each.first <= position < each.end:
+                return _stored(row, each, now)
+    return None
+
+
+def count(rows: ShardRows, now: int) -> ShardCounts:
+    """Messages by state, out of the index but for bundles that are cut; the cost grows with the number of bundles."""
+    totals = {EntryState.READY: 0, EntryState.DELAYED: 0, EntryState.IN_FLIGHT: 0}
+    oldest: list[int] = []
+    live = {"p": _PRIORITIES, "d": {"$gte": -(2**62)}}
+    due, held = {"$lte": ["$d", now]}, {"$lt": ["$m", 0]}
+    state = {"$cond": [due, "ready", {"$cond": [held, "in_flight", "delayed"]}]}
+    group = {
+        "_id": state,
+        "messages": {"$sum": {"$abs": "$m"}},
+        "oldest": {"$min": "$e"},
+        "cut": {"$sum": {"$cond": [{"$eq": ["$m", 0]}, 1, 0]}},
+    }
+    cut = 0
+    for each in rows.aggregate([{"$match": live}, {"$group": group}]):
+        totals[EntryState(each["_id"])] += each["messages"]
+        oldest.append(each["oldest"])
+        cut += each["cut"]
+    for row in rows.find(live | {"m": 0}) if cut else ():
+        for piece in row.slices:
+            totals[_state(piece, now)] += piece.count
+    processed: list[Document] = [
+        {"$match": {"h": {"$elemMatch": {"a": {"$gte": -(2**62)}}}}},
+        {"$group": {"_id": None, "messages": {"$sum": {"$sum": "$h.c"}}}},
+    ]
+    kept = sum(each["messages"] for each in rows.aggregate(processed, hint=_HISTORY))
+    return ShardCounts(
+        ready=totals[EntryState.READY],
+        delayed=totals[EntryState.DELAYED],
+        in_flight=totals[EntryState.IN_FLIGHT],
+        processed=kept,
+        oldest=min(oldest, default=None),
+    )
+
+
+def is_empty(rows: ShardRows) -> bool:
+    """Tell whether the shard holds nothing, not even history."""
+    waiting = rows.find({"p": _PRIORITIES, "d": {"$gte": -(2**62)}}, limit=1)
+    return not waiting and not rows.find(
+        {"h": {"$elemMatch": {"a": {"$gte": -(2**62)}}}}, hint=_HISTORY, limit=1
+    )
+
+
+def _waiting(rows: ShardRows, after: _Place) -> Iterator[_Item]:
+    """Return slices in the order of delivery. Those of a bundle lie at or after its place in the index."""
+    filter: Document = {"p": {"$gte": max(after[0], 0), "$lte": 9}, "d": {"$gte": -(2**62)}}  # noqa: A001
+    return _merged(
+        rows.stream(filter, hint="claim"),
+        lambda row: (row.priority, row.raw["d"], row.id, -1),
+        lambda row: [(row.place(each), row, each) for each in row.slices],
+    )
+
+
+def _processed(rows: ShardRows, request: Peek, after: _Place) -> Iterator[_Item]:
+    """Return what is kept in the order of processing."""
+    since = max(request.since, after[1])
+    items: Callable[[Row], list[_Item]] = lambda row: [  # noqa: E731
+        ((0, each.at, row.id, each.first), row, each) for each in row.kept if since <= each.at < request.until
+    ]
+    return _merged(
+        rows.stream({"h": {"$elemMatch": {"a": {"$gte": since, "$lt": request.until}}}}, hint=_HISTORY),
+        lambda row: (0, min(item[0][1] for item in items(row)), row.id, -1),
+        items,
+    )
+
+
+def _merged(
+    found: Iterable[Row], start: Callable[[Row], _Place], items: Callable[[Row], list[_Item]]
+) -> Iterator[_Item]:
+    """Return the items of bundles in their order; the bundles come in the order of their first one."""
+    ahead: list[tuple[_Place, int, _Item]] = []
+    number = 0
+    for row in found:
+        while ahead and ahead[0][0] < start(row):
+            yield heapq.heappop(ahead)[2]
+        for item in items(row):
+            number += 1
+            heapq.heappush(ahead, (item[0], number, item))
+    while ahead:
+        yield heapq.heappop(ahead)[2]
+
+
+def _stored(row: Row, piece: Slice | Kept, now: int) -> StoredSlice:
+    if isinstance(piece, Kept):
+        return StoredSlice(
+            row.bundle, piece.first, piece.count, piece.deliveries, EntryState.PROCESSED, piece.at
+        )
+    return StoredSlice(row.bundle, piece.first, piece.count, piece.deliveries, _state(piece, now), piece.due)
+
+
+def _state(piece: Slice, now: int) -> EntryState:
+    if piece.due <= now:
+        return EntryState.READY
+    return EntryState.IN_FLIGHT if piece.token else EntryState.DELAYED
+
+
+def _unpack(cursor: bytes) -> _Place:
+    if not cursor:
+        return _START
+    if len(cursor) != _CURSOR.size:
+        raise InvalidSetting(f"peek cursor {cursor!r} is not from a page of this kind: start without one")
+    return _CURSOR.unpack(cursor)

@@ -1,0 +1,110 @@
+"""The records of the queues.
+
+A queue that is being dropped keeps its record, condemned, until nothing of it is left: a crash on the way is
+finished by the next drop or create.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pymongo.errors import DuplicateKeyError
+
+from shardq.errors import InvalidName, QueueNotFound
+from shardq.sharding.shard import check_queue_name
+from shardq.storage.mongodb.session import Document, Session
+from shardq.storage.requests import QueueRecord
+
+__all__ = [
+    "QUEUES",
+    "condemn",
+    "create",
+    "is_condemned",
+    "listing",
+    "load",
+    "not_found",
+    "remove",
+    "require",
+    "update",
+]
+
+QUEUES = "shardq.queue"
+_CONDEMNED = -1
+_ALIVE = {"version": {"$ne": _CONDEMNED}}
+_RESERVED = "system."
+
+
+def create(session: Session, record: QueueRecord) -> bool:
+    """Store the record; False when the name is taken. Raises InvalidName for what no collection can be named."""
+    check_queue_name(record.name)
+    if record.name.startswith(_RESERVED):
+        raise InvalidName(
+            f"queue name {record.name!r} cannot be used on MongoDB: begin it otherwise than 'system.'"
+        )
+    document = {"_id": record.name, "version": record.version, "settings": record.settings}
+    with session.translated(writing=True):
+        try:
+            session.collection(QUEUES).insert_one(document)
+        except DuplicateKeyError:
+            return False
+    return True
+
+
+def load(session: Session, name: str) -> QueueRecord | None:
+    """Return the record, or None."""
+    found = _find(session, name)
+    return QueueRecord(found["_id"], found["settings"], found["version"]) if found else None
+
+
+def update(session: Session, record: QueueRecord) -> bool:
+    """Replace the record of the version before; False when there is none."""
+    if record.version - 1 == _CONDEMNED:
+        return False
+    with session.translated(writing=True):
+        done = session.collection(QUEUES).update_one(
+            {"_id": record.name, "version": record.version - 1},
+            {"$set": {"version": record.version, "settings": record.settings}},
+        )
+    return done.matched_count == 1
+
+
+def listing(session: Session, prefix: str) -> tuple[str, ...]:
+    """Return the names that start with the prefix, sorted."""
+    filter = {"_id": {"$regex": f"^{re.escape(prefix)}"}} | _ALIVE if prefix else _ALIVE  # noqa: A001
+    with session.translated(writing=False):
+        return tuple(sorted(found["_id"] for found in session.collection(QUEUES).find(filter, {"_id": 1})))
+
+
+def condemn(session: Session, name: str) -> bool:
+    """Let the queue exist no longer, whatever is left of it; False when there is none."""
+    with session.translated(writing=True):
+        done = session.collection(QUEUES).update_one({"_id": name}, {"$set": {"version": _CONDEMNED}})
+    return done.matched_count == 1
+
+
+def is_condemned(session: Session, name: str) -> bool:
+    """Tell whether something may be left of a queue that was dropped."""
+    with session.translated(writing=False):
+        return session.collection(QUEUES).find_one({"_id": name, "version": _CONDEMNED}) is not None
+
+
+def remove(session: Session, name: str) -> None:
+    """Delete a condemned record."""
+    with session.translated(writing=True):
+        session.collection(QUEUES).delete_one({"_id": name, "version": _CONDEMNED})
+
+
+def require(session: Session, name: str) -> None:
+    """Raise QueueNotFound unless the queue exists."""
+    if _find(session, name) is None:
+        raise not_found(name)
+
+
+def not_found(name: str) -> QueueNotFound:
+    """Return the error for a queue that does not exist."""
+    return QueueNotFound(f"queue {name!r} does not exist: create it first")
+
+
+def _find(session: Session, name: str) -> Document | None:
+    with session.translated(writing=False):
+        return session.collection(QUEUES).find_one({"_id": name} | _ALIVE)

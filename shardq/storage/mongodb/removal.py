@@ -1,0 +1,72 @@
+"""Removing messages whatever their state, shards and queues."""
+
+from __future__ import annotations
+
+from shardq.sharding.shard import Shard
+from shardq.storage.mongodb import consumers, dedupe, directory, intents, queues
+from shardq.storage.mongodb.carving import cut, without
+from shardq.storage.mongodb.changing import Change, change, new_stamp
+from shardq.storage.mongodb.documents import Row
+from shardq.storage.mongodb.session import Document, Session
+from shardq.storage.mongodb.shard_rows import ShardRows
+from shardq.storage.requests import Span
+
+__all__ = ["drop", "expire", "purge", "remove"]
+
+_AT_ONCE = 1000
+_LIVE: Document = {"p": {"$gte": 0, "$lte": 9}, "d": {"$exists": True}}
+
+
+def remove(session: Session, shard: Shard, bundle_id: bytes, position: int) -> bool:
+    """Remove one message, out of the history too; False when it is not stored."""
+
+    def decide(row: Row) -> Change | None:
+        named = [Span(row.id, position, 1, each.token) for each in row.slices]  # type: ignore[arg-type]
+        held, rest = cut(row, named)
+        keeping = without(row.kept, position)
+        if not held and keeping == row.kept:
+            return None
+        return Change(tuple(rest), keeping)
+
+    seen, _ = change(ShardRows(session, shard), [bundle_id], decide, new_stamp())
+    return any(decide(row) is not None for row in seen.values())
+
+
+def purge(session: Session, shard: Shard) -> int:
+    """Remove what waits and what is held, a thousand bundles at a time; returns how many messages they were."""
+    rows = ShardRows(session, shard)
+    messages = 0
+    while found := rows.find(_LIVE, limit=_AT_ONCE):
+        seen, _ = change(rows, [row.id for row in found], _without_slices, new_stamp())
+        messages += sum(each.count for row in seen.values() for each in row.slices)
+    return messages
+
+
+def expire(session: Session, shard: Shard, before: int, limit: int) -> int:
+    """Give up to ``limit`` bundles' slices up that were processed before a moment; returns how many slices."""
+    rows = ShardRows(session, shard)
+    old = {"h": {"$elemMatch": {"a": {"$lt": before}}}}
+
+    def decide(row: Row) -> Change | None:
+        keeping = tuple(each for each in row.kept if each.at >= before)
+        return None if keeping == row.kept else Change(row.slices, keeping)
+
+    found = rows.find(old, hint="history", limit=limit)
+    seen, _ = change(rows, [row.id for row in found], decide, new_stamp())
+    return sum(each.at < before for row in seen.values() for each in row.kept)
+
+
+def drop(session: Session, queue: str) -> bool:
+    """Remove the queue with all that it holds; goes on where a crashed attempt stopped. False when there is none."""
+    if not queues.condemn(session, queue):
+        return False
+    directory.drop_collections(session, queue)
+    intents.drop(session, queue)
+    dedupe.drop(session, queue)
+    consumers.drop(session, queue)
+    queues.remove(session, queue)
+    return True
+
+
+def _without_slices(row: Row) -> Change | None:
+    return Change((), row.kept) if row.slices else None

@@ -1,0 +1,122 @@
+"""The collections of the database: which version they have, and how they are made."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import msgspec
+from pymongo import ReturnDocument
+from pymongo.database import Database
+from pymongo.errors import CollectionInvalid, OperationFailure
+
+from shardq.errors import SchemaMismatch, UnsupportedByStore
+from shardq.storage.migrations import migrations
+from shardq.storage.mongodb.session import Document, Session
+
+__all__ = ["Collection", "apply", "make", "require_current", "shard_collection", "version"]
+
+_STORE = "mongodb"
+_VERSIONS = "shardq.schema"
+_SHARD = "{shard}"
+_EXISTS = 48
+_OLDEST = (6, 0)
+
+
+class Collection(msgspec.Struct, frozen=True):
+    """A collection as the schema describes it."""
+
+    name: str
+    about: str
+    validator: Document = {}
+    options: Document = {}
+    indexes: list[Document] = []
+
+
+class _File(msgspec.Struct, frozen=True):
+    about: str
+    collections: list[Collection]
+
+
+def version(session: Session) -> int:
+    """Return the number of the last migration that was applied; 0 when none was."""
+    with session.translated(writing=False):
+        found = session.collection(_VERSIONS).find_one({"_id": "shardq"})
+    return int(found["version"]) if found else 0
+
+
+def require_current(session: Session) -> None:
+    """Raise SchemaMismatch unless the database has this client's schema."""
+    found, known = version(session), len(migrations(_STORE))
+    if found > known:
+        raise SchemaMismatch(
+            f"{session.address} has schema version {found}, this shardq knows up to {known}: upgrade shardq"
+        )
+    if found < known:
+        raise SchemaMismatch(
+            f"{session.address} has schema version {found}, this shardq needs {known}: "
+            "run `shardq create` to apply the rest"
+        )
+
+
+def apply(session: Session) -> None:
+    """Make what is missing; raises SchemaMismatch when the database is newer."""
+    done = version(session)
+    if done == len(migrations(_STORE)):
+        return
+    if done > len(migrations(_STORE)):
+        require_current(session)
+    _check_release(session)
+    for migration in migrations(_STORE)[done:]:
+        with session.translated(writing=True):
+            for collection in _described(migration.text):
+                if collection.name != _SHARD:
+                    make(session.database, collection, collection.name)
+            _seed(session)
+            session.collection(_VERSIONS).find_one_and_update(
+                {"_id": "shardq"},
+                {"$max": {"version": migration.number}},
+                upsert=True,
+                return_document=ReturnDocument.AFTER,
+            )
+
+
+def make(database: Database[Document], collection: Collection, name: str) -> None:
+    """Make the collection with its indexes as far as it is missing."""
+    try:
+        options: dict[str, Any] = dict(collection.options)
+        if collection.validator:
+            options |= {"validator": collection.validator, "validationLevel": "moderate"}
+        database.create_collection(name, check_exists=False, **options)
+    except CollectionInvalid:
+        pass
+    except OperationFailure as error:
+        if error.code != _EXISTS:
+            raise
+    if collection.indexes:
+        database.command("createIndexes", name, indexes=collection.indexes)
+
+
+@cache
+def shard_collection() -> Collection:
+    """What the collection of a shard is like."""
+    found = [each for file in migrations(_STORE) for each in _described(file.text) if each.name == _SHARD]
+    return found[-1]
+
+
+def _described(text: str) -> list[Collection]:
+    return msgspec.json.decode(text, type=_File).collections
+
+
+def _seed(session: Session) -> None:
+    """Give the signals a first document: nobody can wait at the end of an empty collection."""
+    signals = session.collection("shardq.signal")
+    if signals.find_one() is None:
+        signals.insert_one({"q": ""})
+
+
+def _check_release(session: Session) -> None:
+    with session.translated(writing=False):
+        release = session.client.server_info()["version"]
+    if tuple(int(part) for part in release.split(".")[:2]) < _OLDEST:
+        raise UnsupportedByStore(f"{session.address} is MongoDB {release}: use 6.0 or newer")

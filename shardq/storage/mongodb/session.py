@@ -1,0 +1,114 @@
+"""Requests to the database: translated, one driver client for each process."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+from pymongo import MongoClient, WriteConcern
+from pymongo.collection import Collection
+from pymongo.database import Database
+from pymongo.read_concern import ReadConcern
+from pymongo.read_preferences import ReadPreference
+
+from shardq.storage.mongodb.address import Address
+from shardq.storage.mongodb.faults import DRIVER_ERRORS, translate
+
+__all__ = ["Document", "Session"]
+
+Document: TypeAlias = dict[str, Any]
+
+_PATIENCE = {"serverSelectionTimeoutMS": 10_000, "connectTimeoutMS": 10_000, "socketTimeoutMS": 30_000}
+
+
+class _Connected:
+    """The driver's client of one process."""
+
+    def __init__(self, address: Address) -> None:
+        self.pid = os.getpid()
+        self.client: MongoClient[Document] = _client(address)
+        asked: Document = {"w": "majority", "j": True} | self.client.write_concern.document
+        self.write_concern = WriteConcern(**asked)
+        self.database: Database[Document] = self.client.get_database(
+            address.database,
+            write_concern=self.write_concern,
+            read_concern=ReadConcern("local"),
+            read_preference=ReadPreference.PRIMARY,
+        )
+
+
+class Session:
+    """The store's connections. Connects when it is first used, again after a fork, and again after a close."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._connected: _Connected | None = None
+        self._abandoned: list[_Connected] = []  # of a parent process: touching them would reach its sockets
+        self._new_process()
+
+    def close(self) -> None:
+        """Give up the connections of this process."""
+        connected, self._connected = self._connected, None
+        if connected is not None and connected.pid == os.getpid():
+            connected.client.close()
+
+    @property
+    def client(self) -> MongoClient[Document]:
+        """The driver's client. Use it within :meth:`translated`."""
+        return self._get().client
+
+    @property
+    def database(self) -> Database[Document]:
+        """The database, with the write concern of the URL. Use it within :meth:`translated`."""
+        return self._get().database
+
+    @property
+    def write_concern(self) -> Document:
+        """What to send with a write command."""
+        return dict(self._get().write_concern.document)
+
+    @property
+    def has_transactions(self) -> bool:
+        """True when the servers are known to be a replica set; asks nobody."""
+        connected = self._connected
+        if connected is None or connected.pid != os.getpid():
+            return "replicaset=" in self.address.uri.lower()
+        return connected.client.topology_description.topology_type_name.startswith(("ReplicaSet", "Sharded"))
+
+    def collection(self, name: str) -> Collection[Document]:
+        """One collection. Use it within :meth:`translated`."""
+        return self.database[name]
+
+    @contextmanager
+    def translated(self, *, writing: bool) -> Iterator[None]:
+        """Raise shardq's errors instead of the driver's."""
+        try:
+            yield
+        except DRIVER_ERRORS as error:
+            raise translate(error, str(self.address), writing=writing) from error
+
+    def _get(self) -> _Connected:
+        connected = self._connected
+        if connected is not None and connected.pid == os.getpid():
+            return connected
+        if self._pid != os.getpid():
+            self._new_process()
+        with self._connecting:
+            if self._connected is None or self._connected.pid != os.getpid():
+                if self._connected is not None:
+                    self._abandoned.append(self._connected)
+                self._connected = _Connected(self.address)
+            return self._connected
+
+    def _new_process(self) -> None:
+        self._connecting = threading.Lock()
+        self._pid = os.getpid()
+
+
+def _client(address: Address) -> MongoClient[Document]:
+    given = address.uri.partition("?")[2].lower()
+    patience: Document = {name: value for name, value in _PATIENCE.items() if f"{name.lower()}=" not in given}
+    return MongoClient(address.uri, appname="shardq", tz_aware=True, **patience)

@@ -1,0 +1,124 @@
+"""Reading and changing the documents of one shard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from bson.binary import Binary
+from pymongo.client_session import ClientSession
+
+from shardq.sharding.shard import Shard
+from shardq.storage.mongodb.documents import WITHOUT_BODIES, Row, decode
+from shardq.storage.mongodb.faults import write_error
+from shardq.storage.mongodb.session import Document, Session
+
+__all__ = ["CLAIM_INDEX", "ShardRows", "Statement"]
+
+CLAIM_INDEX = "claim"
+_BY_ID = "_id_"
+_DUPLICATE = 11000
+_NOT_OPEN = frozenset((361, 121))  # another collection, or none, of that name; closed by its validator
+_AT_ONCE = 1000
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """A change of the documents that a filter finds by their ids."""
+
+    filter: Document
+    change: Document | list[Document]
+
+
+class ShardRows:
+    """The documents of one shard. Within a transaction of ``session`` when one is given."""
+
+    def __init__(self, session: Session, shard: Shard, transaction: ClientSession | None = None) -> None:
+        self.session = session
+        self.shard = shard
+        self.transaction = transaction
+        self.name = str(shard)
+
+    def read(self, ids: Iterable[bytes], *, bodies: bool = False) -> dict[bytes, Row]:
+        """The documents with these ids, finished ones too."""
+        return {row.id: row for chunk in _chunks(ids) for row in self._read(chunk, bodies)}
+
+    def find(
+        self,
+        filter: Document,  # noqa: A002 -- what the driver calls it
+        *,
+        hint: str = CLAIM_INDEX,
+        sort: Sequence[tuple[str, int]] = (),
+        limit: int = 0,
+        skip: int = 0,
+        bodies: bool = False,
+    ) -> list[Row]:
+        """The documents that a filter finds in an index."""
+        with self.session.translated(writing=False):
+            cursor = self.session.collection(self.name).find(
+                filter,
+                None if bodies else WITHOUT_BODIES,
+                hint=hint,
+                limit=limit,
+                skip=skip,
+                session=self.transaction,
+            )
+            if sort:
+                cursor = cursor.sort(list(sort))
+            if limit:
+                cursor = cursor.batch_size(limit)
+            return [decode(raw) for raw in cursor]
+
+    def stream(self, filter: Document, *, hint: str) -> Iterator[Row]:  # noqa: A002
+        """The documents that a filter finds, bodies included, in the order of the index."""
+        with (
+            self.session.translated(writing=False),
+            self.session.collection(self.name).find(filter, hint=hint, batch_size=50) as cursor,
+        ):
+            for raw in cursor:
+                yield decode(raw)
+
+    def aggregate(self, pipeline: list[Document], *, hint: str = CLAIM_INDEX) -> list[Document]:
+        """The results of a pipeline on an index."""
+        with self.session.translated(writing=False):
+            return list(self.session.collection(self.name).aggregate(pipeline, hint=hint))
+
+    def change(self, statements: Sequence[Statement]) -> int:
+        """Carry out the statements in one command; return how many documents they found."""
+        if not statements:
+            return 0
+        updates = [{"q": each.filter, "u": each.change, "multi": True, "hint": _BY_ID} for each in statements]
+        answer = self._write({"update": self.name, "updates": updates})
+        for detail in answer.get("writeErrors", ()):
+            raise write_error(detail, str(self.session.address))
+        return int(answer["n"])
+
+    def insert(self, documents: Sequence[Document], uuid: Binary) -> bool:
+        """Insert those whose ids are free; False when this collection is not open for it any more.
+
+        The collection is named by its uuid, so that an insert never makes one by itself.
+        """
+        command = {"insert": self.name, "documents": list(documents), "collectionUUID": uuid}
+        details = self._write(command).get("writeErrors", ())
+        failed = [detail for detail in details if detail["code"] != _DUPLICATE]
+        if any(detail["code"] in _NOT_OPEN for detail in failed):
+            return False
+        for detail in failed:
+            raise write_error(detail, str(self.session.address))
+        return True
+
+    def _write(self, command: Document) -> dict[str, Any]:
+        command["ordered"] = False
+        with self.session.translated(writing=True):
+            if self.transaction is None:
+                command["writeConcern"] = self.session.write_concern
+            return self.session.database.command(command, session=self.transaction)
+
+    def _read(self, ids: Sequence[bytes], bodies: bool) -> list[Row]:
+        return self.find({"_id": {"$in": ids}}, hint=_BY_ID, bodies=bodies)
+
+
+def _chunks(ids: Iterable[bytes]) -> Iterator[list[bytes]]:
+    wanted = list(dict.fromkeys(ids))
+    for start in range(0, len(wanted), _AT_ONCE):
+        yield wanted[start : start + _AT_ONCE]

@@ -1,0 +1,231 @@
+"""The MongoDB store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardq.sharding.shard import Shard
+from shardq.storage.mongodb import (
+    bundles,
+    claims,
+    consumers,
+    dedupe,
+    diagnosis,
+    directory,
+    forwarding,
+    looking,
+    probing,
+    queues,
+    removal,
+    schema,
+    settling,
+    sweeping,
+)
+from shardq.storage.mongodb.address import Address
+from shardq.storage.mongodb.server_clock import ServerClock
+from shardq.storage.mongodb.session import Session
+from shardq.storage.mongodb.shard_rows import ShardRows
+from shardq.storage.mongodb.signals import Signals
+from shardq.storage.requests import (
+    Acknowledge,
+    Append,
+    Claim,
+    Claimed,
+    DedupeEntry,
+    Extend,
+    Fenced,
+    Finding,
+    Forward,
+    Peek,
+    PeekPage,
+    Probe,
+    QueueRecord,
+    Release,
+    ShardCounts,
+    StoredSlice,
+    Sweep,
+)
+from shardq.storage.store import Capabilities
+
+__all__ = ["MongoStore"]
+
+_MIB = 1024 * 1024
+
+
+class MongoStore:
+    """Queues in one database, each shard a collection, each bundle a document.
+
+    A bundle changes in one atomic step, on the condition that it is as it was seen. Moments are those of the
+    primary's clock. A closed store can be used again: it connects anew.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self._session = Session(address)
+        self._clock = ServerClock(self._session)
+        self._open = directory.Open(self._session)
+        self._sizes = claims.Sizes()
+        self._signals = Signals(self._session)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this store can do; a forward across shards needs the transactions of a replica set."""
+        return Capabilities(
+            forward_across_shards=self._session.has_transactions,
+            max_message_bytes=15 * _MIB,
+            max_shards=1_000,
+            signals=True,
+        )
+
+    def now(self) -> int:
+        """Return the primary's time, as measured."""
+        return self._clock.now()
+
+    def close(self) -> None:
+        """Close the connections of this process."""
+        self._signals.close()
+        self._session.close()
+
+    # -- schema --------------------------------------------------------------------------------------------
+
+    def create_schema(self) -> None:
+        """Make what is missing of ``schema/mongodb/``."""
+        schema.apply(self._session)
+
+    def diagnose(self) -> tuple[Finding, ...]:
+        """Facts about the servers and the schema."""
+        return diagnosis.diagnose(self._session)
+
+    # -- queues --------------------------------------------------------------------------------------------
+
+    def create_queue(self, record: QueueRecord) -> bool:
+        """Store a new queue; False when the name is taken. Raises InvalidName for what no collection can be named."""
+        self.create_schema()
+        if queues.is_condemned(self._session, record.name):  # a drop crashed half way
+            removal.drop(self._session, record.name)
+        return queues.create(self._session, record)
+
+    def load_queue(self, name: str) -> QueueRecord | None:
+        """Return the queue's record, or None."""
+        schema.require_current(self._session)
+        return queues.load(self._session, name)
+
+    def update_queue(self, record: QueueRecord) -> bool:
+        """Replace the record of the version before; False when that is not the stored one."""
+        return queues.update(self._session, record)
+
+    def list_queues(self, prefix: str = "") -> tuple[str, ...]:
+        """Return the names that start with the prefix, sorted."""
+        return queues.listing(self._session, prefix)
+
+    def drop_queue(self, name: str) -> bool:
+        """Remove the queue and its collections; a drop that stopped half way is finished by the next."""
+        return removal.drop(self._session, name)
+
+    # -- the shards of a queue -----------------------------------------------------------------------------
+
+    def shards(self, queue: str) -> tuple[Shard, ...]:
+        """Return the shard directory, sorted."""
+        return directory.listing(self._session, queue)
+
+    def probe(self, shards: Sequence[Shard]) -> tuple[Probe, ...]:
+        """Return what each of the shards has to offer, 50 of them in one command."""
+        return probing.probe(self._session, shards, self.now())
+
+    def forget(self, shard: Shard) -> bool:
+        """Take the shard out of the directory, close it for appends, and look again whether it holds something."""
+        rows = self._rows(shard)
+        if not looking.is_empty(rows):
+            return False
+        directory.leave(self._session, shard)
+        directory.close(self._session, shard)
+        self._open.is_not(shard)
+        if looking.is_empty(rows):
+            return True
+        self._open.uuid(shard)
+        return False
+
+    # -- one shard -----------------------------------------------------------------------------------------
+
+    def append(self, request: Append) -> None:
+        """Store the bundles, a document each; what was stored before stays as it is."""
+        bundles.append(self._session, self._open, request)
+        self._signals.announce(request.shard.queue)
+
+    def claim(self, request: Claim) -> Claimed:
+        """Take messages with one look and one command."""
+        return claims.claim(self._session, self._sizes, request, self._clock)
+
+    def acknowledge(self, request: Acknowledge) -> Fenced:
+        """Finish what is still held."""
+        return settling.acknowledge(self._session, request, self._clock)
+
+    def extend(self, request: Extend) -> Fenced:
+        """Hide what is still held until now + lease."""
+        return settling.extend(self._session, request, self._clock)
+
+    def release(self, request: Release) -> Fenced:
+        """Give back what is still held."""
+        fenced = settling.release(self._session, request, self._clock)
+        self._signals.announce(request.shard.queue)
+        return fenced
+
+    def forward(self, request: Forward) -> Fenced:
+        """Acknowledge and append in one transaction; without a replica set within a shard only."""
+        fenced = forwarding.forward(self._session, self._open, request, self._clock)
+        self._signals.announce(request.append.shard.queue)
+        return fenced
+
+    def peek(self, request: Peek) -> PeekPage:
+        """One page of slices, in delivery order; the cursor is a place, so nothing shifts between pages."""
+        return looking.peek(self._rows(request.shard), request, self.now())
+
+    def find(self, shard: Shard, bundle_id: bytes, position: int) -> StoredSlice | None:
+        """Return the slice that holds this message, in the history too, or None."""
+        return looking.find(self._rows(shard), bundle_id, position, self.now())
+
+    def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
+        """Remove one message, out of the history too; False when it is not stored."""
+        return removal.remove(self._session, shard, bundle_id, position)
+
+    def purge(self, shard: Shard) -> int:
+        """Remove all messages of the shard, a thousand bundles at a time; returns how many they were."""
+        return removal.purge(self._session, shard)
+
+    def count(self, shard: Shard) -> ShardCounts:
+        """Messages by state; the cost grows with the number of bundles, whose bodies are not read."""
+        return looking.count(self._rows(shard), self.now())
+
+    def sweep(self, request: Sweep) -> int:
+        """Give up history, keys and consumers that are over, up to 1,000 of each kind; returns how many."""
+        return sweeping.sweep(self._session, self._open, request, self.now())
+
+    # -- dedupe --------------------------------------------------------------------------------------------
+
+    def reserve_keys(
+        self, queue: str, entries: Sequence[DedupeEntry], window: int
+    ) -> tuple[DedupeEntry, ...]:
+        """Reserve the keys that are free; raises QueueNotFound."""
+        return dedupe.reserve(self._session, queue, entries, window, self.now())
+
+    def confirm_keys(self, queue: str, keys: Sequence[str]) -> None:
+        """Mark the keys' messages as stored."""
+        dedupe.confirm(self._session, queue, keys)
+
+    # -- consumers -----------------------------------------------------------------------------------------
+
+    def enlist(self, queue: str, consumer: str, lifetime: int) -> tuple[str, ...]:
+        """Count the consumer among the live ones; raises QueueNotFound."""
+        return consumers.enlist(self._session, queue, consumer, lifetime, self.now())
+
+    def resign(self, queue: str, consumer: str) -> None:
+        """Count the consumer no longer."""
+        consumers.resign(self._session, queue, consumer)
+
+    # -- signals -------------------------------------------------------------------------------------------
+
+    def wait(self, queue: str, seconds: float) -> bool:
+        """Sleep until something is appended or released: here at once, by other processes within milliseconds."""
+        return self._signals.wait(queue, seconds)
+
+    def _rows(self, shard: Shard) -> ShardRows:
+        return ShardRows(self._session, shard)

@@ -1,0 +1,52 @@
+"""``mongodb://user:password@host1,host2/database?replicaSet=rs0&tls=true``, with any option of the driver."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote, urlsplit
+
+from pymongo.errors import ConfigurationError, PyMongoError
+from pymongo.uri_parser import parse_uri
+
+from shardq.clock import Clock
+from shardq.errors import InvalidSetting
+from shardq.storage.mongodb.address import Address
+from shardq.storage.mongodb.store import MongoStore
+from shardq.storage.store import Store
+
+__all__ = ["open_mongodb", "parse"]
+
+_DATABASE = re.compile(r"[A-Za-z0-9_-]{1,63}")
+_SRV = "mongodb+srv"
+
+
+def open_mongodb(url: str, clock: Clock) -> Store:  # noqa: ARG001 -- the time is the server's
+    """The store in the database that the URL names; raises InvalidSetting for a URL that names none."""
+    return MongoStore(parse(url))
+
+
+def parse(url: str) -> Address:
+    """What the URL says, without a request to anything. Errors do not repeat it: it may hold a password."""
+    parts = urlsplit(url)
+    database = unquote(parts.path).strip("/")
+    if not _DATABASE.fullmatch(database) or database in ("admin", "local", "config"):
+        raise InvalidSetting(
+            f"database {database!r} of the MongoDB URL cannot be used: write mongodb://host/database, with letters, "
+            "digits, '_' and '-', and none of the server's own"
+        )
+    hosts = tuple(parts.netloc.rpartition("@")[2].split(","))
+    if not all(hosts):
+        raise InvalidSetting("the MongoDB URL names no host: write mongodb://host1,host2/database")
+    if parts.scheme != _SRV:  # a name of that kind has to be looked up first
+        _check(url)
+    return Address(url, database, hosts)
+
+
+def _check(url: str) -> None:
+    try:
+        parse_uri(url, warn=True)
+    except (PyMongoError, ValueError, ConfigurationError) as error:
+        raise InvalidSetting(
+            f"the MongoDB URL cannot be read ({type(error).__name__}): check hosts, ports and options; write "
+            "special characters of user and password as %XX"
+        ) from None

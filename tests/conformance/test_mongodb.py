@@ -1,0 +1,94 @@
+"""MongoDB does what a store has to do."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+pymongo = pytest.importorskip("pymongo", reason="the extra `mongodb` is not installed")
+
+from shardq.sharding.shard import Shard  # noqa: E402
+from shardq.storage.mongodb.store import MongoStore  # noqa: E402
+from shardq.storage.mongodb.url import parse  # noqa: E402
+from shardq.testing import RawEntry, RawState, StoreHarness  # noqa: E402
+from shardq.testing.conformance import StoreConformance  # noqa: E402
+
+EMPTY = "shardq_empty"
+
+
+class MongoHarness(StoreHarness):
+    real_time = True
+    time_scale = 0.05
+    examples = 25
+
+    def __init__(self, url: str) -> None:
+        self.address = parse(url)
+        self.client = pymongo.MongoClient(url)
+        self.database = self.client[self.address.database]
+
+    def open(self) -> MongoStore:
+        return MongoStore(self.address)
+
+    def advance(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def raw_entries(self, shard: Shard) -> list[RawEntry]:
+        entries: list[RawEntry] = []
+        for found in self.database[str(shard)].find():
+            for first, count, token in self._slices(found):
+                state = RawState.HELD if token else RawState.WAITING
+                entries.append(RawEntry(found["_id"], first, count, state))
+            kept = found.get("h", ())
+            entries += [RawEntry(found["_id"], each["f"], each["c"], RawState.PROCESSED) for each in kept]
+        return entries
+
+    def _slices(self, found: dict) -> list[tuple[int, int, bytes | None]]:
+        if "s" in found:
+            return [(each["f"], each["c"], each.get("t")) for each in found["s"]]
+        return [(0, found["n"], found.get("t"))] if "d" in found else []
+
+    def raw_bundles(self, shard: Shard) -> int:
+        return self.database[str(shard)].count_documents({"b": {"$exists": True}})
+
+    def raw_leftovers(self, queue: str) -> dict[str, int]:
+        found = {"entry": 0, "bundle": 0, "finished": 0}
+        for name in self.database.list_collection_names(filter={"name": re.compile(f"^{re.escape(queue)}:")}):
+            for document in self.database[name].find():
+                finished = set(document) == {"_id", "x", "y"}
+                found["finished"] += finished
+                found["entry"] += not finished
+                found["bundle"] += "b" in document
+        for kind in ("shard", "dedupe", "consumer"):
+            found[kind] = sum(each["_id"]["q"] == queue for each in self.database[f"shardq.{kind}"].find())
+        found["intent"] = self.database["shardq.intent"].count_documents({"queue": queue})
+        return found
+
+    def open_empty(self) -> MongoStore:
+        self.client.drop_database(EMPTY)
+        return MongoStore(msgspec.structs.replace(self.address, database=EMPTY))
+
+    def raw_newer_schema(self) -> bool:
+        self.client[EMPTY]["shardq.schema"].update_one({"_id": "shardq"}, {"$set": {"version": 999}})
+        return True
+
+    def close(self) -> None:
+        self.client.drop_database(EMPTY)
+        self.client.close()
+
+
+pytestmark = pytest.mark.mongodb
+
+
+@pytest.fixture(scope="module")
+def harness(mongodb_url: str) -> Iterator[MongoHarness]:
+    harness = MongoHarness(mongodb_url)
+    yield harness
+    harness.close()
+
+
+class TestMongo(StoreConformance):
+    """Every contract, on MongoDB."""
