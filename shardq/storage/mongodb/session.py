@@ -76,7 +76,8 @@ class Session:
         connected = self._connected
         if connected is None or connected.pid != os.getpid():
             return "replicaset=" in self.address.uri.lower()
-        return connected.client.topology_description.topology_type_name.startswith(("ReplicaSet", "Sharded"))
+        servers = connected.client.topology_description.server_descriptions().values()
+        return any(server.replica_set_name or server.server_type_name == "Mongos" for server in servers)
 
     def collection(self, name: str) -> Collection[Document]:
         """One collection. Use it within :meth:`translated`."""

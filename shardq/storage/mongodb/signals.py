@@ -20,7 +20,7 @@ from shardq.storage.mongodb.session import Session
 __all__ = ["SIGNALS", "Signals"]
 
 SIGNALS = "shardq.signal"
-_LONGEST_ANSWER = 10_000  # milliseconds that the server keeps a question open
+_LONGEST_ANSWER = 5_000  # milliseconds that the server keeps a question open
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 _UNACKNOWLEDGED = WriteConcern(w=0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote, urlsplit
 
-from pymongo.errors import ConfigurationError, PyMongoError
+from pymongo.errors import PyMongoError
 from pymongo.uri_parser import parse_uri
 
 from shardq.clock import Clock
@@ -44,8 +44,8 @@ def parse(url: str) -> Address:
 
 def _check(url: str) -> None:
     try:
-        parse_uri(url, warn=True)
-    except (PyMongoError, ValueError, ConfigurationError) as error:
+        parse_uri(url, warn=False)
+    except (PyMongoError, ValueError) as error:
         raise InvalidSetting(
             f"the MongoDB URL cannot be read ({type(error).__name__}): check hosts, ports and options; write "
             "special characters of user and password as %XX"

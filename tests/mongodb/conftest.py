@@ -1,0 +1,67 @@
+"""A queue on MongoDB, and a proxy that makes requests fail."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+from mongodb_server import mongodb_url
+
+pymongo = pytest.importorskip("pymongo", reason="the extra `mongodb` is not installed")
+
+from lossy_proxy import LossyProxy  # noqa: E402
+from pymongo.database import Database  # noqa: E402
+
+from shardq.sharding.shard import Shard  # noqa: E402
+from shardq.storage.mongodb.store import MongoStore  # noqa: E402
+from shardq.storage.mongodb.url import parse  # noqa: E402
+from shardq.storage.requests import QueueRecord  # noqa: E402
+
+__all__ = ["mongodb_url"]
+
+
+@pytest.fixture
+def open_store(mongodb_url: str) -> Iterator[Callable[..., MongoStore]]:
+    stores: list[MongoStore] = []
+
+    def open_one(url: str = mongodb_url) -> MongoStore:
+        stores.append(MongoStore(parse(url)))
+        return stores[-1]
+
+    yield open_one
+    for store in stores:
+        store.close()
+
+
+@pytest.fixture
+def store(open_store: Callable[..., MongoStore]) -> MongoStore:
+    return open_store()
+
+
+@pytest.fixture
+def database(mongodb_url: str) -> Iterator[Database]:
+    with pymongo.MongoClient(mongodb_url) as client:
+        yield client.get_default_database()
+
+
+@pytest.fixture
+def shard(store: MongoStore) -> Iterator[Shard]:
+    queue = f"c{os.urandom(6).hex()}"
+    assert store.create_queue(QueueRecord(queue, b"", 1))
+    yield Shard(queue, 0, 0)
+    store.drop_queue(queue)
+
+
+@pytest.fixture
+def proxy(mongodb_url: str) -> Iterator[LossyProxy]:
+    host, port = parse(mongodb_url).hosts[0].split(":")
+    proxy = LossyProxy(host, int(port))
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def proxied(mongodb_url: str, proxy: LossyProxy) -> str:
+    """The URL of the same database through the proxy."""
+    return f"mongodb://127.0.0.1:{proxy.port}/{parse(mongodb_url).database}?directConnection=true"

@@ -1,0 +1,131 @@
+"""Stands between a client and the server, and fails at one of the client's commands."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+UNCOUNTED = frozenset(("hello", "isMaster", "ismaster", "ping", "endSessions", "killCursors", "buildInfo"))
+
+
+class LossyProxy:
+    """Forwards messages of the wire protocol. Command number ``fail_at`` meets ``fault``, on the way there or back."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._server = (host, port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = []
+        self.commands: list[str] = []
+        self.arm(-1)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def arm(self, fail_at: int, *, carried_out: bool = True, kill: int | None = None) -> None:
+        """Count from 0 again: fail once, before the command reaches the server or after it was carried out there.
+
+        The connection is closed, or the process ``kill`` is ended with SIGKILL first.
+        """
+        with self._lock:
+            self.commands.clear()
+            self.fail_at, self.carried_out, self.kill = fail_at, carried_out, kill
+
+    @property
+    def failed(self) -> bool:
+        """True when the command was reached."""
+        return 0 <= self.fail_at < len(self.commands)
+
+    def interrupt(self) -> None:
+        """Break every connection that is open now."""
+        open_now, self._sockets = self._sockets, []
+        for each in open_now:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listener.close()
+        self.interrupt()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(self._server)
+                for each in (client, server):
+                    each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._sockets += [client, server]
+                lost = threading.Event()
+                for pump in (self._requests, self._responses):
+                    threading.Thread(
+                        target=self._pump, args=(pump, client, server, lost), daemon=True
+                    ).start()
+
+    def _pump(
+        self,
+        pump: Callable[[socket.socket, socket.socket, threading.Event], None],
+        client: socket.socket,
+        server: socket.socket,
+        lost: threading.Event,
+    ) -> None:
+        with suppress(OSError):
+            pump(client, server, lost)
+        for each in (client, server):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def _requests(self, client: socket.socket, server: socket.socket, lost: threading.Event) -> None:
+        while message := _message(client):
+            if self._is_the_one(message):
+                if not self.carried_out:
+                    self._fail()
+                    return
+                lost.set()
+            server.sendall(message)
+
+    def _responses(self, client: socket.socket, server: socket.socket, lost: threading.Event) -> None:
+        while message := _message(server):
+            if lost.is_set():
+                self._fail()
+                return
+            client.sendall(message)
+
+    def _is_the_one(self, message: bytes) -> bool:
+        name = _command(message)
+        if name in UNCOUNTED or struct.unpack_from("<I", message, 16)[0] & 2:  # nobody waits for an answer
+            return False
+        with self._lock:
+            self.commands.append(name)
+            return len(self.commands) - 1 == self.fail_at
+
+    def _fail(self) -> None:
+        if self.kill is not None:
+            os.kill(self.kill, signal.SIGKILL)
+
+
+def _message(source: socket.socket) -> bytes:
+    head = _exactly(source, 16)
+    return head and head + _exactly(source, struct.unpack_from("<i", head)[0] - 16)
+
+
+def _exactly(source: socket.socket, size: int) -> bytes:
+    parts = []
+    while size:
+        part = source.recv(min(size, 1 << 20))
+        if not part:
+            return b""
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _command(message: bytes) -> str:
+    """The name of the command: the first field of the first document of an OP_MSG."""
+    if struct.unpack_from("<i", message, 12)[0] != 2013:
+        return "hello"
+    return message[26 : message.index(b"\0", 26)].decode()

@@ -1,0 +1,95 @@
+"""The collections of a queue's shards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+from pymongo.database import Database
+
+from shardq.errors import QueueNotFound
+from shardq.sharding.shard import Shard
+from shardq.storage.mongodb.store import MongoStore
+from shardq.storage.requests import Acknowledge, Append, Claim, QueueRecord, Span
+from shardq.testing import BundleFactory
+
+pytestmark = pytest.mark.mongodb
+
+INDEXES = {"_id_", "claim", "token", "history", "finished"}
+MINUTE = 60_000_000
+
+
+def names(database: Database, queue: str) -> set[str]:
+    return {name for name in database.list_collection_names() if name.startswith(f"{queue}:")}
+
+
+def test_a_shard_is_a_collection_of_its_name_with_its_indexes_and_validator(
+    store: MongoStore, shard: Shard, database: Database
+) -> None:
+    store.append(Append(shard, (BundleFactory(store.now)(),)))
+    assert names(database, shard.queue) == {str(shard)}
+    assert set(database[str(shard)].index_information()) == INDEXES
+    assert "$jsonSchema" in database[str(shard)].options()["validator"]
+
+
+def test_a_dropped_queue_has_no_collections(store: MongoStore, database: Database) -> None:
+    queue = f"c{os.urandom(6).hex()}"
+    store.create_queue(QueueRecord(queue, b"", 1))
+    make = BundleFactory(store.now)
+    for number in range(3):
+        store.append(Append(Shard(queue, number, number), (make(),)))
+    assert len(names(database, queue)) == 3
+    store.drop_queue(queue)
+    assert names(database, queue) == set()
+
+
+def test_a_late_append_makes_no_collection(
+    open_store: Callable[..., MongoStore], store: MongoStore, shard: Shard, database: Database
+) -> None:
+    # Given a client that has sent to a queue which another one drops
+    late, make = open_store(), BundleFactory(store.now)
+    late.append(Append(shard, (make(),)))
+    store.drop_queue(shard.queue)
+    with pytest.raises(QueueNotFound):
+        late.append(Append(shard, (make(),)))
+    assert names(database, shard.queue) == set()
+
+
+def test_a_client_that_sends_to_a_queue_created_again_uses_its_new_collection(
+    open_store: Callable[..., MongoStore], store: MongoStore, shard: Shard, database: Database
+) -> None:
+    late, make = open_store(), BundleFactory(store.now)
+    late.append(Append(shard, (make(),)))
+    store.drop_queue(shard.queue)
+    store.create_queue(QueueRecord(shard.queue, b"", 1))
+    late.append(Append(shard, (make(2),)))
+    assert store.count(shard).ready == 2
+    assert set(database[str(shard)].index_information()) == INDEXES
+
+
+def test_a_forgotten_shard_keeps_its_collection_and_takes_nothing_until_it_is_listed_again(
+    open_store: Callable[..., MongoStore], store: MongoStore, shard: Shard, database: Database
+) -> None:
+    late, make = open_store(), BundleFactory(store.now)
+    bundle = make()
+    late.append(Append(shard, (bundle,)))
+    store.claim(Claim(shard, bytes(16), 1, MINUTE))
+    store.acknowledge(Acknowledge(shard, (Span(bundle.id, 0, 1, bytes(16)),)))
+    assert store.forget(shard)
+    assert names(database, shard.queue) == {str(shard)}
+    assert store.shards(shard.queue) == ()
+    late.append(Append(shard, (bundle, make())))
+    assert store.shards(shard.queue) == (shard,)
+    assert store.count(shard).ready == 1
+
+
+def test_a_drop_that_was_cut_short_is_finished_by_the_next_create(
+    store: MongoStore, shard: Shard, database: Database
+) -> None:
+    store.append(Append(shard, (BundleFactory(store.now)(),)))
+    database["shardq.queue"].update_one({"_id": shard.queue}, {"$set": {"version": -1}})
+    assert store.load_queue(shard.queue) is None
+    assert shard.queue not in store.list_queues()
+    assert store.create_queue(QueueRecord(shard.queue, b"", 1))
+    assert names(database, shard.queue) == set()

@@ -1,0 +1,92 @@
+"""A client that is killed between any two commands of any operation."""
+
+from __future__ import annotations
+
+import os
+import signal
+import warnings
+from collections.abc import Callable
+
+import pytest
+from lossy_proxy import LossyProxy
+from pymongo.database import Database
+from steps import EXPECTED, STEPS, Given, clear, counted, let_intents_lapse, prepare
+
+from shardq.sharding.shard import Shard
+from shardq.storage.mongodb.store import MongoStore
+from shardq.storage.mongodb.url import parse
+from shardq.storage.requests import ShardCounts, Sweep
+from shardq.testing import BundleFactory
+
+pytestmark = pytest.mark.mongodb
+
+
+def start(do: Callable[[], object], ready: int) -> int:
+    """Do it in a child, as soon as something can be read; return the child's process id."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        child = os.fork()
+    if not child:
+        try:
+            os.read(ready, 1)
+            do()
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    return child
+
+
+def parts_of(step: str, before: tuple[int, int, int]) -> set[tuple[int, int, int]]:
+    """What a step that was cut short may leave: some bundles as before, the others as after."""
+    ready, held, processed = before
+    return {
+        "append": {(0, 0, 0), (3, 0, 0), (5, 0, 0)},
+        "claim": {(8, 0, 0), (5, 3, 0), (7, 1, 0)},
+        "acknowledge": {before, (ready, 1, 0), (ready, 3, 0)},
+        "keep": {before, (ready, 1, 3), (ready, 3, 1)},
+        "release": {before, (ready + 3, 1, processed), (ready + 1, held - 1, processed)},
+        "purge": {before, (0, 3, 0), (4, 1, 0)},
+    }.get(step, {before})
+
+
+@pytest.mark.parametrize("carried_out", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("step", list(STEPS))
+def test_a_client_killed_at_any_command_leaves_every_message_in_one_piece(
+    store: MongoStore,
+    shard: Shard,
+    database: Database,
+    proxy: LossyProxy,
+    proxied: str,
+    step: str,
+    carried_out: bool,
+) -> None:
+    for fail_at in range(60):
+        make = BundleFactory(store.now)
+        given = Given((make(3), make(5)), make(2), os.urandom(16))
+        prepare(step, store, shard, given)
+        before = counted(store, shard)
+        # When a client is killed at one of the commands of a step
+        ready, go = os.pipe()
+        child = start(lambda given=given: STEPS[step](MongoStore(parse(proxied)), shard, given), ready)
+        proxy.arm(fail_at, carried_out=carried_out, kill=child)
+        os.write(go, b"!")
+        status = os.waitpid(child, 0)[1]
+        os.close(ready)
+        os.close(go)
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        proxy.arm(-1)
+        # Then, after a sweep, each bundle is as before or as after
+        let_intents_lapse(database)
+        while store.sweep(Sweep(shard.queue, 0)):
+            pass
+        after = counted(store, shard)
+        if step == "forward":  # messages whose forward was undone come back
+            assert after in (EXPECTED[step], before, (8, 0, 0)), (fail_at, proxy.commands)
+        else:
+            assert after in parts_of(step, before) | {EXPECTED[step]}, (fail_at, proxy.commands)
+        assert killed or after == EXPECTED[step]
+        clear(store, shard)
+        assert store.count(shard) == ShardCounts()
+        if not killed:
+            return
+    pytest.fail("the step has no end")

@@ -1,0 +1,63 @@
+"""A connection that breaks at any command of any operation, before it is carried out or after."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from lossy_proxy import LossyProxy
+from steps import EXPECTED, MINUTE, STEPS, Given, clear, counted, prepare
+
+from shardq.errors import OutcomeUnknown, StoreUnavailable
+from shardq.sharding.shard import Shard
+from shardq.storage.mongodb.store import MongoStore
+from shardq.storage.requests import Claim, ShardCounts
+from shardq.testing import BundleFactory
+
+pytestmark = pytest.mark.mongodb
+
+
+def persist(do: Callable[[], Any]) -> Any:
+    """Repeat as every caller of a store does."""
+    for _ in range(3):
+        try:
+            return do()
+        except (OutcomeUnknown, StoreUnavailable) as error:
+            assert error.retryable, error
+    return do()
+
+
+@pytest.mark.parametrize("carried_out", [False, True], ids=["request lost", "response lost"])
+@pytest.mark.parametrize("step", list(STEPS))
+def test_a_step_that_is_repeated_after_a_broken_connection_neither_loses_nor_doubles(
+    open_store: Callable[..., MongoStore],
+    store: MongoStore,
+    shard: Shard,
+    proxy: LossyProxy,
+    proxied: str,
+    step: str,
+    carried_out: bool,
+) -> None:
+    failing = open_store(proxied)
+    for fail_at in range(60):
+        make = BundleFactory(store.now)
+        given = Given((make(3), make(5)), make(2), os.urandom(16))
+        prepare(step, store, shard, given)
+        # When the connection breaks at one of its commands, and the step is repeated
+        proxy.arm(fail_at, carried_out=carried_out)
+        persist(partial(STEPS[step], failing, shard, given))
+        failed = proxy.failed
+        proxy.arm(-1)
+        # Then the shard is as after one call
+        assert counted(store, shard) == EXPECTED[step], proxy.commands
+        if step == "claim":
+            again = failing.claim(Claim(shard, given.token, 4, MINUTE)).slices
+            assert [(each.first, each.count, each.deliveries) for each in again] == [(0, 3, 1), (0, 1, 1)]
+        clear(store, shard)
+        assert store.count(shard) == ShardCounts()
+        if not failed:
+            return
+    pytest.fail("the step has no end")

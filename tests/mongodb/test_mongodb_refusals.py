@@ -1,0 +1,202 @@
+"""What the store says when it cannot do what is asked: a typed error with the remedy, without the password."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pymongo
+import pytest
+from mongodb_server import started
+from pymongo.database import Database
+
+from shardq.errors import (
+    InvalidName,
+    InvalidSetting,
+    MessageTooLarge,
+    SchemaMismatch,
+    ShardqError,
+    StoreUnavailable,
+    UnsupportedByStore,
+)
+from shardq.sharding.shard import Shard
+from shardq.storage.mongodb.store import MongoStore
+from shardq.storage.mongodb.url import parse
+from shardq.storage.requests import Acknowledge, Append, Claim, Forward, QueueRecord, Span
+from shardq.testing import BundleFactory
+
+pytestmark = pytest.mark.mongodb
+
+QUICK = "serverSelectionTimeoutMS=300"
+
+
+@pytest.fixture(scope="module")
+def guarded_url() -> Iterator[str]:
+    with started("--authenticated") as url:
+        yield url
+
+
+@pytest.fixture
+def refused(open_store: Callable[..., MongoStore]) -> Callable[[str], ShardqError]:
+    def use(url: str) -> ShardqError:
+        with pytest.raises(ShardqError) as raised:
+            open_store(url).create_queue(QueueRecord("q", b"", 1))
+        assert "secret" not in str(raised.value)
+        assert "wrong" not in repr(raised.value)
+        return raised.value
+
+    return use
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mongodb://user:secret@/shardq",
+        "mongodb://user:secret@host",
+        "mongodb://user:secret@host/",
+        "mongodb://user:secret@host/admin",
+        "mongodb://user:secret@host/a.b",
+        "mongodb://user:secret@host/a$b",
+        "mongodb://user:sec@ret@host/shardq",
+        "mongodb://user:secret@host:port/shardq",
+        "mongodb://user:secret@host/shardq?readPreference=nonsense",
+        "mongodb://user:secret@host/shardq?noSuchOption=1",
+    ],
+)
+def test_a_url_that_cannot_be_used_is_refused_without_repeating_the_password(url: str) -> None:
+    with pytest.raises(InvalidSetting) as raised:
+        parse(url)
+    assert "sec" not in str(raised.value)
+    assert raised.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mongodb://host/shardq",
+        "mongodb://h1:27017,h2:27018/shardq?replicaSet=rs0&w=2&journal=false",
+        "mongodb://user:p%40ss@host/shardq?authSource=admin&tls=true",
+        "mongodb://[::1]:27017/shardq",
+        "mongodb+srv://user:secret@cluster.example.net/shardq?retryWrites=true",
+    ],
+)
+def test_every_form_of_url_is_taken_and_shown_without_credentials(url: str) -> None:
+    address = parse(url)
+    assert address.database == "shardq"
+    assert "secret" not in repr(address)
+    assert "p%40ss" not in str(address)
+
+
+def test_an_unreachable_server_is_named_with_what_to_check(refused: Callable[[str], ShardqError]) -> None:
+    error = refused(f"mongodb://user:secret@127.0.0.1:9/shardq?{QUICK}")
+    assert isinstance(error, StoreUnavailable)
+    assert error.retryable
+    assert "127.0.0.1:9" in str(error)
+    assert "check hosts" in str(error)
+
+
+def test_a_wrong_password_is_told(refused: Callable[[str], ShardqError], guarded_url: str) -> None:
+    error = refused(guarded_url.replace("secret", "wrong"))
+    assert isinstance(error, StoreUnavailable)
+    assert not error.retryable
+    assert "check user, password and authSource" in str(error)
+
+
+def test_a_login_without_rights_is_told_which_it_needs(
+    refused: Callable[[str], ShardqError], guarded_url: str
+) -> None:
+    with pymongo.MongoClient(guarded_url) as client:
+        client.shardq.command("createUser", "reader", pwd="secret", roles=["read"])
+    error = refused(guarded_url.replace("root:", "reader:").replace("=admin", "=shardq"))
+    assert isinstance(error, StoreUnavailable)
+    assert not error.retryable
+    assert "readWrite and dbAdmin" in str(error)
+
+
+def test_a_login_without_user_is_refused(refused: Callable[[str], ShardqError], guarded_url: str) -> None:
+    error = refused(guarded_url.replace("root:secret@", "").replace("?authSource=admin", ""))
+    assert isinstance(error, StoreUnavailable)
+    assert not error.retryable
+
+
+def test_the_roles_that_are_named_are_enough(open_store: Callable[..., MongoStore], guarded_url: str) -> None:
+    with pymongo.MongoClient(guarded_url) as client:
+        client.shardq.command("createUser", "worker", pwd="secret", roles=["readWrite", "dbAdmin"])
+    store = open_store(guarded_url.replace("root:", "worker:").replace("=admin", "=shardq"))
+    shard = Shard("q", 0, 0)
+    assert store.create_queue(QueueRecord("q", b"", 1))
+    bundle = BundleFactory(store.now)(2)
+    store.append(Append(shard, (bundle,)))
+    store.claim(Claim(shard, bytes(16), 2, 60_000_000))
+    store.acknowledge(Acknowledge(shard, (Span(bundle.id, 0, 2, bytes(16)),)))
+    assert store.forget(shard)
+    assert all(finding.ok for finding in store.diagnose())
+    assert store.drop_queue("q")
+
+
+def test_a_wrong_replica_set_is_told(refused: Callable[[str], ShardqError], mongodb_url: str) -> None:
+    error = refused(f"{mongodb_url.partition('?')[0]}?replicaSet=another&{QUICK}")
+    assert isinstance(error, StoreUnavailable)
+    assert "correct replicaSet" in str(error)
+
+
+def test_a_schema_of_an_earlier_or_later_version_is_told(
+    open_store: Callable[..., MongoStore], mongodb_url: str, store: MongoStore
+) -> None:
+    other = mongodb_url.replace("/shardq", "/shardq_versions")
+    with pytest.raises(SchemaMismatch, match="run `shardq create`"):
+        open_store(other).load_queue("q")
+    open_store(other).create_schema()
+    with pymongo.MongoClient(other) as client:
+        client["shardq_versions"]["shardq.schema"].update_one({}, {"$set": {"version": 99}})
+        with pytest.raises(SchemaMismatch, match="upgrade shardq"):
+            open_store(other).load_queue("q")
+        client.drop_database("shardq_versions")
+
+
+def test_a_bundle_above_16_mib_is_too_large_and_nothing_is_stored(store: MongoStore, shard: Shard) -> None:
+    bundle = BundleFactory(store.now)(3, data=bytes(17 << 20))
+    with pytest.raises(MessageTooLarge, match="fewer or smaller messages"):
+        store.append(Append(shard, (bundle,)))
+    assert store.count(shard).ready == 0
+
+
+def test_a_name_that_the_server_keeps_for_itself_is_refused(store: MongoStore) -> None:
+    with pytest.raises(InvalidName, match=r"system\."):
+        store.create_queue(QueueRecord("system.profile", b"", 1))
+
+
+def test_a_forward_to_another_shard_of_a_standalone_server_is_refused_with_the_remedy(
+    store: MongoStore, shard: Shard
+) -> None:
+    if store.capabilities.forward_across_shards:
+        pytest.skip("this is a replica set")
+    bundle = BundleFactory(store.now)()
+    request = Forward(Acknowledge(shard, ()), Append(Shard(shard.queue, 0, 1), (bundle,)))
+    with pytest.raises(UnsupportedByStore, match="replica set of one member"):
+        store.forward(request)
+
+
+def test_the_password_is_in_no_log(
+    refused: Callable[[str], ShardqError], guarded_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(0)
+    refused(guarded_url.replace("secret", "wrong-one"))
+    assert "wrong-one" not in caplog.text
+
+
+def test_too_many_shards_are_refused(
+    store: MongoStore, shard: Shard, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shardq.storage.mongodb.directory.MOST_COLLECTIONS", 0)
+    make = BundleFactory(store.now)
+    with pytest.raises(InvalidSetting, match="delete queues"):
+        for number in range(2):
+            store.append(Append(Shard(shard.queue, 0, number), (make(),)))
+
+
+def test_the_schema_is_json_that_names_every_collection() -> None:
+    files = sorted((Path(__file__).parents[2] / "schema" / "mongodb").iterdir())
+    named = {each["name"] for file in files for each in msgspec.json.decode(file.read_bytes())["collections"]}
+    assert {"shardq.queue", "shardq.shard", "shardq.signal", "{shard}"} <= named

@@ -1,0 +1,115 @@
+"""Idle consumers are woken by other processes, and ask for nothing meanwhile."""
+
+from __future__ import annotations
+
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+
+import pytest
+from lossy_proxy import LossyProxy
+from pymongo.database import Database
+
+from shardq.sharding.shard import Shard
+from shardq.storage.mongodb.store import MongoStore
+from shardq.storage.mongodb.url import parse
+from shardq.storage.requests import Append
+from shardq.testing import BundleFactory
+
+pytestmark = pytest.mark.mongodb
+
+GUARD = 20.0
+
+
+def settled(store: MongoStore, queue: str) -> None:
+    """Wait until nothing is new any more, so that the watch stands."""
+    while store.wait(queue, 0.3):
+        pass
+
+
+def append_when_told(url: str, shard: Shard, told: Connection) -> None:
+    store = MongoStore(parse(url))
+    make = BundleFactory(store.now)
+    told.send(None)
+    while told.recv():
+        store.append(Append(shard, (make(),)))
+        told.send(time.monotonic())
+    store.close()
+
+
+def test_an_append_by_another_process_wakes_within_milliseconds(
+    store: MongoStore, shard: Shard, mongodb_url: str
+) -> None:
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=append_when_told, args=(mongodb_url, shard, there))
+    process.start()
+    here.recv()
+    settled(store, shard.queue)
+    latencies = []
+    for _ in range(15):
+        here.send(True)
+        assert store.wait(shard.queue, GUARD)
+        woken = time.monotonic()
+        latencies.append(woken - here.recv())
+        settled(store, shard.queue)
+    here.send(False)
+    process.join(GUARD)
+    assert process.exitcode == 0
+    assert statistics.median(latencies) < 0.1  # far below a poll, far above what it takes
+
+
+def test_ten_idle_consumers_send_next_to_nothing(
+    open_store: Callable[..., MongoStore], shard: Shard, proxy: LossyProxy, proxied: str
+) -> None:
+    store = open_store(proxied)
+    settled(store, shard.queue)
+    proxy.arm(-1)
+
+    def idle() -> bool:
+        return store.wait(shard.queue, 0.1) and store.wait(shard.queue, 3.0)
+
+    with ThreadPoolExecutor(10) as pool:
+        assert not any(future.result() for future in [pool.submit(idle) for _ in range(10)])
+    assert len(proxy.commands) <= 3, proxy.commands
+
+
+def test_what_comes_while_the_watch_is_interrupted_is_not_missed(
+    open_store: Callable[..., MongoStore], store: MongoStore, shard: Shard, proxy: LossyProxy, proxied: str
+) -> None:
+    waiting = open_store(proxied)
+    settled(waiting, shard.queue)
+    with ThreadPoolExecutor(1) as pool:
+        woken = pool.submit(lambda: waiting.wait(shard.queue, 0) or waiting.wait(shard.queue, GUARD))
+        proxy.interrupt()
+        store.append(Append(shard, (BundleFactory(store.now)(),)))
+        assert woken.result(timeout=GUARD)
+    # And the watch stands again
+    settled(waiting, shard.queue)
+    store.append(Append(shard, (BundleFactory(store.now)(),)))
+    assert waiting.wait(shard.queue, GUARD)
+
+
+def test_signals_are_found_after_more_of_them_than_the_collection_holds(
+    open_store: Callable[..., MongoStore], store: MongoStore, shard: Shard, database: Database
+) -> None:
+    settled(store, shard.queue)
+    database["shardq.signal"].insert_many([{"q": "x" * 200} for _ in range(3000)])
+    settled(store, shard.queue)
+    open_store().append(Append(shard, (BundleFactory(store.now)(),)))
+    assert store.wait(shard.queue, GUARD)
+
+
+def test_a_closed_store_has_no_thread_left_that_waits_for_signals(store: MongoStore, shard: Shard) -> None:
+    import threading
+
+    settled(store, shard.queue)
+    watchers = {each for each in threading.enumerate() if each.name == "shardq-signals"}
+    assert watchers
+    store.close()
+    for each in watchers:
+        each.join(GUARD)
+    assert not any(each.is_alive() for each in watchers)
