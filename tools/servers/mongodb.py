@@ -87,6 +87,7 @@ def _start_member(folder: Path, port: int, options: argparse.Namespace) -> None:
     }
     if options.failpoints:
         parameters["enableTestCommands"] = "1"
+        parameters["transactionLifetimeLimitSeconds"] = "2"  # of clients that were killed
     for name, value in parameters.items():
         command += ["--setParameter", f"{name}={value}"]
     if options.members:

@@ -26,7 +26,7 @@ from shardq.errors import (
     StoreUnavailable,
 )
 
-__all__ = ["DRIVER_ERRORS", "translate", "write_error"]
+__all__ = ["DRIVER_ERRORS", "translate", "write_concern_error", "write_error"]
 
 DRIVER_ERRORS = (PyMongoError, InvalidDocument, OSError)
 _TOO_LARGE = frozenset((10334, 17280, 17419))
@@ -61,6 +61,14 @@ def translate(error: BaseException, where: str, *, writing: bool) -> ShardqError
 def write_error(detail: Mapping[str, Any], where: str) -> ShardqError:
     """Return the error to raise for what a write command reports of one of its documents."""
     return _refused(int(detail.get("code", 0)), str(detail.get("errmsg", "")), where, writing=True)
+
+
+def write_concern_error(detail: Mapping[str, Any], where: str) -> ShardqError:
+    """Return the error to raise when a write was carried out, but not by as many members as it has to be."""
+    text = str(detail.get("errmsg", ""))[:300]
+    return OutcomeUnknown(
+        f"{where} did not confirm a write by as many members as asked: repeat the call ({text})"
+    )
 
 
 def _refused(code: int | None, text: str, where: str, *, writing: bool) -> ShardqError:

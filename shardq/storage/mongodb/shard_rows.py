@@ -11,7 +11,7 @@ from pymongo.client_session import ClientSession
 
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.documents import WITHOUT_BODIES, Row, decode
-from shardq.storage.mongodb.faults import write_error
+from shardq.storage.mongodb.faults import write_concern_error, write_error
 from shardq.storage.mongodb.session import Document, Session
 
 __all__ = ["CLAIM_INDEX", "ShardRows", "Statement"]
@@ -21,6 +21,7 @@ _BY_ID = "_id_"
 _DUPLICATE = 11000
 _NOT_OPEN = frozenset((361, 121))  # another collection, or none, of that name; closed by its validator
 _AT_ONCE = 1000
+_LONGEST_WRITE = 10_000  # milliseconds; a transaction of a client that crashed may stand in the way
 
 
 class Statement(msgspec.Struct, frozen=True):
@@ -109,10 +110,15 @@ class ShardRows:
 
     def _write(self, command: Document) -> dict[str, Any]:
         command["ordered"] = False
+        if self.transaction is None:
+            command["maxTimeMS"] = _LONGEST_WRITE
         with self.session.translated(writing=True):
             if self.transaction is None:
                 command["writeConcern"] = self.session.write_concern
-            return self.session.database.command(command, session=self.transaction)
+            answer = self.session.database.command(command, session=self.transaction)
+        if "writeConcernError" in answer:  # which the driver passes over
+            raise write_concern_error(answer["writeConcernError"], str(self.session.address))
+        return answer
 
     def _read(self, ids: Sequence[bytes], bodies: bool) -> list[Row]:
         return self.find({"_id": {"$in": ids}}, hint=_BY_ID, bodies=bodies)

@@ -1,0 +1,74 @@
+"""Nothing counts as stored that was not confirmed as asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from pymongo import MongoClient
+from steps import STEPS, Given, counted, prepare
+
+from shardq.errors import OutcomeUnknown
+from shardq.sharding.shard import Shard
+from shardq.storage.mongodb.store import MongoStore
+from shardq.storage.mongodb.url import parse
+from shardq.storage.requests import Append
+from shardq.testing import BundleFactory
+
+pytestmark = pytest.mark.mongodb
+
+
+@contextmanager
+def unconfirmed(url: str) -> Iterator[None]:
+    """The server carries writes out and says that it could not confirm them."""
+    point = {"configureFailPoint": "failCommand"}
+    data = {
+        "failCommands": ["insert", "update"],
+        "appName": "shardq",
+        "writeConcernError": {"code": 64, "errmsg": "waiting for replication timed out"},
+    }
+    with MongoClient(url) as client:
+        client.admin.command(point | {"mode": "alwaysOn", "data": data})
+        try:
+            yield
+        finally:
+            client.admin.command(point | {"mode": "off"})
+
+
+@pytest.fixture
+def given(store: MongoStore, shard: Shard) -> Given:
+    make = BundleFactory(store.now)
+    given = Given((make(3), make(5)), make(2), bytes(range(16)))
+    prepare("acknowledge", store, shard, given)
+    return given
+
+
+def test_a_send_that_was_not_confirmed_is_not_reported_as_stored(
+    store: MongoStore, shard: Shard, given: Given, mongodb_url: str
+) -> None:
+    with unconfirmed(mongodb_url), pytest.raises(OutcomeUnknown, match="as many members"):
+        store.append(Append(shard, (given.new,)))
+
+
+def test_an_ack_that_was_not_confirmed_is_not_reported_as_done(
+    store: MongoStore, shard: Shard, given: Given, mongodb_url: str
+) -> None:
+    with unconfirmed(mongodb_url), pytest.raises(OutcomeUnknown):
+        STEPS["acknowledge"](store, shard, given)
+    STEPS["acknowledge"](store, shard, given)
+    assert counted(store, shard) == (4, 0, 0)
+
+
+def test_writes_wait_for_the_majority_and_the_journal_unless_the_url_says_otherwise(mongodb_url: str) -> None:
+    plain, other = MongoStore(parse(mongodb_url)), MongoStore(parse(_with(mongodb_url, "w=1&journal=false")))
+    plain.now()
+    other.now()
+    assert plain._session.write_concern == {"w": "majority", "j": True}
+    assert other._session.write_concern == {"w": 1, "j": False}
+    plain.close()
+    other.close()
+
+
+def _with(url: str, options: str) -> str:
+    return f"{url}{'&' if '?' in url else '?'}{options}"
