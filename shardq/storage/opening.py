@@ -29,8 +29,9 @@ def open_store(url: str, clock: Clock) -> Store:
     try:
         opener: Callable[[str, Clock], Store] = found[scheme].load()
     except ImportError as error:
+        extra = scheme.partition("+")[0]
         raise InvalidSetting(
-            f"the driver for {scheme}:// is not installed ({error}): pip install 'shardq[{scheme}]'"
+            f"the driver for {scheme}:// is not installed ({error}): pip install 'shardq[{extra}]'"
         ) from error
     return opener(url, clock)
 
