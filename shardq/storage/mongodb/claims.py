@@ -19,7 +19,7 @@ __all__ = ["Sizes", "claim"]
 
 _ATTEMPTS = 4
 _MOST_ROWS = 1000
-_SPARE_ROWS = 2
+_SPARE_ROWS = 1
 _ORDER = (("p", 1), ("d", 1), ("_id", 1))
 _TOKEN_INDEX = "token"
 
@@ -90,19 +90,20 @@ def _hold_again(rows: ShardRows, held: Sequence[Row], request: Claim, until: int
 
 
 def _look(rows: ShardRows, sizes: Sizes, request: Claim, now: int) -> list[_Piece]:
-    """Choose the first deliverable messages, in their order."""
-    filter = {"p": {"$gte": 0, "$lte": 9}, "d": {"$lte": now}}  # noqa: A001
+    """Choose the first deliverable messages, in their order; read little more than they need."""
+    due = {"p": {"$gte": 0, "$lte": 9}, "d": {"$lte": now}}
     found: list[Row] = []
-    while True:
-        wanted = sizes.rows_for(request.shard, request.limit) if not found else _MOST_ROWS
-        page = rows.find(filter, sort=_ORDER, limit=wanted, skip=len(found), bodies=True)
+    pieces: list[_Piece] = []
+    messages, complete = 0, False
+    while messages < request.limit and not complete and len(found) < _MOST_ROWS:
+        wanted = max(sizes.rows_for(request.shard, request.limit - messages), len(found))
+        page = rows.find(due, sort=_ORDER, limit=wanted, skip=len(found), bodies=True)
         found += page
         complete = len(page) < wanted
         pieces, messages = _choose(found, request.limit, now, complete=complete)
-        if complete or messages >= request.limit or len(found) >= _MOST_ROWS:
-            if pieces:
-                sizes.learn(request.shard, len({piece.row.id for piece in pieces}), messages)
-            return pieces
+    if pieces:
+        sizes.learn(request.shard, len({piece.row.id for piece in pieces}), messages)
+    return pieces
 
 
 def _choose(found: Sequence[Row], limit: int, now: int, *, complete: bool) -> tuple[list[_Piece], int]:
