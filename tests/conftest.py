@@ -13,7 +13,10 @@ from mongodb_server import mongodb_url
 import shardq
 from shardq.testing import ManualClock
 
-__all__ = ["cassandra_url", "mongodb_url"]  # here and nowhere else: a fixture of two conftests would start two servers
+__all__ = [
+    "cassandra_url",
+    "mongodb_url",
+]  # here and nowhere else: a fixture of two conftests would start two servers
 
 _names = itertools.count(1)
 

@@ -1,66 +1,31 @@
-"""The MongoDB that tests run on: a given one, one in Docker, or one started on this computer.
-
-A server that cannot be had fails the tests in CI and skips them on a laptop.
-"""
+"""The MongoDB that tests run on: a given one, one in Docker, or two started on this computer."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
+from local_server import docker_answers, local_server
 
 VARIABLE = "SHARDQ_TEST_MONGODB_URL"
-TOOL = Path(__file__).parents[1] / "tools" / "servers" / "mongodb.py"
 IMAGE = "mongo:7.0"
+MEMBERS = {"standalone": "0", "replica set": "1"}
 
 
-@pytest.fixture(scope="session", params=["standalone", "replica set"])
+@pytest.fixture(scope="session", params=MEMBERS)
 def mongodb_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The URL of a database on a running server; given, in Docker, or a standalone and a replica set of one."""
+    """The URL of a database on a running server."""
     given = os.environ.get(VARIABLE)
-    if given or _docker_answers():
+    if given or docker_answers():
         if request.param != "standalone":
             pytest.skip("the tests run on the one server that was given")
-        with _given(given) if given else _in_docker() as url:
+        with _in_docker() if not given else _given(given) as url:
             yield url
         return
-    members = "1" if request.param == "replica set" else "0"
-    with started("--members", members, "--failpoints") as url:
+    with local_server("mongodb", "--members", MEMBERS[request.param], "--failpoints") as (url, _):
         yield url
-
-
-@contextmanager
-def started(*options: str) -> Iterator[str]:
-    """A server on this computer, with options of the tool that starts it."""
-    with tempfile.TemporaryDirectory(prefix="shardq-mongodb-") as folder:
-        tool = [sys.executable, str(TOOL)]
-        done = subprocess.run(
-            [*tool, "start", "--folder", folder, *options], capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            missing = f"no MongoDB could be started: {done.stderr.strip()[-500:]}"
-            if os.environ.get("CI"):
-                pytest.fail(missing)
-            pytest.skip(missing)
-        try:
-            yield done.stdout.strip()
-        finally:
-            subprocess.run([*tool, "stop", "--folder", folder], check=True)
-
-
-def _docker_answers() -> bool:
-    try:
-        import docker  # noqa: F401
-        import testcontainers  # noqa: F401
-    except ImportError:
-        return False
-    return subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
 
 
 @contextmanager

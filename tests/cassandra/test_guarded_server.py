@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 import trustme
-from cassandra_server import local_cassandra
 from cryptography.hazmat.primitives import serialization
+from local_server import local_server
 
 import shardq
 from shardq.errors import InvalidSetting, StoreUnavailable
@@ -62,7 +62,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def guarded(certificates: Path) -> Iterator[Guarded]:
-    with local_cassandra("--authenticated", "--tls", str(certificates)) as (url, _):
+    with local_server("cassandra", "--authenticated", "--tls", str(certificates)) as (url, _):
         options = f"ca={certificates}/ca.pem&cert={certificates}/client.pem"
         root = parse(f"{url.replace('://', '://cassandra:cassandra@')}?{options}")
         _make_roles(root)

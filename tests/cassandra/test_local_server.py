@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from cassandra_server import TOOL
+from local_server import TOOLS
 
 pytestmark = pytest.mark.cassandra
 
 
 def tool(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(TOOL), *words]
+    command = [sys.executable, str(TOOLS / "cassandra.py"), *words]
     return subprocess.run(
         command, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=240
     )

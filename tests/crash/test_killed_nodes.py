@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from cassandra_server import TOOL, local_cassandra
 from ledger import Ledger
+from local_server import TOOLS, local_server
 from stage import Stage, drain
 
 pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not installed")
@@ -46,13 +46,14 @@ class Nodes:
     def start(self) -> None:
         """Start those that do not run; returns when they answer."""
         subprocess.run(
-            [sys.executable, str(TOOL), "start", *NODES, "--folder", str(self._folder)], check=True
+            [sys.executable, str(TOOLS / "cassandra.py"), "start", *NODES, "--folder", str(self._folder)],
+            check=True,
         )
 
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
-    with local_cassandra(*NODES) as (url, folder):
+    with local_server("cassandra", *NODES) as (url, folder):
         yield Nodes(url, folder)
 
 

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
-from mongodb_server import mongodb_url
 
 pymongo = pytest.importorskip("pymongo", reason="the extra `mongodb` is not installed")
 
@@ -17,8 +16,6 @@ from shardq.sharding.shard import Shard  # noqa: E402
 from shardq.storage.mongodb.store import MongoStore  # noqa: E402
 from shardq.storage.mongodb.url import parse  # noqa: E402
 from shardq.storage.requests import QueueRecord  # noqa: E402
-
-__all__ = ["mongodb_url"]
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pymongo
 import pytest
-from mongodb_server import started
+from local_server import local_server
 from pymongo.database import Database
 
 from shardq.errors import (
@@ -33,7 +33,7 @@ QUICK = "serverSelectionTimeoutMS=300"
 
 @pytest.fixture(scope="module")
 def guarded_url() -> Iterator[str]:
-    with started("--authenticated") as url:
+    with local_server("mongodb", "--members", "0", "--authenticated") as (url, _):
         yield url
 
 

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import fcntl
-import os
 from pathlib import Path
 
+from cache import cache_folder
+
 VERSION = "5.0.6"
-
-
-def cache_folder() -> Path:
-    """Where downloads of shardq's tools are kept."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "shardq" / "servers"
 
 
 def jars(version: str = VERSION) -> list[Path]:

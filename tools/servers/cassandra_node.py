@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import socket
-import subprocess
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from server_process import ServerProcess
+
 PATIENCE = 180.0
-LAST_LINES = 40  # of the log, for the message about a node that does not start
 OPTIONS_REQUEST = bytes((4, 0, 0, 0, 5, 0, 0, 0, 0))  # of the native protocol, version 4; any answer will do
 
 # conf/jvm17-server.options of the release.
@@ -76,66 +73,10 @@ class Node:
         None  # a folder with server.pem (PKCS 8 key and certificates) and ca.pem (who signs clients)
     )
 
-    @property
-    def _pid_file(self) -> Path:
-        return self.folder / "pid"
-
-    @property
-    def log(self) -> Path:
-        return self.folder / "cassandra.log"
-
-    def pid(self) -> int | None:
-        """The process of the node while it runs."""
-        if not self._pid_file.exists():
-            return None
-        pid = int(self._pid_file.read_text())
-        try:
-            command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        except OSError:
-            return None
-        return pid if str(self.folder).encode() in command else None
-
     def start(self, jars: Sequence[Path]) -> None:
         """Start the node and return when it answers clients; raises RuntimeError when it does not."""
-        if self.pid() is not None:
-            return
         self._configure()
-        with self.log.open("ab") as log:
-            process = subprocess.Popen(
-                self._command(jars), stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
-            )
-        self._pid_file.write_text(str(process.pid))
-        deadline = time.monotonic() + PATIENCE
-        while not self.answers():
-            if process.poll() is not None or time.monotonic() > deadline:
-                words = self._last_words(process)
-                self.stop()
-                raise RuntimeError(f"Cassandra did not start on {self.address}: {words}")
-            time.sleep(0.2)
-
-    def _last_words(self, process: subprocess.Popen[bytes]) -> str:
-        end = "it did not answer in time" if process.poll() is None else f"it ended with {process.returncode}"
-        lines = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
-        return "\n".join((f"{end}; the end of {self.log}:", *lines))
-
-    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        """End the process and wait for its end."""
-        pid = self.pid()
-        if pid is None:
-            return
-        os.kill(pid, how)
-        deadline = time.monotonic() + 20
-        while self._runs(pid):
-            if time.monotonic() > deadline:
-                os.kill(pid, signal.SIGKILL)
-            time.sleep(0.05)
-        self._pid_file.unlink(missing_ok=True)
-
-    def _runs(self, pid: int) -> bool:
-        try:
-            return os.waitpid(pid, os.WNOHANG) == (0, 0)
-        except ChildProcessError:  # started by another command
-            return self.pid() == pid
+        ServerProcess(self.folder).start(self._command(jars), self.answers, patience=PATIENCE)
 
     def answers(self) -> bool:
         """True when the node takes requests of clients."""

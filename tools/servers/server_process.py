@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-PATIENCE = 60.0
+LAST_LINES = 40  # of the log, for the message about a server that does not start
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,18 +21,23 @@ class ServerProcess:
 
     @property
     def log(self) -> Path:
+        """What it printed."""
         return self.folder / "log"
+
+    @property
+    def _pid_file(self) -> Path:
+        return self.folder / "pid"
 
     def pid(self) -> int | None:
         """The process while it runs; its command line has to name the folder."""
         try:
-            pid = int((self.folder / "pid").read_text())
+            pid = int(self._pid_file.read_text())
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
         except (OSError, ValueError):
             return None
         return pid if str(self.folder).encode() in command else None
 
-    def start(self, command: Sequence[str], answers: Callable[[], bool]) -> None:
+    def start(self, command: Sequence[str], answers: Callable[[], bool], *, patience: float) -> None:
         """Start it and return when it answers; raises RuntimeError when it does not."""
         if self.pid() is not None:
             return
@@ -41,12 +45,13 @@ class ServerProcess:
             process = subprocess.Popen(
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
             )
-        (self.folder / "pid").write_text(str(process.pid))
-        deadline = time.monotonic() + PATIENCE
+        self._pid_file.write_text(str(process.pid))
+        deadline = time.monotonic() + patience
         while not answers():
             if process.poll() is not None or time.monotonic() > deadline:
+                words = self._last_words(process)
                 self.stop()
-                raise RuntimeError(f"{command[0]} did not start: read {self.log}")
+                raise RuntimeError(f"{Path(command[0]).name} did not start: {words}")
             time.sleep(0.05)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
@@ -60,7 +65,7 @@ class ServerProcess:
             if time.monotonic() > deadline:
                 os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
-        (self.folder / "pid").unlink(missing_ok=True)
+        self._pid_file.unlink(missing_ok=True)
 
     def _runs(self, pid: int) -> bool:
         try:
@@ -68,23 +73,7 @@ class ServerProcess:
         except ChildProcessError:  # started by another command
             return self.pid() == pid
 
-
-def listens(address: str, port: int) -> bool:
-    """True when something takes connections there."""
-    try:
-        socket.create_connection((address, port), timeout=1).close()
-    except OSError:
-        return False
-    return True
-
-
-def free_ports(address: str, number: int) -> list[int]:
-    """Ports that nobody listens on."""
-    probes = [socket.socket() for _ in range(number)]
-    try:
-        for probe in probes:
-            probe.bind((address, 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
+    def _last_words(self, process: subprocess.Popen[bytes]) -> str:
+        end = "it did not answer in time" if process.poll() is None else f"it ended with {process.returncode}"
+        lines = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+        return "\n".join((f"{end}; the end of {self.log}:", *lines))

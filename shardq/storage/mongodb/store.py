@@ -127,7 +127,7 @@ class MongoStore:
         """Return the shard directory, sorted."""
         return directory.listing(self._session, queue)
 
-    def probe(self, shards: Sequence[Shard]) -> tuple[Probe, ...]:
+    def probe(self, shards: Sequence[Shard], *, glance: bool = False) -> tuple[Probe, ...]:  # noqa: ARG002
         """Return what each of the shards has to offer, 50 of them in one command."""
         return probing.probe(self._session, shards, self.now())
 

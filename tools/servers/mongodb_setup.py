@@ -1,0 +1,45 @@
+"""What members need before clients come: that they are a replica set, and a user."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from mongodb_member import ADDRESS, PASSWORD, SET, USER, Member
+from pymongo import MongoClient
+from pymongo.errors import OperationFailure
+
+PATIENCE = 60.0
+DONE_BEFORE = (23, 13, 51003)  # initiated; a login is asked for by now; there is such a user
+
+
+def initiate(members: Sequence[Member]) -> None:
+    """Make a replica set of the members and wait until it has a primary and all of them follow it."""
+    hosts = [{"_id": number, "host": f"{ADDRESS}:{each.port}"} for number, each in enumerate(members)]
+    settings = {"electionTimeoutMillis": 2000, "heartbeatIntervalMillis": 500}
+    _once(members[0], "replSetInitiate", {"_id": SET, "members": hosts, "settings": settings})
+    deadline = time.monotonic() + PATIENCE
+    while not all(map(_is_ready, members)):
+        if time.monotonic() > deadline:
+            raise RuntimeError("the replica set has no primary that all members follow")
+        time.sleep(0.05)
+
+
+def add_user(member: Member) -> None:
+    """Make the user who may do everything, as a server without users lets this computer do."""
+    _once(member, "createUser", USER, pwd=PASSWORD, roles=["root"])
+
+
+def _is_ready(member: Member) -> bool:
+    with MongoClient(**member.client_options()) as client:
+        hello = client.admin.command("hello")
+        return bool(hello.get("primary") and (hello["isWritablePrimary"] or hello["secondary"]))
+
+
+def _once(member: Member, command: str, value: object, **options: object) -> None:
+    with MongoClient(**member.client_options()) as client:
+        try:
+            client.admin.command(command, value, **options)
+        except OperationFailure as error:
+            if error.code not in DONE_BEFORE:
+                raise
