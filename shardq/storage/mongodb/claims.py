@@ -10,12 +10,14 @@ import msgspec
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.changing import condition
 from shardq.storage.mongodb.documents import STATE, Row, Slice, state_of
+from shardq.storage.mongodb.lookout import Lookout
 from shardq.storage.mongodb.server_clock import ServerClock
 from shardq.storage.mongodb.session import Document, Session
 from shardq.storage.mongodb.shard_rows import ShardRows, Statement
+from shardq.storage.mongodb.sight import OLDEST, Sight
 from shardq.storage.requests import Claim, Claimed, ClaimedSlice
 
-__all__ = ["Sizes", "claim"]
+__all__ = ["Claims"]
 
 _ATTEMPTS = 4
 _MOST_ROWS = 1000
@@ -24,7 +26,7 @@ _ORDER = (("p", 1), ("d", 1), ("_id", 1))
 _TOKEN_INDEX = "token"
 
 
-class Sizes:
+class _Sizes:
     """How many messages a bundle of each shard had of late, so that a claim reads no more bundles than it needs."""
 
     def __init__(self) -> None:
@@ -46,29 +48,71 @@ class _Piece(msgspec.Struct, frozen=True):
     slice: Slice
 
 
-def claim(session: Session, sizes: Sizes, request: Claim, clock: ServerClock) -> Claimed:
-    """Take up to the limit of deliverable messages, or again what the token holds.
+class _Found(msgspec.Struct, frozen=True):
+    """What a look at the shard chose."""
 
-    It looks first and asks for the token then: what a repetition that runs at the same time has taken by then is
-    found by the token, and what it takes later is not as it was seen.
-    """
-    rows = ShardRows(session, request.shard)
-    for _ in range(_ATTEMPTS):
-        now = clock.now()
-        until = now + request.lease
-        pieces = _look(rows, sizes, request, now)
-        held = _held(rows, request)
-        if held:
-            return _hold_again(rows, held, request, until)
-        if not pieces:
-            return Claimed((), until)
-        statements = list(_statements(pieces, request, now))
-        if rows.change(statements) == len({piece.row.id for piece in pieces}):
-            return Claimed(tuple(_claimed(piece) for piece in pieces), until)
-        held = _held(rows, request)
-        if held:  # a part of it: others were faster with the rest
-            return _claimed_of(held, request.token, until)
-    return Claimed((), until, contended=True)
+    sight: Sight
+    pieces: list[_Piece]
+    rest: bool  # there may be more
+
+
+class Claims:
+    """Claims by this client."""
+
+    def __init__(self, session: Session, clock: ServerClock, lookout: Lookout) -> None:
+        self._session, self._clock, self._lookout = session, clock, lookout
+        self._sizes = _Sizes()
+
+    def claim(self, request: Claim) -> Claimed:
+        """Take up to the limit of deliverable messages, or again what the token holds.
+
+        It looks first and asks for the token then: what a repetition that runs at the same time has taken by then is
+        found by the token, and what it takes later is not as it was seen.
+        """
+        rows = ShardRows(self._session, request.shard)
+        for _ in range(_ATTEMPTS):
+            now = self._clock.now()
+            until = now + request.lease
+            found = self._look(rows, request, now)
+            held = _held(rows, request)
+            if held:
+                return _hold_again(rows, held, request, until)
+            if not found.pieces:
+                found = self._look(rows, request, now, afresh=True)
+            if not found.pieces:
+                self._move(request.shard, found, now, until)
+                return Claimed((), until)
+            statements = list(_statements(found.pieces, request, now))
+            if rows.change(statements) == len({piece.row.id for piece in found.pieces}):
+                self._move(request.shard, found, now, until)
+                return Claimed(tuple(map(_claimed, found.pieces)), until)
+            held = _held(rows, request)
+            if held:  # a part of it: others were faster with the rest
+                return _claimed_of(held, request.token, until)
+        return Claimed((), until, contended=True)
+
+    def _look(self, rows: ShardRows, request: Claim, now: int, *, afresh: bool = False) -> _Found:
+        """Choose the first deliverable messages, in their order."""
+        (sight,) = self._lookout.sights([request.shard], now, afresh=afresh)
+        due = sight.due(now)
+        found: list[Row] = []
+        while True:
+            wanted = self._sizes.rows_for(request.shard, request.limit) if not found else _MOST_ROWS
+            page = rows.find(due, sort=_ORDER, limit=wanted, skip=len(found), bodies=True)
+            found += page
+            complete = len(page) < wanted
+            pieces, messages = _choose(found, request.limit, now, complete=complete)
+            if complete or messages >= request.limit or len(found) >= _MOST_ROWS:
+                if pieces:
+                    self._sizes.learn(request.shard, len({piece.row.id for piece in pieces}), messages)
+                return _Found(sight, pieces, rest=not complete or messages >= request.limit)
+
+    def _move(self, shard: Shard, found: _Found, now: int, until: int) -> None:
+        """All that was found is taken: read on from there."""
+        last = found.pieces[-1] if found.rest else None
+        place = (last.row.priority, last.slice.due, last.row.id) if last else None
+        found.sight.consumed(place, now, until if found.pieces else OLDEST)
+        self._lookout.moved(shard, found.sight, now)
 
 
 def _held(rows: ShardRows, request: Claim) -> list[Row]:
@@ -87,23 +131,6 @@ def _hold_again(rows: ShardRows, held: Sequence[Row], request: Claim, until: int
     if rows.change(statements) < len(held):
         held = _held(rows, request)
     return _claimed_of(held, request.token, until)
-
-
-def _look(rows: ShardRows, sizes: Sizes, request: Claim, now: int) -> list[_Piece]:
-    """Choose the first deliverable messages, in their order; read little more than they need."""
-    due = {"p": {"$gte": 0, "$lte": 9}, "d": {"$lte": now}}
-    found: list[Row] = []
-    pieces: list[_Piece] = []
-    messages, complete = 0, False
-    while messages < request.limit and not complete and len(found) < _MOST_ROWS:
-        wanted = max(sizes.rows_for(request.shard, request.limit - messages), len(found))
-        page = rows.find(due, sort=_ORDER, limit=wanted, skip=len(found), bodies=True)
-        found += page
-        complete = len(page) < wanted
-        pieces, messages = _choose(found, request.limit, now, complete=complete)
-    if pieces:
-        sizes.learn(request.shard, len({piece.row.id for piece in pieces}), messages)
-    return pieces
 
 
 def _choose(found: Sequence[Row], limit: int, now: int, *, complete: bool) -> tuple[list[_Piece], int]:

@@ -17,7 +17,18 @@ from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import queues, schema
 from shardq.storage.mongodb.session import Document, Session
 
-__all__ = ["MOST_COLLECTIONS", "SHARDS", "Open", "close", "drop_collections", "enter", "leave", "listing"]
+__all__ = [
+    "MOST_COLLECTIONS",
+    "SHARDS",
+    "Open",
+    "close",
+    "drop_collections",
+    "enter",
+    "key",
+    "leave",
+    "listing",
+    "shard_of",
+]
 
 SHARDS = "shardq.shard"
 MOST_COLLECTIONS = 3_000  # of six files each: as many files as 9,000 collections with one index have
@@ -71,15 +82,15 @@ def close(session: Session, shard: Shard) -> None:
 def leave(session: Session, shard: Shard) -> None:
     """Take the shard out of the directory."""
     with session.translated(writing=True):
-        session.collection(SHARDS).delete_one({"_id": _key(shard)})
+        session.collection(SHARDS).delete_one({"_id": key(shard)})
 
 
 def listing(session: Session, queue: str) -> tuple[Shard, ...]:
     """Return the queue's shards, sorted."""
     between = {"$gt": {"q": queue}, "$lt": {"q": queue, "t": 2**62}}
     with session.translated(writing=False):
-        found = [each["_id"] for each in session.collection(SHARDS).find({"_id": between})]
-    return tuple(sorted(Shard(each["q"], each["t"], each["n"]) for each in found))
+        found = session.collection(SHARDS).find({"_id": between}, {"_id": 1})
+        return tuple(sorted(map(shard_of, found)))
 
 
 def drop_collections(session: Session, queue: str) -> None:
@@ -95,11 +106,18 @@ def drop_collections(session: Session, queue: str) -> None:
 
 def _list(session: Session, shard: Shard) -> None:
     with session.translated(writing=True):
-        session.collection(SHARDS).update_one({"_id": _key(shard)}, {"$set": {}}, upsert=True)
+        session.collection(SHARDS).update_one({"_id": key(shard)}, {"$set": {}}, upsert=True)
 
 
-def _key(shard: Shard) -> Document:
+def key(shard: Shard) -> Document:
+    """Return the id of the shard in the directory."""
     return {"q": shard.queue, "t": shard.time_shard, "n": shard.number}
+
+
+def shard_of(listed: Document) -> Shard:
+    """Return the shard of an entry of the directory."""
+    found = listed["_id"]
+    return Shard(found["q"], found["t"], found["n"])
 
 
 def _find(session: Session, shard: Shard) -> Document | None:

@@ -32,9 +32,8 @@ def acknowledge(session: Session, request: Acknowledge, clock: ServerClock) -> F
     return settle(rows, request.spans, finished, stamp=stamp)
 
 
-def extend(session: Session, request: Extend, clock: ServerClock) -> Fenced:
+def extend(session: Session, request: Extend, until: int) -> Fenced:
     """Move the end of the lease."""
-    until = clock.now() + request.lease
     return settle(
         ShardRows(session, request.shard),
         request.spans,
@@ -42,9 +41,9 @@ def extend(session: Session, request: Extend, clock: ServerClock) -> Fenced:
     )
 
 
-def release(session: Session, request: Release, clock: ServerClock) -> Fenced:
+def release(session: Session, request: Release, due: int) -> Fenced:
     """Let nobody hold it; without ``started`` the last delivery is not counted."""
-    due, uncounted = clock.now() + request.delay, 0 if request.started else 1
+    uncounted = 0 if request.started else 1
 
     def give_back(held: list[Slice]) -> tuple[list[Slice], list[Kept]]:
         return [Slice(each.first, each.count, due, each.deliveries - uncounted) for each in held], []

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import (
     bundles,
-    claims,
     consumers,
     dedupe,
     diagnosis,
@@ -22,6 +21,8 @@ from shardq.storage.mongodb import (
     sweeping,
 )
 from shardq.storage.mongodb.address import Address
+from shardq.storage.mongodb.claims import Claims
+from shardq.storage.mongodb.lookout import Lookout
 from shardq.storage.mongodb.server_clock import ServerClock
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import ShardRows
@@ -63,7 +64,8 @@ class MongoStore:
         self._session = Session(address)
         self._clock = ServerClock(self._session)
         self._open = directory.Open(self._session)
-        self._sizes = claims.Sizes()
+        self._lookout = Lookout(self._session, self._clock)
+        self._claims = Claims(self._session, self._clock, self._lookout)
         self._signals = Signals(self._session)
 
     @property
@@ -127,9 +129,9 @@ class MongoStore:
         """Return the shard directory, sorted."""
         return directory.listing(self._session, queue)
 
-    def probe(self, shards: Sequence[Shard], *, glance: bool = False) -> tuple[Probe, ...]:  # noqa: ARG002
+    def probe(self, shards: Sequence[Shard], *, glance: bool = False) -> tuple[Probe, ...]:
         """Return what each of the shards has to offer, 50 of them in one command."""
-        return probing.probe(self._session, shards, self.now())
+        return probing.probe(self._session, self._lookout, shards, self.now(), glance=glance)
 
     def forget(self, shard: Shard) -> bool:
         """Take the shard out of the directory, close it for appends, and look again whether it holds something."""
@@ -149,11 +151,14 @@ class MongoStore:
     def append(self, request: Append) -> None:
         """Store the bundles, a document each; what was stored before stays as it is."""
         bundles.append(self._session, self._open, request)
+        self._lookout.stored(request.shard, request.bundles)
         self._signals.announce(request.shard.queue)
 
     def claim(self, request: Claim) -> Claimed:
         """Take messages with one look and one command."""
-        return claims.claim(self._session, self._sizes, request, self._clock)
+        claimed = self._claims.claim(request)
+        self._lookout.put_off(request.shard, claimed.lease_until)
+        return claimed
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held."""
@@ -161,17 +166,21 @@ class MongoStore:
 
     def extend(self, request: Extend) -> Fenced:
         """Hide what is still held until now + lease."""
-        return settling.extend(self._session, request, self._clock)
+        fenced = settling.extend(self._session, request, until := self._clock.now() + request.lease)
+        self._lookout.put_off(request.shard, until)
+        return fenced
 
     def release(self, request: Release) -> Fenced:
         """Give back what is still held."""
-        fenced = settling.release(self._session, request, self._clock)
+        fenced = settling.release(self._session, request, due := self._clock.now() + request.delay)
+        self._lookout.put_off(request.shard, due)
         self._signals.announce(request.shard.queue)
         return fenced
 
     def forward(self, request: Forward) -> Fenced:
         """Acknowledge and append in one transaction; without a replica set within a shard only."""
         fenced = forwarding.forward(self._session, self._open, request, self._clock)
+        self._lookout.stored(request.append.shard, request.append.bundles)
         self._signals.announce(request.append.shard.queue)
         return fenced
 

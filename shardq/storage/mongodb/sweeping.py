@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardq.storage.mongodb import consumers, dedupe, directory, intents, removal
+from shardq.storage.mongodb import consumers, dedupe, directory, floors, intents, removal
 from shardq.storage.mongodb.directory import Open
 from shardq.storage.mongodb.session import Session
 from shardq.storage.requests import Sweep
@@ -18,13 +18,13 @@ def sweep(session: Session, collections: Open, request: Sweep, now: int) -> int:
     The ids of finished bundles are deleted by the server. Of crashed clients only forwards are
     left, on a standalone server: a bundle is one document.
     """
-    processed = sum(
-        removal.expire(session, shard, request.history_before, _LIMIT)
-        for shard in directory.listing(session, request.queue)
-    )
+    shards = directory.listing(session, request.queue)
+    processed = sum(removal.expire(session, shard, request.history_before, _LIMIT) for shard in shards)
+    completed = intents.sweep(session, collections, request.queue, now)
     return (
         processed
-        + intents.sweep(session, collections, request.queue, now)
+        + completed
+        + floors.heal(session, shards)
         + dedupe.expire(session, request.queue, now, _LIMIT)
         + consumers.expire(session, request.queue, now)
     )

@@ -1,0 +1,116 @@
+"""What this client knows of a shard: up to where it has been consumed.
+
+A replica set keeps the index entries of what was consumed for five minutes, and who reads from the beginning crosses
+them. So claims and probes read from the places up to which this client has consumed; once a second, and before a
+shard is called empty, from the shard's floors, which all clients share: moments before which nothing is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+import msgspec
+
+from shardq.sharding.shard import Shard
+from shardq.storage.mongodb.session import Document
+
+__all__ = ["GUARD", "OLDEST", "Floors", "Sight", "Sights"]
+
+Place: TypeAlias = tuple[int, bytes]  # due, bundle id
+
+GUARD = 5_000_000
+"""A bundle is seen so soon after it is due, in microseconds, or whoever wrote it says that it is late."""
+
+OLDEST = -(2**62)
+PRIORITIES = range(10)
+_OVERLAP = 250_000  # reads begin so long ago where nothing was found
+_RESCAN = 1_000_000  # until everything above the floors is read again
+_RAISE = 5_000_000  # floors are raised in such steps
+_MOST = 4096  # shards that are remembered
+
+
+class Floors(msgspec.Struct, frozen=True):
+    """By priority, the moment before which nothing is due; and what changes when something came late."""
+
+    moments: tuple[int, ...] = (OLDEST,) * len(PRIORITIES)
+    late: bytes | None = None
+
+
+class Sight(msgspec.Struct):
+    """Where to read from, by priority, since the floors were read."""
+
+    floors: Floors
+    scanned_at: int
+    places: list[Place]
+    busy_until: int = OLDEST  # the last end of a lease that this client knows of
+
+    def is_old(self, now: int) -> bool:
+        """Tell whether the floors have to be read again."""
+        return not self.scanned_at <= now < self.scanned_at + _RESCAN
+
+    def due(self, now: int) -> Document:
+        """Return the filter for what is due and not known to be consumed."""
+        return {"$or": [condition for group in self._groups() for condition in _conditions(*group, now)]}
+
+    def consumed(self, last: tuple[int, int, bytes] | None, now: int, until: int) -> None:
+        """Move on to the bundle of this priority, due time and id; None: to the end, nothing more was due."""
+        end = (now - _OVERLAP, b"")
+        for priority in PRIORITIES if last is None else range(last[0]):
+            self.places[priority] = max(self.places[priority], end)
+        if last is not None:
+            self.places[last[0]] = max(self.places[last[0]], min(last[1:], end))
+        self.busy_until = max(self.busy_until, until)
+
+    def raised(self, now: int) -> Floors | None:
+        """Return floors that follow the places; None while that spares nobody anything."""
+        moments = tuple(
+            max(floor, min(place[0], now - GUARD))
+            for floor, place in zip(self.floors.moments, self.places, strict=True)
+        )
+        steps = [new - old for new, old in zip(moments, self.floors.moments, strict=True)]
+        if max(steps) < _RAISE or min(self.floors.moments) > self.busy_until:
+            return None
+        return Floors(moments, self.floors.late)
+
+    def _groups(self) -> Iterator[tuple[int, int, Place]]:
+        """Return neighbouring priorities that are read from one place: first, last, place."""
+        first = 0
+        for priority in PRIORITIES:
+            if priority + 1 == len(PRIORITIES) or self.places[priority + 1] != self.places[first]:
+                yield first, priority, self.places[first]
+                first = priority + 1
+
+
+class Sights:
+    """The sights of the shards that this client reads; the oldest are forgotten. Without a lock: see ``see``."""
+
+    def __init__(self) -> None:
+        self._sights: dict[Shard, Sight] = {}
+
+    def of(self, shard: Shard) -> Sight | None:
+        """Return what is known of the shard."""
+        return self._sights.get(shard)
+
+    def see(self, shard: Shard, floors: Floors, now: int) -> Sight:
+        """Begin at the floors. Whoever still reads by the sight before moves that one on, to no effect."""
+        while len(self._sights) >= _MOST:
+            self._sights.pop(next(iter(self._sights)), None)
+        known = self._sights.pop(shard, None)
+        sight = Sight(floors, now, [(floor, b"") for floor in floors.moments])
+        sight.busy_until = known.busy_until if known else OLDEST
+        self._sights[shard] = sight
+        return sight
+
+    def forget(self, shards: Iterable[Shard]) -> None:
+        """Something came late there."""
+        for shard in shards:
+            self._sights.pop(shard, None)
+
+
+def _conditions(first: int, last: int, place: Place, now: int) -> Iterator[Document]:
+    due, bundle_id = place
+    priorities: int | Document = first if first == last else {"$gte": first, "$lte": last}
+    if bundle_id and due <= now:
+        yield {"p": priorities, "d": due, "_id": {"$gte": bundle_id}}
+    yield {"p": priorities, "d": {"$gt" if bundle_id else "$gte": due, "$lte": now}}
