@@ -4,7 +4,7 @@ A reader keeps what it knows of the queue's shards. Those that are being written
 survey, all in one request; a full look at a shard is due when something changed there, when its next due time
 has come, and every few seconds. Older ones come from the shard directory. Of those with something to read the
 reader's own come first, then others' that have waited for longer than their owner should need; within each, by
-priority and then by age.
+priority and then by age. A glance at others' shards is not repeated before that: a signal wakes every idle reader.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class ShardReader:
         self._known: dict[Shard, _Known] = {}
         self._candidates: list[tuple[bool, int, int, Shard]] = []
         self._directory: tuple[Shard, ...] = ()
-        self._directory_at = self._surveyed_at = -(10**18)
+        self._directory_at = self._surveyed_at = self._others_at = -(10**18)
+        self._others_skipped = False
 
     @property
     def consumers(self) -> int:
@@ -94,7 +95,7 @@ class ShardReader:
             self._directory, self._directory_at = self._store.shards(self._queue), now
         shards = sorted(current.union(self._directory))
         looked_at = [shard for shard in shards if thorough or self._needs_look(shard, now)]
-        glanced_at = sorted(current.difference(looked_at))
+        glanced_at = self._choose_glances(current.difference(looked_at), now)
         for probe in self._store.probe(looked_at):
             self._learn(probe, now)
         for probe in self._store.probe(glanced_at, glance=True) if glanced_at else ():
@@ -108,11 +109,24 @@ class ShardReader:
         """Seconds until this reader can take a message that it knows of; None when it knows of none."""
         now = self._store.now()
         moments = [moment for known in self._known.values() if (moment := _next(known)) is not None]
+        if self._others_skipped:
+            moments.append(self._others_at + self._eased(STEAL_AFTER))
         return max(0, min(moments) - now) / 1_000_000 if moments else None
 
     def _eased(self, interval: int) -> int:
         """An interval, the longer the more consumers share the looking."""
         return max(interval, interval * self.consumers // 5)
+
+    def _choose_glances(self, shards: set[Shard], now: int) -> list[Shard]:
+        """Return this reader's own shards, and the others when it has not glanced at them for a while."""
+        own = [shard for shard in sorted(shards) if self._ownership.is_own(shard.number)]
+        self._others_skipped = len(own) < len(shards) and not _over(
+            self._others_at, self._eased(STEAL_AFTER), now
+        )
+        if self._others_skipped:
+            return own
+        self._others_at = now
+        return sorted(shards)
 
     def _needs_look(self, shard: Shard, now: int) -> bool:
         known = self._known.get(shard)

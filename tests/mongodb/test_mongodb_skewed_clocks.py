@@ -36,7 +36,7 @@ def claim(store: MongoStore, shard: Shard, lease: int = MINUTE) -> tuple[Claimed
 
 
 def test_the_time_is_the_servers_whatever_the_client_says(skewed: MongoStore, store: MongoStore) -> None:
-    assert abs(skewed.now() - store.now()) < 50_000
+    assert abs(skewed.now() - store.now()) < 1_000_000
 
 
 def test_every_step_works_whatever_the_clock_of_the_client_says(

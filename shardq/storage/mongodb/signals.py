@@ -1,6 +1,7 @@
 """Waking those who wait for messages.
 
-Who appends or releases writes the queue's name into a small capped collection, unacknowledged. One thread of each
+Who appends or releases writes the queue's name into a small capped collection, unacknowledged, and at most 250 times a
+second: what comes meanwhile shares the next time. One thread of each
 waiting client reads at its end: the server answers when something comes, so nobody polls.
 """
 
@@ -15,6 +16,7 @@ from pymongo import CursorType, WriteConcern
 from pymongo.errors import PyMongoError
 
 from shardq.storage.mongodb.faults import DRIVER_ERRORS
+from shardq.storage.mongodb.herald import Herald
 from shardq.storage.mongodb.session import Session
 
 __all__ = ["SIGNALS", "Signals"]
@@ -40,9 +42,7 @@ class Signals:
         """Wake the threads of this client and tell the others."""
         self._after_a_fork()
         self._count(queue)
-        with suppress(*DRIVER_ERRORS):  # consumers look by themselves now and then
-            signals = self._session.collection(SIGNALS).with_options(write_concern=_UNACKNOWLEDGED)
-            signals.insert_one({"q": queue})
+        self._herald.announce(queue)
 
     def wait(self, queue: str, seconds: float) -> bool:
         """Return True when something was announced since this thread's last wait, False after ``seconds``."""
@@ -61,6 +61,8 @@ class Signals:
 
     def close(self) -> None:
         """End the watch; a later wait begins it again."""
+        self._after_a_fork()
+        self._herald.close()
         with self._changed:
             self._stop_watching()
 
@@ -76,7 +78,13 @@ class Signals:
         self._changed = threading.Condition(threading.Lock())
         self._counts: dict[str, int] = {}
         self._interruptions = 0
+        self._herald = Herald(self._tell)
         self._stop_watching()
+
+    def _tell(self, queues: set[str]) -> None:
+        with suppress(*DRIVER_ERRORS):  # consumers look by themselves now and then
+            signals = self._session.collection(SIGNALS).with_options(write_concern=_UNACKNOWLEDGED)
+            signals.insert_many([{"q": queue} for queue in queues])
 
     def _count(self, queue: str) -> None:
         with self._changed:
