@@ -13,7 +13,7 @@ from shardq.delivery.counters import Counters, Counts
 from shardq.delivery.dead_letters import create_dead_letter_queue
 from shardq.delivery.live_settings import LiveSettings
 from shardq.delivery.retry import Retry
-from shardq.errors import QueueExists, QueueNotFound
+from shardq.errors import InvalidSetting, QueueExists, QueueNotFound
 from shardq.hooks import Hooks
 from shardq.queue import Queue
 from shardq.settings import QueueSettings, check_number
@@ -77,6 +77,8 @@ class Client(Closing):
                 f"queue {name!r} exists already: use it, or change it with `shardq alter {name}`"
             )
         self._forget(name)
+        if created.value or created.after_unknown:
+            self._prepare(name, chosen)
         queue = self.queue(name)
         if queue.settings.max_deliveries is not None:
             create_dead_letter_queue(self._store, self._retry, name, queue.settings)
@@ -124,6 +126,14 @@ class Client(Closing):
     def close(self) -> None:
         """Give up the connections. What was sent is stored; what was received comes back when its lease is over."""
         self._store.close()
+
+    def _prepare(self, name: str, settings: QueueSettings) -> None:
+        """Make what the new queue's shards need, or the queue is not created."""
+        try:
+            self._retry(self._store.prepare, settings.layout.all_shards(name))
+        except InvalidSetting:
+            self._retry(self._store.drop_queue, name)
+            raise
 
     def _context(self, name: str) -> QueueContext:
         check_queue_name(name)

@@ -42,8 +42,11 @@ class LiveSettings:
     def alter(self, changes: dict[str, Any]) -> QueueSettings:
         """Store changed settings; another client's change at the same moment is kept too."""
         while True:
-            settings = self.refresh().change(changes)
+            known = self.refresh()
+            settings = known.change(changes)
             settings.check_store(self._store.capabilities)
+            if settings.layout != known.layout:
+                self._retry(self._store.prepare, settings.layout.all_shards(self._name))
             record = QueueRecord(self._name, settings.encode(), self._record.version + 1)
             try:
                 stored = self._retry(self._store.update_queue, record)

@@ -28,6 +28,14 @@ class Layout(msgspec.Struct, frozen=True):
         """The place on the ring of the window that a moment in microseconds is in."""
         return self.window(moment) % self.time_shards
 
+    def all_shards(self, queue: str) -> tuple[Shard, ...]:
+        """Every shard of the ring."""
+        return tuple(
+            Shard(queue, time_shard, number)
+            for time_shard in range(self.time_shards)
+            for number in range(self.shards)
+        )
+
     def time_shards_between(self, start: int, end: int) -> tuple[int, ...]:
         """The places on the ring that are passed from one moment to another, both included, in order."""
         first, last = self.window(start), self.window(end)

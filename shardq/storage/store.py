@@ -114,6 +114,14 @@ class Store(Protocol):
 
     # -- the shards of a queue ---------------------------------------------------------------------------------
 
+    def prepare(self, shards: Sequence[Shard]) -> None:
+        """Make what these shards need before they are written; MAY do nothing.
+
+        A shard that was not prepared MUST work too. Raises InvalidSetting, with nothing made, when the store cannot
+        hold them beside those that it has.
+        """
+        ...
+
     def shards(self, queue: str) -> tuple[Shard, ...]:
         """The shard directory: MUST hold every shard that holds an entry, of any layout; MAY hold empty ones."""
         ...

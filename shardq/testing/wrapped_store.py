@@ -78,6 +78,9 @@ class WrappedStore:
     def drop_queue(self, name: str) -> bool:
         return self._call("drop_queue", self.inner.drop_queue, name)
 
+    def prepare(self, shards: Sequence[Shard]) -> None:
+        self._call("prepare", self.inner.prepare, shards)
+
     def shards(self, queue: str) -> tuple[Shard, ...]:
         return self._call("shards", self.inner.shards, queue)
 

@@ -38,7 +38,7 @@ class MongoHarness(StoreHarness):
 
     def raw_entries(self, shard: Shard) -> list[RawEntry]:
         entries: list[RawEntry] = []
-        for found in self.database[str(shard)].find():
+        for found in self.database[str(shard)].find({"p": {"$ne": 10}}):
             for first, count, token in self._slices(found):
                 state = RawState.HELD if token else RawState.WAITING
                 entries.append(RawEntry(found["_id"], first, count, state))
@@ -57,7 +57,7 @@ class MongoHarness(StoreHarness):
     def raw_leftovers(self, queue: str) -> dict[str, int]:
         found = {"entry": 0, "bundle": 0, "finished": 0}
         for name in self.database.list_collection_names(filter={"name": re.compile(f"^{re.escape(queue)}:")}):
-            for document in self.database[name].find():
+            for document in self.database[name].find({"p": {"$ne": 10}}):
                 finished = set(document) == {"_id", "x", "y"}
                 found["finished"] += finished
                 found["entry"] += not finished

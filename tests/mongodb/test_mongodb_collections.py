@@ -8,8 +8,10 @@ from collections.abc import Callable
 import pytest
 from pymongo.database import Database
 
-from shardq.errors import QueueNotFound
+import shardq
+from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.sharding.shard import Shard
+from shardq.storage.mongodb import collections
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Acknowledge, Append, Claim, QueueRecord, Span
 from shardq.testing import BundleFactory
@@ -93,3 +95,41 @@ def test_a_drop_that_was_cut_short_is_finished_by_the_next_create(
     assert shard.queue not in store.list_queues()
     assert store.create_queue(QueueRecord(shard.queue, b"", 1))
     assert names(database, shard.queue) == set()
+
+
+def test_creating_a_queue_makes_the_collections_of_all_its_shards(
+    mongodb_url: str, database: Database
+) -> None:
+    queue = f"c{os.urandom(6).hex()}"
+    with shardq.connect(mongodb_url) as client:
+        letters = client.create_queue(queue, shards=2, time_shards=3)
+        assert len(names(database, queue)) == 6
+        assert len(names(database, f"{queue}.dead")) == 1
+        letters.alter(shards=4)
+        assert len(names(database, queue)) == 12
+        assert all(
+            set(database[name].index_information()) == INDEXES
+            and "$jsonSchema" in database[name].options()["validator"]
+            for name in names(database, queue)
+        )
+        client.delete_queue(queue)
+        client.delete_queue(f"{queue}.dead")
+    assert names(database, queue) == set()
+
+
+def test_too_many_collections_are_refused_before_any_is_made(
+    mongodb_url: str, store: MongoStore, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collections, "MOST", collections.number(store._session) + 5)
+    queue = f"c{os.urandom(6).hex()}"
+    with shardq.connect(mongodb_url) as client:
+        with pytest.raises(InvalidSetting, match="lower shards or time_shards"):
+            client.create_queue(queue, shards=2, time_shards=3)
+        assert not client.exists(queue)
+        assert names(database, queue) == set()
+        small = client.create_queue(queue, shards=2, time_shards=1, max_deliveries=None)
+        with pytest.raises(InvalidSetting, match="would have"):
+            small.alter(shards=10)
+        assert small.settings.shards == 2
+        assert len(names(database, queue)) == 2
+        client.delete_queue(queue)

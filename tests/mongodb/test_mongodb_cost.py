@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,9 +13,10 @@ import pytest
 from pymongo.database import Database
 
 from shardq.sharding.shard import Shard
+from shardq.storage.mongodb.documents import inserted
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.mongodb.url import parse
-from shardq.storage.requests import Acknowledge, Append, Claim, Span
+from shardq.storage.requests import Acknowledge, Append, Claim, Span, Sweep
 from shardq.testing import BundleFactory
 
 pytestmark = pytest.mark.mongodb
@@ -55,7 +57,8 @@ def test_a_claim_reads_what_it_takes_whatever_waits_and_was_consumed(
         store.acknowledge(Acknowledge(shard, take(store, shard, 100)))
     with profiled(database) as done:
         assert len(take(store, shard, 100)) == 100
-    assert [each["op"] for each in done] == ["query", "query", "update"]
+    done = [each for each in done if each["ns"].endswith(str(shard))]
+    assert [each["op"] for each in done] == ["query", "update", "update"]  # that it began; all that it takes
     assert all("IXSCAN" in each["planSummary"] or "IDHACK" in each["planSummary"] for each in done)
     assert sum(each.get("keysExamined", 0) for each in done) <= 330
     assert sum(each.get("docsExamined", 0) for each in done) <= 230
@@ -68,9 +71,72 @@ def test_a_probe_reads_an_index_entry_or_two_for_each_priority(
     fill(store, shard, 3000, delay=3600)
     with profiled(database) as done:
         store.probe([shard])
-    assert len(done) == 1
-    assert done[0].get("keysExamined", 0) <= 40
-    assert done[0].get("docsExamined", 0) == 0
+    floors, probe = done
+    assert floors["ns"].endswith("shardq.shard")
+    assert probe["keysExamined"] <= 40
+    assert probe.get("docsExamined", 0) == 0
+
+
+def skipped(database: Database) -> int:
+    """Index entries of what is gone that cursors have crossed since the server began."""
+    cursors = database.command("serverStatus")["wiredTiger"]["cursor"]
+    return sum(count for name, count in cursors.items() if name.startswith("Total number of entries skipped"))
+
+
+def test_claims_and_probes_keep_off_what_was_consumed_although_the_server_keeps_it(
+    store: MongoStore, shard: Shard, database: Database
+) -> None:
+    # Given many messages that were consumed, of which a replica set keeps the index entries for minutes
+    fill(store, shard, 20_000)
+    while spans := take(store, shard, 1000):
+        store.acknowledge(Acknowledge(shard, spans))
+    time.sleep(3)
+    store.probe([shard])  # and a client that knows of it
+    # When a few more are claimed, by that client and by a new one
+    fill(store, shard, 900)
+    newcomer = MongoStore(store._session.address)
+    try:
+        for each in (store, newcomer):
+            before = skipped(database)
+            each.probe([shard], glance=True)
+            for _ in range(3):
+                each.acknowledge(Acknowledge(shard, take(each, shard, 100)))
+            # Then it crosses few of them
+            assert skipped(database) - before < 5_000
+    finally:
+        newcomer.close()
+
+
+def test_what_comes_late_is_found_below_the_floors(
+    open_store: Callable[..., MongoStore], store: MongoStore, shard: Shard, database: Database
+) -> None:
+    # Given floors that were raised, and two clients that read from there
+    fill(store, shard, 50)
+    assert len(take(store, shard, 100)) == 50
+    time.sleep(3)
+    other = open_store()
+    assert [take(each, shard, 1) for each in (store, other)] == [(), ()]
+    assert database["shardq.shard"].find_one({"_id.q": shard.queue})["f"]["0"] > 0
+    # When a bundle is stored long after it was due
+    late = BundleFactory(store.now)(delay=-3600)
+    store.append(Append(shard, (late,)))
+    # Then every client sees and gets it
+    assert [each.probe([shard])[0].due for each in (store, other)] == [late.due, late.due]
+    assert [span.bundle_id for span in take(other, shard, 1)] == [late.id]
+
+
+def test_what_a_writer_that_died_left_below_the_floors_is_found_after_a_sweep(
+    store: MongoStore, shard: Shard, database: Database
+) -> None:
+    fill(store, shard, 50)
+    take(store, shard, 100)
+    time.sleep(3)
+    assert take(store, shard, 1) == ()
+    document = inserted(BundleFactory(store.now)(delay=-3600))
+    database[str(shard)].insert_one(document)
+    assert take(store, shard, 1) == ()
+    store.sweep(Sweep(shard.queue, 0))
+    assert [span.bundle_id for span in take(store, shard, 1)] == [document["_id"]]
 
 
 def test_counting_reads_no_bodies(store: MongoStore, shard: Shard, database: Database) -> None:

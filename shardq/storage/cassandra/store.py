@@ -125,6 +125,9 @@ class CassandraStore:
 
     # -- the shards of a queue -----------------------------------------------------------------------------
 
+    def prepare(self, shards: Sequence[Shard]) -> None:
+        """Do nothing: a shard is rows of tables that are there."""
+
     def shards(self, queue: str) -> tuple[Shard, ...]:
         """Return the shard directory, sorted."""
         return directory.listing(self._session, queue)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import time
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -20,6 +21,7 @@ from shardq.storage.requests import Claim, Claimed, ClaimedSlice
 __all__ = ["Claims"]
 
 _ATTEMPTS = 4
+_PAUSE = 0.05  # seconds
 _MOST_ROWS = 1000
 _SPARE_ROWS = 1
 _ORDER = (("p", 1), ("d", 1), ("_id", 1))
@@ -66,38 +68,53 @@ class Claims:
     def claim(self, request: Claim) -> Claimed:
         """Take up to the limit of deliverable messages, or again what the token holds.
 
-        It looks first and asks for the token then: what a repetition that runs at the same time has taken by then is
-        found by the token, and what it takes later is not as it was seen.
+        A repetition is told by the server, before it takes anything.
         """
         rows = ShardRows(self._session, request.shard)
+        repeated = False
         for _ in range(_ATTEMPTS):
             now = self._clock.now()
             until = now + request.lease
-            found = self._look(rows, request, now)
-            held = _held(rows, request)
-            if held:
+            found = self._find(rows, request, now)
+            if not found.pieces and not repeated:
+                held = _held(rows, request) if _was_begun(rows, request) else []
                 return _hold_again(rows, held, request, until)
-            if not found.pieces:
-                found = self._look(rows, request, now, afresh=True)
-            if not found.pieces:
-                self._move(request.shard, found, now, until)
-                return Claimed((), until)
             statements = list(_statements(found.pieces, request, now))
-            if rows.change(statements) == len({piece.row.id for piece in found.pieces}):
+            taken = rows.change(statements) if repeated else rows.take(request.token, statements)
+            if taken == len({piece.row.id for piece in found.pieces}):
                 self._move(request.shard, found, now, until)
                 return Claimed(tuple(map(_claimed, found.pieces)), until)
-            held = _held(rows, request)
+            held = _held_by_now(rows, request) if taken is None else _held(rows, request)
+            if held and taken is None:
+                return _hold_again(rows, held, request, until)
             if held:  # a part of it: others were faster with the rest
                 return _claimed_of(held, request.token, until)
+            repeated = True
         return Claimed((), until, contended=True)
 
-    def _look(self, rows: ShardRows, request: Claim, now: int, *, afresh: bool = False) -> _Found:
+    def _find(self, rows: ShardRows, request: Claim, now: int) -> _Found:
+        """Choose what to take; when nothing is found, from all that is above the floors."""
+        (sight,) = self._lookout.sights([request.shard], now)
+        found = self._look(rows, request, sight, now)
+        if found.pieces:
+            return found
+        found = self._look(rows, request, self._lookout.afresh(request.shard, now), now)
+        if not found.pieces:
+            self._move(request.shard, found, now, OLDEST)
+        return found
+
+    def _look(self, rows: ShardRows, request: Claim, sight: Sight, now: int) -> _Found:
         """Choose the first deliverable messages, in their order."""
-        (sight,) = self._lookout.sights([request.shard], now, afresh=afresh)
         due = sight.due(now)
         found: list[Row] = []
+        messages = 0
         while True:
-            wanted = self._sizes.rows_for(request.shard, request.limit) if not found else _MOST_ROWS
+            if (
+                found
+            ):  # as many as it takes if each has one message; beyond the last, reads cross what was consumed
+                wanted = min(_MOST_ROWS, request.limit - messages + _SPARE_ROWS)
+            else:
+                wanted = self._sizes.rows_for(request.shard, request.limit)
             page = rows.find(due, sort=_ORDER, limit=wanted, skip=len(found), bodies=True)
             found += page
             complete = len(page) < wanted
@@ -111,12 +128,25 @@ class Claims:
         """All that was found is taken: read on from there."""
         last = found.pieces[-1] if found.rest else None
         place = (last.row.priority, last.slice.due, last.row.id) if last else None
-        found.sight.consumed(place, now, until if found.pieces else OLDEST)
+        found.sight.consumed(place, now, until)
         self._lookout.moved(shard, found.sight, now)
 
 
 def _held(rows: ShardRows, request: Claim) -> list[Row]:
     return rows.find({"t": request.token}, hint=_TOKEN_INDEX, bodies=True)
+
+
+def _was_begun(rows: ShardRows, request: Claim) -> bool:
+    return bool(rows.read([request.token]))
+
+
+def _held_by_now(rows: ShardRows, request: Claim) -> list[Row]:
+    """Return what the token holds; a first attempt may still be at it."""
+    held = _held(rows, request)
+    if not held:
+        time.sleep(_PAUSE)
+        held = _held(rows, request)
+    return held
 
 
 def _hold_again(rows: ShardRows, held: Sequence[Row], request: Claim, until: int) -> Claimed:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardq.errors import SchemaMismatch, ShardqError
-from shardq.storage.mongodb import schema
-from shardq.storage.mongodb.directory import MOST_COLLECTIONS, SHARDS
+from shardq.storage.mongodb import collections, schema
 from shardq.storage.mongodb.session import Session
 from shardq.storage.requests import Finding
 
@@ -25,17 +24,17 @@ def _findings(session: Session) -> Iterator[Finding]:
     with session.translated(writing=False):
         release = session.client.server_info()["version"]
         hello = session.client.admin.command("hello")
-        shards = session.collection(SHARDS).estimated_document_count()
     yield Finding(
         "reachable", ok=True, value=f"{hello.get('setName', 'standalone')}, {hello.get('me', 'one server')}"
     )
     yield Finding("release", ok=True, value=release)
+    shards = collections.number(session)
     members = len(hello.get("hosts", ())) or 1
     yield Finding("members", ok=members != 2, value=str(members), remedy="use three, so that one may fail")
     yield Finding("write concern", ok=True, value=str(session.write_concern))
     many = "delete queues, or give some a server of their own"
     yield Finding(
-        "shards", ok=shards <= MOST_COLLECTIONS, value=f"{shards} of {MOST_COLLECTIONS}", remedy=many
+        "shards", ok=shards <= collections.MOST, value=f"{shards} of {collections.MOST}", remedy=many
     )
     yield _schema(session)
 

@@ -7,33 +7,15 @@ again. An append names the collection's uuid, so it fails when the collection wa
 
 from __future__ import annotations
 
-import re
-
 from bson.binary import Binary
-from pymongo.errors import OperationFailure
 
-from shardq.errors import InvalidSetting
 from shardq.sharding.shard import Shard
-from shardq.storage.mongodb import queues, schema
+from shardq.storage.mongodb import collections, queues, schema
 from shardq.storage.mongodb.session import Document, Session
 
-__all__ = [
-    "MOST_COLLECTIONS",
-    "SHARDS",
-    "Open",
-    "close",
-    "drop_collections",
-    "enter",
-    "key",
-    "leave",
-    "listing",
-    "shard_of",
-]
+__all__ = ["SHARDS", "Open", "drop", "enter", "key", "leave", "listing", "shard_of"]
 
 SHARDS = "shardq.shard"
-MOST_COLLECTIONS = 3_000  # of six files each: as many files as 9,000 collections with one index have
-_CLOSED: Document = {"closed": True}
-_NO_SUCH = 26
 
 
 class Open:
@@ -59,24 +41,17 @@ def enter(session: Session, shard: Shard) -> Binary:
     """List the shard and open its collection, made if need be; return its uuid. Raises QueueNotFound."""
     queues.require(session, shard.queue)
     _list(session, shard)
-    found = _find(session, shard)
+    found = collections.find(session, shard)
     if found is None:
-        _check_number(session)
-        with session.translated(writing=True):
-            schema.make(session.database, schema.shard_collection(), str(shard))
-        found = _find(session, shard)
+        collections.make(session, shard)
+        found = collections.find(session, shard)
     elif found["options"].get("validator") != schema.shard_collection().validator:
-        _validate(session, shard, schema.shard_collection().validator)
+        collections.open_again(session, shard)
     _list(session, shard)
     queues.require(session, shard.queue)
     if found is None:
         raise queues.not_found(shard.queue)
-    return Binary(found["info"]["uuid"], 4)
-
-
-def close(session: Session, shard: Shard) -> None:
-    """Let nothing be appended any more."""
-    _validate(session, shard, _CLOSED)
+    return collections.uuid_of(found)
 
 
 def leave(session: Session, shard: Shard) -> None:
@@ -93,14 +68,10 @@ def listing(session: Session, queue: str) -> tuple[Shard, ...]:
         return tuple(sorted(map(shard_of, found)))
 
 
-def drop_collections(session: Session, queue: str) -> None:
-    """Drop the collections of all shards of the queue and take them out of the directory."""
+def drop(session: Session, queue: str) -> None:
+    """Take all shards of the queue out of the directory."""
+    between = {"$gt": {"q": queue}, "$lt": {"q": queue, "t": 2**62}}
     with session.translated(writing=True):
-        for name in session.database.list_collection_names(
-            filter={"name": {"$regex": f"^{re.escape(queue)}:"}}
-        ):
-            session.database.drop_collection(name)
-        between = {"$gt": {"q": queue}, "$lt": {"q": queue, "t": 2**62}}
         session.collection(SHARDS).delete_many({"_id": between})
 
 
@@ -118,29 +89,3 @@ def shard_of(listed: Document) -> Shard:
     """Return the shard of an entry of the directory."""
     found = listed["_id"]
     return Shard(found["q"], found["t"], found["n"])
-
-
-def _find(session: Session, shard: Shard) -> Document | None:
-    """Return what the server tells of the shard's collection."""
-    with session.translated(writing=False):
-        found = next(iter(session.database.list_collections(filter={"name": str(shard)})), None)
-    return None if found is None else dict(found)
-
-
-def _check_number(session: Session) -> None:
-    with session.translated(writing=False):
-        number = session.collection(SHARDS).estimated_document_count()
-    if number > MOST_COLLECTIONS:
-        raise InvalidSetting(
-            f"{session.address} has {number} shards, each a collection with five indexes: delete queues, lower "
-            f"shards or time_shards of some, or give them a server of their own; {MOST_COLLECTIONS} are the most"
-        )
-
-
-def _validate(session: Session, shard: Shard, validator: Document) -> None:
-    with session.translated(writing=True):
-        try:
-            session.database.command("collMod", str(shard), validator=validator, validationLevel="moderate")
-        except OperationFailure as error:
-            if error.code != _NO_SUCH:
-                raise

@@ -13,7 +13,7 @@ from shardq.storage.requests import Bundle
 
 __all__ = ["Lookout"]
 
-_LATE = GUARD - 2_000_000  # the clocks of two clients agree well within the difference
+_LATE = GUARD - 1_500_000  # the clocks of two clients, and of two primaries, agree within the difference
 
 
 class Lookout:
@@ -22,22 +22,35 @@ class Lookout:
     def __init__(self, session: Session, clock: ServerClock) -> None:
         self._session, self._clock, self._sights = session, clock, Sights()
 
-    def sights(self, shards: Sequence[Shard], now: int, *, afresh: bool = False) -> list[Sight]:
-        """Return the sights of the shards, of a second ago at most; ``afresh`` they begin at the floors."""
+    def sights(self, shards: Sequence[Shard], now: int) -> list[Sight]:
+        """Return the sights of the shards, of a second ago at most."""
         known = [self._sights.of(shard) for shard in shards]
         old = [
-            shard
-            for shard, sight in zip(shards, known, strict=True)
-            if afresh or sight is None or sight.is_old(now)
+            shard for shard, sight in zip(shards, known, strict=True) if sight is None or sight.is_old(now)
         ]
-        if not old:
-            return [sight for sight in known if sight is not None]
-        found = floors.read(self._session, old)
-        fresh = {shard: self._sights.see(shard, found.get(shard, Floors()), now) for shard in old}
+        found = floors.read(self._session, old) if old else {}
         return [
-            fresh[shard] if shard in fresh else sight or fresh[shard]
+            sight
+            if sight is not None and not sight.is_old(now)
+            else self._sights.see(shard, found.get(shard, Floors()), now)
             for shard, sight in zip(shards, known, strict=True)
         ]
+
+    def checked_sights(self, shards: Sequence[Shard], now: int) -> list[Sight]:
+        """Return the sights of the shards, from before nothing that came late."""
+        found = floors.read(self._session, shards)
+        return [self._checked(shard, found.get(shard, Floors()), now) for shard in shards]
+
+    def afresh(self, shard: Shard, now: int) -> Sight:
+        """Return a sight of the shard that begins at the floors."""
+        found = floors.read(self._session, [shard])
+        return self._sights.see(shard, found.get(shard, Floors()), now)
+
+    def _checked(self, shard: Shard, found: Floors, now: int) -> Sight:
+        sight = self._sights.of(shard)
+        if sight is None or sight.is_old(now) or sight.floors.late != found.late:
+            return self._sights.see(shard, found, now)
+        return sight
 
     def moved(self, shard: Shard, sight: Sight, now: int) -> None:
         """The sight has moved on: tell the others when that spares them something."""

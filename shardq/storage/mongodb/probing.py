@@ -30,7 +30,7 @@ def _probe(
 ) -> Iterator[Probe]:
     first: dict[int, tuple[int, int]] = {}
     ahead: dict[int, int] = {}
-    sights = lookout.sights(shards, now, afresh=not glance)
+    sights = lookout.sights(shards, now) if glance else lookout.checked_sights(shards, now)
     pipeline: list[Document] = [{"$documents": []}]
     for index, (shard, sight) in enumerate(zip(shards, sights, strict=True)):
         pipeline.append(_due(index, shard, sight, now))

@@ -88,11 +88,28 @@ class ShardRows:
         """Carry out the statements in one command; return how many documents they found."""
         if not statements:
             return 0
-        updates = [{"q": each.filter, "u": each.change, "multi": True, "hint": _BY_ID} for each in statements]
-        answer = self._write({"update": self.name, "updates": updates})
+        answer = self._write({"update": self.name, "updates": [_update(each) for each in statements]})
         for detail in answer.get("writeErrors", ()):
             raise write_error(detail, str(self.session.address))
         return int(answer["n"])
+
+    def take(self, token: bytes, statements: Sequence[Statement]) -> int | None:
+        """Carry out a claim's statements unless one with this token was begun before: None then, and nothing is done.
+
+        What tells is a document with the token as its id, which the server deletes as it does finished bundles.
+        """
+        begun = {
+            "q": {"_id": token, "x": {"$exists": False}},
+            "u": {"$currentDate": {"x": True}, "$set": {"y": 0}},
+            "upsert": True,
+        }
+        updates = [begun, *map(_update, statements)]
+        answer = self._write({"update": self.name, "updates": updates, "ordered": True})
+        for detail in answer.get("writeErrors", ()):
+            if detail["index"] == 0 and detail["code"] == _DUPLICATE:
+                return None
+            raise write_error(detail, str(self.session.address))
+        return int(answer["n"]) - 1
 
     def insert(self, documents: Sequence[Document], uuid: Binary) -> bool:
         """Insert those whose ids are free; False when this collection is not open for it any more.
@@ -109,7 +126,7 @@ class ShardRows:
         return True
 
     def _write(self, command: Document) -> dict[str, Any]:
-        command["ordered"] = False
+        command.setdefault("ordered", False)
         if self.transaction is None:
             command["maxTimeMS"] = _LONGEST_WRITE
         with self.session.translated(writing=True):
@@ -122,6 +139,10 @@ class ShardRows:
 
     def _read(self, ids: Sequence[bytes], bodies: bool) -> list[Row]:
         return self.find({"_id": {"$in": ids}}, hint=_BY_ID, bodies=bodies)
+
+
+def _update(statement: Statement) -> Document:
+    return {"q": statement.filter, "u": statement.change, "multi": True, "hint": _BY_ID}
 
 
 def _chunks(ids: Iterable[bytes]) -> Iterator[list[bytes]]:

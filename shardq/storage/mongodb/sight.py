@@ -19,14 +19,14 @@ __all__ = ["GUARD", "OLDEST", "Floors", "Sight", "Sights"]
 
 Place: TypeAlias = tuple[int, bytes]  # due, bundle id
 
-GUARD = 5_000_000
+GUARD = 2_500_000
 """A bundle is seen so soon after it is due, in microseconds, or whoever wrote it says that it is late."""
 
 OLDEST = -(2**62)
 PRIORITIES = range(10)
 _OVERLAP = 250_000  # reads begin so long ago where nothing was found
 _RESCAN = 1_000_000  # until everything above the floors is read again
-_RAISE = 5_000_000  # floors are raised in such steps
+_RAISE = 1_000_000  # floors are raised in such steps
 _MOST = 4096  # shards that are remembered
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import (
     bundles,
+    collections,
     consumers,
     dedupe,
     diagnosis,
@@ -126,6 +127,10 @@ class MongoStore:
 
     # -- the shards of a queue -----------------------------------------------------------------------------
 
+    def prepare(self, shards: Sequence[Shard]) -> None:
+        """Make the collections of the shards, each with its indexes in one step. Raises InvalidSetting for too many."""
+        collections.prepare(self._session, shards)
+
     def shards(self, queue: str) -> tuple[Shard, ...]:
         """Return the shard directory, sorted."""
         return directory.listing(self._session, queue)
@@ -140,7 +145,7 @@ class MongoStore:
         if not looking.is_empty(rows):
             return False
         directory.leave(self._session, shard)
-        directory.close(self._session, shard)
+        collections.close(self._session, shard)
         self._open.is_not(shard)
         if looking.is_empty(rows):
             return True

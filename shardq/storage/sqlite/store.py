@@ -124,6 +124,9 @@ class SqliteStore:
 
     # -- the shards of a queue -----------------------------------------------------------------------------
 
+    def prepare(self, shards: Sequence[Shard]) -> None:
+        """Do nothing: a shard is rows of tables that are there."""
+
     def shards(self, queue: str) -> tuple[Shard, ...]:
         """Return the shard directory, sorted."""
         return self._database.read(lambda sql: directory.listing(sql, queue))

@@ -1,0 +1,105 @@
+"""The collections of shards: made in one step each, so that none is ever without its indexes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from bson.binary import Binary
+from pymongo.errors import OperationFailure
+
+from shardq.errors import InvalidSetting
+from shardq.sharding.shard import Shard
+from shardq.storage.mongodb import schema
+from shardq.storage.mongodb.session import Document, Session
+from shardq.storage.mongodb.shard_rows import ShardRows
+
+__all__ = ["MOST", "close", "drop", "find", "make", "number", "open_again", "prepare", "uuid_of"]
+
+MOST = 3_000  # of six files each: as many files as 9,000 collections with one index have
+_AT_ONCE = 4
+_END: Document = {"_id": b"\xff" * 16, "p": 10, "d": 0}
+"""The end of the claim index. A search at its end goes back over all that was consumed until it meets something."""
+
+_CLOSED: Document = {"closed": True}
+_NO_SUCH = 26
+
+
+def prepare(session: Session, shards: Sequence[Shard]) -> None:
+    """Make those that are missing, several at a time; raises InvalidSetting, with none made, for too many."""
+    there = set(_names(session, ".*"))
+    missing = [shard for shard in shards if str(shard) not in there]
+    _check_number(session, len(there) + len(missing))
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        list(threads.map(lambda shard: _make(session, shard), missing))
+
+
+def make(session: Session, shard: Shard) -> None:
+    """Make the collection of a shard that nobody has prepared; raises InvalidSetting for one too many."""
+    _check_number(session, number(session) + 1)
+    _make(session, shard)
+
+
+def number(session: Session) -> int:
+    """Return how many there are in the database."""
+    return len(_names(session, ".*"))
+
+
+def find(session: Session, shard: Shard) -> Document | None:
+    """Return what the server tells of the shard's collection."""
+    with session.translated(writing=False):
+        found = next(iter(session.database.list_collections(filter={"name": str(shard)})), None)
+    return None if found is None else dict(found)
+
+
+def uuid_of(found: Document) -> Binary:
+    """Return the uuid of a collection that was found."""
+    return Binary(found["info"]["uuid"], 4)
+
+
+def open_again(session: Session, shard: Shard) -> None:
+    """Let bundles be inserted."""
+    _validate(session, shard, schema.shard_collection().validator)
+
+
+def close(session: Session, shard: Shard) -> None:
+    """Let nothing be inserted any more."""
+    _validate(session, shard, _CLOSED)
+
+
+def drop(session: Session, queue: str) -> None:
+    """Drop the collections of all shards of the queue."""
+    for name in _names(session, re.escape(queue)):
+        with session.translated(writing=True):
+            session.database.drop_collection(name)
+
+
+def _names(session: Session, queue: str) -> list[str]:
+    with session.translated(writing=False):
+        pattern = f"^{queue}:[0-9]+:[0-9]+$"
+        return session.database.list_collection_names(filter={"name": {"$regex": pattern}})
+
+
+def _make(session: Session, shard: Shard) -> None:
+    with session.translated(writing=True):
+        schema.make(session.database, schema.shard_collection(), str(shard))
+    if (made := find(session, shard)) is not None:
+        ShardRows(session, shard).insert([_END], uuid_of(made))
+
+
+def _check_number(session: Session, wanted: int) -> None:
+    if wanted > MOST:
+        raise InvalidSetting(
+            f"{session.address} would have {wanted} shards, each a collection with five indexes, and {MOST} are the "
+            "most: lower shards or time_shards, delete queues, or give some a server of their own"
+        )
+
+
+def _validate(session: Session, shard: Shard, validator: Document) -> None:
+    with session.translated(writing=True):
+        try:
+            session.database.command("collMod", str(shard), validator=validator, validationLevel="moderate")
+        except OperationFailure as error:
+            if error.code != _NO_SUCH:
+                raise
