@@ -10,7 +10,7 @@ READY  := $(VENV)/.ready
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
-demo: $(READY)  ## the main job: 336,776 flights through a queue, checked against the file (STORE=cassandra: on a local server)
+demo: $(READY)  ## the main job: 336,776 flights through a queue, checked against the file (STORE=cassandra, mongodb: on a local server)
 	$(if $(STORE),$(BIN)/python tools/servers/$(STORE).py run --) $(BIN)/shardq demo $(if $(STORE),--url {url}) $(ARGS)
 
 test: $(READY)  ## all tests; those of MongoDB on real servers, those of Cassandra and Spark where Java 17 is there
@@ -22,7 +22,7 @@ test: $(READY)  ## all tests; those of MongoDB on real servers, those of Cassand
 test-cassandra: $(READY)  ## the tests of the Cassandra store alone (4 minutes; needs Java 17)
 	CI=true $(BIN)/pytest -m cassandra $(ARGS)
 
-test-cluster: $(READY)  ## three Cassandra nodes, of which one is killed and one paused (3 minutes; needs Java 17, 4 GB)
+test-cluster: $(READY)  ## three nodes of Cassandra and of MongoDB, of which one is killed and one paused (5 minutes; needs Java 17, 4 GB)
 	CI=true $(BIN)/pytest -m cluster $(ARGS)
 
 test-spark: $(READY)  ## the tests on Spark (needs Java 17)
