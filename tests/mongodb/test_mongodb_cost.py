@@ -24,9 +24,9 @@ pytestmark = pytest.mark.mongodb
 MINUTE = 60_000_000
 
 
-def fill(store: MongoStore, shard: Shard, bundles: int, delay: float = 0) -> None:
+def fill(store: MongoStore, shard: Shard, bundles: int, delay: float = 0, *, priorities: int = 3) -> None:
     make = BundleFactory(store.now)
-    store.append(Append(shard, tuple(make(priority=i % 3, delay=delay) for i in range(bundles))))
+    store.append(Append(shard, tuple(make(priority=i % priorities, delay=delay) for i in range(bundles))))
 
 
 def take(store: MongoStore, shard: Shard, limit: int) -> tuple[Span, ...]:
@@ -87,13 +87,13 @@ def test_claims_and_probes_keep_off_what_was_consumed_although_the_server_keeps_
     store: MongoStore, shard: Shard, database: Database
 ) -> None:
     # Given many messages that were consumed, of which a replica set keeps the index entries for minutes
-    fill(store, shard, 20_000)
+    fill(store, shard, 20_000, priorities=1)
     while spans := take(store, shard, 1000):
         store.acknowledge(Acknowledge(shard, spans))
     time.sleep(3)
     store.probe([shard])  # and a client that knows of it
     # When a few more are claimed, by that client and by a new one
-    fill(store, shard, 900)
+    fill(store, shard, 900, priorities=1)
     newcomer = MongoStore(store._session.address)
     try:
         for each in (store, newcomer):

@@ -45,6 +45,11 @@ def parse(url: str) -> Address:
 def _check(url: str) -> None:
     try:
         parse_uri(url, warn=False)
+    except OSError as error:
+        raise InvalidSetting(
+            f"{error.filename!r}, which the MongoDB URL names, cannot be read ({error.strerror}): "
+            "check tlsCAFile and tlsCertificateKeyFile"
+        ) from None
     except (PyMongoError, ValueError) as error:
         raise InvalidSetting(
             f"the MongoDB URL cannot be read ({type(error).__name__}): check hosts, ports and options; write "
