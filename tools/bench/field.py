@@ -77,4 +77,20 @@ CASSANDRA = Field(
     batch=1000,
     single_batch=100,
 )
-FIELDS = {field.store: field for field in (SQLITE, CASSANDRA)}
+MONGODB = Field(
+    store="mongodb",
+    title="Benchmarks on MongoDB",
+    peers={
+        "shardq_mongodb": "ShardqMongodb",
+        "keuss_mongo": "KeussMongo",
+        "keuss_bucket": "KeussBucket",
+        "kombu_mongodb": "KombuMongodb",
+        "mongodb_driver": "MongodbDriver",
+    },
+    database=Database(
+        name="mongodb", title="MongoDB", variable="SHARDQ_TEST_MONGODB_URL", options=("--cache", "1")
+    ),
+    batch=1000,
+    single_batch=100,
+)
+FIELDS = {field.store: field for field in (SQLITE, CASSANDRA, MONGODB)}

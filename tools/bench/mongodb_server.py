@@ -1,0 +1,27 @@
+"""The MongoDB that the comparison runs on."""
+
+from __future__ import annotations
+
+import os
+
+from .peer import PeerMissing
+
+try:
+    from pymongo import MongoClient
+except ImportError as error:
+    raise PeerMissing("pymongo is not installed") from error
+
+VARIABLE = "SHARDQ_TEST_MONGODB_URL"
+
+
+def url() -> str:
+    """Its address; raises PeerMissing."""
+    if VARIABLE not in os.environ:
+        raise PeerMissing(f"{VARIABLE} is not set: run it with tools/servers/mongodb.py run")
+    return os.environ[VARIABLE]
+
+
+def clear(database: str) -> None:
+    """Drop what another run has left."""
+    with MongoClient(url()) as client:
+        client.drop_database(database)

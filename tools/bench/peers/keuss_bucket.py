@@ -1,0 +1,11 @@
+from __future__ import annotations
+
+from .keuss_queue import KeussQueue
+
+
+class KeussBucket(KeussQueue):
+    name = "Keuss 2.0.6, bucket-mongo-safe"
+    sends = "acknowledged before it is stored: buckets are written later"
+    receives = "reserve and commit within buckets; 32 in flight"
+    share = 0.5
+    backend = "bucket-mongo-safe"

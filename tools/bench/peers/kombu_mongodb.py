@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..mongodb_server import clear, url
+from ..peer import PeerMissing
+
+try:
+    from kombu import Connection
+except ImportError as error:
+    raise PeerMissing("kombu is not installed") from error
+
+
+class KombuMongodb:
+    name = "kombu, mongodb transport"
+    sends = "answered by the server, majority and journal"
+    receives = "findAndDelete of one message at a time, before it is worked on"
+    share = 0.02
+
+    def open(self, folder: Path) -> None:
+        place, _, options = url().partition("?")
+        clear("bench_kombu")
+        address = f"{place.rpartition('/')[0]}/bench_kombu?{options}&w=majority&journal=true"
+        self._connection = Connection(address)
+        self._queue = self._connection.SimpleQueue("bench", serializer="raw", compression=None)
+
+    def send_bulk(self, bodies: Sequence[bytes]) -> None:
+        for body in bodies:
+            self._queue.put(body, content_type="application/data", content_encoding="binary")
+
+    def send_singles(self, bodies: Sequence[bytes]) -> None:
+        self.send_bulk(bodies)
+
+    def receive(self, count: int, batch: int) -> int:
+        size = 0
+        for _ in range(count):
+            message = self._queue.get(timeout=10)
+            size += len(message.body)
+            message.ack()
+        return size
+
+    def close(self) -> None:
+        self._queue.close()
+        self._connection.close()
+        clear("bench_kombu")

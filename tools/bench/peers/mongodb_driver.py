@@ -1,0 +1,56 @@
+"""The driver alone: the same bytes in the same bundles, without a queue. It is what shardq could reach at most."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+from pymongo import MongoClient, WriteConcern
+
+from ..mongodb_server import clear, url
+
+BUNDLE = 500
+
+
+class MongodbDriver:
+    name = "pymongo alone"
+    sends = "answered by the server, majority and journal; documents of 500 messages, one after the other"
+    receives = (
+        "reads by id, then deletes by id, as much at a time as the others; no queue, no lease, no condition"
+    )
+    share = 1.0
+
+    def open(self, folder: Path) -> None:
+        clear("bench_driver")
+        self._client: MongoClient[dict[str, object]] = MongoClient(url())
+        database = self._client.get_database("bench_driver", write_concern=WriteConcern("majority", j=True))
+        self._bundles = database["bundle"]
+        self._keys: deque[bytes] = deque()
+
+    def send_bulk(self, bodies: Sequence[bytes]) -> None:
+        self._bundle = BUNDLE
+        for start in range(0, len(bodies), BUNDLE):
+            self._insert(b"".join(bodies[start : start + BUNDLE]))
+
+    def send_singles(self, bodies: Sequence[bytes]) -> None:
+        self._bundle = 1
+        for body in bodies:
+            self._insert(body)
+
+    def receive(self, count: int, batch: int) -> int:
+        size = 0
+        while self._keys:
+            keys = [self._keys.popleft() for _ in range(min(len(self._keys), max(1, batch // self._bundle)))]
+            size += sum(len(found["b"]) for found in self._bundles.find({"_id": {"$in": keys}}))  # type: ignore[arg-type]
+            self._bundles.delete_many({"_id": {"$in": keys}})
+        return size
+
+    def close(self) -> None:
+        self._client.close()
+        clear("bench_driver")
+
+    def _insert(self, data: bytes) -> None:
+        self._keys.append(os.urandom(16))
+        self._bundles.insert_one({"_id": self._keys[-1], "b": data})

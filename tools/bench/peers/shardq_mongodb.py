@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..mongodb_server import url
+from .shardq_queue import ShardqQueue
+
+
+class ShardqMongodb(ShardqQueue):
+    name = "shardq (MongoDB)"
+    sends = "answered by the server, majority and journal; bundles of 500, 4 in flight"
+    receives = "bulk reads under a lease, then fenced acks, majority and journal"
+
+    def url(self, folder: Path) -> str:
+        return url()
