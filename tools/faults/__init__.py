@@ -1,0 +1,1 @@
+"""The fault campaign: clients at work, a nemesis that breaks things in a seeded order, and a checker."""

@@ -1,0 +1,29 @@
+"""A client as a process of its own: ``python -m tools.faults.actor ASSIGNMENT``, which is JSON."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+
+from .assignment import Assignment
+from .detours import install_detours
+from .dial import Dial, distort_time
+
+__all__ = ["main"]
+
+
+def main(words: list[str]) -> None:
+    """Distort what this process sees of time and network, then do its work."""
+    assignment = msgspec.json.decode(words[0], type=Assignment)
+    dial = Dial(Path(assignment.dial))
+    distort_time(dial)
+    install_detours(assignment.detours)
+    from .roles import play  # noqa: PLC0415 -- nothing that asks for the time may be there before
+
+    play(assignment, dial)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

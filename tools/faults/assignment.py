@@ -1,0 +1,27 @@
+"""What a client process is told when it starts."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["Assignment"]
+
+
+class Assignment(msgspec.Struct, frozen=True, kw_only=True):
+    """One client: its role, its queue, where it writes its history, and how its surroundings are distorted."""
+
+    role: str  # produce, work, keep, collect
+    name: str
+    seed: int
+    url: str
+    queue: str
+    log: str
+    dial: str  # the file that sets its clock and tells it to hurry
+    first: int = 0  # the number of the producer's first message
+    messages: int = 0
+    rate: float = 100.0  # messages a second
+    lease: float = 5.0
+    retry_seconds: float = 2.0
+    store_goes_by_clock: bool = False  # the store's time is this process's, which is therefore set for all at once
+    detours: dict[str, tuple[str, int]] = {}  # host:port -> where connections to it go instead
+    defect: str = ""  # a class of tools.faults.defects, for the test of the campaign itself

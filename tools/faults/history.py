@@ -1,0 +1,85 @@
+"""What clients write down: every invocation and what became of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from enum import Enum
+from pathlib import Path
+
+import msgspec
+
+__all__ = ["Delivery", "Event", "Log", "Phase", "read_history"]
+
+
+class Phase(Enum):
+    """Where an operation stands. One without an outcome, because its client died, is unknown as well."""
+
+    INVOKE = "invoke"
+    OK = "ok"
+    FAILED = "failed"  # it did not happen, says the client
+    LOST = "lost"  # the lease was over, says the client
+    UNKNOWN = "unknown"
+
+
+class Delivery(msgspec.Struct, frozen=True, array_like=True):
+    """One message of a batch, as its consumer saw it."""
+
+    body: str
+    id: str
+    priority: int
+    due: int
+    deliveries: int
+
+    @property
+    def shard(self) -> str:
+        return self.id.rsplit(":", 2)[0]
+
+    @property
+    def rank(self) -> tuple[int, int, str, int]:
+        """What a claim of a shard sorts by."""
+        bundle, position = self.id.rsplit(":", 2)[1:]
+        return self.priority, self.due, bundle, int(position)
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A line of a log. Invocation and outcome of an operation share actor and number."""
+
+    at: int  # nanoseconds of the machine's monotonic clock
+    shift: int = 0  # nanoseconds by which the store's clock had been set ahead then
+    actor: str
+    number: int
+    verb: str  # send, receive, bury (receive of a dead letter), ack, release, extend
+    phase: Phase
+    bodies: tuple[str, ...] = ()
+    deliveries: tuple[Delivery, ...] = ()
+    seconds: float = 0.0  # the delay of a send or release, the lease of an extension
+    batch: int = 0  # the number of the receive that gave the bodies
+    repeated: bool = False  # the library repeated a request within this operation
+    note: str = ""
+
+    @property
+    def store_time(self) -> int:
+        """The moment on an axis that moves as the store's clock does."""
+        return self.at + self.shift
+
+
+class Log:
+    """Events that survive the death of the process that wrote them: each is one system call."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._encoder = msgspec.json.Encoder()
+
+    def write(self, event: Event) -> None:
+        os.write(self._file, self._encoder.encode(event) + b"\n")
+
+
+def read_history(paths: Iterable[Path]) -> list[Event]:
+    """All events of these logs in the order of time; a last line that was cut off is left out."""
+    decoder = msgspec.json.Decoder(Event)
+    events: list[Event] = []
+    for path in paths:
+        *lines, _ = path.read_bytes().split(b"\n")
+        events += map(decoder.decode, lines)
+    return sorted(events, key=lambda event: event.at)

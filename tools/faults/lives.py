@@ -1,0 +1,110 @@
+"""A history sorted by message: how each was sent, delivered and settled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from .history import Delivery, Event, Phase
+
+__all__ = ["Holding", "Life", "Lives", "Operation"]
+
+
+@dataclass(slots=True)
+class Operation:
+    """An invocation and its outcome; without one it is unknown for ever."""
+
+    invoked: Event
+    outcome: Event | None = None
+    lost: frozenset[str] = frozenset()
+
+    def phase(self, body: str) -> Phase:
+        """What became of it for one message."""
+        if self.outcome is None:
+            return Phase.UNKNOWN
+        if body in self.lost:
+            return Phase.LOST
+        done = not self.outcome.bodies or body in self.outcome.bodies
+        return self.outcome.phase if done else Phase.UNKNOWN
+
+    @property
+    def ended(self) -> float:
+        """When it was over, in nanoseconds; never, if nobody knows."""
+        return self.outcome.at if self.outcome else float("inf")
+
+
+@dataclass(slots=True)
+class Holding:
+    """A message in the hands of a consumer."""
+
+    asked: Event
+    got: Event
+    delivery: Delivery
+
+
+@dataclass(slots=True)
+class Life:
+    """All that is known of a message."""
+
+    body: str
+    sending: Operation | None = None
+    holdings: list[Holding] = field(default_factory=list)
+    burials: list[Holding] = field(default_factory=list)  # as a dead letter
+    settlings: list[Operation] = field(default_factory=list)
+
+    def settled(self, verb: str, *phases: Phase) -> list[Operation]:
+        return [each for each in self.settlings_of(verb) if each.phase(self.body) in phases]
+
+    def settlings_of(self, verb: str) -> list[Operation]:
+        return [each for each in self.settlings if each.invoked.verb == verb]
+
+    def events(self) -> list[Event]:
+        """Its history in the order of time."""
+        found = [self.sending] if self.sending else []
+        pairs = [(each.invoked, each.outcome) for each in (*found, *self.settlings)]
+        pairs += [(each.asked, each.got) for each in (*self.holdings, *self.burials)]
+        return sorted((event for pair in pairs for event in pair if event), key=lambda event: event.at)
+
+
+class Lives:
+    """The messages of a history, and the receives of which nobody knows what they claimed."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self.by_body: dict[str, Life] = {}
+        self.blind: list[Operation] = []
+        operations: dict[tuple[str, int], Operation] = {}
+        for event in events:
+            key = (event.actor, event.number)
+            if event.phase is Phase.INVOKE:
+                operations[key] = Operation(event)
+            elif event.phase is Phase.LOST:
+                operations[key].lost |= set(event.bodies)
+            else:
+                operations[key].outcome = event
+        for operation in operations.values():
+            self._add(operation)
+        for life in self.by_body.values():
+            life.holdings.sort(key=lambda each: each.got.at)
+
+    def life(self, body: str) -> Life:
+        return self.by_body.setdefault(body, Life(body))
+
+    def _add(self, operation: Operation) -> None:
+        if operation.invoked.verb == "send":
+            for body in operation.invoked.bodies:
+                self.life(body).sending = operation
+        elif operation.invoked.verb in ("receive", "bury"):
+            self._add_receive(operation)
+        else:
+            for body in operation.invoked.bodies:
+                self.life(body).settlings.append(operation)
+
+    def _add_receive(self, operation: Operation) -> None:
+        outcome = operation.outcome
+        if outcome is None or outcome.phase is not Phase.OK:
+            self.blind.append(operation)
+            return
+        for delivery in outcome.deliveries:
+            life = self.life(delivery.body)
+            holdings = life.holdings if outcome.verb == "receive" else life.burials
+            holdings.append(Holding(operation.invoked, outcome, delivery))

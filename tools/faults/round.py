@@ -1,0 +1,183 @@
+"""One round: clients at work under faults, healing, a full drain, and the verdict."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+import shardq
+from shardq.client import Client
+from shardq.clock import SystemClock
+from shardq.storage.opening import open_store
+
+from .assignment import Assignment
+from .history import read_history
+from .liveness import Progress, progress
+from .nemesis import Deed, Nemesis
+from .rules import Promise
+from .schedule import Step
+from .stage import Stage
+from .target import Target
+from .verdict import Verdict, judge
+
+__all__ = ["Plan", "Round", "run_round"]
+
+PRODUCERS, WORKERS, KEEPERS = 2, 3, 1
+MAX_DELIVERIES = 8
+DRAIN_LEASES = 6  # times the lease, and the patience on top: the longest that a drain may take
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What a round is made of."""
+
+    seed: int
+    number: int
+    messages: int
+    seconds: float  # of faults
+    defect: str = ""
+
+    @property
+    def queue(self) -> str:
+        return f"faults{self.number}"
+
+    def lasting(self, seconds: float) -> Plan:
+        """With so many seconds where none are given."""
+        return self if self.seconds else msgspec.structs.replace(self, seconds=seconds)
+
+
+class Round(msgspec.Struct, frozen=True):
+    """What a round gave."""
+
+    store: str
+    plan: Plan
+    verdict: Verdict
+    liveness: tuple[Progress, ...]
+    problems: tuple[str, ...]  # beyond single messages: no progress, no drain, clients that died
+    steps: tuple[Step, ...]
+    deeds: tuple[Deed, ...]
+    seconds: float
+
+    @property
+    def kept(self) -> bool:
+        return self.verdict.kept and not self.problems
+
+
+def run_round(target: Target, plan: Plan, folder: Path) -> Round:
+    """Run it; everything that the clients wrote stays in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    with Client(open_store(target.url, SystemClock()), retry_seconds=30) as client:
+        _create(client, plan, target)
+        dice = random.Random(f"{plan.seed} {plan.number} clients")
+        stage = Stage(folder, _template(target, plan), dice)
+        nemesis = Nemesis(target, stage, client, plan.queue)
+        steps = nemesis.plan(f"{plan.seed} {plan.number}", plan.seconds)
+        try:
+            _start_clients(stage, plan)
+            nemesis.run(steps, plan.seconds)
+            return _finish(nemesis, plan, steps, began)
+        finally:
+            nemesis.heal()
+            stage.end()
+
+
+def _create(client: Client, plan: Plan, target: Target) -> None:
+    client.create_queue(
+        plan.queue,
+        shards=4,
+        time_shards=3,
+        time_shard_seconds=2.0,
+        visibility_timeout=target.lease,
+        max_deliveries=MAX_DELIVERIES,
+    )
+    client.create_queue(f"{plan.queue}.bystander", shards=2, time_shards=2, max_deliveries=None)
+
+
+def _template(target: Target, plan: Plan) -> Assignment:
+    return Assignment(
+        role="",
+        name="",
+        seed=0,
+        log="",
+        dial="",
+        url=target.url,
+        queue=plan.queue,
+        rate=plan.messages / PRODUCERS / plan.seconds,
+        lease=target.lease,
+        store_goes_by_clock=target.goes_by_client_clock,
+        detours=target.detours,
+        defect=plan.defect,
+    )
+
+
+def _start_clients(stage: Stage, plan: Plan) -> None:
+    share = plan.messages // PRODUCERS
+    for number in range(1, PRODUCERS + 1):
+        stage.start("produce", f"p{number}", messages=share)
+    for number in range(1, WORKERS + 1):
+        stage.start("work", f"w{number}")
+    for number in range(1, KEEPERS + 1):
+        stage.start("keep", f"k{number}")
+
+
+def _finish(nemesis: Nemesis, plan: Plan, steps: Sequence[Step], began: float) -> Round:
+    stage, target = nemesis.stage, nemesis.target
+    nemesis.heal()
+    healed = time.monotonic_ns()
+    alive = [actor.name for actor in stage.of_role("produce", "work", "keep")]
+    stage.hurry()
+    problems = [] if stage.wait_for("produce", target.patience) else ["producers did not finish"]
+    problems += _wait_until_drained(nemesis.client.queue(plan.queue), target)
+    remains = _remains(nemesis.client.queue(plan.queue))
+    problems += _bury(stage, target, plan)
+    problems += [f"client {name} died" for name in stage.deaths()]
+    stage.end()
+    events = read_history(stage.logs)
+    promise = Promise(target.lease, MAX_DELIVERIES, target.tolerance, remains)
+    liveness = progress(events, alive, healed)
+    problems += _slow(liveness, target.patience)
+    return Round(
+        target.name,
+        plan,
+        judge(events, promise),
+        tuple(liveness),
+        tuple(problems),
+        tuple(steps),
+        tuple(nemesis.deeds),
+        round(time.monotonic() - began, 1),
+    )
+
+
+def _wait_until_drained(queue: shardq.Queue, target: Target) -> list[str]:
+    seconds = target.patience + DRAIN_LEASES * target.lease
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        with suppress(shardq.StoreUnavailable, shardq.OutcomeUnknown):
+            counts = queue.counts()
+            if not counts.ready + counts.delayed + counts.in_flight:
+                return []
+        time.sleep(0.2)
+    return [f"queue not drained within {seconds:g} s: {queue.counts()}"]
+
+
+def _remains(queue: shardq.Queue) -> dict[str, str]:
+    """What is still stored, by state."""
+    return {stored.body.decode(): stored.state.value for stored in queue.peek(100_000)}
+
+
+def _bury(stage: Stage, target: Target, plan: Plan) -> list[str]:
+    stage.start("collect", "dead", queue=f"{plan.queue}.dead")
+    return [] if stage.wait_for("collect", target.patience) else ["dead letters could not be read"]
+
+
+def _slow(liveness: Sequence[Progress], patience: float) -> list[str]:
+    return [
+        f"client {each.actor} made no progress within {patience:g} s of healing: {each.seconds}"
+        for each in liveness
+        if each.seconds is None or each.seconds > patience
+    ]

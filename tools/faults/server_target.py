@@ -1,0 +1,110 @@
+"""A cluster of three servers on this computer, which a tool of ``tools/servers`` starts, behind proxies."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import ClassVar
+from urllib.parse import urlsplit
+
+from .disk import Disk
+from .proxy import Proxy
+
+__all__ = ["CassandraTarget", "MongodbTarget"]
+
+SERVERS = Path(__file__).parents[1] / "servers"
+
+
+class _ServerTarget:
+    name: ClassVar[str]
+    options: ClassVar[tuple[str, ...]]
+    query: ClassVar[str]
+    nodes = 3
+    patience = 60.0
+    lease = 15.0
+    fault_seconds = 75.0
+    gap = 2.0
+    tolerance = 0.5
+    goes_by_client_clock = False
+    disk: Disk | None = None
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "nodes"
+        self.url = ""
+        self.proxies: list[Proxy] = []
+        self.detours: dict[str, tuple[str, int]] = {}
+
+    def start(self) -> None:
+        url = self._tool("start", *self.options)
+        self.url = url + ("&" if "?" in url else "?") + self.query
+        for number, host in enumerate(urlsplit(url).netloc.rpartition("@")[2].split(","), start=1):
+            address, port = host.split(":")
+            proxy = Proxy((address, int(port)), f"127.0.1.{number}")
+            self.proxies.append(proxy)
+            self.detours[host] = proxy.address
+
+    def stop(self) -> None:
+        for proxy in self.proxies:
+            proxy.close()
+        self._tool("stop")
+
+    def restart(self) -> None:
+        self._tool("start", *self.options)
+
+    def node(self, victim: float) -> int:
+        return int(victim * self.nodes)
+
+    def pid(self, node: int) -> int:
+        host = list(self.detours)[node]
+        return int((self._folder / self._folder_of(host) / "pid").read_text())
+
+    def _folder_of(self, host: str) -> str:
+        raise NotImplementedError
+
+    def _tool(self, *words: str) -> str:
+        command = [sys.executable, str(SERVERS / f"{self.name}.py"), *words, "--folder", str(self._folder)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{self.name}: {done.stderr.strip()}")
+        return done.stdout.strip()
+
+
+class CassandraTarget(_ServerTarget):
+    """Three nodes, each on an address of its own, three copies of everything."""
+
+    name = "cassandra"
+    options = ("--nodes", "3", "--heap", "512m")
+    query = "consistency=LOCAL_QUORUM&replication=datacenter1:3&timeout=4"
+
+    def _folder_of(self, host: str) -> str:
+        return host.partition(":")[0]
+
+
+class MongodbTarget(_ServerTarget):
+    """A replica set of three members, each on a port of its own. Every second victim is the primary."""
+
+    name = "mongodb"
+    options = ("--members", "3", "--cache", "0.25")
+    query = "serverSelectionTimeoutMS=4000&socketTimeoutMS=4000&connectTimeoutMS=4000"
+    fault_seconds = 60.0
+
+    def node(self, victim: float) -> int:
+        return self._primary() if victim < 0.5 else int((victim - 0.5) * 2 * self.nodes)
+
+    def _primary(self) -> int:
+        """The member that takes writes now; the first where there is none."""
+        from pymongo import MongoClient  # noqa: PLC0415 -- only this target needs the driver
+        from pymongo.errors import PyMongoError  # noqa: PLC0415
+
+        for number, host in enumerate(self.detours):
+            try:
+                with MongoClient(f"mongodb://{host}/?directConnection=true&timeoutMS=1000") as member:
+                    if member.admin.command("hello").get("isWritablePrimary"):
+                        return number
+            except PyMongoError:
+                continue
+        return 0
+
+    def _folder_of(self, host: str) -> str:
+        return host.partition(":")[2]

@@ -1,0 +1,48 @@
+"""SQLite: no server, a file on a disk that can be full, and the clock of its clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .disk import Disk
+from .proxy import Proxy
+
+__all__ = ["SqliteTarget"]
+
+
+class SqliteTarget:
+    """A file; clients are its only processes."""
+
+    name = "sqlite"
+    nodes = 0
+    patience = 30.0
+    lease = 2.0
+    fault_seconds = 25.0
+    gap = 1.0
+    tolerance = 0.05
+    goes_by_client_clock = True
+    proxies: tuple[Proxy, ...] = ()
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "disk"
+        self._disk = Disk(self._folder)
+        self.disk: Disk | None = None
+        self.detours: dict[str, tuple[str, int]] = {}
+        self.url = f"sqlite:///{self._folder}/queue.db"
+
+    def start(self) -> None:
+        if self._disk.mount():
+            self.disk = self._disk
+
+    def stop(self) -> None:
+        if self.disk:
+            self.disk.unmount()
+
+    def node(self, victim: float) -> int:
+        raise NotImplementedError("SQLite has no nodes")
+
+    def pid(self, node: int) -> int:
+        raise NotImplementedError("SQLite has no nodes")
+
+    def restart(self) -> None:
+        """There is nothing to start."""

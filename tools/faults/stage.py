@@ -1,0 +1,134 @@
+"""The client processes of a round: started, killed, paused, replaced, asked to leave."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from .assignment import Assignment
+from .dial import Dial
+from .history import Phase, read_history
+
+__all__ = ["Actor", "Stage"]
+
+ROOT = Path(__file__).parents[2]
+LEAVING = 15.0  # seconds that a client has to end by itself
+
+
+class Actor:
+    """A running client and what it was told."""
+
+    def __init__(self, assignment: Assignment, folder: Path) -> None:
+        self.assignment = assignment
+        command = [sys.executable, "-m", "tools.faults.actor", msgspec.json.encode(assignment).decode()]
+        with (folder / f"{assignment.name}.err").open("ab") as errors:
+            self.process = subprocess.Popen(command, cwd=ROOT, stderr=errors, stdin=subprocess.DEVNULL)
+
+    @property
+    def role(self) -> str:
+        return self.assignment.role
+
+    @property
+    def name(self) -> str:
+        return self.assignment.name
+
+    @property
+    def runs(self) -> bool:
+        return self.process.poll() is None
+
+    def send(self, what: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.process.pid, what)
+
+    def end(self, how: signal.Signals) -> None:
+        """End it; one that does not leave by itself is killed."""
+        self.send(signal.SIGCONT)
+        self.send(how)
+        try:
+            self.process.wait(timeout=LEAVING)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class Stage:
+    """All clients of a round. Those that end are replaced by ones that go on with their work."""
+
+    def __init__(self, folder: Path, template: Assignment, dice: random.Random) -> None:
+        self.folder, self._template, self._dice = folder, template, dice
+        self.actors: list[Actor] = []
+        self.logs: list[Path] = []
+        self.dials: dict[str, Dial] = {}
+        self._generations: dict[str, int] = {}
+
+    def start(self, role: str, place: str, *, first: int = 0, messages: int = 0, queue: str = "") -> Actor:
+        """Start a client at a place such as ``p1``: the next one there if it had others before."""
+        generation = self._generations[place] = self._generations.get(place, 0) + 1
+        name = f"{place}.{generation}"
+        shared = self._template.store_goes_by_clock
+        dial = self.folder / ("shared.dial" if shared else f"{place}.dial")
+        self.dials[place] = Dial(dial)
+        assignment = msgspec.structs.replace(
+            self._template,
+            role=role,
+            name=name,
+            seed=self._dice.randrange(2**32),
+            queue=queue or self._template.queue,
+            log=str(self.folder / f"{name}.jsonl"),
+            dial=str(dial),
+            first=first,
+            messages=messages,
+            retry_seconds=self._dice.choice([0.0, 2.0, 15.0]),
+        )
+        Path(assignment.log).touch()
+        self.logs.append(Path(assignment.log))
+        actor = Actor(assignment, self.folder)
+        self.actors.append(actor)
+        return actor
+
+    def of_role(self, *roles: str) -> list[Actor]:
+        return [actor for actor in self.actors if actor.role in roles and actor.runs]
+
+    def replace(self, actor: Actor, how: signal.Signals) -> None:
+        """End a client and start the next one in its place."""
+        actor.end(how)
+        self.actors.remove(actor)
+        told = actor.assignment
+        begun = self._begun(actor) if actor.role == "produce" else 0
+        if actor.role != "produce" or begun < told.messages:
+            place = actor.name.partition(".")[0]
+            self.start(actor.role, place, first=told.first + begun, messages=told.messages - begun)
+
+    def deaths(self) -> list[str]:
+        """Clients that ended by themselves and with an error."""
+        return [actor.name for actor in self.actors if actor.process.poll() not in (None, 0)]
+
+    def hurry(self) -> None:
+        for dial in self.dials.values():
+            dial.hurry = True
+
+    def wait_for(self, role: str, seconds: float) -> bool:
+        """Wait until all clients of a role have done their work."""
+        until = time.monotonic() + seconds
+        while self.of_role(role) and time.monotonic() < until:
+            time.sleep(0.1)
+        return not self.of_role(role)
+
+    def end(self) -> None:
+        for actor in self.actors:
+            actor.send(signal.SIGCONT)
+            actor.send(signal.SIGTERM)
+        for actor in self.actors:
+            actor.end(signal.SIGTERM)
+
+    def _begun(self, actor: Actor) -> int:
+        events = read_history([Path(actor.assignment.log)])
+        return sum(len(each.bodies) for each in events if each.verb == "send" and each.phase is Phase.INVOKE)

@@ -1,0 +1,48 @@
+"""The store under test, as the nemesis sees it: nodes to kill, pause and restart, and the ways to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from .disk import Disk
+from .proxy import Proxy
+
+__all__ = ["Target"]
+
+
+class Target(Protocol):
+    """A store that was started for the campaign. A new one joins by a class of this kind and a line in ``targets``."""
+
+    name: str
+    url: str  # of the store itself
+    nodes: int  # 0: there is no server
+    patience: float  # seconds within which every client has to make progress again
+    lease: float  # of the queue under test, in seconds
+    fault_seconds: float  # of a round
+    gap: float  # about so many seconds are between two faults
+    tolerance: float  # seconds by which the clocks of two clients may differ
+    goes_by_client_clock: bool  # the store's time is its clients'
+    proxies: Sequence[Proxy]  # one for each node
+    detours: dict[str, tuple[str, int]]  # the nodes' addresses, and those of their proxies
+    disk: Disk | None  # one that can be filled
+
+    def start(self) -> None:
+        """Start the store; raises RuntimeError when it cannot be had."""
+        ...
+
+    def stop(self) -> None:
+        """End it, with everything that it wrote."""
+        ...
+
+    def node(self, victim: float) -> int:
+        """The index of the node that a number from 0 to 1 chooses; small ones may mean the primary."""
+        ...
+
+    def pid(self, node: int) -> int:
+        """The process of a node."""
+        ...
+
+    def restart(self) -> None:
+        """Start the nodes that do not run; returns when they answer."""
+        ...

@@ -1,0 +1,79 @@
+"""The checker: a history against the promises, in the terms of Jepsen's total-queue and beyond."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+import msgspec
+
+from .history import Event, Phase
+from .lives import Life, Lives
+from .order import out_of_order
+from .rules import RULES, Promise, cause_of_return
+
+__all__ = ["Offence", "Verdict", "judge"]
+
+SHOWN = 5  # messages of a kind whose history is in the report
+
+
+class Offence(msgspec.Struct, frozen=True):
+    """A broken promise: how many messages it hit, and the histories of some."""
+
+    promise: str
+    count: int
+    histories: dict[str, tuple[Event, ...]] = {}
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What became of all messages, and what must not have."""
+
+    figures: dict[str, int]
+    offences: tuple[Offence, ...]
+
+    @property
+    def kept(self) -> bool:
+        """Every promise held."""
+        return not self.offences
+
+
+def judge(events: Sequence[Event], promise: Promise) -> Verdict:
+    """Check a whole history."""
+    lives = Lives(events)
+    found = [_offence(name, lives, promise) for name in RULES]
+    found.append(_order(lives, promise))
+    return Verdict(_figures(lives, events, promise), tuple(each for each in found if each.count))
+
+
+def _offence(name: str, lives: Lives, promise: Promise) -> Offence:
+    rule = RULES[name]
+    guilty = [life for life in lives.by_body.values() if rule(life, promise, lives)]
+    return Offence(name, len(guilty), {life.body: tuple(life.events()) for life in guilty[:SHOWN]})
+
+
+def _order(lives: Lives, promise: Promise) -> Offence:
+    passed = list(out_of_order(lives, promise))
+    shown = [life for each in passed[:SHOWN] for life in (each.waiting, each.passer)]
+    return Offence("out of order", len(passed), {life.body: tuple(life.events()) for life in shown})
+
+
+def _figures(lives: Lives, events: Sequence[Event], promise: Promise) -> dict[str, int]:
+    found = Counter[str]()
+    for life in lives.by_body.values():
+        found.update(_marks(life, promise))
+    found["operations"] = sum(event.phase is Phase.INVOKE for event in events)
+    names = ("sent", "send failed", "send unknown", "recovered", "delivered", "acked", "dead-lettered")
+    return {name: found[name] for name in (*names, *sorted(found.keys() - set(names)))}
+
+
+def _marks(life: Life, promise: Promise) -> list[str]:
+    """What a message counts as."""
+    phase = life.sending.phase(life.body) if life.sending else None
+    marks = {Phase.OK: ["sent"], Phase.FAILED: ["send failed"], Phase.UNKNOWN: ["send unknown"]}.get(phase, [])[:]
+    seen = bool(life.holdings or life.burials)
+    marks += ["recovered"] * (seen and phase is Phase.UNKNOWN) + ["delivered"] * bool(life.holdings)
+    marks += ["acked"] * bool(life.settled("ack", Phase.OK)) + ["dead-lettered"] * bool(life.burials)
+    marks += ["ack unknown"] * bool(life.settled("ack", Phase.UNKNOWN))
+    causes = [cause_of_return(life, one, two, promise) for one, two in pairwise(life.holdings)]
+    return marks + [f"delivered again: {cause}" for cause in causes]
