@@ -21,18 +21,32 @@ ROOT = Path(__file__).parents[2]
 @click.option("--store", type=click.Choice([*TARGETS, "all"]), default="sqlite", show_default=True)
 @click.option("--seed", type=int, default=1, show_default=True, help="All faults follow from it.")
 @click.option("--rounds", type=click.IntRange(1), default=1, show_default=True)
-@click.option("--messages", type=click.IntRange(100), default=20_000, show_default=True, help="Of all rounds.")
+@click.option(
+    "--messages", type=click.IntRange(100), default=20_000, show_default=True, help="Of all rounds."
+)
 @click.option("--seconds", type=click.FloatRange(1), help="Of faults in a round; the store's own.")
-@click.option("--defect", type=click.Choice(sorted(DEFECTS)), default=None, help="Break the store on purpose.")
-@click.option("--output", type=click.Path(path_type=Path), default=ROOT / "var" / "faults", show_default="var/faults")
+@click.option(
+    "--defect", type=click.Choice(sorted(DEFECTS)), default=None, help="Break the store on purpose."
+)
+@click.option(
+    "--output", type=click.Path(path_type=Path), default=ROOT / "var" / "faults", show_default="var/faults"
+)
 def run(
-    *, store: str, seed: int, rounds: int, messages: int, seconds: float | None, defect: str | None, output: Path
+    *,
+    store: str,
+    seed: int,
+    rounds: int,
+    messages: int,
+    seconds: float | None,
+    defect: str | None,
+    output: Path,
 ) -> None:
     """Run rounds of faults on a store, and report what became of every message."""
     kept = True
     for name in TARGETS if store == "all" else [store]:
         plans = [
-            Plan(seed, number, messages // rounds, seconds or 0.0, defect or "") for number in range(1, rounds + 1)
+            Plan(seed, number, messages // rounds, seconds or 0.0, defect or "")
+            for number in range(1, rounds + 1)
         ]
         done = _campaign(name, plans, output)
         kept = kept and all(each.kept for each in done)
@@ -46,15 +60,14 @@ def _campaign(name: str, plans: list[Plan], output: Path) -> list[Round]:
     try:
         target.start()
         for plan in plans:
-            done.append(_round(target, plan, output / f"{name}-{plan.seed}-{plan.number}"))
+            done += [_round(target, plan, output / f"{name}-{plan.seed}-{plan.number}")]
+            (output / f"{name}-{plan.seed}.txt").write_text("\n".join(campaign_lines(done)) + "\n")
     except RuntimeError as error:
         raise click.ClickException(str(error)) from error
     finally:
         target.stop()
         shutil.rmtree(scratch, ignore_errors=True)
-    lines = "\n".join(campaign_lines(done))
-    (output / f"{name}-{plans[0].seed}.txt").write_text(lines + "\n")
-    click.echo(lines)
+    click.echo("\n".join(campaign_lines(done)))
     return done
 
 

@@ -25,7 +25,9 @@ class DropsOneAckInAThousand(WrappedStore):
             before, self._acked = self._acked, self._acked + span.count
             if before // RARE == self._acked // RARE:
                 spans.append(span)
-        return super().acknowledge(Acknowledge(request.shard, tuple(spans), request.keep)) if spans else Fenced()
+        return (
+            super().acknowledge(Acknowledge(request.shard, tuple(spans), request.keep)) if spans else Fenced()
+        )
 
 
 class AcksBeforeStoring(WrappedStore):
@@ -42,6 +44,5 @@ class AcksBeforeStoring(WrappedStore):
 
 
 DEFECTS: dict[str, type[WrappedStore]] = {
-    each.__name__: each
-    for each in (*BROKEN_STORES, DropsOneAckInAThousand, AcksBeforeStoring)
+    each.__name__: each for each in (*BROKEN_STORES, DropsOneAckInAThousand, AcksBeforeStoring)
 }

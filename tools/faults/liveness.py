@@ -25,5 +25,6 @@ def progress(events: Sequence[Event], actors: Sequence[str], healed: int) -> lis
         if event.at > healed and event.phase is Phase.OK:
             first.setdefault(event.actor, event.at)
     return [
-        Progress(actor, round((first[actor] - healed) / 1e9, 2) if actor in first else None) for actor in actors
+        Progress(actor, round((first[actor] - healed) / 1e9, 2) if actor in first else None)
+        for actor in actors
     ]

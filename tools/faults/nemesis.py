@@ -52,10 +52,19 @@ class Nemesis:
 
     def faults(self) -> list[str]:
         """Faults that the target can meet and that leave its nodes alone."""
-        found = ["kill_producer", "kill_consumer", "kill_keeper", "pause_producer", "pause_consumer", "pause_keeper"]
+        found = [
+            "kill_producer",
+            "kill_consumer",
+            "kill_keeper",
+            "pause_producer",
+            "pause_consumer",
+            "pause_keeper",
+        ]
         found += ["skew_clock", "change_layout", "purge_bystander", "roll_clients"]
         found += ["fill_disk"] if self.target.disk else []
-        return found + (["cut_connections", "delay_connections", "swallow_answers"] if self.target.proxies else [])
+        return found + (
+            ["cut_connections", "delay_connections", "swallow_answers"] if self.target.proxies else []
+        )
 
     def node_faults(self) -> list[str]:
         """Faults of a node."""
@@ -167,7 +176,9 @@ class Nemesis:
         if self.target.goes_by_client_clock:
             dial = next(iter(self.stage.dials.values()))
             back = step.victim < 0.3
-            ahead = dial.ahead - step.strength * 5e9 if back else dial.ahead + step.strength * FIVE_MINUTES * 1e9
+            ahead = (
+                dial.ahead - step.strength * 5e9 if back else dial.ahead + step.strength * FIVE_MINUTES * 1e9
+            )
             before, dial.ahead = dial.ahead, max(0, int(ahead))
             undo = partial(_set_ahead, dial, before) if dial.ahead < before else None
             return f"all, {dial.ahead / 1e9:+.1f} s", undo
@@ -185,7 +196,7 @@ class Nemesis:
         )
         return f"{shards} x {time_shards} x {seconds} s", None
 
-    def _purge_bystander(self, step: Step) -> tuple[str, None]:
+    def _purge_bystander(self, _: Step) -> tuple[str, None]:
         """Fill and purge another queue, whose name starts like that of the queue under test."""
         bystander = self.client.queue(f"{self.queue}.bystander")
         with bystander.producer(bundle_messages=20) as producer:

@@ -68,7 +68,9 @@ class Proxy:
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._lock:
             self._open |= {client, server}
-        back = threading.Thread(target=self._pump, args=(server, client), kwargs={"answers": True}, daemon=True)
+        back = threading.Thread(
+            target=self._pump, args=(server, client), kwargs={"answers": True}, daemon=True
+        )
         back.start()
         self._pump(client, server, answers=False)
         back.join()

@@ -50,7 +50,9 @@ class Recorder:
             note=text,
         )
 
-    def settle(self, verb: str, bodies: Sequence[str], do: Callable[[], None], *, batch: int, seconds: float = 0) -> None:
+    def settle(
+        self, verb: str, bodies: Sequence[str], do: Callable[[], None], *, batch: int, seconds: float = 0
+    ) -> None:
         """Ack, release or extend, and write down what became of each message."""
         self.invoke(verb, bodies, batch=batch, seconds=seconds)
         lost: set[str] = set()

@@ -20,6 +20,7 @@ from .recorder import Recorder
 __all__ = ["play"]
 
 RESENDS = 3
+WAYS = {"whole": 50, "each": 8, "release": 10, "extend": 8, "slow": 12, "late": 12, "never": 2}  # and how often
 _DELIVERIES = "shardq-deliveries"  # of a dead letter
 
 
@@ -31,7 +32,9 @@ def play(assignment: Assignment, dial: Dial) -> None:
     if assignment.defect:
         store = DEFECTS[assignment.defect](store)
     with Client(store, retry_seconds=assignment.retry_seconds) as client:
-        role = {"produce": Producing, "work": Working, "keep": Keeping, "collect": Collecting}[assignment.role]
+        role = {"produce": Producing, "work": Working, "keep": Keeping, "collect": Collecting}[
+            assignment.role
+        ]
         role(assignment, dial, client, stopped).run()
 
 
@@ -92,7 +95,9 @@ class Producing(_Role):
         else:
             self.record.outcome("send", Phase.OK, bodies)
 
-    def _send_the_rest(self, producer: shardq.Producer, bodies: list[str], partial: shardq.PartialSend) -> None:
+    def _send_the_rest(
+        self, producer: shardq.Producer, bodies: list[str], partial: shardq.PartialSend
+    ) -> None:
         """Send what was not stored again, under the same ids; what is not stored in the end is unknown."""
         unsent = partial.unsent
         for _ in range(RESENDS):
@@ -113,7 +118,7 @@ class Producing(_Role):
 
 class _Receiving(_Role):
     verb = "receive"
-    limits = (1, 10, 60)
+    limits = (1, 10, 100)
 
     def receive(self, consumer: shardq.Consumer) -> shardq.Batch | None:
         self.record.invoke(self.verb)
@@ -153,7 +158,7 @@ class Working(_Receiving):
         if self.dial.hurry:
             self.settle("ack", batch, number)
             return
-        way = self.dice.choices(["whole", "each", "release", "extend", "late", "never"], [60, 8, 12, 10, 4, 2])[0]
+        way = self.dice.choices([*WAYS], [*WAYS.values()])[0]
         self.pause(self.dice.random() * 0.02)
         getattr(self, f"_{way}")(batch, number)
 
@@ -175,8 +180,12 @@ class Working(_Receiving):
         self.pause(self.assignment.lease * 0.2)
         self.settle("ack", batch, number)
 
+    def _slow(self, batch: shardq.Batch, number: int) -> None:
+        self.pause(self.assignment.lease * 0.6)
+        self.settle("ack", batch, number)
+
     def _late(self, batch: shardq.Batch, number: int) -> None:
-        self.pause(self.assignment.lease * 1.2)
+        self.pause(self.assignment.lease * self.dice.uniform(1.0, 1.5))
         self.settle("ack", batch, number)
 
     def _never(self, batch: shardq.Batch, number: int) -> None:
@@ -218,5 +227,3 @@ def _delivery(message: shardq.Message) -> Delivery:
     return Delivery(
         message.raw.decode(), message.id, message.priority, from_datetime(message.due), int(deliveries)
     )
-
-

@@ -27,8 +27,8 @@ from .verdict import Verdict, judge
 
 __all__ = ["Plan", "Round", "run_round"]
 
-PRODUCERS, WORKERS, KEEPERS = 2, 3, 1
-MAX_DELIVERIES = 8
+PRODUCERS, WORKERS, KEEPERS = 2, 4, 1
+MAX_DELIVERIES = 4
 DRAIN_LEASES = 6  # times the lease, and the patience on top: the longest that a drain may take
 
 

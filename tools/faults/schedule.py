@@ -22,7 +22,9 @@ class Step(msgspec.Struct, frozen=True):
     strength: float  # from 0 to 1
 
 
-def schedule(faults: Sequence[str], slow: Sequence[str], *, seed: str, seconds: float, gap: float) -> list[Step]:
+def schedule(
+    faults: Sequence[str], slow: Sequence[str], *, seed: str, seconds: float, gap: float
+) -> list[Step]:
     """Faults in random order, each kind about as often, about ``gap`` seconds apart.
 
     Those in ``slow`` hit a node and leave ``NODE_PAUSE`` seconds until the next of them.

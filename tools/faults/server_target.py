@@ -23,7 +23,7 @@ class _ServerTarget:
     nodes = 3
     patience = 60.0
     lease = 15.0
-    fault_seconds = 75.0
+    fault_seconds = 60.0
     gap = 2.0
     tolerance = 0.5
     goes_by_client_clock = False

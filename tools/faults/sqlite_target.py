@@ -15,8 +15,8 @@ class SqliteTarget:
 
     name = "sqlite"
     nodes = 0
-    patience = 30.0
-    lease = 2.0
+    patience = 60.0
+    lease = 1.0
     fault_seconds = 25.0
     gap = 1.0
     tolerance = 0.05

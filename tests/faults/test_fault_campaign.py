@@ -1,0 +1,73 @@
+"""Small campaigns on SQLite: a store that keeps its promises passes, and broken ones are caught."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tools.faults.round import Round
+
+ROOT = Path(__file__).parents[2]
+
+CAUGHT = {
+    "DropsOneAckInAThousand": "acked but redelivered",
+    "AcksBeforeStoring": "lost",
+    "IgnoresTheFence": "acked past the fence",
+    "ForgetsToHide": "held by two",
+    "DeliversEarly": "delivered early",
+    "ForgetsDeliveries": "deliveries not counted",
+}
+
+
+def campaign(folder: Path, *words: str) -> tuple[int, Round]:
+    tool = [str(ROOT / "tools" / "faults" / "run"), "--messages", "4000", "--seconds", "10", *words]
+    done = subprocess.run(
+        [*tool, "--output", str(folder)],
+        env=os.environ | {"PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    return done.returncode, msgspec.json.decode(
+        (folder / "sqlite-1-1" / "report.json").read_bytes(), type=Round
+    )
+
+
+def promises(report: Round) -> Sequence[str]:
+    return [offence.promise for offence in report.verdict.offences]
+
+
+def test_a_store_that_keeps_its_promises_passes(tmp_path: Path) -> None:
+    code, report = campaign(tmp_path)
+    assert (code, promises(report), report.problems) == (0, [], ())
+    assert report.verdict.figures["sent"] + report.verdict.figures["send failed"] <= 4000
+    assert report.verdict.figures["acked"] > 3000
+    assert len(report.deeds) >= len(report.steps) > 5
+
+
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, Round]]:
+    """The campaigns of all defects, three at a time: the clients mostly wait."""
+    folders = {name: tmp_path_factory.mktemp(name) for name in CAUGHT}
+    with ThreadPoolExecutor(3) as pool:
+        found = pool.map(lambda name: campaign(folders[name], "--defect", name), CAUGHT)
+        return dict(zip(CAUGHT, found, strict=True))
+
+
+@pytest.mark.parametrize(("defect", "promise"), CAUGHT.items(), ids=CAUGHT)
+def test_a_broken_store_is_caught_with_the_histories_of_the_messages(
+    verdicts: dict[str, tuple[int, Round]], defect: str, promise: str
+) -> None:
+    code, report = verdicts[defect]
+    assert code == 1
+    assert promise in promises(report)
+    offence = next(each for each in report.verdict.offences if each.promise == promise)
+    assert offence.count >= len(offence.histories) > 0 and all(offence.histories.values())
