@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cassandra test-mongodb test-cluster test-spark lint check bench bench-quick docs clean
+.PHONY: help demo test test-cassandra test-mongodb test-cluster test-spark lint check bench bench-quick faults faults-full docs clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -44,6 +44,12 @@ bench: $(READY)  ## benchmarks with peers; writes docs/benchmarks.md, or that of
 
 bench-quick: $(READY)  ## the same, smaller (3 minutes)
 	tools/bench/run --quick $(if $(STORE),--store $(STORE)) $(ARGS)
+
+faults: $(READY)  ## break things under load and check every message (STORE=sqlite|cassandra|mongodb|all SEED= ROUNDS= MESSAGES=)
+	tools/faults/run $(if $(STORE),--store $(STORE)) $(if $(SEED),--seed $(SEED)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(MESSAGES),--messages $(MESSAGES)) $(ARGS)
+
+faults-full: $(READY)  ## the same in 10 rounds with 200,000 messages (10 minutes on SQLite, 25 on each server)
+	tools/faults/run --rounds 10 --messages 200000 --store $(or $(STORE),all) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 docs: $(READY)  ## regenerate the command reference
 	$(BIN)/python tools/command_reference.py

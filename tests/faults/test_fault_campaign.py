@@ -20,9 +20,6 @@ CAUGHT = {
     "DropsOneAckInAThousand": "acked but redelivered",
     "AcksBeforeStoring": "lost",
     "IgnoresTheFence": "acked past the fence",
-    "ForgetsToHide": "held by two",
-    "DeliversEarly": "delivered early",
-    "ForgetsDeliveries": "deliveries not counted",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
@@ -107,7 +108,7 @@ class Nemesis:
         started = time.monotonic_ns()
         try:
             what, undo = act(step)
-        except (shardq.ShardqError, OSError, RuntimeError) as error:
+        except (shardq.ShardqError, sqlite3.Error, OSError, RuntimeError) as error:
             self.deeds.append(Deed(started, step.fault, "failed", str(error)[:300]))
             return
         self.deeds.append(Deed(started, step.fault, what))

@@ -59,7 +59,7 @@ class Recorder:
         try:
             do()
         except shardq.LeaseLost as error:
-            lost = {message.raw.decode() for message in error.messages}
+            lost = {message.raw.decode().rstrip(" ") for message in error.messages}
             self.outcome(verb, Phase.LOST, sorted(lost))
         except shardq.ShardqError as error:
             # Several messages may be of several shards, of which some were reached.

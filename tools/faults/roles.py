@@ -20,7 +20,9 @@ from .recorder import Recorder
 __all__ = ["play"]
 
 RESENDS = 3
-WAYS = {"whole": 50, "each": 8, "release": 10, "extend": 8, "slow": 12, "late": 12, "never": 2}  # and how often
+# What a worker does with a batch, and how often of 100 times.
+WAYS = {"whole": 48, "each": 8, "release": 10, "extend": 8, "slow": 12, "late": 12, "never": 2}
+PADDING = (0, 0, 100, 1_000)  # bytes behind the name of a message
 _DELIVERIES = "shardq-deliveries"  # of a dead letter
 
 
@@ -78,7 +80,8 @@ class Producing(_Role):
     def _send(self, producer: shardq.Producer, bodies: list[str]) -> None:
         delay = self.dice.choice([0.0, 0.0, 0.0, 0.5, 2.0])
         priority = self.dice.randrange(10)
-        raw = [body.encode() for body in bodies]
+        padding = b" " * self.dice.choice(PADDING)
+        raw = [body.encode() + padding for body in bodies]
         self.record.invoke("send", bodies, seconds=delay)
         try:
             if len(raw) == 1:
@@ -111,7 +114,7 @@ class Producing(_Role):
             else:
                 unsent = []
                 break
-        missing = {message.body.decode() for message in unsent}
+        missing = {_name(message.body) for message in unsent}
         stored = [body for body in bodies if body not in missing]
         self.record.outcome("send", Phase.OK if stored else Phase.UNKNOWN, stored, note=partial)
 
@@ -134,7 +137,7 @@ class _Receiving(_Role):
         return batch
 
     def settle(self, verb: str, batch: shardq.Batch, number: int, seconds: float = 0.0) -> None:
-        bodies = [message.raw.decode() for message in batch]
+        bodies = [_name(message.raw) for message in batch]
         act = {
             "ack": batch.ack,
             "release": lambda: batch.release(delay=seconds),
@@ -222,8 +225,12 @@ class Collecting(_Receiving):
                 empty = 0 if batch or batch is None else empty + 1
 
 
+def _name(body: bytes) -> str:
+    return body.decode().rstrip(" ")
+
+
 def _delivery(message: shardq.Message) -> Delivery:
     deliveries = message.headers.get(_DELIVERIES, message.deliveries)
     return Delivery(
-        message.raw.decode(), message.id, message.priority, from_datetime(message.due), int(deliveries)
+        _name(message.raw), message.id, message.priority, from_datetime(message.due), int(deliveries)
     )

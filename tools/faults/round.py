@@ -29,6 +29,7 @@ __all__ = ["Plan", "Round", "run_round"]
 
 PRODUCERS, WORKERS, KEEPERS = 2, 4, 1
 MAX_DELIVERIES = 4
+BEGINNING = 120.0  # seconds until every client has connected, on a computer with other things to do
 DRAIN_LEASES = 6  # times the lease, and the patience on top: the longest that a drain may take
 
 
@@ -79,6 +80,7 @@ def run_round(target: Target, plan: Plan, folder: Path) -> Round:
         steps = nemesis.plan(f"{plan.seed} {plan.number}", plan.seconds)
         try:
             _start_clients(stage, plan)
+            stage.wait_until_at_work(BEGINNING)
             nemesis.run(steps, plan.seconds)
             return _finish(nemesis, plan, steps, began)
         finally:
@@ -167,7 +169,7 @@ def _wait_until_drained(queue: shardq.Queue, target: Target) -> list[str]:
 
 def _remains(queue: shardq.Queue) -> dict[str, str]:
     """What is still stored, by state."""
-    return {stored.body.decode(): stored.state.value for stored in queue.peek(100_000)}
+    return {stored.body.decode().rstrip(" "): stored.state.value for stored in queue.peek(100_000)}
 
 
 def _bury(stage: Stage, target: Target, plan: Plan) -> list[str]:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from .disk import Disk
 from .proxy import Proxy
 
 __all__ = ["SqliteTarget"]
+
+
+class _DiskOfTheFile(Disk):
+    """When it is filled, the log has just been emptied: SQLite would write over an old one without asking for space."""
+
+    def fill(self) -> None:
+        with closing(sqlite3.connect(self.folder / "queue.db", timeout=2)) as file:
+            file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        super().fill()
 
 
 class SqliteTarget:
@@ -25,7 +36,7 @@ class SqliteTarget:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "disk"
-        self._disk = Disk(self._folder)
+        self._disk = _DiskOfTheFile(self._folder)
         self.disk: Disk | None = None
         self.detours: dict[str, tuple[str, int]] = {}
         self.url = f"sqlite:///{self._folder}/queue.db"

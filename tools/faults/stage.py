@@ -111,6 +111,14 @@ class Stage:
         """Clients that ended by themselves and with an error."""
         return [actor.name for actor in self.actors if actor.process.poll() not in (None, 0)]
 
+    def wait_until_at_work(self, seconds: float) -> None:
+        """Wait until every client has written down its first operation; raises RuntimeError when one does not."""
+        until = time.monotonic() + seconds
+        while idle := [path.stem for path in self.logs if not path.stat().st_size]:
+            if time.monotonic() > until:
+                raise RuntimeError(f"clients did not begin within {seconds:g} s: {', '.join(idle)}")
+            time.sleep(0.05)
+
     def hurry(self) -> None:
         for dial in self.dials.values():
             dial.hurry = True
