@@ -14,6 +14,8 @@ import pytest
 
 from tools.faults.round import Round
 
+pytestmark = pytest.mark.timeout(600)  # 40 seconds where the computer has nothing else to do
+
 ROOT = Path(__file__).parents[2]
 
 CAUGHT = {

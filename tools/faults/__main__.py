@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -42,6 +43,8 @@ def run(
     output: Path,
 ) -> None:
     """Run rounds of faults on a store, and report what became of every message."""
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, signal.default_int_handler)  # servers and clients are ended first
     kept = True
     for name in TARGETS if store == "all" else [store]:
         plans = [

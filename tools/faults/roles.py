@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import threading
+import time
 
 import shardq
 from shardq.client import Client
@@ -30,6 +32,7 @@ def play(assignment: Assignment, dial: Dial) -> None:
     """Play the role until its work is done, or a SIGTERM comes."""
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
     store = open_store(assignment.url, SystemClock())
     if assignment.defect:
         store = DEFECTS[assignment.defect](store)
@@ -38,6 +41,13 @@ def play(assignment: Assignment, dial: Dial) -> None:
             assignment.role
         ]
         role(assignment, dial, client, stopped).run()
+
+
+def _follow(campaign: int) -> None:
+    """End with the campaign, however that ends."""
+    while os.getppid() == campaign:
+        time.sleep(1)
+    os._exit(1)
 
 
 class _Role:
