@@ -97,14 +97,24 @@ class Nemesis:
             actor.send(signal.SIGCONT)
 
     def _wait_until(self, moment: float) -> None:
+        self._undo_what_is_over()
         while (now := time.monotonic()) < moment:
-            for due in [each for each in self._undo if each[0] <= now]:
-                self._undo.remove(due)
-                self._carry_out(due[1], "healed", due[2])
-            time.sleep(min(0.05, max(0.0, moment - now)))
+            time.sleep(min(0.05, moment - now))
+            self._undo_what_is_over()
+
+    def _undo_what_is_over(self, *, of_nodes: bool = False) -> None:
+        """Undo what has lasted long enough; of what was done to nodes, all of it."""
+        nodes = tuple(self.node_faults()) if of_nodes else ()
+        now = time.monotonic()
+        for due in [each for each in self._undo if each[0] <= now or each[1].startswith(nodes)]:
+            self._undo.remove(due)
+            self._carry_out(due[1], "healed", due[2])
 
     def _do(self, step: Step) -> None:
         act: Callable[[Step], tuple[str, Undo | None]] = getattr(self, f"_{step.fault}")
+        if step.fault in self.node_faults():  # one at a time, even where the steps come late
+            self._undo_what_is_over(of_nodes=True)
+            self._wait_for_restart()
         started = time.monotonic_ns()
         try:
             what, undo = act(step)
@@ -218,14 +228,12 @@ class Nemesis:
         return self._end_node(step, signal.SIGTERM)
 
     def _end_node(self, step: Step, how: signal.Signals) -> tuple[str, Undo]:
-        self._wait_for_restart()
         node = self.target.node(step.victim)
         pid = self.target.pid(node)
         os.kill(pid, how)
         return f"node {node + 1}", partial(self._start_again, pid)
 
     def _pause_node(self, step: Step) -> tuple[str, Undo]:
-        self._wait_for_restart()
         node = self.target.node(step.victim)
         pid = self.target.pid(node)
         os.kill(pid, signal.SIGSTOP)

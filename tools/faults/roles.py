@@ -172,7 +172,7 @@ class Working(_Receiving):
             self.settle("ack", batch, number)
             return
         way = self.dice.choices([*WAYS], [*WAYS.values()])[0]
-        self.pause(self.dice.random() * 0.02)
+        self.pause(self.dice.random() * 0.05)
         getattr(self, f"_{way}")(batch, number)
 
     def _whole(self, batch: shardq.Batch, number: int) -> None:
@@ -198,8 +198,19 @@ class Working(_Receiving):
         self.settle("ack", batch, number)
 
     def _late(self, batch: shardq.Batch, number: int) -> None:
-        self.pause(self.assignment.lease * self.dice.uniform(1.0, 1.5))
+        """Ack when the lease is over, if possible just when somebody else has the first message."""
+        self.pause(self.assignment.lease)
+        until = time.monotonic() + self.assignment.lease
+        while time.monotonic() < until and not self.dial.hurry and not self._is_taken(batch[0]):
+            time.sleep(0.002)
         self.settle("ack", batch, number)
+
+    def _is_taken(self, message: shardq.Message) -> bool:
+        try:
+            stored = self.queue.get(message.id)
+        except shardq.ShardqError:
+            return True
+        return stored is None or stored.deliveries > message.deliveries
 
     def _never(self, batch: shardq.Batch, number: int) -> None:
         """A worker that forgets what it was doing."""

@@ -29,8 +29,10 @@ __all__ = ["Plan", "Round", "run_round"]
 
 PRODUCERS, WORKERS, KEEPERS = 2, 4, 1
 MAX_DELIVERIES = 2  # so that some messages become dead letters
+FINISHING = (
+    300.0  # seconds until everything is sent, until it is drained, and until the dead letters are read
+)
 BEGINNING = 120.0  # seconds until every client has connected, on a computer with other things to do
-DRAIN_LEASES = 6  # times the lease, and the patience on top: the longest that a drain may take
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -131,12 +133,12 @@ def _finish(nemesis: Nemesis, plan: Plan, steps: Sequence[Step], began: float) -
     stage, target = nemesis.stage, nemesis.target
     nemesis.heal()
     healed = time.monotonic_ns()
-    alive = [actor.name for actor in stage.of_role("produce", "work", "keep")]
+    alive = stage.unfinished()
     stage.hurry()
-    problems = [] if stage.wait_for("produce", target.patience) else ["producers did not finish"]
-    problems += _wait_until_drained(nemesis.client.queue(plan.queue), target)
+    problems = [] if stage.wait_for("produce", FINISHING) else ["producers did not finish"]
+    problems += _wait_until_drained(nemesis.client.queue(plan.queue))
     remains = _remains(nemesis.client.queue(plan.queue))
-    problems += _bury(stage, target, plan)
+    problems += _bury(stage, plan)
     problems += [f"client {name} died" for name in stage.deaths()]
     stage.end()
     events = read_history(stage.logs)
@@ -155,16 +157,15 @@ def _finish(nemesis: Nemesis, plan: Plan, steps: Sequence[Step], began: float) -
     )
 
 
-def _wait_until_drained(queue: shardq.Queue, target: Target) -> list[str]:
-    seconds = target.patience + DRAIN_LEASES * target.lease
-    until = time.monotonic() + seconds
+def _wait_until_drained(queue: shardq.Queue) -> list[str]:
+    until = time.monotonic() + FINISHING
     while time.monotonic() < until:
         with suppress(shardq.StoreUnavailable, shardq.OutcomeUnknown):
             counts = queue.counts()
             if not counts.ready + counts.delayed + counts.in_flight:
                 return []
         time.sleep(0.2)
-    return [f"queue not drained within {seconds:g} s: {queue.counts()}"]
+    return [f"queue not drained within {FINISHING:g} s: {queue.counts()}"]
 
 
 def _remains(queue: shardq.Queue) -> dict[str, str]:
@@ -172,9 +173,9 @@ def _remains(queue: shardq.Queue) -> dict[str, str]:
     return {stored.body.decode().rstrip(" "): stored.state.value for stored in queue.peek(100_000)}
 
 
-def _bury(stage: Stage, target: Target, plan: Plan) -> list[str]:
+def _bury(stage: Stage, plan: Plan) -> list[str]:
     stage.start("collect", "dead", queue=f"{plan.queue}.dead")
-    return [] if stage.wait_for("collect", target.patience) else ["dead letters could not be read"]
+    return [] if stage.wait_for("collect", FINISHING) else ["dead letters could not be read"]
 
 
 def _slow(liveness: Sequence[Progress], patience: float) -> list[str]:

@@ -107,6 +107,14 @@ class Stage:
             place = actor.name.partition(".")[0]
             self.start(actor.role, place, first=told.first + begun, messages=told.messages - begun)
 
+    def unfinished(self) -> list[str]:
+        """Clients that run and still have something to do."""
+        return [
+            actor.name
+            for actor in self.of_role("produce", "work", "keep")
+            if actor.role != "produce" or self._begun(actor) < actor.assignment.messages
+        ]
+
     def deaths(self) -> list[str]:
         """Clients that ended by themselves and with an error."""
         return [actor.name for actor in self.actors if actor.process.poll() not in (None, 0)]
