@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from written_history import Script, delivery
 
@@ -255,6 +255,7 @@ def test_reads_that_overlap_have_no_order(script: Script) -> None:
 # -- any queue that keeps its promises passes
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_whatever_a_correct_queue_does_is_in_order(data: st.DataObject) -> None:
     """Messages of one shard, delivered in order by one consumer after the other, some again after their lease."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tools.faults.schedule import NODE_PAUSE, schedule
@@ -12,6 +12,7 @@ from tools.faults.schedule import NODE_PAUSE, schedule
 FAULTS, NODES = ("kill", "pause", "skew"), ("kill_node", "pause_node")
 
 
+@settings(deadline=None)
 @given(st.text(max_size=5), st.floats(5, 100), st.floats(0.5, 3))
 def test_the_same_seed_gives_the_same_faults(seed: str, seconds: float, gap: float) -> None:
     first, second = (schedule(FAULTS, NODES, seed=seed, seconds=seconds, gap=gap) for _ in range(2))
@@ -19,6 +20,7 @@ def test_the_same_seed_gives_the_same_faults(seed: str, seconds: float, gap: flo
     assert all(0 <= step.at <= seconds and 0 <= step.victim < 1 for step in first)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=5))
 def test_nodes_are_hit_one_at_a_time(seed: str) -> None:
     hits = [step for step in schedule(FAULTS, NODES, seed=seed, seconds=200, gap=1) if step.fault in NODES]
