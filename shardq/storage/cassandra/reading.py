@@ -60,23 +60,6 @@ _ALARMS = (
     "AND due >= ? AND due <= ? LIMIT ?"
 )
 _HOLDINGS = (
-    "SELECT kind, id, first, value, taken, WRITETIME(taken), turn, WRITETIME(turn) FROM entry "
-    "WHERE shard = ? AND kind IN (0, 1) AND priority = 0 AND due = 0 AND id IN ?"
-)
-_READY = (
-    "SELECT kind, priority, due, id, first, value, WRITETIME(value), data FROM entry WHERE shard = ? AND kind = 2 "
-    "AND priority IN ? AND (due, id, first) >= (?, ?, ?) AND (due) <= (?)"
-)
-_READY_OF_BUNDLE = (
-    "SELECT kind, priority, due, id, first, value, WRITETIME(value), data FROM entry WHERE shard = ? AND kind = 2 "
-    "AND priority = ? AND due = ? AND id = ?"
-)
-_ALARMS = (
-    "SELECT id, first, due FROM entry WHERE shard = ? AND kind = 5 AND priority = 0 "
-    "AND due >= ? AND due <= ? LIMIT ?"
-)
-_NEXT_DELAYED = "SELECT due FROM entry WHERE shard = ? AND kind = 5 AND priority = 1 AND due > ? LIMIT 1"
-_HOLDINGS = (
     "SELECT id, first, value FROM entry WHERE shard = ? AND kind = 1 AND priority = 0 AND due = 0 AND id IN ?"
 )
 _CARRIED = "SELECT data FROM entry WHERE shard = ? AND kind = 1 AND priority = 0 AND due = 0 AND id IN ?"
