@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cassandra test-mongodb test-cluster test-spark lint check bench bench-quick faults faults-full docs clean
+.PHONY: help demo test test-cassandra test-mongodb test-cluster test-spark model lint check bench bench-quick faults faults-full docs clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -21,6 +21,9 @@ test: $(READY)  ## all tests; those of MongoDB on real servers, those of Cassand
 
 test-cassandra: $(READY)  ## the tests of the Cassandra store alone (4 minutes; needs Java 17)
 	CI=true $(BIN)/pytest -m cassandra $(ARGS)
+
+model: $(READY)  ## the claim protocol in every order of steps; STATES=200000 looks further
+	SHARDQ_MODEL_STATES=$(or $(STATES),4000) $(BIN)/pytest -m 'not cassandra' tests/model $(ARGS)
 
 test-cluster: $(READY)  ## three nodes of Cassandra and of MongoDB, of which one is killed and one paused (5 minutes; needs Java 17, 4 GB)
 	CI=true $(BIN)/pytest -m cluster $(ARGS)

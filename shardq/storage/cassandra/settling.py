@@ -26,6 +26,8 @@ __all__ = ["Moment", "acknowledge", "extend", "forward", "release"]
 Moment: TypeAlias = Callable[[], int]
 _Step: TypeAlias = Callable[[Change, Sequence[Carved]], None]
 
+_LOOKS = 5  # at what is missing, until one is not disturbed
+
 
 def acknowledge(session: Session, held: Held, request: Acknowledge, now: Moment) -> Fenced:
     """Finish the slices; with ``keep`` note them in the history."""
@@ -177,23 +179,34 @@ def _number(parts: Sequence[Carved]) -> int:
 
 
 def _fenced(row: WideRow, missing: Sequence[Span]) -> Fenced:
-    """Tell what is stored but not held under the token from what is not stored."""
+    """Tell what is stored but not held under the token from what is not stored.
+
+    It takes several reads, between which a claim can move messages from where they are not read yet to where they were
+    not found. So nothing counts as gone unless the turn, which every change sets, is the same after as before.
+    """
+    for _ in range(_LOOKS):
+        turn_at = row.control().turn_at
+        stored = _stored(row, missing)
+        if row.control().turn_at == turn_at:
+            return Fenced(
+                tuple(part for span in missing for part in _parts(span, stored, stored=True)),
+                tuple(part for span in missing for part in _parts(span, stored, stored=False)),
+            )
+    return Fenced(lost=tuple(missing))
+
+
+def _stored(row: WideRow, missing: Sequence[Span]) -> list[Slice]:
+    """Read the slices that there are of the spans' bundles, whoever holds them."""
     heads = row.heads(span.bundle_id for span in missing)
-    holdings = row.all_holdings()
-    lost: list[Span] = []
-    gone: list[Span] = []
-    for span in missing:
-        bundle = heads.get(span.bundle_id)
-        slices = [each for holding in holdings for each in holding.slices if each.bundle_id == span.bundle_id]
-        if bundle is not None:
-            slices += [ready.slice for ready in row.ready_of(span.bundle_id, bundle.head)]
-        lost += _parts(span, slices, stored=True)
-        gone += _parts(span, slices, stored=False)
-    return Fenced(tuple(lost), tuple(gone))
+    named = {span.bundle_id for span in missing}
+    slices = [each for holding in row.all_holdings() for each in holding.slices if each.bundle_id in named]
+    for bundle in heads.values():
+        slices += [ready.slice for ready in row.ready_of(bundle.id, bundle.head)]
+    return slices
 
 
 def _parts(span: Span, slices: Sequence[Slice], *, stored: bool) -> list[Span]:
     wanted = [(span.first, span.first + span.count)]
-    covered = [(each.first, each.end) for each in slices]
+    covered = [(each.first, each.end) for each in slices if each.bundle_id == span.bundle_id]
     ranges = within(wanted, covered) if stored else outside(wanted, covered)
     return [Span(span.bundle_id, first, end - first, span.token) for first, end in ranges]

@@ -1,0 +1,118 @@
+"""Defects of the claim protocol, each in one place: the model has to find every one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from msgspec import structs
+
+from shardq.storage.cassandra import bundles, change, claims, reading, sight
+from shardq.storage.cassandra.change import Change
+
+
+class Mutation(NamedTuple):
+    """A defect, a scenario that shows it, and what is to be seen."""
+
+    defect: AbstractContextManager[Any]
+    scenario: str
+    seen: str
+
+
+def _without(module: Any, name: str, words: str) -> AbstractContextManager[Any]:
+    """A statement that lacks some of its words; the value that is bound to them is left over."""
+    statement = getattr(module, name)
+    assert words in statement
+    return patch.object(module, name, statement.replace(words, ""))
+
+
+@contextmanager
+def _no_alarms() -> Iterator[None]:
+    hold = Change.hold
+
+    def held(self: Change, holding: Any, carried: Any = None) -> None:
+        hold(self, holding, carried)
+        del self._written[holding.alarm]
+
+    with patch.object(Change, "hold", held):
+        yield
+
+
+@contextmanager
+def _no_look_at_write_times() -> Iterator[None]:
+    control_row = reading.control_row
+
+    def seen(*columns: Any) -> Any:
+        return control_row(*columns[:4], 2**62)
+
+    with patch.object(reading, "control_row", seen):
+        yield
+
+
+@contextmanager
+def _undisturbed_looks() -> Iterator[None]:
+    control = reading.WideRow.control
+
+    def still(self: Any) -> Any:
+        return structs.replace(control(self), turn_at=0)
+
+    with patch.object(reading.WideRow, "control", still):
+        yield
+
+
+@contextmanager
+def _early_deliveries() -> Iterator[None]:
+    look = claims._Claimer._look
+
+    def ahead(self: Any, now: int) -> Any:
+        return look(self, now + 60_000_000)
+
+    with patch.object(claims._Claimer, "_look", ahead):
+        yield
+
+
+MUTATIONS = {
+    "ready rows are taken without the condition on `taken`": Mutation(
+        _without(change, "_TAKE", " IF taken = ?"), "two consumers of a bundle and a single", "in two places"
+    ),
+    "a holding is given up without a look at its value": Mutation(
+        _without(change, "_DELETE_SEEN", " IF value = ?"),
+        "a lease that runs out, an answer that is lost",
+        "is lost|finished|moved message",
+    ),
+    "an append has the time of its writing": Mutation(
+        _without(bundles, "_ROW_WITH_DATA", " USING TIMESTAMP ?"),
+        "an append that comes late",
+        "back after it was finished|two places",
+    ),
+    "floors are raised to the present": Mutation(
+        patch.object(sight, "GUARD", 0), "an append while floors rise", "not delivered any more"
+    ),
+    "a late append is not announced": Mutation(
+        patch.object(bundles, "_mark_late", lambda *_: None), "floors that rise", "not delivered any more"
+    ),
+    "a holding has no alarm": Mutation(
+        _no_alarms(), "two consumers of a bundle and a single", "not delivered any more"
+    ),
+    "the rest of a slice is forgotten": Mutation(
+        patch.object(Change, "offer", lambda *_: None),
+        "two consumers of a bundle and a single",
+        "moved message",
+    ),
+    "a change without an answer counts as done": Mutation(
+        patch.object(Change, "_read_back", lambda _: True),
+        "a lease that runs out, an answer that is lost",
+        "never held|did not",
+    ),
+    "rows of a clock that is ahead are taken": Mutation(
+        _no_look_at_write_times(), "clocks that differ", "two places|not delivered|for ever|left behind"
+    ),
+    "what a disturbed look did not find counts as gone": Mutation(
+        _undisturbed_looks(), "a lost lease that goes on changing hands", "is gone, and it is stored"
+    ),
+    "a lease that runs still is taken over": Mutation(
+        _early_deliveries(), "renewals and parts", "moved message"
+    ),
+}

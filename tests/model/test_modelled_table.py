@@ -1,0 +1,136 @@
+"""The modelled table answers the store's own statements as a real server does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not installed")
+
+from modelled_table import Database, Statement
+
+from shardq.storage.cassandra import bundles, change, probing, reading, schema
+from shardq.storage.cassandra.session import Session
+from shardq.storage.cassandra.url import parse
+
+pytestmark = pytest.mark.cassandra
+
+NOW = 1_700_000_000_000_000
+PAST, EARLIER, FUTURE = 20, 10, 4_000_000_000_000_000  # times of plain writes
+IDS = [b"", b"\1", b"\1\0", b"\2"]
+
+values = st.sampled_from([b"", b"a", b"b"])
+seen = st.none() | values
+keys = st.tuples(
+    st.sampled_from([0, 1, 2, 3]), st.just(0), st.sampled_from([0, 5]), st.sampled_from(IDS), st.just(0)
+)
+times = st.sampled_from([EARLIER, PAST, FUTURE])
+
+plain = st.lists(
+    st.one_of(
+        st.tuples(st.just(bundles._ROW), st.tuples(keys, values, times)),
+        st.tuples(st.just(bundles._ROW_WITH_DATA), st.tuples(keys, values, values, times)),
+        st.tuples(st.just(bundles._DELETE), st.tuples(times, keys)),
+    ),
+    min_size=1,
+    max_size=3,
+)
+others = st.tuples(
+    st.sampled_from([1, 2, 3]), st.just(0), st.sampled_from([0, 5]), st.sampled_from(IDS), st.just(0)
+)
+on_control = st.sampled_from([[], [change._REPLACE], [change._TAKE], [change._REPLACE, change._TAKE]])
+conditional = st.lists(
+    st.one_of(
+        st.tuples(st.just(change._INSERT), st.tuples(others, values)),
+        st.tuples(st.just(change._INSERT_BUNDLE), st.tuples(others, values, values)),
+        st.tuples(st.just(change._REPLACE), st.tuples(values, others, seen)),
+        st.tuples(st.just(change._REPLACE_CARRYING), st.tuples(values, values, others, seen)),
+        st.tuples(st.just(change._REPLACE_TALLY), st.tuples(values, others, seen, seen)),
+        st.tuples(st.just(change._TAKE), st.tuples(values, others, seen)),
+        st.tuples(st.just(change._DELETE), st.tuples(others)),
+        st.tuples(st.just(change._DELETE_SEEN), st.tuples(others, seen)),
+        st.tuples(st.just(change._DELETE_TALLIED), st.tuples(others, seen, seen)),
+    ),
+    max_size=4,
+    unique_by=lambda statement: next(
+        part for part in statement[1] if isinstance(part, tuple)
+    ),  # one for each row
+)
+controlled = st.builds(
+    lambda queries, value, expected: [(query, (value, change.CONTROL_KEY, expected)) for query in queries],
+    on_control,
+    values,
+    seen,
+)
+guarded = st.builds(lambda *parts: [each for part in parts for each in part], conditional, controlled)
+writes = st.lists(st.tuples(st.just(False), plain) | st.tuples(st.just(True), guarded), max_size=12)
+
+
+@pytest.fixture(scope="module")
+def session(cassandra_url: str) -> Iterator[Session]:
+    opened = Session(parse(urlsplit(cassandra_url)._replace(path="/modelled").geturl()))
+    schema.apply(opened)
+    yield opened
+    opened.close()
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=writes)
+def test_the_model_has_the_rows_that_the_server_has(
+    session: Session, steps: list[tuple[bool, list[tuple[str, Any]]]]
+) -> None:
+    shard, database = os.urandom(8).hex(), Database()
+    for on_condition, drawn in steps:
+        statements = [_statement(query, parts, shard) for query, parts in drawn]
+        if not on_condition:
+            session.write(statements)
+            database = database.write(statements, NOW)
+            continue
+        statements.append((change._TURN, (b"turn", shard, *change.CONTROL_KEY)))
+        if not any(" IF " in query for query, _ in statements):
+            statements.append((change._EXPECT, (b"turn", shard, *change.CONTROL_KEY, None)))
+        applied = session.apply(statements)
+        database, modelled = database.apply(statements, NOW)
+        assert modelled == applied
+    for query in _queries(shard):
+        assert _timed(database.select(query)) == _timed(session.read(*query))
+
+
+def _statement(query: str, parts: Sequence[Any], shard: str) -> Statement:
+    """Put the shard before the key, and the key among the values."""
+    flat: list[Any] = []
+    for part in parts:
+        flat += (shard, *part) if isinstance(part, tuple) else (part,)
+    return query, flat
+
+
+def _queries(shard: str) -> list[Statement]:
+    return [
+        (reading._CONTROL_AND_HOLDINGS, (shard, IDS)),
+        (reading._HOLDINGS, (shard, IDS[:2])),
+        (reading._CARRIED, (shard, IDS)),
+        (reading._READY, (shard, [0, 1], 0, b"\1", 0, 5)),
+        (reading._READY_OF_BUNDLE, (shard, 0, 5, b"\1")),
+        (reading._BUNDLES, (shard, IDS)),
+        (reading._HEADS, (shard, IDS)),
+        (reading._HISTORY, (shard, 0, b"", 0, 9)),
+        (reading._ALARMS, (shard, 0, 5, 2)),
+        (probing._CONTROL, ([shard],)),
+        (probing._READY, ([shard], [0, 1], 0, 5)),
+        (change._READ_TURN, (shard, *change.CONTROL_KEY)),
+    ]
+
+
+def _timed(rows: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """The rows, with the times of conditional batches left out."""
+    return [tuple("ballot" if _is_ballot(value) else value for value in row) for row in rows]
+
+
+def _is_ballot(value: Any) -> bool:
+    return isinstance(value, int) and 10**15 < value < FUTURE
