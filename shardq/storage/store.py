@@ -230,6 +230,7 @@ class Store(Protocol):
         """Reserve each key for its message for ``window``, and return for each the entry that now stands.
 
         That is the given one, unconfirmed, or the one that was there before and whose window is not over.
+        A window of 0 is over at once: it shows what stands, and leaves nothing that stands.
         """
         ...
 

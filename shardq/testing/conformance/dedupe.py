@@ -82,6 +82,17 @@ class DedupeContract(Contract):
         assert self._reserve(bench, DedupeEntry("k", "m2")) == (DedupeEntry("k", "m2", False),)
         assert self._reserve(bench, DedupeEntry("k", "m3")) == (DedupeEntry("k", "m2", False),)
 
+    def test_a_key_that_is_reserved_for_no_time_is_free_at_once(self, bench: Bench) -> None:
+        assert self._reserve(bench, DedupeEntry("k", "m1"), window=0) == (DedupeEntry("k", "m1", False),)
+        assert self._reserve(bench, DedupeEntry("k", "m2")) == (DedupeEntry("k", "m2", False),)
+
+    def test_a_reservation_for_no_time_shows_what_stands_and_leaves_it(self, bench: Bench) -> None:
+        self._reserve(bench, DedupeEntry("k", "m1"))
+        bench.store.confirm_keys(bench.queue, ["k"])
+        for _ in range(2):
+            assert self._reserve(bench, DedupeEntry("k", "m2"), window=0) == (DedupeEntry("k", "m1", True),)
+        assert self._reserve(bench, DedupeEntry("k", "m3")) == (DedupeEntry("k", "m1", True),)
+
     @exact_time
     def test_the_window_counts_from_the_first_reservation(self, bench: Bench) -> None:
         self._reserve(bench, DedupeEntry("k", "m1"), window=60)
