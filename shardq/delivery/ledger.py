@@ -7,6 +7,7 @@ the queue's dedupe keys, whose promise in the port is just this: of all that res
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import msgspec
@@ -17,6 +18,7 @@ from shardq.storage.requests import DedupeEntry
 __all__ = ["Ledger", "LedgerEntry"]
 
 _NOTHING = ""
+_READER_PAUSE = 0.01  # seconds
 _NO_TIME = 0  # microseconds: the window of a reservation that is over at once, made only to see what stands
 
 
@@ -34,8 +36,13 @@ class Ledger:
         self._context, self._prefix = context, prefix
 
     def decide(self, key: str, value: str, window: int) -> LedgerEntry:
-        """Enter the value for so many microseconds, unless another stands; returns what stands."""
-        return self._reserve([key], value, window)[0]
+        """Enter the value for so many microseconds, unless another stands; returns what stands.
+
+        Waits where a reader's reservation stands: it is over at the moment that the reader had, by its clock.
+        """
+        while not (entry := self._reserve([key], value, window)[0]).value:
+            time.sleep(_READER_PAUSE)
+        return entry
 
     def read(self, keys: Sequence[str]) -> list[LedgerEntry | None]:
         """What stands under each key; None where nothing does."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 import shardq
 from shardq.clock import microseconds
 from shardq.delivery.named_claims import ClaimName, NamedClaims
 from shardq.sharding.shard import Shard
+from shardq.testing import ManualClock
 
 LEASE = 30.0
 
@@ -117,3 +120,16 @@ def test_reading_what_was_never_entered_leaves_room_for_it(queue, claims) -> Non
     fill(queue, 0, 10)
     assert claims().extend([named("a")]) == 0
     assert len(take(claims(), "a")) == 10
+
+
+def test_a_claim_waits_where_a_reader_whose_clock_is_ahead_has_just_looked(queue, claims, url, clock) -> None:
+    fill(queue, 0, 10)
+    ahead = ManualClock(clock.now())
+    ahead.advance(0.2)
+    with shardq.connect(url, clock=ahead) as reader:
+        looking = NamedClaims(reader.queue("jobs")._context, lease=microseconds(LEASE), memory=1)
+        assert looking.extend([named("a")]) == 0
+    later = threading.Timer(0.1, clock.advance, [0.3])
+    later.start()
+    assert len(take(claims(), "a")) == 10
+    later.join()
