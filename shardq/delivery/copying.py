@@ -78,18 +78,23 @@ def _slices(context: QueueContext, shard: Shard) -> Iterator[StoredSlice]:
 def _copy(piece: StoredSlice, data: BundleData, target: QueueContext) -> Bundle:
     source = piece.bundle
     identity = derive_bundle_id(source.id, "copy", target.name, str(piece.first), str(piece.count))
-    due = piece.due if piece.state is EntryState.DELAYED else source.due
-    return Bundle(identity, source.priority, due, source.enqueued_at, piece.count, encode_bundle(data))
+    return Bundle(
+        identity, source.priority, _due(piece), source.enqueued_at, piece.count, encode_bundle(data)
+    )
+
+
+def _due(piece: StoredSlice) -> int:
+    """From when on the messages are for a consumer; of those in flight as it was before they were received."""
+    return piece.due if piece.state is EntryState.DELAYED else piece.bundle.due
 
 
 def _hashed(piece: StoredSlice, data: BundleData) -> Copied:
     count = len(data.bodies)
     headers: Sequence[object] = data.headers or [None] * count
     keys: Sequence[object] = data.dedupe_keys or [None] * count
+    common = (piece.bundle.priority, piece.bundle.enqueued_at, _due(piece))
     total = 0
     for body, header, key in zip(data.bodies, headers, keys, strict=True):
-        message = _encoder.encode(
-            (body, header or None, key, piece.bundle.priority, piece.bundle.enqueued_at)
-        )
+        message = _encoder.encode((body, header or None, key, *common))
         total += int.from_bytes(blake2b(message, digest_size=8).digest()) >> 1
     return Copied(count, total % _HASH_RANGE)
