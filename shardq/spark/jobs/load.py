@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession, functions
 
 import shardq
 from shardq.spark.jobs.place import REPEATABLE_TASKS, Place
@@ -44,6 +44,8 @@ def load(
     messages = _messages(rows, body)
     if "runId" in (send_options or {}):
         messages = messages.repartition(REPEATABLE_TASKS, "body")
+    sent = Observation()
+    messages = messages.observe(sent, functions.count("*").alias("rows"))
     with shardq.connect(target.url) as client:
         queue = client.queue(target.queue)
 
@@ -52,7 +54,7 @@ def load(
 
         with watch(say, look):
             target.writer(messages, **(send_options or {})).save()
-    return Loaded(rows.count(), target.queue)
+    return Loaded(sent.get["rows"], target.queue)
 
 
 def _messages(rows: DataFrame, body: str | None) -> DataFrame:
