@@ -1,6 +1,6 @@
 """One Spark for all tests, on two cores, in which a failed task is tried again; and a queue on any store.
 
-``SHARDQ_TEST_SPARK_URL`` names the store; without it each test has a fresh SQLite file.
+Each test has a fresh SQLite file; those that are marked ``every_store`` run once more on each server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ pyspark = pytest.importorskip("pyspark", reason="the extra `spark` is not instal
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from pyspark.sql.streaming import StreamingQuery  # noqa: E402
 
-VARIABLE = "SHARDQ_TEST_SPARK_URL"
+SERVERS = ("cassandra",)
+"""Each has a fixture ``<name>_url``."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -30,6 +31,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.filterwarnings("default"))  # PySpark has warnings of its own
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.definition.get_closest_marker("every_store"):
+        metafunc.parametrize("url", ("sqlite", *SERVERS), indirect=True)
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +48,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        "spark.python.daemon.module": "shardq.spark.daemon",
+        "spark.sql.streaming.pollingDelay": "1ms",
         "spark.sql.shuffle.partitions": "2",
         "spark.default.parallelism": "2",
         "spark.local.dir": str(folder / "local"),
@@ -60,8 +68,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    return os.environ.get(VARIABLE) or f"sqlite:///{tmp_path}/queue.db"
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    server = getattr(request, "param", "sqlite")
+    if server == "sqlite":
+        return f"sqlite:///{tmp_path}/queue.db"
+    return str(request.getfixturevalue(f"{server}_url"))
 
 
 @pytest.fixture

@@ -45,6 +45,7 @@ def test_everything_is_delivered_once_and_nothing_is_left_in_flight(pipes, queue
     assert sum(progress.numInputRows for progress in query.recentProgress) == 3_000
 
 
+@pytest.mark.every_store
 def test_a_task_that_fails_after_a_partial_read_gets_the_same_rows_again(pipes, queue) -> None:
     fill(queue, 2_000)
     out = pipes.folder / "out"
@@ -69,6 +70,7 @@ def test_every_action_on_a_batch_sees_the_same_rows(pipes, queue) -> None:
     assert sorted(number for first, _ in seen for number in first) == list(range(1_000))
 
 
+@pytest.mark.every_store
 def test_a_restart_after_a_failed_batch_replays_its_rows(pipes, queue) -> None:
     fill(queue, 1_500)
     seen: dict[int, list[list[int]]] = {}
@@ -131,6 +133,7 @@ def test_a_plain_consumer_and_a_stream_share_the_messages(pipes, queue) -> None:
     assert sorted(streamed + received) == list(range(6_000))
 
 
+@pytest.mark.every_store
 def test_leases_are_kept_while_a_batch_takes_longer_than_they_last(pipes, queue) -> None:
     fill(queue, 200)
     stolen: list[int] = []

@@ -58,6 +58,7 @@ def test_a_load_that_is_repeated_under_its_run_id_completes_and_duplicates_nothi
     assert queue.counts().ready == 2_000
 
 
+@pytest.mark.every_store
 def test_a_drain_writes_every_message_once_and_goes_on_where_it_was(spark, place, queue, tmp_path) -> None:
     out = str(tmp_path / "out")
     with queue.producer() as producer:
@@ -109,6 +110,7 @@ def test_the_history_is_replayed_once_under_a_run_id(spark, place, make_queue) -
     assert {(message.priority, message.headers["n"]) for message in found} == {(3, 1)}
 
 
+@pytest.mark.every_store
 def test_a_migration_copies_everything_and_compares_it(spark, place, client, make_queue) -> None:
     source = make_queue(max_deliveries=7)
     with source.producer(bundle_messages=50) as producer:
@@ -133,6 +135,25 @@ def test_a_migration_copies_everything_and_compares_it(spark, place, client, mak
         assert not migrate(spark, place(source), target, resume=True).equal
     finally:
         client.delete_queue(target.queue)
+
+
+@pytest.mark.every_store
+def test_a_migration_goes_from_any_store_to_another(spark, url, place, make_queue, tmp_path) -> None:
+    """From the store to SQLite, and from there back."""
+    source = make_queue()
+    with source.producer(bundle_messages=50) as producer:
+        producer.send_many([b"%d" % number for number in range(500)], headers={"n": 1})
+        producer.send(b"delayed", delay=3_600)
+    away = Place(f"sqlite:///{tmp_path}/away.db", "away")
+    back = Place(url, f"{source.name}-back")
+    with shardq.connect(url) as client:
+        try:
+            assert migrate(spark, place(source), away).equal
+            assert migrate(spark, away, back).equal
+            counts = client.queue(back.queue).counts()
+            assert (counts.ready, counts.delayed) == (500, 1)
+        finally:
+            client.delete_queue(back.queue)
 
 
 def test_a_report_shows_every_shard(spark, place, make_queue, tmp_path) -> None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pytest
 from killing import kill_workers_when
 from pyspark import TaskContext
 
@@ -29,6 +30,7 @@ def fail_in_the_first_attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
         yield batch
 
 
+@pytest.mark.every_store
 def test_killed_workers_leave_no_duplicate_and_no_gap_of_shuffled_rows(
     spark, pipes, queue, numbers_in
 ) -> None:
@@ -47,6 +49,7 @@ def test_killed_workers_leave_no_duplicate_and_no_gap_of_shuffled_rows(
     assert numbers_in(queue) == list(range(COUNT))
 
 
+@pytest.mark.every_store
 def test_a_task_that_fails_after_a_partial_write_is_completed(pipes, queue, numbers_in) -> None:
     rows = pipes.bodies(COUNT, size=100)
     rows = rows.mapInArrow(fail_in_the_first_attempt, rows.schema)
@@ -80,6 +83,7 @@ def test_messages_that_are_worked_at_once_are_not_sent_again_by_a_retry(pipes, q
     assert sorted(seen) == list(range(COUNT))
 
 
+@pytest.mark.every_store
 def test_a_job_that_is_run_again_under_its_run_id_sends_nothing_twice(pipes, queue, numbers_in) -> None:
     rows = pipes.bodies(5_000)
     pipes.write(rows, queue, runId="nightly-7")

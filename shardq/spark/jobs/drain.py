@@ -12,7 +12,7 @@ from shardq.spark.jobs.progress import Say, follow
 
 __all__ = ["Drained", "drain"]
 
-BATCH_MESSAGES = 500_000  # a micro-batch has a cost of its own, about a second
+BATCH_MESSAGES = 2_000_000  # a micro-batch has a cost of its own, about a second
 
 
 class Drained(msgspec.Struct, frozen=True):
