@@ -1,9 +1,11 @@
 """Rows per second through the sink and the claim stream, beside plain Python processes on the same store.
 
     python tools/spark/throughput.py [--url URL] [--rows N] [--size BYTES]
+    python tools/servers/cassandra.py run -- python tools/spark/throughput.py --url {url}
 
-Steps: the pipe without storage (rows counted; rows sorted and cut into parts), the sink, two plain producers, the
-drain to Parquet, two plain consumers. One JSON object for each step on stdout; each step is run once, after a warm-up.
+Steps: the pipe without storage (rows counted; rows sorted and cut into parts), the sink, two plain producers,
+`foreachPartition` with one insert for each row (of a twentieth of the rows), the drain to Parquet, two plain consumers.
+One JSON object for each step on stdout and one with the ratios; each step is run once, after a warm-up.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
+from row_inserts import insert_rows
 
 import shardq
 from shardq.spark.columns import Columns
@@ -64,6 +67,7 @@ class Nowhere(DataSource):
 def main() -> None:
     options = _options()
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # the tasks insert rows
     spark = _session()
     with tempfile.TemporaryDirectory(prefix="shardq-spark-") as folder:
         url = options.url or f"sqlite:///{folder}/bench.db"
@@ -74,7 +78,7 @@ def main() -> None:
 
 
 def _steps(spark: SparkSession, rows: DataFrame, url: str, folder: Path, options: argparse.Namespace) -> None:
-    count = options.rows
+    count, fewer = options.rows, options.rows // 20
     for name, chosen in (
         ("count", {}),
         ("stable", {"cut": "true", "order": "stable"}),
@@ -82,20 +86,33 @@ def _steps(spark: SparkSession, rows: DataFrame, url: str, folder: Path, options
     ):
         _measure(f"pipe, {name}", count, rows.write.format("nowhere").options(**chosen).mode("append").save)
     with shardq.connect(url) as client:
+        sinks = {}
         for order in ("stable", "any"):
             place = _new(client, url)
             sink = place.writer(rows, inputOrder=order)
-            _measure(f"sink, inputOrder={order}", count, sink.save)
+            sinks[order] = _measure(f"sink, inputOrder={order}", count, sink.save)
             _check(client, place, count)
         drained = place
         place = _new(client, url)
-        _measure("plain producers", count, lambda: _processes(produce, place, count, options.size))
+        producers = _measure(
+            "plain producers", count, lambda: _processes(produce, place, count, options.size)
+        )
         _check(client, place, count)
-        _measure("drain to Parquet", count, lambda: drain(spark, drained, str(folder / "out"),
-                 stream_options={"maxMessagesPerTrigger": str(options.per_trigger)}))  # fmt: skip
+        some = rows.limit(fewer).repartition(PROCESSES).cache()
+        assert some.count() == fewer
+        inserts = _measure("an insert for each row", fewer, lambda: insert_rows(some, url))
+        drain_rate = _measure("drain to Parquet", count, lambda: drain(spark, drained, str(folder / "out")))
         _check(client, drained, 0)
-        _measure("plain consumers", count, lambda: _processes(consume, place, count, options.size))
+        consumers = _measure(
+            "plain consumers", count, lambda: _processes(consume, place, count, options.size)
+        )
         _check(client, place, 0)
+    ratios = {
+        f"sink, inputOrder={order} / plain producers": rate / producers for order, rate in sinks.items()
+    }
+    ratios |= {f"sink, inputOrder={order} / inserts": rate / inserts for order, rate in sinks.items()}
+    ratios |= {"drain / plain consumers": drain_rate / consumers}
+    print(json.dumps({name: round(ratio, 2) for name, ratio in ratios.items()}))
 
 
 def produce(place: Place, count: int, size: int) -> None:
@@ -120,16 +137,19 @@ def _processes(work: Callable[[Place, int, int], None], place: Place, count: int
         process.join()
 
 
-def _measure(step: str, count: int, work: Callable[[], object]) -> None:
+def _measure(step: str, count: int, work: Callable[[], object]) -> float:
+    """Rows per second."""
     begun = time.monotonic()
     work()
     seconds = time.monotonic() - begun
-    print(
-        json.dumps(
-            {"step": step, "rows": count, "seconds": round(seconds, 2), "per_second": round(count / seconds)}
-        )
-    )
-    sys.stdout.flush()
+    figures = {
+        "step": step,
+        "rows": count,
+        "seconds": round(seconds, 2),
+        "per_second": round(count / seconds),
+    }
+    print(json.dumps(figures), flush=True)
+    return count / seconds
 
 
 def _check(client: shardq.Client, place: Place, count: int) -> None:
@@ -177,7 +197,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--url", help="The store. Default: a fresh SQLite file.")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--size", type=int, default=512)
-    parser.add_argument("--per-trigger", type=int, default=500_000)
     return parser.parse_args()
 
 
