@@ -48,7 +48,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.python.daemon.module": "shardq.spark.daemon",
         "spark.sql.streaming.pollingDelay": "1ms",
         "spark.sql.shuffle.partitions": "2",
         "spark.default.parallelism": "2",

@@ -72,7 +72,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="shardq-spark-") as folder:
         url = options.url or f"sqlite:///{folder}/bench.db"
         rows = _rows(spark, options, Path(folder))
-        _warm_up(rows)
+        _warm_up(spark, rows, url, Path(folder))
         _steps(spark, rows, url, Path(folder), options)
     spark.stop()
 
@@ -170,8 +170,14 @@ def _rows(spark: SparkSession, options: argparse.Namespace, folder: Path) -> Dat
     return rows
 
 
-def _warm_up(rows: DataFrame) -> None:
-    rows.limit(1_000).write.format("nowhere").options(cut="true").mode("append").save()
+def _warm_up(spark: SparkSession, rows: DataFrame, url: str, folder: Path) -> None:
+    some = rows.limit(50_000).repartition(PROCESSES)
+    some.write.format("nowhere").options(cut="true").mode("append").save()
+    with shardq.connect(url) as client:
+        place = _new(client, url)
+        place.writer(some).save()
+        drain(spark, place, str(folder / "warm-up"))
+        client.delete_queue(place.queue)
 
 
 def _session() -> SparkSession:
