@@ -8,15 +8,13 @@ from pathlib import Path
 
 import pytest
 from cassandra_server import cassandra_url
-from mongodb_server import mongodb_url
+from mongodb_server import mongodb_url, replica_set_url
 
 import shardq
 from shardq.testing import ManualClock
 
-__all__ = [
-    "cassandra_url",
-    "mongodb_url",
-]  # here and nowhere else: a fixture of two conftests would start two servers
+# Here and nowhere else: a fixture of two conftests would start two servers.
+__all__ = ["cassandra_url", "mongodb_url", "replica_set_url"]
 
 _names = itertools.count(1)
 

@@ -17,20 +17,33 @@ MEMBERS = {"standalone": "0", "replica set": "1"}
 @pytest.fixture(scope="session", params=MEMBERS)
 def mongodb_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of a database on a running server."""
-    given = os.environ.get(VARIABLE)
-    if given or docker_answers():
-        if request.param != "standalone":
-            pytest.skip("the tests run on the one server that was given")
-        with _in_docker() if not given else _given(given) as url:
-            yield url
-        return
-    with local_server("mongodb", "--members", MEMBERS[request.param], "--failpoints") as (url, _):
+    if request.param != "standalone" and _is_elsewhere():
+        pytest.skip("the tests run on the one server that was given")
+    with _server(MEMBERS[request.param]) as url:
         yield url
 
 
+@pytest.fixture(scope="session")
+def replica_set_url() -> Iterator[str]:
+    """The URL of a database on a replica set of one, for tests that need one server only."""
+    with _server(MEMBERS["replica set"]) as url:
+        yield url
+
+
+def _is_elsewhere() -> bool:
+    return VARIABLE in os.environ or docker_answers()
+
+
 @contextmanager
-def _given(url: str) -> Iterator[str]:
-    yield url
+def _server(members: str) -> Iterator[str]:
+    if VARIABLE in os.environ:
+        yield os.environ[VARIABLE]
+    elif docker_answers():
+        with _in_docker() as url:
+            yield url
+    else:
+        with local_server("mongodb", "--members", members, "--failpoints") as (url, _):
+            yield url
 
 
 @contextmanager

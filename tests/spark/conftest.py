@@ -22,8 +22,8 @@ pyspark = pytest.importorskip("pyspark", reason="the extra `spark` is not instal
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from pyspark.sql.streaming import StreamingQuery  # noqa: E402
 
-SERVERS = ("cassandra",)
-"""Each has a fixture ``<name>_url``."""
+SERVERS = {"cassandra": "cassandra_url", "mongodb": "replica_set_url"}
+"""Their fixtures."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -71,7 +71,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     server = getattr(request, "param", "sqlite")
     if server == "sqlite":
         return f"sqlite:///{tmp_path}/queue.db"
-    return str(request.getfixturevalue(f"{server}_url"))
+    return str(request.getfixturevalue(SERVERS[server]))
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
+from bson.codec_options import TypeDecoder, TypeRegistry
+from bson.int64 import Int64
 from pymongo import MongoClient, WriteConcern
 from pymongo.collection import Collection
 from pymongo.database import Database
@@ -24,6 +26,15 @@ Document: TypeAlias = dict[str, Any]
 _PATIENCE = {"serverSelectionTimeoutMS": 10_000, "connectTimeoutMS": 10_000, "socketTimeoutMS": 30_000}
 
 
+class _PlainIntegers(TypeDecoder):
+    """Numbers of 64 bits are ints, not the driver's own kind of them, which no encoder beyond BSON knows."""
+
+    bson_type = Int64
+
+    def transform_bson(self, value: int) -> int:
+        return int(value)
+
+
 class _Connected:
     """The driver's client of one process."""
 
@@ -37,6 +48,9 @@ class _Connected:
             write_concern=self.write_concern,
             read_concern=ReadConcern("local"),
             read_preference=ReadPreference.PRIMARY,
+            codec_options=self.client.codec_options.with_options(
+                type_registry=TypeRegistry([_PlainIntegers()])
+            ),
         )
 
 

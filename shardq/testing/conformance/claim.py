@@ -3,6 +3,7 @@
 # ruff: noqa: D102 -- the name of a test is its sentence
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from shardq.testing.conformance.bench import Bench
@@ -14,6 +15,14 @@ __all__ = ["ClaimContract"]
 
 class ClaimContract(Contract):
     """Claiming, hiding, splitting."""
+
+    def test_an_answer_is_made_of_plain_values(self, bench: Bench) -> None:
+        bench.given(2)
+        claimed = bench.claim(1).claimed
+        (seen,) = bench.peek()[:1]
+        assert msgspec.msgpack.encode(
+            (claimed.slices, claimed.lease_until, seen.bundle, bench.probe().next_due)
+        )
 
     def test_an_empty_shard_yields_nothing(self, bench: Bench) -> None:
         assert bench.claim().messages == []
