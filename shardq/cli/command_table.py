@@ -50,6 +50,7 @@ COMMANDS = {
     "doctor": _entry(_LOOKING, "doctor", "doctor", "Check the store and the queues, with remedies."),
     "schema": _entry(_REST, "schema", "schema", "Print or apply the schema of a store."),
     "completion": _entry(_REST, "completion", "completion", "Print the completion script of a shell."),
+    "plan": _entry(_REST, "plan", "plan", "Propose a layout for a load, with its reasons."),
     "bench": CommandEntry(
         _REST, "shardq.bench.command:bench", "Measure throughput, latency and how costs grow."
     ),

@@ -1,0 +1,59 @@
+"""``shardq plan``."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from shardq.cli.duration import duration
+from shardq.cli.example import ExampleCommand
+from shardq.cli.options import json_option
+from shardq.cli.printing import note, print_columns, print_json, print_line
+from shardq.planning import Plan, Wanted
+from shardq.planning import plan as lay_out
+
+__all__ = ["plan"]
+
+
+@click.command(cls=ExampleCommand, example="shardq plan --rate 1000000 --size 512 --latency 1s")
+@click.option("--rate", type=float, required=True, help="Messages a second.")
+@click.option("--size", type=int, required=True, help="Bytes of a message.")
+@click.option("--latency", type=duration, default="1s", show_default=True, help="From send to receive.")
+@click.option("--store", default="cassandra", show_default=True, help="The kind of store.")
+@click.option("--consumers", type=int, help="Processes that receive; as many as are needed without it.")
+@click.option("--copies", type=int, default=3, show_default=True, help="Of each row, on a cluster.")
+@click.option("--cores", type=int, default=8, show_default=True, help="Of a node of the cluster.")
+@json_option
+def plan(as_json: bool, **numbers: object) -> None:
+    """Propose a layout for a load, with its reasons.
+
+    It follows from unit costs that were measured on one machine; the last line tells how. Measure yours with
+    `shardq bench`. The exit code is 1 when the load cannot be carried so.
+    """
+    found = lay_out(Wanted(**numbers))  # type: ignore[arg-type]
+    if as_json:
+        print_json({**msgspec.structs.asdict(found), "limit": found.limit, "feasible": found.feasible})
+    else:
+        _print(found)
+    if not found.feasible:
+        note(f"{found.limit.resource}: {found.limit.share:.0%} would be used. {_remedy(found)}")
+        raise SystemExit(1)
+
+
+def _print(found: Plan) -> None:
+    print_columns([(each.name.replace("_", " "), _number(each.value), each.reason) for each in found.choices])
+    print_line("")
+    print_columns([(each.resource, f"{each.share:.1%} used", each.reason) for each in found.uses])
+    print_line("")
+    print_line(f"the limit: {found.limit.resource}")
+    print_line(f"unit costs: {found.source}")
+
+
+def _number(value: float) -> int | float:
+    return int(value) if value == int(value) else value
+
+
+def _remedy(found: Plan) -> str:
+    if found.limit.resource == "consumers' processors":
+        return "Give more --consumers."
+    return "Allow more --latency, so that more goes together, or take a store on more computers."
