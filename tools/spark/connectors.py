@@ -1,4 +1,4 @@
-"""Rows per second through the sink, beside Spark's own connector for the same server, which writes plain rows.
+"""Rows per second through the sink, beside the Spark Cassandra Connector, which writes plain rows.
 
     python tools/servers/cassandra.py run -- python tools/spark/connectors.py --url {url} [--rows N] [--size BYTES]
 
@@ -12,37 +12,34 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
-from urllib.parse import urlsplit
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from cassandra.cluster import Cluster
+from cassandra.cluster import Cluster, Session
 from pyspark.sql import DataFrame, SparkSession
 
 import shardq
 from shardq.spark.jobs.place import Place
 from shardq.storage.cassandra.url import parse
 
-PACKAGES = {
-    "cassandra": "com.datastax.spark:spark-cassandra-connector_2.13:3.5.1",
-    "mongodb": "org.mongodb.spark:mongo-spark-connector_2.13:10.5.0",
-}
+PACKAGE = "com.datastax.spark:spark-cassandra-connector_2.13:3.5.1"
 NAME = "shardq_connector"
 
 
 def main() -> None:
     options = _options()
-    scheme = urlsplit(options.url).scheme
-    if scheme not in PACKAGES:
-        sys.exit(f"there is no connector for {scheme!r}: use a URL of {', '.join(PACKAGES)}")
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = _session(PACKAGES[scheme])
+    spark = _session(PACKAGE)
     body = f"cast(rpad(cast(id as string), {options.size}, sha2(cast(id as string), 512)) as binary) as body"
     rows = spark.range(0, options.rows, 1, 2).selectExpr("cast(id % 8 as int) as shard", "id", body).cache()
     assert rows.count() == options.rows
     with shardq.connect(options.url) as client:
         place = Place(options.url, client.create_queue(NAME, shards=8, time_shards=4).name)
         try:
-            _compare(rows, place, _into_cassandra if scheme == "cassandra" else _into_mongodb)
+            with _table(options.url) as session:
+                _compare(rows, place, _into_cassandra)
+                assert _stored(session) == options.rows, "the connector did not store every row"
+            assert client.queue(NAME).counts().ready == options.rows + 1_000
         finally:
             client.delete_queue(NAME)
     spark.stop()
@@ -61,32 +58,41 @@ def _compare(rows: DataFrame, place: Place, connector: Callable[[DataFrame, str]
         print(json.dumps({"step": name, "rows": count, "per_second": round(count / seconds)}), flush=True)
 
 
-def _into_cassandra(rows: DataFrame, url: str) -> None:
+@contextmanager
+def _table(url: str) -> Iterator[Session]:
+    """A table for the connector: made once, as the connector remembers which ones there are."""
     address = parse(url)
     cluster = Cluster(address.hosts, port=address.port)
     try:
         session = cluster.connect()
+        session.default_timeout = 60
         session.execute(
-            f"CREATE KEYSPACE IF NOT EXISTS {NAME} "
-            "WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
+            f"CREATE KEYSPACE {NAME} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
         )
-        table = f"CREATE TABLE {NAME}.rows (shard int, id bigint, body blob, PRIMARY KEY (shard, id))"
-        session.execute(table, timeout=60)
-        named = {
-            "spark.cassandra.connection.host": ",".join(address.hosts),
-            "keyspace": NAME,
-            "table": "rows",
-        }
-        named["spark.cassandra.connection.port"] = str(address.port)
-        rows.write.format("org.apache.spark.sql.cassandra").options(**named).mode("append").save()
-        session.execute(f"DROP KEYSPACE {NAME}", timeout=60)
+        session.execute(
+            f"CREATE TABLE {NAME}.rows (shard int, id bigint, body blob, PRIMARY KEY (shard, id))"
+        )
+        yield session
+        session.execute(f"DROP KEYSPACE {NAME}")
     finally:
         cluster.shutdown()
 
 
-def _into_mongodb(rows: DataFrame, url: str) -> None:
-    named = {"connection.uri": url, "database": NAME, "collection": "rows"}
-    rows.write.format("mongodb").options(**named).mode("append").save()
+def _into_cassandra(rows: DataFrame, url: str) -> None:
+    address = parse(url)
+    named = {
+        "spark.cassandra.connection.host": ",".join(address.hosts),
+        "spark.cassandra.connection.port": str(address.port),
+        "keyspace": NAME,
+        "table": "rows",
+    }
+    rows.write.format("org.apache.spark.sql.cassandra").options(**named).mode("append").save()
+
+
+def _stored(session: Session) -> int:
+    """Rows in the table, shard by shard."""
+    count = session.prepare(f"SELECT count(*) FROM {NAME}.rows WHERE shard = ?")
+    return sum(session.execute(count, [shard]).one()[0] for shard in range(8))
 
 
 def _session(package: str) -> SparkSession:
@@ -108,7 +114,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--url", required=True, help="The server.")
+    parser.add_argument("--url", required=True, help="Of a Cassandra.")
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--size", type=int, default=512)
     return parser.parse_args()
