@@ -40,7 +40,7 @@ lint: $(READY)  ## formatting, lint, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint test test-cluster  ## what CI runs: lint and all tests
+check: lint test  ## what CI runs: lint and test
 
 bench: $(READY)  ## benchmarks with peers; writes docs/benchmarks.md, or that of STORE=cassandra (15 minutes each)
 	tools/bench/run $(if $(STORE),--store $(STORE)) $(ARGS)

@@ -25,8 +25,9 @@ CAUGHT = {
 }
 
 
-def campaign(folder: Path, *words: str) -> tuple[int, Round]:
-    tool = [str(ROOT / "tools" / "faults" / "run"), "--messages", "4000", "--seconds", "10", *words]
+def campaign(folder: Path, *words: str, seed: int = 1) -> tuple[int, Round]:
+    size = ["--messages", "4000", "--seconds", "10", "--seed", str(seed)]
+    tool = [str(ROOT / "tools" / "faults" / "run"), *size, *words]
     done = subprocess.run(
         [*tool, "--output", str(folder)],
         env=os.environ | {"PYTHON": sys.executable},
@@ -36,7 +37,7 @@ def campaign(folder: Path, *words: str) -> tuple[int, Round]:
     )
     assert done.returncode in (0, 1), done.stdout + done.stderr
     return done.returncode, msgspec.json.decode(
-        (folder / "sqlite-1-1" / "report.json").read_bytes(), type=Round
+        (folder / f"sqlite-{seed}-1" / "report.json").read_bytes(), type=Round
     )
 
 
@@ -57,8 +58,17 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, R
     """The campaigns of all defects, three at a time: the clients mostly wait."""
     folders = {name: tmp_path_factory.mktemp(name) for name in CAUGHT}
     with ThreadPoolExecutor(3) as pool:
-        found = pool.map(lambda name: campaign(folders[name], "--defect", name), CAUGHT)
+        found = pool.map(lambda name: _campaign_with(name, folders[name]), CAUGHT)
         return dict(zip(CAUGHT, found, strict=True))
+
+
+def _campaign_with(defect: str, folder: Path) -> tuple[int, Round]:
+    """A rare defect shows about four times in 4,000 messages, so a second and a third campaign may be needed."""
+    for seed in (1, 2, 3):
+        code, report = campaign(folder, "--defect", defect, seed=seed)
+        if code:
+            break
+    return code, report
 
 
 @pytest.mark.parametrize(("defect", "promise"), CAUGHT.items(), ids=CAUGHT)

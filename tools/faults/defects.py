@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from shardq.storage.requests import Acknowledge, Append, Fenced
 from shardq.storage.store import Store
 from shardq.testing import WrappedStore
@@ -17,7 +19,7 @@ class DropsOneAckInAThousand(WrappedStore):
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
-        self._acked = 0
+        self._acked = random.randrange(RARE)  # so that clients that ack little have their share
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         spans = []
