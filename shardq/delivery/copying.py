@@ -6,12 +6,13 @@ received. The id of a copy's bundle follows from the original's, so a copy that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import islice
 
 import msgspec
 
+from shardq.delivery.browsing import slices_of
 from shardq.delivery.context import QueueContext
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, decode_bundle, encode_bundle
@@ -40,7 +41,7 @@ def copy_shard(source: QueueContext, shard: Shard, target: QueueContext) -> Copi
     """Copy the messages of a shard, those in flight too; returns what was copied."""
     total = Copied()
     layout = target.settings.layout
-    slices = _slices(source, shard)
+    slices = slices_of(source, Peek(shard, PAGE_MESSAGES))
     while some := list(islice(slices, APPEND_BUNDLES)):
         appends: dict[Shard, list[Bundle]] = {}
         for piece in some:
@@ -60,19 +61,9 @@ def copy_shard(source: QueueContext, shard: Shard, target: QueueContext) -> Copi
 def hash_of_shard(context: QueueContext, shard: Shard) -> Copied:
     """What is stored in a shard."""
     total = Copied()
-    for piece in _slices(context, shard):
+    for piece in slices_of(context, Peek(shard, PAGE_MESSAGES)):
         total += _hashed(piece, decode_bundle(piece.bundle.data).slice(piece.first, piece.count))
     return total
-
-
-def _slices(context: QueueContext, shard: Shard) -> Iterator[StoredSlice]:
-    request = Peek(shard, PAGE_MESSAGES)
-    while True:
-        page = context.retry(context.store.peek, request)
-        yield from page.slices
-        if not page.after:
-            return
-        request = msgspec.structs.replace(request, after=page.after)
 
 
 def _copy(piece: StoredSlice, data: BundleData, target: QueueContext) -> Bundle:

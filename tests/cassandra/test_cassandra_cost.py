@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import re
 import threading
@@ -11,12 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sharing import share
 
 import shardq
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.store import CassandraStore
-from shardq.storage.cassandra.url import parse
 from shardq.storage.requests import Acknowledge, Append, Claim, Span
 from shardq.testing import BundleFactory
 
@@ -48,7 +47,7 @@ def take(store: CassandraStore, shard: Shard, limit: int) -> tuple[Span, ...]:
 
 def traced(store: CassandraStore, do: Callable[[], Any]) -> int:
     """The tombstones that the requests of a call read."""
-    driver = store._session._get().driver
+    driver = store._session._connected.get().driver
     futures: list[Any] = []
     execute_async = driver.execute_async
 
@@ -79,44 +78,15 @@ def test_a_claim_reads_no_tombstones_of_20_000_consumed_messages(store: Cassandr
     assert tombstones < 100
 
 
-def consume(url: str, shards: list[Shard], first: int, results: Any) -> None:
-    store = CassandraStore(parse(url))
-    claims = contended = messages = idle = 0
-    at = first
-    while idle < len(shards):
-        shard = shards[at % len(shards)]
-        token = os.urandom(16)
-        claimed = store.claim(Claim(shard, token, 100, MINUTE))
-        claims, contended = claims + 1, contended + claimed.contended
-        spans = tuple(Span(each.bundle.id, each.first, each.count, token) for each in claimed.slices)
-        store.acknowledge(Acknowledge(shard, spans))
-        messages += sum(span.count for span in spans)
-        idle = 0 if spans or claimed.contended else idle + 1
-        at += 0 if spans else 1
-    results.put((messages, claims, contended))
-    store.close()
-
-
 def test_four_processes_share_the_work_and_are_seldom_in_each_others_way(
     store: CassandraStore, shard: Shard, cassandra_url: str
 ) -> None:
     shards = [Shard(shard.queue, 0, number) for number in range(8)]
     for each in shards:
         fill(store, each, 600)
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    workers = [
-        context.Process(target=consume, args=(cassandra_url, shards, 2 * number, results))
-        for number in range(4)
-    ]
-    for worker in workers:
-        worker.start()
-    told = [results.get(timeout=60) for _ in workers]
-    for worker in workers:
-        worker.join()
-    messages, claims, contended = (sum(column) for column in zip(*told, strict=True))
-    assert messages == 8 * 600
-    assert contended <= 0.05 * claims
+    shared = share(cassandra_url, shards, processes=4)
+    assert shared.messages == 8 * 600
+    assert shared.contended <= 0.05 * shared.claims
 
 
 def test_ten_idle_consumers_of_a_thousand_shards_ask_less_than_fifty_times_a_second(

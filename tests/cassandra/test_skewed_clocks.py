@@ -32,7 +32,7 @@ MINUTE = 60_000_000
 @pytest.fixture(params=[-5 * MINUTE, -MINUTE, MINUTE, 5 * MINUTE])
 def skewed(open_store: Callable[[], CassandraStore], request: pytest.FixtureRequest) -> CassandraStore:
     store = open_store()
-    cluster = store._session._get().cluster
+    cluster = store._session._connected.get().cluster
     cluster.timestamp_generator = lambda: time.time_ns() // 1000 + request.param
     return store
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -11,11 +10,11 @@ from typing import Any
 
 import pytest
 from pymongo.database import Database
+from sharing import share
 
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.documents import inserted
 from shardq.storage.mongodb.store import MongoStore
-from shardq.storage.mongodb.url import parse
 from shardq.storage.requests import Acknowledge, Append, Claim, Span, Sweep
 from shardq.testing import BundleFactory
 
@@ -148,41 +147,12 @@ def test_counting_reads_no_bodies(store: MongoStore, shard: Shard, database: Dat
     assert sum(each.get("docsExamined", 0) for each in done) == 0
 
 
-def consume(url: str, shards: list[Shard], first: int, results: Any) -> None:
-    store = MongoStore(parse(url))
-    claims = contended = messages = idle = 0
-    at = first
-    while idle < len(shards):
-        shard = shards[at % len(shards)]
-        token = os.urandom(16)
-        claimed = store.claim(Claim(shard, token, 100, MINUTE))
-        claims, contended = claims + 1, contended + claimed.contended
-        spans = tuple(Span(each.bundle.id, each.first, each.count, token) for each in claimed.slices)
-        store.acknowledge(Acknowledge(shard, spans))
-        messages += sum(span.count for span in spans)
-        idle = 0 if spans or claimed.contended else idle + 1
-        at += 0 if spans else 1
-    results.put((messages, claims, contended))
-    store.close()
-
-
 def test_four_processes_share_the_work_and_are_seldom_in_each_others_way(
     store: MongoStore, shard: Shard, mongodb_url: str
 ) -> None:
     shards = [Shard(shard.queue, 0, number) for number in range(8)]
     for each in shards:
         fill(store, each, 600)
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    workers = [
-        context.Process(target=consume, args=(mongodb_url, shards, 2 * number, results))
-        for number in range(4)
-    ]
-    for worker in workers:
-        worker.start()
-    told = [results.get(timeout=60) for _ in workers]
-    for worker in workers:
-        worker.join()
-    messages, claims, contended = (sum(column) for column in zip(*told, strict=True))
-    assert messages == 8 * 600
-    assert contended <= 0.05 * claims
+    shared = share(mongodb_url, shards, processes=4)
+    assert shared.messages == 8 * 600
+    assert shared.contended <= 0.05 * shared.claims

@@ -7,14 +7,13 @@ from contextlib import contextmanager
 
 import pytest
 from pymongo import MongoClient
-from steps import STEPS, Given, counted, prepare
+from steps import STEPS, Given, counted, prepared
 
 from shardq.errors import OutcomeUnknown
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.mongodb.url import parse
 from shardq.storage.requests import Append
-from shardq.testing import BundleFactory
 
 pytestmark = pytest.mark.mongodb
 
@@ -38,10 +37,7 @@ def unconfirmed(url: str) -> Iterator[None]:
 
 @pytest.fixture
 def given(store: MongoStore, shard: Shard) -> Given:
-    make = BundleFactory(store.now)
-    given = Given((make(3), make(5)), make(2), bytes(range(16)))
-    prepare("acknowledge", store, shard, given)
-    return given
+    return prepared("acknowledge", store, shard)
 
 
 def test_a_send_that_was_not_confirmed_is_not_reported_as_stored(

@@ -44,7 +44,7 @@ def start(folder: Path, options: argparse.Namespace) -> str:
     if options.members:
         initiate(members)
     if options.authenticated:
-        add_user(members[0])
+        add_user(members)
     return _url(members)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from mongodb_member import ADDRESS, PASSWORD, SET, USER, Member
 from pymongo import MongoClient
@@ -19,21 +20,28 @@ def initiate(members: Sequence[Member]) -> None:
     settings = {"electionTimeoutMillis": 2000, "heartbeatIntervalMillis": 500}
     _once(members[0], "replSetInitiate", {"_id": SET, "members": hosts, "settings": settings})
     deadline = time.monotonic() + PATIENCE
-    while not all(map(_is_ready, members)):
+    while not _is_settled([_hello(member) for member in members]):
         if time.monotonic() > deadline:
             raise RuntimeError("the replica set has no primary that all members follow")
         time.sleep(0.05)
 
 
-def add_user(member: Member) -> None:
+def add_user(members: Sequence[Member]) -> None:
     """Make the user who may do everything, as a server without users lets this computer do."""
-    _once(member, "createUser", USER, pwd=PASSWORD, roles=["root"])
+    primary = next(member for member in members if _hello(member)["isWritablePrimary"])
+    _once(primary, "createUser", USER, pwd=PASSWORD, roles=["root"])
 
 
-def _is_ready(member: Member) -> bool:
-    with MongoClient(**member.client_options()) as client:
-        hello = client.admin.command("hello")
-        return bool(hello.get("primary") and (hello["isWritablePrimary"] or hello["secondary"]))
+def _is_settled(members: Sequence[Mapping[str, Any]]) -> bool:
+    """A member that was elected a moment ago calls itself primary and secondary, and takes no writes yet."""
+    follow = all(each.get("primary") and (each["isWritablePrimary"] or each["secondary"]) for each in members)
+    return follow and any(each["isWritablePrimary"] for each in members)
+
+
+def _hello(member: Member) -> dict[str, Any]:
+    client: MongoClient[dict[str, Any]] = MongoClient(**member.client_options())
+    with client:
+        return client.admin.command("hello")
 
 
 def _once(member: Member, command: str, value: object, **options: object) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from shardq.errors import OutcomeUnknown, QueueNotFound, StoreUnavailable
+from shardq.errors import QueueNotFound
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import directory
 from shardq.storage.cassandra.change import Change, attempts, bundle_key
@@ -29,6 +29,7 @@ from shardq.storage.cassandra.rows import (
 )
 from shardq.storage.cassandra.session import Session, Statement
 from shardq.storage.cassandra.sight import GUARD
+from shardq.storage.parts import append_in_parts, parts
 from shardq.storage.requests import Append, Bundle
 
 __all__ = ["HEAD_START", "announce_late", "append", "ready_of"]
@@ -45,8 +46,8 @@ _DELETE = (
     "DELETE FROM entry USING TIMESTAMP ? "
     "WHERE shard = ? AND kind = ? AND priority = ? AND due = ? AND id = ? AND first = ?"
 )
-_CHUNK_BYTES = 1 << 20
-_CHUNK_BUNDLES = 100
+_PART_BYTES = 1 << 20
+_PART_BUNDLES = 100
 _LATE = GUARD - 2_000_000
 
 
@@ -93,29 +94,13 @@ def ready_of(bundle: Bundle) -> Ready:
 
 
 def _write(session: Session, request: Append) -> None:
-    """Write in chunks of bounded size; a part that failed makes the outcome of the whole unknown."""
     shard = str(request.shard)
-    chunks = [list(_statements(shard, chunk)) for chunk in _chunks(request.bundles)]
-    for index, window in enumerate(chunks):
-        try:
-            session.write(window)
-        except StoreUnavailable as error:
-            if index and error.retryable:
-                raise OutcomeUnknown(f"a part of an append to shard {shard} is stored: repeat it") from error
-            raise
-
-
-def _chunks(bundles: Iterable[Bundle]) -> Iterator[list[Bundle]]:
-    chunk: list[Bundle] = []
-    size = 0
-    for bundle in bundles:
-        if chunk and (size + len(bundle.data) > _CHUNK_BYTES or len(chunk) == _CHUNK_BUNDLES):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(bundle)
-        size += len(bundle.data)
-    if chunk:
-        yield chunk
+    append_in_parts(
+        request,
+        lambda part: session.write(list(_statements(shard, part))),
+        most_bytes=_PART_BYTES,
+        most_bundles=_PART_BUNDLES,
+    )
 
 
 def _statements(shard: str, bundles: Iterable[Bundle]) -> Iterator[Statement]:
@@ -134,8 +119,8 @@ def _statements(shard: str, bundles: Iterable[Bundle]) -> Iterator[Statement]:
 def _undo(session: Session, request: Append) -> None:
     """Delete what was just written to a queue that is gone, with the same write time."""
     shard = str(request.shard)
-    for chunk in _chunks(request.bundles):
-        session.write([(_DELETE, values) for bundle in chunk for values in _deletions(shard, bundle)])
+    for part in parts(request.bundles, _PART_BYTES, _PART_BUNDLES):
+        session.write([(_DELETE, values) for bundle in part for values in _deletions(shard, bundle)])
     directory.leave(session, request.shard)
 
 

@@ -5,17 +5,15 @@ A holding is one value, so it is cut in memory; the storage sees the value befor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from shardq.storage.cassandra.rows import Holding, Slice
+from shardq.storage.ranges import Range, gaps, overlap
 from shardq.storage.requests import Span
 
-__all__ = ["Carved", "carve", "cut_out", "outside", "within"]
-
-Range: TypeAlias = tuple[int, int]
+__all__ = ["Carved", "carve", "cut_out"]
 
 
 class Carved(msgspec.Struct, frozen=True):
@@ -37,7 +35,8 @@ def carve(holdings: Sequence[Holding], spans: Iterable[Span]) -> tuple[list[Carv
         Span(bundle_id, first, end - first, token)
         for (token, bundle_id), wanted in ranges.items()
         if held.get((token, bundle_id)) != wanted
-        for first, end in outside(wanted, held.get((token, bundle_id), ()))
+        for whole in wanted
+        for first, end in gaps(whole, held.get((token, bundle_id), ()))
     ]
 
 
@@ -46,39 +45,17 @@ def cut_out(holding: Holding, bundle_id: bytes, position: int) -> Carved:
     return _cut(holding, {(holding.id, bundle_id): [(position, position + 1)]})
 
 
-def within(wanted: Iterable[Range], ranges: Iterable[Range]) -> Iterator[Range]:
-    """Return the parts of the wanted ranges that the others cover."""
-    for first, end in wanted:
-        for start, stop in _joined(ranges):
-            if max(first, start) < min(end, stop):
-                yield max(first, start), min(end, stop)
-
-
-def outside(wanted: Iterable[Range], ranges: Iterable[Range]) -> Iterator[Range]:
-    """Return the parts of the wanted ranges that the others do not cover."""
-    covered = _joined(ranges)
-    for first, end in wanted:
-        at = first
-        for start, stop in covered:
-            if start < end and stop > at:
-                if at < start:
-                    yield at, start
-                at = max(at, stop)
-        if at < end:
-            yield at, end
-
-
 def _cut(holding: Holding, ranges: dict[tuple[bytes, bytes], list[Range]]) -> Carved:
     named: list[Slice] = []
     rest: list[Slice] = []
     for each in holding.slices:
         wanted = ranges.get((holding.id, each.bundle_id), ())
-        whole = [(each.first, each.end)]
-        if wanted == whole:
+        whole = (each.first, each.end)
+        if wanted == [whole]:
             named.append(each)
             continue
-        named += (each.part(*piece) for piece in within(whole, wanted))
-        rest += (each.part(*piece) for piece in outside(whole, wanted))
+        named += (each.part(*piece) for piece in overlap(whole, wanted))
+        rest += (each.part(*piece) for piece in gaps(whole, wanted))
     return Carved(holding, tuple(named), tuple(rest))
 
 
@@ -88,13 +65,6 @@ def _held(carved: Iterable[Carved]) -> dict[tuple[bytes, bytes], list[Range]]:
         for each in part.named:
             held.setdefault((part.holding.id, each.bundle_id), []).append((each.first, each.end))
     return held
-
-
-def _joined(ranges: Iterable[Range]) -> list[Range]:
-    joined: list[Range] = []
-    for each in sorted(ranges):
-        _add(joined, each)
-    return joined
 
 
 def _add(ranges: list[Range], new: Range) -> None:

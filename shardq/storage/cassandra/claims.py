@@ -15,10 +15,10 @@ from shardq.storage.cassandra.faults import after_a_write
 from shardq.storage.cassandra.held import Held
 from shardq.storage.cassandra.reading import BundleRow, WideRow
 from shardq.storage.cassandra.rows import ControlRow, Holding, Light, Ready, Slice, alarm_of, has_alarm
-from shardq.storage.cassandra.server_clock import ServerClock
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.sight import Sight, Sights
 from shardq.storage.requests import Claim, Claimed, ClaimedSlice
+from shardq.storage.server_clock import ServerClock
 
 __all__ = ["claim"]
 

@@ -14,7 +14,7 @@ from shardq.storage.cassandra.reading import PRIORITIES, BundleRow, WideRow
 from shardq.storage.cassandra.rows import READY, Holding, Key, Light, Ready, Slice
 from shardq.storage.requests import EntryState, Peek, PeekPage, ShardCounts, StoredSlice
 
-__all__ = ["count", "find", "peek"]
+__all__ = ["count", "find", "is_empty", "peek"]
 
 _PLACE = struct.Struct(">bq16sl")  # priority (0 in the history), due or processed, bundle, position
 _FOREVER = 2**62
@@ -71,6 +71,20 @@ def peek(row: WideRow, request: Peek, now: int) -> PeekPage:
 
 def find(row: WideRow, bundle_id: bytes, position: int, now: int) -> StoredSlice | None:
     """Return the slice that holds this message, in the history too, or None."""
+    return row.undisturbed(lambda: _find(row, bundle_id, position, now))[0]
+
+
+def count(row: WideRow, now: int) -> ShardCounts:
+    """Messages by state. The cost grows with the number of slices, not of messages or bytes."""
+    return row.undisturbed(lambda: _count(row, now))[0]
+
+
+def is_empty(row: WideRow, now: int) -> bool:
+    """Tell whether the shard holds nothing, its history included; False while it is changed all the time."""
+    return row.undisturbed(lambda: _count(row, now)) == (ShardCounts(), True)
+
+
+def _find(row: WideRow, bundle_id: bytes, position: int, now: int) -> StoredSlice | None:
     bundles = row.start_bundles([bundle_id])()
     for each in _of_bundle(row, bundle_id, bundles.get(bundle_id)):
         if each.slice.first <= position < each.slice.end:
@@ -78,8 +92,7 @@ def find(row: WideRow, bundle_id: bytes, position: int, now: int) -> StoredSlice
     return None
 
 
-def count(row: WideRow, now: int) -> ShardCounts:
-    """Messages by state. The cost grows with the number of slices, not of messages or bytes."""
+def _count(row: WideRow, now: int) -> ShardCounts:
     states = dict.fromkeys(EntryState, 0)
     oldest: int | None = None
     for each in (*_of_holdings(row.all_holdings(), {}), *map(_of_ready, row.all_ready())):

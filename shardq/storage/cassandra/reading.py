@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -39,9 +39,12 @@ from shardq.storage.requests import Bundle
 __all__ = ["PRIORITIES", "BundleRow", "HistoryRow", "WideRow", "control_row"]
 
 PRIORITIES = tuple(range(10))
+T = TypeVar("T")
+
 _FOREVER = 2**62
 _PAGE = 1000
 _NAMES_AT_ONCE = 50
+_LOOKS = 5
 
 _CONTROL_AND_HOLDINGS = (
     "SELECT kind, id, first, value, taken, WRITETIME(taken), turn, WRITETIME(turn) FROM entry "
@@ -118,6 +121,20 @@ class WideRow:
         """
         rows = self._session.read_serial(_CONTROL_AND_HOLDINGS, (self._shard, [b""]))
         return _control_and_holdings(lambda: rows)[0]
+
+    def undisturbed(self, look: Callable[[], T]) -> tuple[T, bool]:
+        """Look at rows that take several reads, until nothing moves meanwhile; False when something did each time.
+
+        Between two reads a claim can move messages from where they are not read yet to where they were not found. So
+        only a look counts after which the turn, which every change but an append sets, is the same as before.
+        """
+        turn_at = self.control().turn_at
+        for _ in range(_LOOKS):
+            seen, before = look(), turn_at
+            turn_at = self.control().turn_at
+            if turn_at == before:
+                return seen, True
+        return seen, False
 
     def start_own(self, token: bytes) -> Answer:
         """Ask for the control row and the holdings under a token."""

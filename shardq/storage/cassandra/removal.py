@@ -12,7 +12,7 @@ from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import bundles, consumers, dedupe, directory, finishing, queues
 from shardq.storage.cassandra.carving import cut_out
 from shardq.storage.cassandra.change import CONTROL_KEY, Change, attempts
-from shardq.storage.cassandra.reading import BundleRow, HistoryRow, WideRow
+from shardq.storage.cassandra.reading import HistoryRow, WideRow
 from shardq.storage.cassandra.rows import (
     HISTORY_FLOOR,
     Control,
@@ -44,12 +44,10 @@ def remove(session: Session, shard: Shard, bundle_id: bytes, position: int) -> b
     row = WideRow(session, str(shard))
     with session.turn(str(shard)):
         for _ in attempts(shard):
-            change = Change(session, shard)
-            taken = row.settled_control().taken
-            bundle = row.heads([bundle_id]).get(bundle_id)
-            if not _remove(change, row, taken, bundle_id, bundle, position):
+            change, certain = row.undisturbed(lambda: _removal(session, shard, row, bundle_id, position))
+            if change is None and certain:
                 return False
-            if change.apply():
+            if change is not None and change.apply():
                 break
     return True
 
@@ -65,15 +63,12 @@ def purge(session: Session, shard: Shard, until: int = _FOREVER) -> int:
         tries = attempts(shard)
         while True:
             taken = row.settled_control().taken
-            ready = list(
-                islice((each for each in row.all_ready() if _is_old(each.slice, until)), _READY_AT_ONCE)
-            )
-            holdings = [
-                each for each in row.all_holdings() if any(_is_old(part, until) for part in each.slices)
-            ]
-            holdings = holdings[:_HOLDINGS_AT_ONCE]
+            ready, holdings = _old(row, until)
             if not ready and not holdings:
-                return messages
+                if row.undisturbed(lambda: _old(row, until)) == (([], []), True):
+                    return messages
+                next(tries)
+                continue
             if _purge(Change(session, shard), row, taken, ready, holdings):
                 messages += sum(each.count for each in ready)
                 messages += sum(each.count for holding in holdings for each in holding.slices)
@@ -129,25 +124,21 @@ def _with_history_floor(control: Control, floor: int) -> Control:
     return msgspec.structs.replace(control, floors=tuple(floors))
 
 
-def _remove(
-    change: Change,
-    row: WideRow,
-    taken: bytes | None,
-    bundle_id: bytes,
-    bundle: BundleRow | None,
-    position: int,
-) -> bool:
-    """Find the message and have it removed; a bundle without a row of its own is a light one, or gone."""
+def _removal(session: Session, shard: Shard, row: WideRow, bundle_id: bytes, position: int) -> Change | None:
+    """Find the message and return the change that removes it, or None."""
+    change = Change(session, shard)
+    taken = row.settled_control().taken
+    bundle = row.heads([bundle_id]).get(bundle_id)
     waiting = row.ready_of(bundle.id, bundle.head) if bundle else row.light(bundle_id)
     for ready in waiting:
         if ready.key.first <= position < ready.key.first + ready.count:
             change.take([ready], taken)
             _remove_ready(change, row, ready, position)
-            return True
+            return change
     for kept in bundle.tally.kept if bundle else ():
         if bundle and kept.first <= position < kept.end:
             finishing.give_up(change, bundle, [kept], _around(kept, position))
-            return True
+            return change
     for holding in row.all_holdings():
         carved = cut_out(holding, bundle_id, position)
         if carved.named:
@@ -155,8 +146,8 @@ def _remove(
             if carved.rest:
                 change.hold(msgspec.structs.replace(holding, slices=carved.rest))
             finishing.finish(change, row, carved.named)
-            return True
-    return False
+            return change
+    return None
 
 
 def _remove_ready(change: Change, row: WideRow, ready: Ready, position: int) -> None:
@@ -165,6 +156,13 @@ def _remove_ready(change: Change, row: WideRow, ready: Ready, position: int) -> 
         if first < stop:
             change.offer(ready.part(first, stop))
     _finish_ready(change, row, [ready], [ready.slice.part(position, position + 1)])
+
+
+def _old(row: WideRow, until: int) -> tuple[list[Ready], list[Holding]]:
+    """Read what was sent until a moment, up to what one change can remove."""
+    ready = (each for each in row.all_ready() if _is_old(each.slice, until))
+    holdings = (each for each in row.all_holdings() if any(_is_old(part, until) for part in each.slices))
+    return list(islice(ready, _READY_AT_ONCE)), list(islice(holdings, _HOLDINGS_AT_ONCE))
 
 
 def _is_old(each: Slice, until: int) -> bool:

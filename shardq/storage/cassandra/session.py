@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 import threading
@@ -27,6 +26,7 @@ from shardq.errors import InvalidSetting
 from shardq.storage.cassandra.address import Address
 from shardq.storage.cassandra.faults import DRIVER_ERRORS, translate
 from shardq.storage.cassandra.suspects import Suspects
+from shardq.storage.per_process import PerProcess
 
 __all__ = ["Answer", "Session", "Statement"]
 
@@ -43,7 +43,6 @@ class _Connected:
     """The driver's session of one process, with what was prepared on it."""
 
     def __init__(self, address: Address) -> None:
-        self.pid = os.getpid()
         local = DCAwareRoundRobinPolicy(local_dc=address.local_dc)
         self.suspects = Suspects(TokenAwarePolicy(local, shuffle_replicas=False))
         self.cluster = _cluster(address, self.suspects)
@@ -63,14 +62,12 @@ class Session:
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self._connected: _Connected | None = None
-        self._abandoned: list[_Connected] = []  # of a parent process: touching them would reach its sockets
-        self._new_process()
+        self._connected = PerProcess(partial(_Connected, address))
+        self._locks = PerProcess(lambda: tuple(threading.Lock() for _ in range(_LOCKS)))
 
     def close(self) -> None:
         """Give up the connections of this process."""
-        connected, self._connected = self._connected, None
-        if connected is not None and connected.pid == os.getpid():
+        if (connected := self._connected.take()) is not None:
             connected.cluster.shutdown()
 
     def read(self, query: str, values: Sequence[Any], *, consistency: int | None = None) -> list[Any]:
@@ -92,25 +89,23 @@ class Session:
                 statement.consistency_level = consistency
             if page is not None:
                 statement.fetch_size = page
-            future = self._get().driver.execute_async(statement)
+            future = self._connected.get().driver.execute_async(statement)
         return partial(self._rows, future)
 
     def write(self, statements: Sequence[Statement]) -> None:
         """Carry out statements on one partition as one mutation."""
         with self._translated(writing=True):
-            self._get().driver.execute(self._batch(statements))
+            self._connected.get().driver.execute(self._batch(statements))
 
     def apply(self, statements: Sequence[Statement]) -> bool:
         """Carry out conditional statements on one partition, all or none; False when a condition does not hold."""
         with self._translated(writing=True):
-            return bool(self._get().driver.execute(self._batch(statements)).one()[0])
+            return bool(self._connected.get().driver.execute(self._batch(statements)).one()[0])
 
     @contextmanager
     def turn(self, name: str) -> Iterator[None]:
         """Let one thread of this process at a time change what has this name: others would only collide."""
-        if self._pid != os.getpid():
-            self._new_process()
-        with self._locks[hash(name) % _LOCKS]:
+        with self._locks.get()[hash(name) % _LOCKS]:
             yield
 
     @contextmanager
@@ -139,38 +134,20 @@ class Session:
         return batch
 
     def _prepare(self, query: str) -> PreparedStatement:
-        connected = self._get()
+        connected = self._connected.get()
         prepared = connected.prepared.get(query)
         if prepared is None:
             prepared = connected.driver.prepare(query, keyspace=self.address.keyspace)
             connected.prepared[query] = prepared
         return prepared
 
-    def _get(self) -> _Connected:
-        connected = self._connected
-        if connected is not None and connected.pid == os.getpid():
-            return connected
-        if self._pid != os.getpid():
-            self._new_process()
-        with self._connecting:
-            if self._connected is None or self._connected.pid != os.getpid():
-                if self._connected is not None:
-                    self._abandoned.append(self._connected)
-                self._connected = _Connected(self.address)
-            return self._connected
-
-    def _new_process(self) -> None:
-        self._connecting = threading.Lock()
-        self._locks = tuple(threading.Lock() for _ in range(_LOCKS))
-        self._pid = os.getpid()
-
     @contextmanager
     def _translated(self, *, writing: bool) -> Iterator[None]:
         try:
             yield
         except DRIVER_ERRORS as error:
-            if isinstance(error, OperationTimedOut) and error.last_host and self._connected:
-                self._connected.suspects.add(error.last_host)
+            if isinstance(error, OperationTimedOut) and error.last_host:
+                self._connected.get().suspects.add(error.last_host)
             raise translate(error, str(self.address), writing=writing) from error
 
 

@@ -11,13 +11,14 @@ import msgspec
 from shardq.errors import UnsupportedByStore
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import bundles, directory, finishing
-from shardq.storage.cassandra.carving import Carved, carve, outside, within
+from shardq.storage.cassandra.carving import Carved, carve
 from shardq.storage.cassandra.change import Change, attempts
 from shardq.storage.cassandra.faults import after_a_write
 from shardq.storage.cassandra.held import Held
 from shardq.storage.cassandra.reading import WideRow
 from shardq.storage.cassandra.rows import Head, Holding, Light, Slice, alarm_of, has_alarm
 from shardq.storage.cassandra.session import Session
+from shardq.storage.ranges import Range, covered, uncovered
 from shardq.storage.requests import Acknowledge, Append, Bundle, Extend, Fenced, Forward, Release, Span
 
 __all__ = ["Moment", "acknowledge", "extend", "forward", "release"]
@@ -25,8 +26,6 @@ __all__ = ["Moment", "acknowledge", "extend", "forward", "release"]
 # Asked for anew in every attempt: a moment that is written must not be an old one, see `sight.GUARD`.
 Moment: TypeAlias = Callable[[], int]
 _Step: TypeAlias = Callable[[Change, Sequence[Carved]], None]
-
-_LOOKS = 5  # at what is missing, until one is not disturbed
 
 
 def acknowledge(session: Session, held: Held, request: Acknowledge, now: Moment) -> Fenced:
@@ -179,20 +178,17 @@ def _number(parts: Sequence[Carved]) -> int:
 
 
 def _fenced(row: WideRow, missing: Sequence[Span]) -> Fenced:
-    """Tell what is stored but not held under the token from what is not stored.
-
-    It takes several reads, between which a claim can move messages from where they are not read yet to where they were
-    not found. So nothing counts as gone unless the turn, which every change sets, is the same after as before.
-    """
-    for _ in range(_LOOKS):
-        turn_at = row.control().turn_at
-        stored = _stored(row, missing)
-        if row.control().turn_at == turn_at:
-            return Fenced(
-                tuple(part for span in missing for part in _parts(span, stored, stored=True)),
-                tuple(part for span in missing for part in _parts(span, stored, stored=False)),
-            )
-    return Fenced(lost=tuple(missing))
+    """Tell what is stored but not held under the token from what is not stored; in doubt it is stored."""
+    stored, certain = row.undisturbed(lambda: _stored(row, missing))
+    if not certain:
+        return Fenced(lost=tuple(missing))
+    ranges: dict[bytes, list[Range]] = {}
+    for each in stored:
+        ranges.setdefault(each.bundle_id, []).append((each.first, each.end))
+    return Fenced(
+        tuple(part for span in missing for part in covered(span, ranges.get(span.bundle_id, ()))),
+        tuple(part for span in missing for part in uncovered(span, ranges.get(span.bundle_id, ()))),
+    )
 
 
 def _stored(row: WideRow, missing: Sequence[Span]) -> list[Slice]:
@@ -203,10 +199,3 @@ def _stored(row: WideRow, missing: Sequence[Span]) -> list[Slice]:
     for bundle in heads.values():
         slices += [ready.slice for ready in row.ready_of(bundle.id, bundle.head)]
     return slices
-
-
-def _parts(span: Span, slices: Sequence[Slice], *, stored: bool) -> list[Span]:
-    wanted = [(span.first, span.first + span.count)]
-    covered = [(each.first, each.end) for each in slices if each.bundle_id == span.bundle_id]
-    ranges = within(wanted, covered) if stored else outside(wanted, covered)
-    return [Span(span.bundle_id, first, end - first, span.token) for first, end in ranges]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 from shardq.clock import microseconds
@@ -10,6 +11,7 @@ from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import (
     bundles,
     claims,
+    clock,
     consumers,
     dedupe,
     diagnosis,
@@ -26,7 +28,6 @@ from shardq.storage.cassandra import (
 from shardq.storage.cassandra.address import Address
 from shardq.storage.cassandra.held import Held
 from shardq.storage.cassandra.reading import WideRow
-from shardq.storage.cassandra.server_clock import ServerClock
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.sight import Sights
 from shardq.storage.requests import (
@@ -48,6 +49,7 @@ from shardq.storage.requests import (
     StoredSlice,
     Sweep,
 )
+from shardq.storage.server_clock import ServerClock
 from shardq.storage.store import Capabilities
 
 __all__ = ["CassandraStore"]
@@ -70,7 +72,7 @@ class CassandraStore:
 
     def __init__(self, address: Address) -> None:
         self._session = Session(address)
-        self._clock = ServerClock(self._session)
+        self._clock = ServerClock(partial(clock.lead, self._session))
         self._sights, self._held = Sights(), Held()
         self._entered = directory.Entered()
         self._checked = False  # the schema, since the last connect
@@ -138,12 +140,13 @@ class CassandraStore:
 
     def forget(self, shard: Shard) -> bool:
         """Announce that the shard is to go; take it out of the directory half a second later, if it is empty still."""
-        if self.count(shard) != ShardCounts():
+        if not looking.is_empty(self._row(shard), self.now()):
             return False
         since = directory.announce_leaving(self._session, shard, self.now())
         if since is None:
             return True
-        if self.now() < since + microseconds(directory.NOTICE) or self.count(shard) != ShardCounts():
+        noticed = self.now() >= since + microseconds(directory.NOTICE)
+        if not noticed or not looking.is_empty(self._row(shard), self.now()):
             return False
         return directory.take_out(self._session, shard, since)
 

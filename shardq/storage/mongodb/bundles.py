@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from shardq.errors import OutcomeUnknown, StoreUnavailable
 from shardq.storage.mongodb.changing import attempts
 from shardq.storage.mongodb.directory import Open
 from shardq.storage.mongodb.documents import inserted
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import ShardRows
+from shardq.storage.parts import append_in_parts
 from shardq.storage.requests import Append, Bundle
 
 __all__ = ["append", "put"]
 
-_CHUNK_BYTES = 16 << 20
-_CHUNK_BUNDLES = 1000
+_PART_BYTES = 16 << 20
+_PART_BUNDLES = 1000
 
 
 def append(session: Session, collections: Open, request: Append) -> None:
     """Store the bundles; raises QueueNotFound."""
     rows = ShardRows(session, request.shard)
-    for index, chunk in enumerate(_chunks(request.bundles)):
-        try:
-            put(rows, collections, chunk)
-        except StoreUnavailable as error:
-            if index and error.retryable:
-                raise OutcomeUnknown(
-                    f"a part of an append to shard {request.shard} is stored: repeat it"
-                ) from error
-            raise
+    append_in_parts(
+        request,
+        lambda part: put(rows, collections, part),
+        most_bytes=_PART_BYTES,
+        most_bundles=_PART_BUNDLES,
+    )
 
 
 def put(rows: ShardRows, collections: Open, bundles: Iterable[Bundle]) -> None:
@@ -39,16 +36,3 @@ def put(rows: ShardRows, collections: Open, bundles: Iterable[Bundle]) -> None:
         if rows.insert(documents, collections.uuid(rows.shard)):
             return
         collections.is_not(rows.shard)
-
-
-def _chunks(bundles: Iterable[Bundle]) -> Iterator[list[Bundle]]:
-    chunk: list[Bundle] = []
-    size = 0
-    for bundle in bundles:
-        if chunk and (size + len(bundle.data) > _CHUNK_BYTES or len(chunk) == _CHUNK_BUNDLES):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(bundle)
-        size += len(bundle.data)
-    if chunk:
-        yield chunk

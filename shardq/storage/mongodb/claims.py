@@ -12,11 +12,11 @@ from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.changing import condition
 from shardq.storage.mongodb.documents import STATE, Row, Slice, state_of
 from shardq.storage.mongodb.lookout import Lookout
-from shardq.storage.mongodb.server_clock import ServerClock
 from shardq.storage.mongodb.session import Document, Session
 from shardq.storage.mongodb.shard_rows import ShardRows, Statement
 from shardq.storage.mongodb.sight import OLDEST, Sight
 from shardq.storage.requests import Claim, Claimed, ClaimedSlice
+from shardq.storage.server_clock import ServerClock
 
 __all__ = ["Claims"]
 

@@ -14,11 +14,11 @@ from shardq.storage.mongodb.changing import attempts
 from shardq.storage.mongodb.directory import Open
 from shardq.storage.mongodb.documents import inserted
 from shardq.storage.mongodb.faults import DRIVER_ERRORS
-from shardq.storage.mongodb.server_clock import ServerClock
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.settling import finished, kept, settle
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.requests import Fenced, Forward
+from shardq.storage.server_clock import ServerClock
 
 __all__ = ["forward"]
 

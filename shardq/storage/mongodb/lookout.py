@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import floors
-from shardq.storage.mongodb.server_clock import ServerClock
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.sight import GUARD, PRIORITIES, Floors, Sight, Sights
 from shardq.storage.requests import Bundle
+from shardq.storage.server_clock import ServerClock
 
 __all__ = ["Lookout"]
 

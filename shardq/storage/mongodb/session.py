@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeAlias
 
 from bson.codec_options import TypeDecoder, TypeRegistry
@@ -18,6 +17,7 @@ from pymongo.read_preferences import ReadPreference
 
 from shardq.storage.mongodb.address import Address
 from shardq.storage.mongodb.faults import DRIVER_ERRORS, translate
+from shardq.storage.per_process import PerProcess
 
 __all__ = ["Document", "Session"]
 
@@ -39,7 +39,6 @@ class _Connected:
     """The driver's client of one process."""
 
     def __init__(self, address: Address) -> None:
-        self.pid = os.getpid()
         self.client: MongoClient[Document] = _client(address)
         asked: Document = {"w": "majority", "j": True} | self.client.write_concern.document
         self.write_concern = WriteConcern(**asked)
@@ -59,36 +58,33 @@ class Session:
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self._connected: _Connected | None = None
-        self._abandoned: list[_Connected] = []  # of a parent process: touching them would reach its sockets
-        self._new_process()
+        self._connected = PerProcess(partial(_Connected, address))
 
     def close(self) -> None:
         """Give up the connections of this process."""
-        connected, self._connected = self._connected, None
-        if connected is not None and connected.pid == os.getpid():
+        if (connected := self._connected.take()) is not None:
             connected.client.close()
 
     @property
     def client(self) -> MongoClient[Document]:
         """The driver's client. Use it within :meth:`translated`."""
-        return self._get().client
+        return self._connected.get().client
 
     @property
     def database(self) -> Database[Document]:
         """The database, with the write concern of the URL. Use it within :meth:`translated`."""
-        return self._get().database
+        return self._connected.get().database
 
     @property
     def write_concern(self) -> Document:
         """What to send with a write command."""
-        return dict(self._get().write_concern.document)
+        return dict(self._connected.get().write_concern.document)
 
     @property
     def has_transactions(self) -> bool:
         """True when the servers are known to be a replica set; asks nobody."""
-        connected = self._connected
-        if connected is None or connected.pid != os.getpid():
+        connected = self._connected.known()
+        if connected is None:
             return "replicaset=" in self.address.uri.lower()
         servers = connected.client.topology_description.server_descriptions().values()
         return any(server.replica_set_name or server.server_type_name == "Mongos" for server in servers)
@@ -104,23 +100,6 @@ class Session:
             yield
         except DRIVER_ERRORS as error:
             raise translate(error, str(self.address), writing=writing) from error
-
-    def _get(self) -> _Connected:
-        connected = self._connected
-        if connected is not None and connected.pid == os.getpid():
-            return connected
-        if self._pid != os.getpid():
-            self._new_process()
-        with self._connecting:
-            if self._connected is None or self._connected.pid != os.getpid():
-                if self._connected is not None:
-                    self._abandoned.append(self._connected)
-                self._connected = _Connected(self.address)
-            return self._connected
-
-    def _new_process(self) -> None:
-        self._connecting = threading.Lock()
-        self._pid = os.getpid()
 
 
 def _client(address: Address) -> MongoClient[Document]:

@@ -10,10 +10,10 @@ import msgspec
 from shardq.storage.mongodb.carving import by_bundle, cut, fenced
 from shardq.storage.mongodb.changing import Change, change, finish, new_stamp
 from shardq.storage.mongodb.documents import Kept, Row, Slice
-from shardq.storage.mongodb.server_clock import ServerClock
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import ShardRows, Statement
 from shardq.storage.requests import Acknowledge, Extend, Fenced, Release, Span
+from shardq.storage.server_clock import ServerClock
 
 __all__ = ["acknowledge", "extend", "finished", "holding", "kept", "release", "settle"]
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import (
     bundles,
+    clock,
     collections,
     consumers,
     dedupe,
@@ -24,7 +26,6 @@ from shardq.storage.mongodb import (
 from shardq.storage.mongodb.address import Address
 from shardq.storage.mongodb.claims import Claims
 from shardq.storage.mongodb.lookout import Lookout
-from shardq.storage.mongodb.server_clock import ServerClock
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.signals import Signals
@@ -47,6 +48,7 @@ from shardq.storage.requests import (
     StoredSlice,
     Sweep,
 )
+from shardq.storage.server_clock import ServerClock
 from shardq.storage.store import Capabilities
 
 __all__ = ["MongoStore"]
@@ -63,7 +65,7 @@ class MongoStore:
 
     def __init__(self, address: Address) -> None:
         self._session = Session(address)
-        self._clock = ServerClock(self._session)
+        self._clock = ServerClock(partial(clock.lead, self._session))
         self._open = directory.Open(self._session)
         self._lookout = Lookout(self._session, self._clock)
         self._claims = Claims(self._session, self._clock, self._lookout)

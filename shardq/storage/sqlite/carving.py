@@ -7,11 +7,11 @@ then.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 
 import msgspec
 
+from shardq.storage.ranges import covered, uncovered
 from shardq.storage.requests import Fenced, Span
 
 __all__ = ["Carved", "carve", "cut_out", "split"]
@@ -64,8 +64,8 @@ def carve(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span])
         entries = _covering(sql, shard_key, span.bundle_id, span.first, end)
         held = [entry for entry in entries if entry.token == span.token]
         keys.update((_isolate(sql, entry, span.first, end), None) for entry in held)
-        lost += _parts(span, [entry for entry in entries if entry.token != span.token])
-        gone += _parts(span, _gaps(entries, span.first, end))
+        lost += covered(span, [(entry.first, entry.end) for entry in entries if entry.token != span.token])
+        gone += uncovered(span, [(entry.first, entry.end) for entry in entries])
     return Carved(tuple(keys), Fenced(tuple(lost), tuple(gone)))
 
 
@@ -99,25 +99,3 @@ def _isolate(sql: sqlite3.Connection, entry: _Entry, first: int, end: int) -> in
     if end < entry.end:
         split(sql, key, end - start)
     return key
-
-
-def _gaps(entries: Sequence[_Entry], first: int, end: int) -> Iterator[_Entry]:
-    """Return what lies between the entries, as entries without a key."""
-    borders = [(first, first), *((entry.first, entry.end) for entry in entries), (end, end)]
-    for (_, start), (stop, _) in pairwise(borders):
-        if start < stop:
-            yield _Entry(0, start, stop - start, None)
-
-
-def _parts(span: Span, entries: Iterator[_Entry] | Sequence[_Entry]) -> Iterator[Span]:
-    """Return the parts of the span that the entries cover, neighbours merged."""
-    start = stop = -1
-    for entry in entries:
-        first, end = max(entry.first, span.first), min(entry.end, span.first + span.count)
-        if first != stop:
-            if stop > start:
-                yield Span(span.bundle_id, start, stop - start, span.token)
-            start = first
-        stop = end
-    if stop > start:
-        yield Span(span.bundle_id, start, stop - start, span.token)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from pymongo.database import Database
-
+from shardq.errors import OutcomeUnknown, StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import (
     Acknowledge,
@@ -17,10 +16,14 @@ from shardq.storage.requests import (
     Extend,
     Forward,
     Release,
+    ShardCounts,
     Span,
     Sweep,
 )
 from shardq.storage.store import Store
+from shardq.testing import BundleFactory
+
+T = TypeVar("T")
 
 MINUTE = 60_000_000
 
@@ -66,12 +69,25 @@ EXPECTED = {  # ready, held and processed after the step
 }
 
 
-def prepare(step: str, store: Store, shard: Shard, given: Given) -> None:
+def prepared(step: str, store: Store, shard: Shard) -> Given:
     """Bring the shard to where the step starts."""
+    make = BundleFactory(store.now)
+    given = Given((make(3), make(5)), make(2), os.urandom(16))
     if step != "append":
         STEPS["append"](store, shard, given)
     if step not in ("append", "claim"):
         STEPS["claim"](store, shard, given)
+    return given
+
+
+def persist(do: Callable[[], T]) -> T:
+    """Repeat as every caller of a store does."""
+    for _ in range(3):
+        try:
+            return do()
+        except (OutcomeUnknown, StoreUnavailable) as error:
+            assert error.retryable, error
+    return do()
 
 
 def counted(store: Store, shard: Shard) -> tuple[int, int, int]:
@@ -85,8 +101,4 @@ def clear(store: Store, shard: Shard) -> None:
     store.purge(shard)
     while store.sweep(Sweep(shard.queue, store.now() + MINUTE)):
         pass
-
-
-def let_intents_lapse(database: Database) -> None:
-    """Let the time pass within which a forward without a transaction has to stand."""
-    database["shardq.intent"].update_many({}, {"$set": {"until": datetime(2000, 1, 1, tzinfo=UTC)}})
+    assert store.count(shard) == ShardCounts()

@@ -1,0 +1,28 @@
+"""How far the primary's clock is ahead."""
+
+from __future__ import annotations
+
+import calendar
+import time
+
+from shardq.storage.mongodb.session import Session
+
+__all__ = ["lead"]
+
+_SAMPLES = 8
+
+
+def lead(session: Session) -> int:
+    """Ask by how many microseconds the primary's clock is ahead of this machine's monotonic one.
+
+    The server tells whole milliseconds, rounded down. Each answer bounds the difference of the clocks from below; the
+    highest bound of eight counts, so nothing is due here before it is there.
+    """
+    return max(_sample(session) for _ in range(_SAMPLES))
+
+
+def _sample(session: Session) -> int:
+    with session.translated(writing=False):
+        answer = session.database.command("hello")["localTime"]
+    after = time.monotonic_ns() // 1000
+    return calendar.timegm(answer.timetuple()) * 1_000_000 + int(answer.microsecond) - after

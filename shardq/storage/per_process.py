@@ -1,0 +1,53 @@
+"""What every process has for itself, as connections are."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+__all__ = ["PerProcess"]
+
+T = TypeVar("T")
+
+
+class _Own(Generic[T]):
+    def __init__(self) -> None:
+        self.making = threading.Lock()
+        self.value: T | None = None
+
+
+class PerProcess(Generic[T]):
+    """One value for each process: made when it is first asked for, again after a fork, and again once it was taken.
+
+    A child keeps what its parents had made without touching it: to collect it would reach the parent's sockets.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._by_process: dict[int, _Own[T]] = {}
+
+    def get(self) -> T:
+        """Return the value of this process."""
+        own = self._own()
+        if own.value is not None:
+            return own.value
+        with own.making:
+            if own.value is None:
+                own.value = self._make()
+            return own.value
+
+    def known(self) -> T | None:
+        """Return the value of this process if there is one by now."""
+        return self._own().value
+
+    def take(self) -> T | None:
+        """Return the value of this process, if there is one, and keep it no longer."""
+        own = self._own()
+        value, own.value = own.value, None
+        return value
+
+    def _own(self) -> _Own[T]:
+        pid = os.getpid()
+        return self._by_process.get(pid) or self._by_process.setdefault(pid, _Own())

@@ -1,0 +1,51 @@
+"""Ranges of positions in a bundle: (first, end), the end not included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from shardq.storage.requests import Span
+
+__all__ = ["Range", "covered", "gaps", "overlap", "uncovered"]
+
+Range: TypeAlias = tuple[int, int]
+
+
+def overlap(whole: Range, ranges: Iterable[Range]) -> list[Range]:
+    """Return the parts of a range that others cover, in order, neighbours joined."""
+    joined: list[Range] = []
+    for first, end in sorted(ranges):
+        start, stop = max(first, whole[0]), min(end, whole[1])
+        if start >= stop:
+            continue
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
+        else:
+            joined.append((start, stop))
+    return joined
+
+
+def gaps(whole: Range, ranges: Iterable[Range]) -> list[Range]:
+    """Return the parts of a range that others do not cover, in order."""
+    found: list[Range] = []
+    at = whole[0]
+    for first, end in overlap(whole, ranges):
+        if at < first:
+            found.append((at, first))
+        at = end
+    return [*found, (at, whole[1])] if at < whole[1] else found
+
+
+def covered(span: Span, ranges: Iterable[Range]) -> list[Span]:
+    """Return the parts of a span that ranges of its bundle cover, neighbours joined."""
+    return [_part(span, each) for each in overlap((span.first, span.first + span.count), ranges)]
+
+
+def uncovered(span: Span, ranges: Iterable[Range]) -> list[Span]:
+    """Return the parts of a span that ranges of its bundle do not cover."""
+    return [_part(span, each) for each in gaps((span.first, span.first + span.count), ranges)]
+
+
+def _part(span: Span, piece: Range) -> Span:
+    return Span(span.bundle_id, piece[0], piece[1] - piece[0], span.token)

@@ -1,0 +1,93 @@
+"""A look that takes several reads, while others move the message from one place to the other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+
+from shardq.clock import microseconds
+from shardq.sharding.shard import Shard
+from shardq.storage.cassandra.directory import NOTICE, announce_leaving
+from shardq.storage.cassandra.session import Answer, Session
+from shardq.storage.cassandra.store import CassandraStore
+from shardq.storage.requests import Append, Bundle, Claim, Release, ShardCounts, Span
+from shardq.testing import BundleFactory
+
+pytestmark = pytest.mark.cassandra
+
+MINUTE = 60_000_000
+ENOUGH = 60  # reads, for any look
+
+Look = Callable[[CassandraStore, Shard, bytes], bool]
+
+
+class DisturbedSession(Session):
+    """Lets others do something before one of its reads."""
+
+    disturb_at = -1
+    reads = 0
+    disturb: Callable[[], object] = staticmethod(lambda: None)
+
+    def start_read(self, query: str, values: Sequence[Any], **options: Any) -> Answer:
+        self.reads += 1
+        if self.reads - 1 == self.disturb_at:
+            self.disturb()
+        return super().start_read(query, values, **options)
+
+
+LOOKS: dict[str, Look] = {
+    "count": lambda store, shard, bundle_id: store.count(shard) != ShardCounts(),
+    "find": lambda store, shard, bundle_id: store.find(shard, bundle_id, 0) is not None,
+    "forget": lambda store, shard, bundle_id: not store.forget(shard),
+    "remove": lambda store, shard, bundle_id: store.remove(shard, bundle_id, 0),
+    "purge": lambda store, shard, bundle_id: store.purge(shard) > 0,
+}
+
+
+@pytest.fixture
+def disturbed(open_store: Callable[[], CassandraStore]) -> CassandraStore:
+    store = open_store()
+    store._session.__class__ = DisturbedSession
+    return store
+
+
+@pytest.mark.parametrize("size", [10, 10_000], ids=["light", "with a row of its own"])
+@pytest.mark.parametrize("move", ["claim", "release"])
+@pytest.mark.parametrize("look", list(LOOKS))
+def test_a_message_that_moves_meanwhile_is_found(
+    disturbed: CassandraStore, store: CassandraStore, shard: Shard, look: str, move: str, size: int
+) -> None:
+    session = disturbed._session
+    assert isinstance(session, DisturbedSession)
+    for disturb_at in range(ENOUGH):
+        # Given a message that waits, or is held
+        bundle = BundleFactory(store.now)(1, data=bytes(size))
+        session.disturb = given(store, shard, bundle, move)
+        if look == "forget":
+            announce_leaving(store._session, shard, store.now() - 2 * microseconds(NOTICE))
+        # When somebody claims it, or gives it back, between two reads of a look
+        session.reads, session.disturb_at = 0, disturb_at
+        found = LOOKS[look](disturbed, shard, bundle.id)
+        was_disturbed = session.reads > disturb_at
+        session.disturb_at = -1
+        # Then the look finds it
+        assert found, f"not found when moved before read {disturb_at}"
+        store.purge(shard)
+        if not was_disturbed:
+            return
+    pytest.fail("the look has no end")
+
+
+def given(store: CassandraStore, shard: Shard, bundle: Bundle, move: str) -> Callable[[], object]:
+    """Store the bundle; returns what moves it."""
+    store.append(Append(shard, (bundle,)))
+    token = os.urandom(16)
+    claim = partial(store.claim, Claim(shard, token, 1, MINUTE))
+    if move == "claim":
+        return claim
+    assert claim().slices
+    return partial(store.release, Release(shard, (Span(bundle.id, 0, 1, token),), delay=MINUTE))

@@ -1,0 +1,187 @@
+"""What each fault does, and how it is undone."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+import shardq
+
+from .dial import Dial
+from .proxy import Proxy
+from .schedule import Step
+from .stage import Actor, Stage
+from .target import Target
+
+__all__ = ["Faults", "Undo"]
+
+FIVE_MINUTES = 300.0
+LAYOUTS = ((2, 3, 1.0), (5, 4, 0.7), (1, 6, 2.0), (8, 2, 5.0))
+
+Undo: TypeAlias = Callable[[], None]
+
+
+class Faults:
+    """Each fault that a target can meet, a method of its name: tells what was hit, and how to undo what lasts.
+
+    ``start_again`` starts what does not run, given the process id that was told to end.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        stage: Stage,
+        client: shardq.Client,
+        queue: str,
+        start_again: Callable[[int], None],
+    ) -> None:
+        self.target, self.stage, self.client, self.queue = target, stage, client, queue
+        self._start_again = start_again
+
+    # -- clients
+
+    def _victim(self, step: Step, *roles: str) -> Actor:
+        found = self.stage.of_role(*roles)
+        if not found:
+            raise RuntimeError(f"there is no {' or '.join(roles)} to hit")
+        return found[int(step.victim * len(found))]
+
+    def _kill(self, step: Step, role: str) -> tuple[str, None]:
+        victim = self._victim(step, role)
+        self.stage.replace(victim, signal.SIGKILL)
+        return victim.name, None
+
+    def _pause(self, step: Step, role: str) -> tuple[str, Undo]:
+        """Stop a client, often for longer than its lease."""
+        victim = self._victim(step, role)
+        victim.send(signal.SIGSTOP)
+        return victim.name, partial(victim.send, signal.SIGCONT)
+
+    def kill_producer(self, step: Step) -> tuple[str, None]:
+        return self._kill(step, "produce")
+
+    def kill_consumer(self, step: Step) -> tuple[str, None]:
+        return self._kill(step, "work")
+
+    def kill_keeper(self, step: Step) -> tuple[str, None]:
+        return self._kill(step, "keep")
+
+    def pause_producer(self, step: Step) -> tuple[str, Undo]:
+        return self._pause(step, "produce")
+
+    def pause_consumer(self, step: Step) -> tuple[str, Undo]:
+        return self._pause(step, "work")
+
+    def pause_keeper(self, step: Step) -> tuple[str, Undo]:
+        return self._pause(step, "keep")
+
+    def roll_clients(self, step: Step) -> tuple[str, None]:
+        """Replace the clients one after the other, as a release of an application does."""
+        dice = random.Random(step.victim)
+        running = self.stage.of_role("produce", "work", "keep")
+        for victim in dice.sample(running, len(running)):
+            self.stage.replace(victim, signal.SIGTERM)
+        return f"{len(running)} clients", None
+
+    # -- clocks
+
+    def skew_clock(self, step: Step) -> tuple[str, Undo | None]:
+        """One client's clock where the store has its own; that of the machine where the store has none.
+
+        The machine's clock goes ahead for good, and back by what it went ahead before, but never behind true time.
+        """
+        if self.target.goes_by_client_clock:
+            dial = next(iter(self.stage.dials.values()))
+            back = step.victim < 0.3
+            ahead = (
+                dial.ahead - step.strength * 5e9 if back else dial.ahead + step.strength * FIVE_MINUTES * 1e9
+            )
+            before, dial.ahead = dial.ahead, max(0, int(ahead))
+            undo = partial(_set_ahead, dial, before) if dial.ahead < before else None
+            return f"all, {dial.ahead / 1e9:+.1f} s", undo
+        victim = self._victim(step, "produce", "work", "keep")
+        dial = self.stage.dials[victim.name.partition(".")[0]]
+        dial.ahead = int((step.strength * 2 - 1) * FIVE_MINUTES * 1e9)
+        return f"{victim.name}, {dial.ahead / 1e9:+.1f} s", None
+
+    # -- the queue
+
+    def change_layout(self, step: Step) -> tuple[str, None]:
+        shards, time_shards, seconds = LAYOUTS[int(step.victim * len(LAYOUTS))]
+        self.client.queue(self.queue).alter(
+            shards=shards, time_shards=time_shards, time_shard_seconds=seconds
+        )
+        return f"{shards} x {time_shards} x {seconds} s", None
+
+    def purge_bystander(self, _: Step) -> tuple[str, None]:
+        """Fill and purge another queue, whose name starts like that of the queue under test."""
+        bystander = self.client.queue(f"{self.queue}.bystander")
+        with bystander.producer(bundle_messages=20) as producer:
+            producer.send_many(f"bystander-{number}".encode() for number in range(50))
+        return f"{bystander.purge()} messages", None
+
+    def fill_disk(self, _: Step) -> tuple[str, Undo]:
+        assert self.target.disk is not None
+        self.target.disk.fill()
+        return "full", self.target.disk.free
+
+    # -- nodes
+
+    def kill_node(self, step: Step) -> tuple[str, Undo]:
+        return self._end_node(step, signal.SIGKILL)
+
+    def restart_node(self, step: Step) -> tuple[str, Undo]:
+        return self._end_node(step, signal.SIGTERM)
+
+    def _end_node(self, step: Step, how: signal.Signals) -> tuple[str, Undo]:
+        node = self.target.node(step.victim)
+        pid = self.target.pid(node)
+        os.kill(pid, how)
+        return f"node {node + 1}", partial(self._start_again, pid)
+
+    def pause_node(self, step: Step) -> tuple[str, Undo]:
+        node = self.target.node(step.victim)
+        pid = self.target.pid(node)
+        os.kill(pid, signal.SIGSTOP)
+        return f"node {node + 1}", partial(os.kill, pid, signal.SIGCONT)
+
+    # -- connections
+
+    def _paths(self, step: Step) -> tuple[list[Proxy], str]:
+        """One node's connections, or all."""
+        if step.strength < 0.25:
+            return list(self.target.proxies), "all nodes"
+        number = self.target.node(step.victim)
+        return [self.target.proxies[number]], f"node {number + 1}"
+
+    def cut_connections(self, step: Step) -> tuple[str, Undo]:
+        paths, name = self._paths(step)
+        for each in paths:
+            each.refuses = True
+            each.cut()
+        return name, partial(_heal, paths)
+
+    def delay_connections(self, step: Step) -> tuple[str, Undo]:
+        paths, name = self._paths(step)
+        for each in paths:
+            each.delay = 0.02 + step.strength * 0.5
+        return f"{name}, {paths[0].delay:.2f} s", partial(_heal, paths)
+
+    def swallow_answers(self, step: Step) -> tuple[str, Undo]:
+        paths, name = self._paths(step)
+        for each in paths:
+            each.swallows = True
+        return name, partial(_heal, paths)
+
+
+def _set_ahead(dial: Dial, ahead: int) -> None:
+    dial.ahead = max(dial.ahead, ahead)
+
+
+def _heal(proxies: list[Proxy]) -> None:
+    for proxy in proxies:
+        proxy.heal()
