@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import overload
+from typing import Any, overload
 
 from shardq.clock import to_datetime
 from shardq.delivery.held import Fate, HeldSlice, Pick
@@ -40,6 +40,14 @@ class Batch(Sequence[Message]):
 
     def __iter__(self) -> Iterator[Message]:
         return iter(self._messages)
+
+    @property
+    def bodies(self) -> list[Any]:
+        """The bodies in the order of the messages; raises InvalidMessage when the consumer's codec cannot read one.
+
+        The fast way to a large batch: no message objects are made.
+        """
+        return [body for pick in self._picks for body in self._settlement.bodies(pick)]
 
     @property
     def lease_until(self) -> datetime | None:

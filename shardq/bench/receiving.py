@@ -19,7 +19,7 @@ PATIENCE = 1.0  # seconds without a message after which a consumer has done its 
 
 def read_bodies(batch: shardq.Batch) -> int:
     """Look at every body, as an application does; returns how many there were."""
-    return sum(1 for message in batch if message.body)
+    return sum(1 for body in batch.bodies if body)
 
 
 def receiving(ready: Callable[[], float], place: Place, load: Load) -> Span:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Any
 
 import msgspec
 
 from shardq.codec import Codec
 from shardq.delivery.context import QueueContext
-from shardq.delivery.outgoing import PreparedMessage, describe, prepare, prepare_options, size_of, too_large
+from shardq.delivery.outgoing import Alike, PreparedMessage, describe, prepare, prepare_options, size_of
 from shardq.delivery.sent_ids import SentIds
+from shardq.delivery.source import Source
 from shardq.delivery.window import Chunk, Window
 from shardq.delivery.writing import Written, plan, tell_stored
 from shardq.errors import OutcomeUnknown, PartialSend
 from shardq.message import OutgoingMessage
 
 __all__ = ["BulkSend", "BundleLimits"]
+
+_AT_ONCE = 100
 
 
 class BundleLimits(msgspec.Struct, frozen=True):
@@ -44,8 +46,10 @@ class BulkSend:
         limits: BundleLimits,
     ) -> None:
         self._context, self._codec, self._limits = context, codec, limits
-        self._bodies, self._items = bodies, iter(bodies)
-        self._shared, self._options = shared, prepare_options(shared, context.name)
+        self._bodies, self._source = bodies, Source(bodies)
+        self._outgoing, self._shared = shared, prepare_options(shared, context.name)
+        self._room = context.settings.max_message_bytes - size_of(self._shared.headers)
+        self._large = False  # few messages make a bundle
         self._sent = SentIds()
         self._unsent: list[OutgoingMessage] = []
         self._error: Exception | None = None
@@ -60,7 +64,7 @@ class BulkSend:
             self._collect(window.rest())
         if self._error is None:
             return self._sent
-        self._unsent += map(self._outgoing, refused)
+        self._unsent += map(self._as_outgoing, refused)
         if not self._sent and isinstance(self._bodies, Sequence) and not self._unknown:
             raise self._error
         raise self._partial(self._error) from self._error
@@ -78,30 +82,57 @@ class BulkSend:
             refused += items
             return None
 
-    def _draw(self, chunk: list[Any]) -> list[PreparedMessage]:
-        """One bundle's worth of messages; what was drawn is in the chunk even when it raises."""
-        encode, limit, name = self._codec.encode, self._context.settings.max_message_bytes, self._context.name
-        shared, most = self._options, self._limits.size
-        room = limit - size_of(shared.headers)
-        messages: list[PreparedMessage] = []
+    def _draw(self, chunk: list[Any]) -> Sequence[PreparedMessage]:
+        """One bundle's worth of messages; what was drawn is in the chunk even when it raises.
+
+        Bodies that share their options are checked many at a time, which is what a bulk send spends its time with.
+        """
+        if self._large:
+            return self._draw_each(chunk, [])
+        bodies: list[bytes] = []
         size = 0
-        for item in islice(self._items, self._limits.messages):  # the hot loop of a bulk send
-            chunk.append(item)
+        while (room := self._limits.messages - len(chunk)) and (
+            items := self._source.take(min(_AT_ONCE, room))
+        ):
+            some = self._encoded(items)
+            size += sum(map(len, some))
+            if not some or size >= self._limits.size:
+                self._source.give_back(items)
+                return self._draw_each(chunk, bodies)
+            chunk += items
+            bodies += some
+        return Alike(bodies, self._shared)
+
+    def _encoded(self, items: list[Any]) -> list[bytes]:
+        """The bodies; none when some item needs a look of its own."""
+        if any(issubclass(kind, OutgoingMessage) for kind in set(map(type, items))):
+            return []
+        try:
+            bodies = list(map(self._codec.encode, items))
+        except Exception:  # the item that it is about raises it again
+            return []
+        return bodies if max(map(len, bodies)) <= self._room else []
+
+    def _draw_each(self, chunk: list[Any], bodies: list[bytes]) -> list[PreparedMessage]:
+        """Go on with single items to the end of the bundle."""
+        limit, name = self._context.settings.max_message_bytes, self._context.name
+        messages = [PreparedMessage(body, self._shared) for body in bodies]
+        size = sum(map(len, bodies))
+        while size < self._limits.size and len(messages) < self._limits.messages:
+            if not (items := self._source.take(1)):
+                break
+            chunk += items
+            (item,) = items
             if isinstance(item, OutgoingMessage):
                 message = prepare(item.body, prepare_options(item, name), self._codec, limit, name)
-                body = message.body
             else:
-                body = encode(item)
-                if len(body) > room:
-                    raise too_large(len(body) + limit - room, limit, name)
-                message = PreparedMessage(body, shared)
+                message = prepare(item, self._shared, self._codec, limit, name)
             messages.append(message)
-            size += len(body)
-            if size >= most:
-                break
+            size += len(message.body)
+        self._large = len(messages) < _AT_ONCE and size >= self._limits.size
         return messages
 
-    def _chunk(self, items: list[Any], messages: list[PreparedMessage]) -> Chunk:
+    def _chunk(self, items: list[Any], messages: Sequence[PreparedMessage]) -> Chunk:
         chunk = Chunk(items, messages, plan(self._context, messages))
         if self._context.hooks is not None:
             self._context.hooks.before_send(self._context.name, _described(chunk))
@@ -125,16 +156,18 @@ class BulkSend:
                 self._error = self._error or error
 
     def _partial(self, error: Exception) -> PartialSend:
-        if isinstance(self._bodies, Sequence):
-            self._unsent += map(self._outgoing, self._items)
+        left = self._source.rest if isinstance(self._bodies, Sequence) else self._source.drawn
+        self._unsent += map(self._as_outgoing, left)
         text = (
             f"{len(self._sent)} messages are stored in queue {self._context.name!r}, "
             f"{len(self._unsent)} are not: {error}"
         )
         return PartialSend(f"{text}; send `error.unsent` again", self._sent, self._unsent)
 
-    def _outgoing(self, item: Any) -> OutgoingMessage:
-        return item if isinstance(item, OutgoingMessage) else msgspec.structs.replace(self._shared, body=item)
+    def _as_outgoing(self, item: Any) -> OutgoingMessage:
+        return (
+            item if isinstance(item, OutgoingMessage) else msgspec.structs.replace(self._outgoing, body=item)
+        )
 
 
 def _described(chunk: Chunk) -> list[OutgoingMessage]:

@@ -8,7 +8,7 @@ import msgspec
 
 from shardq.clock import to_datetime
 from shardq.delivery.context import QueueContext
-from shardq.delivery.outgoing import PreparedMessage, SendOptions
+from shardq.delivery.outgoing import Alike, PreparedMessage, SendOptions
 from shardq.errors import InvalidMessage
 from shardq.message import OutgoingMessage
 from shardq.receipt import MessageId
@@ -53,7 +53,7 @@ def make_drafts(context: QueueContext, messages: Sequence[PreparedMessage], now:
     Messages with a dedupe key are bundles of their own; messages that have an id already go back into the
     bundle that the id names.
     """
-    if all(message.options is messages[0].options for message in messages) and _joins(messages[0].options):
+    if isinstance(messages, Alike) and messages and _joins(messages.options):
         return [_draft(context, messages, range(len(messages)), now)]
     groups: dict[object, list[int]] = {}
     for place, message in enumerate(messages):
@@ -101,6 +101,9 @@ def _check_positions(ids: Sequence[MessageId | None]) -> None:
 
 
 def _layout(messages: Sequence[PreparedMessage]) -> BundleData:
+    if isinstance(messages, Alike):
+        shared = messages.options.headers
+        return BundleData(list(messages.bodies), [shared] * len(messages) if shared else None)
     headers = [message.options.headers for message in messages]
     keys = [message.options.dedupe_key for message in messages]
     return BundleData(

@@ -43,13 +43,21 @@ class HeldSlice:
         """The bodies and headers; raises InvalidMessage when the stored bundle is damaged."""
         return decode_bundle(self.bundle.data).slice(self.first, self.count)
 
+    def bodies(self, positions: Sequence[int]) -> Sequence[bytes]:
+        """The bodies of messages, by position."""
+        bodies = self.messages.bodies
+        return bodies if len(positions) == self.count else [bodies[position] for position in positions]
+
     @property
     def open(self) -> bool:
         """True while any message is held."""
         return Fate.OPEN in self._fates
 
-    def mark(self, positions: Iterable[int], fate: Fate) -> None:
+    def mark(self, positions: Sequence[int], fate: Fate) -> None:
         """Take note of what became of messages."""
+        if len(positions) == self.count:
+            self._fates[:] = bytes((fate,)) * self.count
+            return
         for position in positions:
             self._fates[position] = fate
 

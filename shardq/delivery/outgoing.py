@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, overload
 
 import msgspec
 
@@ -17,6 +17,7 @@ from shardq.receipt import MessageId
 from shardq.storage.bundle_data import Headers
 
 __all__ = [
+    "Alike",
     "PreparedMessage",
     "SendOptions",
     "check_delay",
@@ -54,6 +55,25 @@ class PreparedMessage(msgspec.Struct, frozen=True):
 
     body: bytes
     options: SendOptions
+
+
+class Alike(Sequence[PreparedMessage]):
+    """Messages that share their options."""
+
+    def __init__(self, bodies: Sequence[bytes], options: SendOptions) -> None:
+        self.bodies, self.options = bodies, options
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    @overload
+    def __getitem__(self, index: int) -> PreparedMessage: ...
+    @overload
+    def __getitem__(self, index: slice) -> Alike: ...
+    def __getitem__(self, index: int | slice) -> PreparedMessage | Alike:
+        if isinstance(index, slice):
+            return Alike(self.bodies[index], self.options)
+        return PreparedMessage(self.bodies[index], self.options)
 
 
 def prepare_options(message: OutgoingMessage, queue: str) -> SendOptions:

@@ -111,6 +111,10 @@ class Settlement:
         """The picked messages as an application sees them."""
         return [Message(pick.held, position, self._codec, self) for position in pick.positions]
 
+    def bodies(self, pick: Pick) -> list[Any]:
+        """The picked messages' bodies."""
+        return list(map(self._codec.decode, pick.held.bodies(pick.positions)))
+
     def move(self, picks: Sequence[Pick], move: Move) -> None:
         """Move messages somewhere, by shard all or nothing; where something is lost, the rest is moved without it."""
         self._move(picks, move, _FORWARD)

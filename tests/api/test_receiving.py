@@ -31,6 +31,16 @@ def test_a_bulk_read_fills_up_from_several_shards(client: shardq.Client) -> None
     assert len(queue.consumer().receive(40)) == 40
 
 
+def test_the_bodies_of_a_batch_come_in_the_order_of_its_messages(client: shardq.Client) -> None:
+    queue = client.create_queue("json", shards=2)
+    with queue.producer(codec=shardq.JSON, bundle_messages=3) as producer:
+        producer.send_many({"n": number} for number in range(10))
+    batch = queue.consumer(codec=shardq.JSON).receive(10)
+    assert batch.bodies == [message.body for message in batch]
+    assert sorted(body["n"] for body in batch.bodies) == list(range(10))
+    assert batch.part([batch[1], batch[7]]).bodies == [batch[1].body, batch[7].body]
+
+
 def test_messages_that_are_held_are_hidden_from_others(connect: Callable[[], shardq.Client]) -> None:
     queue = connect().create_queue("held")
     send(queue, 3)

@@ -44,7 +44,7 @@ class ShardqQueue:
         size = 0
         while count > 0:
             received = consumer.receive(min(count, batch), wait=5)
-            size += sum(len(message.body) for message in received)
+            size += sum(map(len, received.bodies))
             received.ack()
             count -= len(received)
         return size
