@@ -10,6 +10,7 @@ from typing import TypeAlias
 import msgspec
 from cassandra import ConsistencyLevel
 
+from shardq.storage.cassandra.bundles import HEAD_START
 from shardq.storage.cassandra.change import Change
 from shardq.storage.cassandra.faults import after_a_write
 from shardq.storage.cassandra.held import Held
@@ -29,6 +30,7 @@ _CARRIED_BYTES = 1 << 20  # of light bundles that one claim moves
 _ROWS = 1000  # rows that one claim touches at most
 _LAPSED = 200  # holdings that one claim looks at
 _PRIORITIES = 10
+_FRESH_TURN = HEAD_START - 2_000_000  # what was sent since an older turn may count as written after it
 
 _Place: TypeAlias = tuple[int, int, bytes, int]
 
@@ -88,7 +90,6 @@ class _Claimer:
             return self._hold_again(sighted.held, now)
         chosen = self._choose(sighted)
         if chosen.from_the_future and not self._turned:
-            self._turned = True
             self._renew_turn(sighted.control)
             return self.attempt()
         if chosen.pieces:
@@ -107,6 +108,8 @@ class _Claimer:
             control = self._row.settled_control()
             sight.rescan(control.control, control.taken, now)
             self._rescanned = True
+            if control.turn_at < now - _FRESH_TURN and not self._turned:
+                self._renew_turn(control)
         start_own = self._row.start_own(self._request.token)
         alarms = self._row.start_alarms(sight.alarm_at, now, _LAPSED)
         ready = [
@@ -226,6 +229,8 @@ class _Claimer:
             return Claimed(self._with_bundles(slices, bundles(), carried), until)
 
     def _renew_turn(self, control: ControlRow) -> None:
+        """Once a claim: afterwards a row that still counts as written later comes from a clock that is ahead."""
+        self._turned = True
         change = Change(self._session, self._request.shard)
         change.expect_control(control.seen)
         change.apply()
