@@ -37,7 +37,7 @@ class Nemesis:
     """Does one thing after the other; what lasts is undone when its time is over, and all of it at the end."""
 
     def __init__(self, target: Target, stage: Stage, client: shardq.Client, queue: str) -> None:
-        self.target, self.stage = target, stage
+        self.target, self.stage, self.client = target, stage, client
         self._faults = Faults(target, stage, client, queue, self._start_again)
         self.deeds: list[Deed] = []
         self._undo: list[tuple[float, str, Undo]] = []
