@@ -42,10 +42,10 @@ lint: $(READY)  ## formatting, lint, types, layers
 
 check: lint test  ## what CI runs: lint and test
 
-bench: $(READY)  ## benchmarks with peers; writes docs/benchmarks.md, or that of STORE=cassandra (15 minutes each)
+bench: $(READY)  ## every store and every peer; writes docs/benchmarks.md (45 minutes), or that of STORE=sqlite, cassandra, mongodb
 	tools/bench/run $(if $(STORE),--store $(STORE)) $(ARGS)
 
-bench-quick: $(READY)  ## the same, smaller (3 minutes)
+bench-quick: $(READY)  ## the same, smaller (10 minutes)
 	tools/bench/run --quick $(if $(STORE),--store $(STORE)) $(ARGS)
 
 faults: $(READY)  ## break things under load and check every message (STORE=sqlite|cassandra|mongodb|all SEED= ROUNDS= MESSAGES=)

@@ -1,29 +1,30 @@
-"""docs/benchmarks.md is what the tool makes of the kept figures."""
+"""docs/benchmarks*.md are what the tool makes of the kept figures."""
 
 from __future__ import annotations
 
 import re
-from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from shardq.bench.load import Load
 from shardq.bench.machine import this_machine
 from shardq.bench.report import Report
-from shardq.bench.result import Sample, summarize
+from shardq.bench.result import Figure, Sample, summarize
 from tools.bench.__main__ import run
 from tools.bench.comparison import Comparison, Promise
+from tools.bench.field import FIELDS, Field
 from tools.bench.page import page
-from tools.bench.peer import PeerMissing
-from tools.bench.peers.shardq_sqlite import ShardqSqlite
-from tools.bench.plots import PLOTS
-from tools.bench.rounds import KINDS, Rounds, open_all, run_rounds
+from tools.bench.plots import plots_of
+from tools.bench.rounds import BULK_SEND, DISK, PROCESSOR
 from tools.bench.targets import targets
 
 DOCS = Path(__file__).parents[2] / "docs"
-KEPT = DOCS / "benchmarks" / "results.json"
+FIELD = FIELDS["sqlite"]
+KEPT = DOCS / FIELD.name / "results.json"
+PAGES = [field for field in FIELDS.values() if (DOCS / f"{field.name}.md").exists()]
 
 
 @pytest.fixture
@@ -31,17 +32,22 @@ def kept() -> Comparison:
     return Comparison.decode(KEPT.read_bytes())
 
 
-def test_the_page_is_made_from_the_kept_figures(kept) -> None:
-    assert (DOCS / "benchmarks.md").read_text() == page(kept)
+@pytest.mark.parametrize("field", PAGES, ids=[field.store for field in PAGES])
+def test_a_page_is_made_from_the_kept_figures(field: Field) -> None:
+    kept = Comparison.decode((DOCS / field.name / "results.json").read_bytes())
+
+    assert (DOCS / f"{field.name}.md").read_text() == page(kept, field.title, field.name)
 
 
-def test_the_page_shows_every_peer_and_every_plot(kept) -> None:
-    text = page(kept)
+@pytest.mark.parametrize("field", PAGES, ids=[field.store for field in PAGES])
+def test_a_page_shows_every_peer_and_every_plot(field: Field) -> None:
+    kept = Comparison.decode((DOCS / field.name / "results.json").read_bytes())
+    text = page(kept, field.title, field.name)
 
     assert all(f"| {promise.name} |" in text for promise in kept.promises)
-    shown = re.findall(r"\(benchmarks/(\w+)\.png\)", text)
-    assert sorted(shown) == sorted(PLOTS)
-    assert all((DOCS / "benchmarks" / f"{name}.png").exists() for name in PLOTS)
+    shown = re.findall(rf"\({field.name}/(\w+)\.png\)", text)
+    assert sorted(shown) == sorted(plots_of(kept))
+    assert all((DOCS / field.name / f"{name}.png").exists() for name in shown)
 
 
 def test_a_target_is_met_only_by_the_figures(kept) -> None:
@@ -64,33 +70,34 @@ def test_a_ratio_compares_within_rounds() -> None:
     assert comparison.ratio("nobody", "bulk send") is None
 
 
-def test_missing_peers_are_named(tmp_path) -> None:
-    with ExitStack() as stack:
-        peers, missing = open_all([PeerMissing("redis-server is not installed")], tmp_path, stack)
+@pytest.mark.parametrize("store", FIELDS)
+def test_durability_and_costs_stand_beside_the_throughput(store: str) -> None:
+    results = [
+        summarize(BULK_SEND, "messages/s", Load(), [Sample(1000.0)], subject="us"),
+        summarize(PROCESSOR, "s", Load(), [Sample(7.0, (Figure("this process", 3.0),))], subject="us"),
+        summarize(DISK, "MB", Load(), [Sample(600.0)], subject="us"),
+    ]
 
-    assert not peers
-    text = page(Comparison(**{**_fields(_comparison(())), "missing": tuple(missing)}))
-    assert "Left out: redis-server is not installed." in text
+    text = page(msgspec.structs.replace(_comparison(tuple(results)), store=store), "Title", "name")
+
+    assert "| us | fsync | **1,000** | - | - | - | **7** | **600** |" in text
 
 
-def test_the_comparison_runs_in_rounds(tmp_path) -> None:
-    with ExitStack() as stack:
-        peers, _ = open_all([ShardqSqlite()], tmp_path, stack)
-        results = run_rounds(peers, Rounds(rounds=2, messages=40, singles=4), say=lambda _: None)
+def test_missing_peers_are_named() -> None:
+    comparison = msgspec.structs.replace(_comparison(()), missing=("redis (it is not installed)",))
 
-    assert [result.name for result in results] == list(KINDS)
-    assert all(len(result.rounds) == 2 and result.low > 0 for result in results)
+    assert "Left out: redis (it is not installed)." in page(comparison, "Title", "name")
 
 
 def test_the_tool_writes_page_and_plots_again(tmp_path) -> None:
-    (tmp_path / "benchmarks").mkdir()
-    (tmp_path / "benchmarks" / "results.json").write_bytes(KEPT.read_bytes())
+    (tmp_path / FIELD.name).mkdir()
+    (tmp_path / FIELD.name / "results.json").write_bytes(KEPT.read_bytes())
 
-    done = CliRunner().invoke(run, ["--docs-only", "--output", str(tmp_path)])
+    done = CliRunner().invoke(run, ["--store", FIELD.store, "--docs-only", "--output", str(tmp_path)])
 
     assert done.exit_code == 0, done.output
-    assert (tmp_path / "benchmarks.md").read_text() == (DOCS / "benchmarks.md").read_text()
-    assert all((tmp_path / "benchmarks" / f"{name}.png").stat().st_size > 10_000 for name in PLOTS)
+    assert (tmp_path / f"{FIELD.name}.md").read_text() == (DOCS / f"{FIELD.name}.md").read_text()
+    assert all((tmp_path / FIELD.name / f"{name}.png").stat().st_size > 10_000 for name in _plots())
 
 
 def test_without_kept_figures_there_is_nothing_to_write(tmp_path) -> None:
@@ -100,11 +107,18 @@ def test_without_kept_figures_there_is_nothing_to_write(tmp_path) -> None:
     assert "run without --docs-only first" in done.output
 
 
+def test_an_unknown_peer_is_named() -> None:
+    done = CliRunner().invoke(run, ["--store", "sqlite", "--only", "kafka"])
+
+    assert done.exit_code == 2
+    assert "no such peers in the field sqlite: kafka" in done.output
+
+
+def _plots() -> list[str]:
+    return list(plots_of(Comparison.decode(KEPT.read_bytes())))
+
+
 def _comparison(results) -> Comparison:
     report = Report(machine=this_machine(), store="sqlite", quick=True, results=())
-    promises = (Promise("us", "at once", "so"), Promise("them", "later", "so"))
+    promises = (Promise("us", "at once", "so", "fsync"), Promise("them", "later", "so"))
     return Comparison(report=report, promises=promises, missing=(), peers=results)
-
-
-def _fields(comparison: Comparison) -> dict:
-    return {name: getattr(comparison, name) for name in comparison.__struct_fields__}

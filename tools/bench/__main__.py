@@ -9,13 +9,14 @@ from pathlib import Path
 import click
 import msgspec
 
-from shardq.bench.command import measure
-
 from .comparison import Comparison, Promise
 from .field import FIELDS, Field
+from .measuring import measure_stores
 from .page import page
 from .plots import draw_all
-from .rounds import Rounds, open_all, run_rounds
+from .rounds import Rounds, run_rounds
+from .software import software as software_of
+from .starting import open_all, start_servers
 
 ROOT = Path(__file__).parents[2]
 DOCS, SCRATCH = ROOT / "docs", ROOT / "var" / "bench"
@@ -24,41 +25,52 @@ FULL = Rounds(rounds=5, messages=50_000, singles=1_000)
 
 
 @click.command()
-@click.option("--store", type=click.Choice(tuple(FIELDS)), default="sqlite", help="Whose field; sqlite.")
+@click.option("--store", type=click.Choice(tuple(FIELDS)), default="all", help="Whose field; all.")
 @click.option("--quick", is_flag=True, help="Smaller, in a few minutes; written below var/.")
+@click.option(
+    "--only", multiple=True, metavar="PEER", help="Only these peers, by module; no measurements of stores."
+)
 @click.option("--docs-only", is_flag=True, help="Measure nothing: make page and plots from the kept figures.")
 @click.option("--output", type=click.Path(path_type=Path), help="Where to write; docs/ unless quick.")
-def run(store: str, quick: bool, docs_only: bool, output: Path | None) -> None:
+def run(store: str, quick: bool, only: tuple[str, ...], docs_only: bool, output: Path | None) -> None:
     """Compare shardq with its peers, and measure how its costs grow."""
-    field, folder = FIELDS[store], output or (SCRATCH if quick else DOCS)
-    name = "benchmarks" if store == "sqlite" else f"benchmarks-{store}"
-    kept = folder / name / "results.json"
+    field, folder = FIELDS[store], output or (SCRATCH if quick or only else DOCS)
+    kept = folder / field.name / "results.json"
     if not docs_only:
         kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_bytes(compare(field, quick=quick).encode() + b"\n")
+        kept.write_bytes(compare(_narrowed(field, only), quick=quick).encode() + b"\n")
     elif not kept.exists():
         raise click.UsageError(f"{kept} does not exist: run without --docs-only first")
     comparison = Comparison.decode(kept.read_bytes())
-    (folder / f"{name}.md").write_text(page(comparison, field.title, name))
+    (folder / f"{field.name}.md").write_text(page(comparison, field.title, field.name))
     draw_all(comparison, kept.parent)
+
+
+def _narrowed(field: Field, only: tuple[str, ...]) -> Field:
+    try:
+        return field.of(only) if only else field
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def compare(field: Field, *, quick: bool) -> Comparison:
     """Run it all."""
     plan = QUICK if quick else FULL
     plan = msgspec.structs.replace(plan, batch=field.batch, single_batch=field.single_batch)
-    with field.server() as url:
-        with tempfile.TemporaryDirectory(prefix="shardq-bench-") as folder, ExitStack() as stack:
-            peers, missing = open_all(list(field.find_peers()), Path(folder), stack)
-            results = run_rounds(peers, plan, say=say)
-        report = measure(url, (), None, quick=quick)
-        software = field.software()
+    with ExitStack() as stack:
+        servers = start_servers(field.groups, stack)
+        with tempfile.TemporaryDirectory(prefix="shardq-bench-") as folder, ExitStack() as peers:
+            Path(folder).chmod(0o711)  # a server may run as another user, which has to reach its own folder
+            entries, missing = open_all(servers, Path(folder), peers)
+            results, failed = run_rounds(entries, plan, say=say)
+        measured = measure_stores(field, servers, quick=quick)
+        software = software_of(servers.stores)
     return Comparison(
-        report=report,
+        report=measured.report,
         store=field.store,
         software=software,
-        promises=tuple(map(Promise.of, peers)),
-        missing=tuple(missing),
+        promises=tuple(Promise.of(entry.peer) for entry in entries),
+        missing=(*missing, *failed, *measured.missing),
         peers=tuple(results),
     )
 

@@ -18,10 +18,11 @@ class Promise(msgspec.Struct, frozen=True):
     name: str
     sends: str
     receives: str
+    durability: str = ""
 
     @classmethod
     def of(cls, peer: Peer) -> Promise:
-        return cls(peer.name, peer.sends, peer.receives)
+        return cls(peer.name, peer.sends, peer.receives, peer.durability)
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):

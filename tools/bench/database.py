@@ -13,8 +13,16 @@ from pathlib import Path
 import msgspec
 
 from .peer import PeerMissing
+from .usage import Usage
 
 TOOLS = Path(__file__).parents[1] / "servers"
+
+
+class Running(msgspec.Struct, frozen=True):
+    """Where a server is found; nothing is known of the processes and files of one that was given."""
+
+    url: str
+    usage: Usage
 
 
 class Database(msgspec.Struct, frozen=True):
@@ -26,10 +34,10 @@ class Database(msgspec.Struct, frozen=True):
     options: tuple[str, ...] = ()
 
     @contextmanager
-    def running(self) -> Iterator[str]:
+    def running(self) -> Iterator[Running]:
         """A given server, or one that is started now and stopped at the end. Raises PeerMissing."""
         if self.variable in os.environ:
-            yield os.environ[self.variable]
+            yield Running(os.environ[self.variable], Usage())
             return
         tool = [sys.executable, str(TOOLS / f"{self.name}.py")]
         with tempfile.TemporaryDirectory(prefix="shardq-bench-") as folder:
@@ -38,10 +46,15 @@ class Database(msgspec.Struct, frozen=True):
                 [*tool, "start", *place, *self.options], capture_output=True, text=True, check=False
             )
             if started.returncode:
-                raise PeerMissing(f"{self.name} could not be started: {started.stderr.strip()[-400:]}")
+                raise PeerMissing(f"{self.title} could not be started: {started.stderr.strip()[-400:]}")
             os.environ[self.variable] = started.stdout.strip()
             try:
-                yield os.environ[self.variable]
+                yield Running(os.environ[self.variable], _usage(Path(folder)))
             finally:
                 del os.environ[self.variable]
                 subprocess.run([*tool, "stop", *place], check=True)
+
+
+def _usage(folder: Path) -> Usage:
+    """Each server keeps its process's id in a folder of its own."""
+    return Usage(tuple(int(file.read_text()) for file in sorted(folder.glob("*/pid"))), (folder,))

@@ -1,96 +1,68 @@
-"""Who takes part: shardq on one kind of store, and what people would use instead of it there."""
+"""Who takes part in a run: every queue, or shardq on one store and what people would use instead of it there."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
-from importlib import import_module
-from sqlite3 import sqlite_version
-
 import msgspec
 
-import shardq
-
-from .database import Database
-from .peer import Peer, PeerMissing
+from .group import CASSANDRA, ELASTICMQ, FILES, MONGODB, SERVERS, Group
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """``peers`` by module, shardq first; ``batch`` is that of receives."""
+    """The first queue of ``groups`` is shardq's.
+
+    ``batch`` and ``single_batch`` are those of receives. ``measured`` names the measurements of shardq's stores that
+    belong to it; all without any.
+    """
 
     store: str
+    name: str  # of its page, and of the folder beside it
     title: str
-    peers: dict[str, str]
-    database: Database | None = None  # that all of them use
+    groups: tuple[Group, ...]
     batch: int = 500
     single_batch: int = 500
+    measured: tuple[str, ...] = ()
 
-    def server(self) -> AbstractContextManager[str | None]:
-        """What they all use, started if need be: its URL, None where each has its own. Raises PeerMissing."""
-        return nullcontext() if self.database is None else self.database.running()
+    @property
+    def several(self) -> bool:
+        """True when it has several of shardq's stores."""
+        return sum(1 for group in self.groups if group.store) > 1
 
-    def software(self) -> str:
-        """What stores the messages, with its version."""
-        if self.database is None:
-            return f"SQLite {sqlite_version}"
-        with shardq.connect(os.environ[self.database.variable]) as client:
-            releases = [finding.value for finding in client.diagnose() if finding.name == "release"]
-        return " ".join([self.database.title, *releases])
-
-    def find_peers(self) -> Iterator[Peer | PeerMissing]:
-        """Each peer, or why it is missing."""
-        for name, kind in self.peers.items():
-            try:
-                yield getattr(import_module(f"{__package__}.peers.{name}"), kind)()
-            except PeerMissing as missing:
-                yield missing
+    def of(self, modules: tuple[str, ...]) -> Field:
+        """The same with these peers only, and no stores to measure; raises ValueError for one that is not in it."""
+        groups = tuple(group.of(modules) for group in self.groups)
+        unknown = set(modules) - {name for group in groups for name in group.peers}
+        if unknown:
+            raise ValueError(f"no such peers in the field {self.store}: {', '.join(sorted(unknown))}")
+        return msgspec.structs.replace(self, groups=tuple(group for group in groups if group.peers))
 
 
-SQLITE = Field(
-    store="sqlite",
+ALL = Field(
+    store="all",
+    name="benchmarks",
     title="Benchmarks",
-    peers={
-        "shardq_sqlite": "ShardqSqlite",
-        "persist_queue_ack": "PersistQueueAck",
-        "persist_queue_fifo": "PersistQueueFifo",
-        "huey_sqlite": "HueySqlite",
-        "litequeue_sqlite": "LitequeueSqlite",
-        "redis_streams": "RedisStreams",
-        "redis_streams_python": "RedisStreamsPython",
-        "rabbitmq_confirmed": "RabbitmqConfirmed",
-        "rabbitmq_unconfirmed": "RabbitmqUnconfirmed",
-    },
+    groups=(FILES, CASSANDRA, MONGODB, SERVERS, ELASTICMQ),
+    measured=("latency",),
 )
-CASSANDRA = Field(
+ON_SQLITE = Field(
+    store="sqlite",
+    name="benchmarks-sqlite",
+    title="Benchmarks on SQLite",
+    groups=(FILES, SERVERS, ELASTICMQ),
+)
+ON_CASSANDRA = Field(
     store="cassandra",
+    name="benchmarks-cassandra",
     title="Benchmarks on Cassandra",
-    peers={
-        "shardq_cassandra": "ShardqCassandra",
-        "shardq_cassandra_prefetch": "ShardqCassandraPrefetch",
-        "cassandra_recipe": "CassandraRecipe",
-        "cassandra_driver": "CassandraDriver",
-    },
-    database=Database(
-        name="cassandra", title="Cassandra", variable="SHARDQ_TEST_CASSANDRA_URL", options=("--heap", "1G")
-    ),
+    groups=(CASSANDRA,),
     batch=1000,
     single_batch=100,
 )
-MONGODB = Field(
+ON_MONGODB = Field(
     store="mongodb",
+    name="benchmarks-mongodb",
     title="Benchmarks on MongoDB",
-    peers={
-        "shardq_mongodb": "ShardqMongodb",
-        "keuss_mongo": "KeussMongo",
-        "keuss_bucket": "KeussBucket",
-        "kombu_mongodb": "KombuMongodb",
-        "mongodb_driver": "MongodbDriver",
-    },
-    database=Database(
-        name="mongodb", title="MongoDB", variable="SHARDQ_TEST_MONGODB_URL", options=("--cache", "1")
-    ),
+    groups=(MONGODB,),
     batch=1000,
     single_batch=100,
 )
-FIELDS = {field.store: field for field in (SQLITE, CASSANDRA, MONGODB)}
+FIELDS = {field.store: field for field in (ALL, ON_SQLITE, ON_CASSANDRA, ON_MONGODB)}

@@ -1,13 +1,15 @@
-"""docs/benchmarks.md, out of the kept figures."""
+"""docs/benchmarks.md and those of the stores, out of the kept figures."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from shardq.bench.result import Result
 from shardq.bench.wording import load_in_words
 
-from .cells import table, times, with_spread
+from .cells import table, with_spread
 from .comparison import Comparison
-from .rounds import KINDS
+from .peer_section import peer_section
 from .targets import targets
 
 INTRODUCTION = """\
@@ -19,22 +21,6 @@ Every figure is the median of several rounds, the lowest and the highest in brac
 {note}Measure your own machine and store with `shardq bench --url URL`.
 """
 QUICK_NOTE = "This was a quick run: the figures are rough. "
-
-PEERS = """\
-## Beside other queues
-
-Messages per second of 512 B: one client process, the server (where there is one) beside it on the same machine,
-everybody's files on the same disk, rounds interleaved.
-
-{figures}
-![Throughput of each queue]({name}/throughput.png)
-
-What was waited for differs, so compare like with like:
-
-{promises}
-How many times as fast shardq is, the median over the rounds of the ratio within each round:
-
-{ratios}"""
 
 TARGETS = """\
 ## Targets
@@ -62,48 +48,35 @@ SCALING = """\
 """
 
 
-def page(comparison: Comparison, title: str = "Benchmarks", name: str = "benchmarks") -> str:
+def page(comparison: Comparison, title: str, name: str) -> str:
     """The whole page; ``name`` is that of the folder beside it, with figures and plots."""
-    option = "" if comparison.store == "sqlite" else f" --store {comparison.store}"
+    return "\n".join(part.rstrip("\n") + "\n" for part in _parts(comparison, title, name))
+
+
+def _parts(comparison: Comparison, title: str, name: str) -> Iterator[str]:
     report = comparison.report
-    note = QUICK_NOTE if report.quick else ""
-    parts = [
-        INTRODUCTION.format(title=title, option=option, name=name, machine=_machine(comparison), note=note),
-        _peers(comparison, name),
-        _targets(comparison),
-    ]
+    yield INTRODUCTION.format(
+        title=title,
+        option="" if comparison.store == "all" else f" --store {comparison.store}",
+        name=name,
+        machine=", ".join(part for part in (str(report.machine), comparison.software) if part),
+        note=QUICK_NOTE if report.quick else "",
+    )
+    yield peer_section(comparison, name)
+    if met := _targets(comparison):
+        yield TARGETS.format(targets=met)
     for heading, unit, text in SECTIONS:
         results = [result for result in report.results if result.unit == unit and not _is_scaling(result)]
         if results:
-            parts.append(f"## {heading}\n\n{text.format(name=name)}{_results(results)}")
-    scaling = [result for result in report.results if _is_scaling(result)]
-    claims = [result for result in scaling if result.unit == "ms"]
-    rest = [result for result in scaling if result.unit != "ms"]
-    parts.append(SCALING.format(name=name, claims=_results(claims), rest=_results(rest)))
-    return "\n".join(part.rstrip("\n") + "\n" for part in parts)
-
-
-def _machine(comparison: Comparison) -> str:
-    return ", ".join(part for part in (str(comparison.report.machine), comparison.software) if part)
+            yield f"## {heading}\n\n{text.format(name=name)}{_results(results)}"
+    if scaling := [result for result in report.results if _is_scaling(result)]:
+        claims = [result for result in scaling if result.unit == "ms"]
+        rest = [result for result in scaling if result.unit != "ms"]
+        yield SCALING.format(name=name, claims=_results(claims), rest=_results(rest))
 
 
 def _is_scaling(result: Result) -> bool:
     return result.name.startswith(("claim", "memory", "idle"))
-
-
-def _peers(comparison: Comparison, folder: str) -> str:
-    names = [promise.name for promise in comparison.promises]
-    rows = [[name, *(with_spread(comparison.peer(name, kind)) for kind in KINDS)] for name in names]
-    promises = [[promise.name, promise.sends, promise.receives] for promise in comparison.promises]
-    ratios = [[name, *(times(comparison.ratio(name, kind)) for kind in KINDS)] for name in names[1:]]
-    text = PEERS.format(
-        name=folder,
-        figures=table(["queue", *KINDS], rows),
-        promises=table(["queue", "a send is done", "receive and ack"], promises, numbers_from=3),
-        ratios=table(["shardq /", *KINDS], ratios),
-    )
-    missing = "".join(f"\nLeft out: {reason}.\n" for reason in comparison.missing)
-    return text + missing
 
 
 def _targets(comparison: Comparison) -> str:
@@ -111,14 +84,16 @@ def _targets(comparison: Comparison) -> str:
         [target.what, target.wanted, target.reached, "yes" if target.met else "**no**"]
         for target in targets(comparison)
     ]
-    return TARGETS.format(targets=table(["what", "wanted", "reached", "met"], rows))
+    return table(["what", "wanted", "reached", "met"], rows) if rows else ""
 
 
 def _results(results: list[Result]) -> str:
-    """A table for results of the same kind; percentiles and such get columns of their own."""
+    """A table for results of the same kind; percentiles and such get columns of their own, stores one if several."""
     names = list(dict.fromkeys(figure.name for result in results for figure in result.figures))
+    several = len({result.subject for result in results}) > 1
     rows = [
         [
+            *([result.subject] if several else []),
             result.name,
             load_in_words(result.name, result.load),
             with_spread(result),
@@ -127,7 +102,8 @@ def _results(results: list[Result]) -> str:
         ]
         for result in results
     ]
-    return table(["measurement", "load", "median", "unit", *names], rows, numbers_from=2)
+    headings = [*(["store"] if several else []), "measurement", "load", "median", "unit", *names]
+    return table(headings, rows, numbers_from=3 if several else 2)
 
 
 def _more(result: Result, names: list[str]) -> list[str]:

@@ -18,6 +18,7 @@ class Peer(Protocol):
     """
 
     name: str
+    durability: str  # in a few words: what a send waits for on its way to the disk
     sends: str  # when a send counts as done
     receives: str  # how messages are received and acked
     share: float

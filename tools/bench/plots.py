@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib as mpl
@@ -15,6 +16,7 @@ from .comparison import Comparison
 from .rounds import BULK_SEND, RECEIVE, SINGLE_SEND
 
 OURS, OTHERS, ACCENTS = "#c2410c", "#94a3b8", ("#c2410c", "#0369a1", "#4d7c0f", "#7e22ce", "#334155")
+USUAL_BYTES = 512
 STYLE = {
     "font.size": 10,
     "axes.spines.top": False,
@@ -26,15 +28,29 @@ STYLE = {
     "savefig.dpi": 130,
     "svg.hashsalt": "shardq",
 }
-PLOTS = ("throughput", "claims", "latency", "memory")
 COUNT = FuncFormatter(lambda value, _: _short(value))
 
 
 def draw_all(comparison: Comparison, folder: Path) -> None:
-    """One PNG for each plot."""
+    """One PNG for each plot of which there are figures."""
     with mpl.rc_context(STYLE):
-        for name, figure in zip(PLOTS, (throughput, claims, latency, memory), strict=True):
-            figure(comparison).savefig(folder / f"{name}.png", metadata={"Software": None})
+        for name, draw in plots_of(comparison).items():
+            draw(comparison).savefig(folder / f"{name}.png", metadata={"Software": None})
+
+
+def plots_of(comparison: Comparison) -> dict[str, Callable[[Comparison], Figure]]:
+    """The plots that the run has figures for, by name."""
+    first_words = {result.name.partition(" ")[0] for result in comparison.report.results}
+    return {
+        name: draw
+        for name, needed, draw in (
+            ("throughput", "", throughput),
+            ("claims", "claim", claims),
+            ("latency", "latency", latency),
+            ("memory", "memory", memory),
+        )
+        if not needed or needed in first_words
+    }
 
 
 def _short(count: float) -> str:
@@ -46,21 +62,21 @@ def _short(count: float) -> str:
 
 def throughput(comparison: Comparison) -> Figure:
     """Bars of messages per second, on a log scale, with the lowest and the highest round."""
-    figure = Figure(figsize=(11, 4.2))
     names = [promise.name for promise in comparison.promises][::-1]
+    figure = Figure(figsize=(11, 1 + 0.36 * len(names)))
     for axes, kind in zip(figure.subplots(1, 3, sharey=True), (BULK_SEND, RECEIVE, SINGLE_SEND), strict=True):
         results = [result for name in names if (result := comparison.peer(name, kind))]
-        _bars(axes, results, ours=names[-1])
+        _bars(axes, results)
         axes.set_title(kind)
         axes.set_xlabel("messages per second (log scale)")
     return figure
 
 
-def _bars(axes: Axes, results: list[Result], *, ours: str) -> None:
+def _bars(axes: Axes, results: list[Result]) -> None:
     medians = [result.median for result in results]
     below = [result.median - result.low for result in results]
     above = [result.high - result.median for result in results]
-    colours = [OURS if result.subject == ours else OTHERS for result in results]
+    colours = [OURS if result.subject.startswith("shardq") else OTHERS for result in results]
     axes.barh(
         [result.subject for result in results],
         medians,
@@ -105,10 +121,17 @@ def latency(comparison: Comparison) -> Figure:
     figure = Figure(figsize=(7, 4))
     axes = figure.subplots()
     results = [result for result in comparison.report.results if result.name.startswith("latency")]
+    several = len({result.subject for result in results}) > 1
+    if several:  # otherwise too many lines
+        results = [result for result in results if result.load.rate and result.load.body_bytes == USUAL_BYTES]
     for colour, result in zip(ACCENTS, results, strict=False):
         marks = [item.name for item in result.figures]
         axes.plot(
-            marks, [item.value for item in result.figures], "o-", color=colour, label=_latency_label(result)
+            marks,
+            [item.value for item in result.figures],
+            "o-",
+            color=colour,
+            label=_latency_label(result, several=several),
         )
     axes.set(
         title="From send to receive", ylabel="milliseconds (log scale)", xlabel="percentile", yscale="log"
@@ -120,8 +143,8 @@ def latency(comparison: Comparison) -> Figure:
     return figure
 
 
-def _latency_label(result: Result) -> str:
-    name = result.name.removeprefix("latency ")
+def _latency_label(result: Result, *, several: bool) -> str:
+    name = result.subject if several else result.name.removeprefix("latency ")
     return f"{name}: {result.load.rate:g}/s of {result.load.body_bytes:,} B" if result.load.rate else name
 
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from pathlib import Path
 
 import msgspec
 
 from shardq.bench.load import Load, bodies
-from shardq.bench.result import Result, Sample, summarize
+from shardq.bench.result import Figure, Result, Sample, summarize
 
-from .peer import Peer, PeerMissing
+from .peer import Peer
+from .starting import Entry
+from .usage import Usage
 
 BULK_SEND, RECEIVE = "bulk send", "receive and ack"
 SINGLE_SEND, RECEIVE_SINGLES = "single sends", "receive and ack of singles"
 KINDS = (BULK_SEND, RECEIVE, SINGLE_SEND, RECEIVE_SINGLES)
+PROCESSOR, DISK = "processor time", "files"
+UNITS = {PROCESSOR: "s per million messages", DISK: "MB per million messages"}
 BODY_BYTES = 512
+MILLION = 1_000_000
 
 
 class Rounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,75 +33,92 @@ class Rounds(msgspec.Struct, frozen=True, kw_only=True):
     single_batch: int = 500
 
 
-def run_rounds(peers: Sequence[Peer], plan: Rounds, *, say: Callable[[str], None]) -> list[Result]:
-    """A result for each peer and kind; the peers are open already. The first round is a warm-up and is not counted."""
-    samples: dict[tuple[str, str], list[Sample]] = {}
+def run_rounds(
+    entries: Sequence[Entry], plan: Rounds, *, say: Callable[[str], None]
+) -> tuple[list[Result], list[str]]:
+    """Results for each queue and kind, and which queues failed on the way and were left out from then on.
+
+    The queues are open already. The first round is a warm-up: only the growth of the files, which were empty, counts.
+    """
+    samples: dict[str, dict[str, list[Sample]]] = {}
+    failed: dict[str, str] = {}
     for number in range(plan.rounds + 1):
-        for peer in peers:
-            say(f"round {number} of {plan.rounds}: {peer.name}")
-            for kind, value in _round(peer, _loads(peer, plan)):
-                if number:
-                    samples.setdefault((peer.name, kind), []).append(Sample(value))
-    return [
+        for entry in entries:
+            name = entry.peer.name
+            if name in failed:
+                continue
+            say(f"round {number} of {plan.rounds}: {name}")
+            try:
+                taken = _round(entry, plan)
+            except Exception as reason:  # one queue's failure must not cost the others' figures
+                failed[name] = f"{name} (failed in round {number}: {reason})"
+                continue
+            for kind, sample in taken.items():
+                if (kind == DISK) is (number == 0):
+                    samples.setdefault(name, {}).setdefault(kind, []).append(sample)
+    results = [
         summarize(
-            kind,
-            "messages/s",
-            _loads(peer, plan)[kind],
-            samples[peer.name, kind],
-            subject=peer.name,
+            kind, UNITS.get(kind, "messages/s"), load, samples[entry.peer.name][kind], subject=entry.peer.name
         )
-        for peer in peers
-        for kind in KINDS
+        for entry in entries
+        if entry.peer.name not in failed
+        for kind, load in _loads(entry.peer, plan).items()
     ]
-
-
-def open_all(
-    found: Sequence[Peer | PeerMissing], folder: Path, stack: ExitStack
-) -> tuple[list[Peer], list[str]]:
-    """Start each peer in a folder of its own, until the stack ends; those that started, and why others did not."""
-    peers, missing = [], []
-    for number, peer in enumerate(found):
-        try:
-            peers.append(_open(peer, folder / str(number), stack))
-        except PeerMissing as reason:
-            missing.append(str(reason))
-    return peers, missing
-
-
-def _open(peer: Peer | PeerMissing, folder: Path, stack: ExitStack) -> Peer:
-    if isinstance(peer, PeerMissing):
-        raise peer
-    folder.mkdir()
-    peer.open(folder)
-    stack.callback(peer.close)
-    return peer
+    return results, list(failed.values())
 
 
 def _loads(peer: Peer, plan: Rounds) -> dict[str, Load]:
     messages = max(plan.singles, int(plan.messages * peer.share))
     bulk = Load(messages=messages, body_bytes=BODY_BYTES, batch=plan.batch)
     single = Load(messages=plan.singles, body_bytes=BODY_BYTES, batch=plan.single_batch)
-    return {BULK_SEND: bulk, RECEIVE: bulk, SINGLE_SEND: single, RECEIVE_SINGLES: single}
+    return dict.fromkeys((BULK_SEND, RECEIVE, PROCESSOR, DISK), bulk) | dict.fromkeys(
+        (SINGLE_SEND, RECEIVE_SINGLES), single
+    )
 
 
-def _round(peer: Peer, loads: dict[str, Load]) -> list[tuple[str, float]]:
+def _round(entry: Entry, plan: Rounds) -> dict[str, Sample]:
+    peer, loads = entry.peer, _loads(entry.peer, plan)
     many = list(bodies(loads[BULK_SEND].messages, BODY_BYTES))
     few = many[: loads[SINGLE_SEND].messages]
-    return [
-        (BULK_SEND, _rate(len(many), lambda: peer.send_bulk(many))),
-        (RECEIVE, _rate(len(many), lambda: _receive(peer, loads[RECEIVE]))),
-        (SINGLE_SEND, _rate(len(few), lambda: peer.send_singles(few))),
-        (RECEIVE_SINGLES, _rate(len(few), lambda: _receive(peer, loads[RECEIVE_SINGLES]))),
-    ]
+    meter = _Meter(entry.usage, len(many))
+    sent = _rate(len(many), lambda: peer.send_bulk(many))
+    files = meter.files()
+    received = _rate(len(many), lambda: _receive(peer, loads[RECEIVE]))
+    processor = meter.processor()
+    return {
+        BULK_SEND: sent,
+        RECEIVE: received,
+        PROCESSOR: processor,
+        DISK: files,
+        SINGLE_SEND: _rate(len(few), lambda: peer.send_singles(few)),
+        RECEIVE_SINGLES: _rate(len(few), lambda: _receive(peer, loads[RECEIVE_SINGLES])),
+    }
+
+
+class _Meter:
+    """What is used from now on, for a million messages."""
+
+    def __init__(self, usage: Usage, messages: int) -> None:
+        self._usage, self._scale = usage, MILLION / messages
+        self._files = usage.file_bytes()
+        self._own, self._others = usage.own_seconds(), usage.other_seconds()
+
+    def processor(self) -> Sample:
+        own = (self._usage.own_seconds() - self._own) * self._scale
+        others = (self._usage.other_seconds() - self._others) * self._scale
+        return Sample(own + others, (Figure("this process", own), Figure("others", others)))
+
+    def files(self) -> Sample:
+        return Sample((self._usage.file_bytes() - self._files) * self._scale / MILLION)
 
 
 def _receive(peer: Peer, load: Load) -> None:
     size, sent = peer.receive(load.messages, load.batch), load.messages * load.body_bytes
     if size != sent:
-        raise RuntimeError(f"{peer.name}: {sent} bytes were sent and {size} received")
+        raise RuntimeError(f"{sent} bytes were sent and {size} received")
 
 
-def _rate(count: int, work: Callable[[], None]) -> float:
+def _rate(count: int, work: Callable[[], None]) -> Sample:
     began = time.perf_counter()
     work()
-    return count / (time.perf_counter() - began)
+    return Sample(count / (time.perf_counter() - began))

@@ -32,10 +32,15 @@ def find_program(name: str, *places: str) -> str:
 
 
 class Server:
-    """A process with its children, in a process group that is ended as a whole."""
+    """A process with its children, in a process group that is ended as a whole. ``user`` may be another one."""
 
     def __init__(
-        self, command: Sequence[str], *, folder: Path, environment: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str],
+        *,
+        folder: Path,
+        environment: Mapping[str, str] | None = None,
+        user: str | None = None,
     ) -> None:
         self._log = folder / f"{Path(command[0]).name}.log"
         with self._log.open("wb") as log:
@@ -47,6 +52,9 @@ class Server:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                user=user,
+                group=user,
+                extra_groups=[] if user else None,
             )
 
     def wait_until(self, answers: Callable[[], object]) -> None:

@@ -59,7 +59,7 @@ class Target(msgspec.Struct, frozen=True):
 
 def targets(comparison: Comparison) -> Iterator[Target]:
     """Those of which the run has figures."""
-    for peer, kind, wanted in RATIOS[comparison.store]:
+    for peer, kind, wanted in RATIOS.get(comparison.store, ()):
         for own in comparison.ours[: 1 if kind == BULK_SEND else None]:
             if (ratio := comparison.ratio(peer, kind, own=own)) is not None:
                 _, comma, variant = own.partition(", ")
@@ -105,7 +105,7 @@ def _growth(what: str, few: Result, many: Result) -> Target:
 
 
 def _limits(comparison: Comparison) -> Iterator[Target]:
-    for name, unit, limit in LIMITS[comparison.store]:
+    for name, unit, limit in LIMITS.get(comparison.store, ()):
         for result in comparison.report.of(name):
             value = result.median
             yield Target(name, f"< {limit:g}{unit}", f"{figure(value)}{unit}", value < limit)

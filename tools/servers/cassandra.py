@@ -15,10 +15,12 @@ import shutil
 import sys
 from pathlib import Path
 
-from cassandra_jars import VERSION, jars
 from cassandra_node import Node
+from maven_jars import jars
 from ports import kept_ports
 from server_tool import ServerTool
+
+VERSION = "5.0.6"
 
 
 def start(folder: Path, options: argparse.Namespace) -> str:
@@ -38,7 +40,7 @@ def start(folder: Path, options: argparse.Namespace) -> str:
             authenticated=options.authenticated,
             tls=options.tls,
         )
-        node.start(jars(options.version))
+        node.start(jars(f"org.apache.cassandra:cassandra-all:{options.version}"))
     return f"cassandra://{','.join(f'{address}:{port}' for address in addresses)}/shardq"
 
 

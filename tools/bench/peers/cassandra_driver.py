@@ -15,6 +15,7 @@ TABLE = "CREATE TABLE IF NOT EXISTS bundle (shard int, id uuid, data blob, PRIMA
 
 class CassandraDriver:
     name = "cassandra-driver alone"
+    durability = "one node, fsync within 10 s"
     sends = "answered by the node; inserts of 500 messages, 8 in flight"
     receives = (
         "reads by key, then deletes by key, as much at a time as the others; no queue, no lease, no condition"

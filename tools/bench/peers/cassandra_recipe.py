@@ -33,6 +33,7 @@ UNLOCK = "UPDATE lock SET holder = null WHERE shard = ? IF holder = ?"
 
 class CassandraRecipe:
     name = "wide-row recipe, one row a message"
+    durability = "one node, fsync within 10 s"
     sends = "answered by the node; batches of 100 rows, 8 in flight"
     receives = "lock, read, batch of deletes and markers, unlock; batches of deletes ack"
     share = 0.2

@@ -15,6 +15,7 @@ except ImportError as error:
 
 class HueySqlite:
     name = "huey, SqliteHuey"
+    durability = "fsync"
     sends = "a commit for each task, fsync (WAL, fsync=True)"
     receives = "at most once: taken out, then executed; a commit for each task"
     share = 0.03

@@ -5,6 +5,7 @@ from .keuss_queue import KeussQueue
 
 class KeussBucket(KeussQueue):
     name = "Keuss 2.0.6, bucket-mongo-safe"
+    durability = "not waited for"
     sends = "acknowledged before it is stored: buckets are written later"
     receives = "reserve and commit within buckets; 32 in flight"
     share = 0.5

@@ -19,6 +19,7 @@ AT_ONCE = 32
 
 class KeussQueue:
     name: str
+    durability: str
     sends: str
     receives: str
     share: float

@@ -14,6 +14,7 @@ except ImportError as error:
 
 class KombuMongodb:
     name = "kombu, mongodb transport"
+    durability = "majority of one, journal fsync"
     sends = "answered by the server, majority and journal"
     receives = "findAndDelete of one message at a time, before it is worked on"
     share = 0.02

@@ -15,6 +15,7 @@ except ImportError as error:
 
 class LitequeueSqlite:
     name = "litequeue"
+    durability = "no fsync"
     sends = "not fsynced (synchronous NORMAL); one transaction, in bulk; one for each, singly"
     receives = "a commit for each pop and for each done, not fsynced; pruned at the end"
     share = 0.1

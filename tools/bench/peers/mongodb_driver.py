@@ -16,6 +16,7 @@ BUNDLE = 500
 
 class MongodbDriver:
     name = "pymongo alone"
+    durability = "majority of one, journal fsync"
     sends = "answered by the server, majority and journal; documents of 500 messages, one after the other"
     receives = (
         "reads by id, then deletes by id, as much at a time as the others; no queue, no lease, no condition"

@@ -20,6 +20,7 @@ CLEAR = 100
 
 class PersistQueueAck:
     name = "persist-queue, SQLiteAckQueue"
+    durability = "fsync"
     sends = "a commit for each message, fsync (WAL, synchronous FULL)"
     receives = "a commit for each get and for each ack; what is acked cleared by 100"
     share = 0.03

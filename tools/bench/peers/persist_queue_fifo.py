@@ -20,6 +20,7 @@ BATCH = 500
 
 class PersistQueueFifo:
     name = "persist-queue, FIFOSQLiteQueue"
+    durability = "fsync"
     sends = "a commit for each message, fsync (WAL, synchronous FULL)"
     receives = "no leases, no acks; task_done for every 500 messages"
     share = 0.05

@@ -21,6 +21,7 @@ QUEUE = "bench"
 
 class RabbitmqConfirmed:
     name = "RabbitMQ, confirms"
+    durability = "fsync"
     sends = "persistent, confirmed by the server after its fsync; asynchronous confirms in bulk"
     receives = "prefetch 500, one ack for 500"
     share = 0.4

@@ -7,5 +7,6 @@ from .rabbitmq_confirmed import RabbitmqConfirmed
 
 class RabbitmqUnconfirmed(RabbitmqConfirmed):
     name = "RabbitMQ, no confirms"
+    durability = "not waited for"
     sends = "persistent, not confirmed: done when the server has read them"
     confirms = False

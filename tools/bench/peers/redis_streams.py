@@ -23,6 +23,7 @@ STREAM, GROUP, CONSUMER = "bench", "workers", "one"
 
 class RedisStreams:
     name = "Redis streams, hiredis"
+    durability = "fsync once a second"
     sends = "AOF everysec, which is not an fsync per write; pipelines of 500 in bulk"
     receives = "XREADGROUP by 500, XACK of 500"
     share = 1.0

@@ -8,6 +8,7 @@ from .shardq_queue import ShardqQueue
 
 class ShardqCassandra(ShardqQueue):
     name = "shardq (Cassandra)"
+    durability = "one node, fsync within 10 s"
     sends = "answered by the node; bundles of 500, 8 in flight"
     receives = "bulk reads under a lease, then acks, both conditional"
 

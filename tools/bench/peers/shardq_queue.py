@@ -10,6 +10,7 @@ import shardq
 
 class ShardqQueue:
     name: str
+    durability: str
     sends: str
     receives: str
     share = 1.0

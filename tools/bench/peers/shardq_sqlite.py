@@ -7,6 +7,7 @@ from .shardq_queue import ShardqQueue
 
 class ShardqSqlite(ShardqQueue):
     name = "shardq (SQLite)"
+    durability = "fsync"
     sends = "fsync before the send returns"
     receives = "bulk reads of 500 under a lease, acked together, fsync for each ack"
 

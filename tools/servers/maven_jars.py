@@ -1,4 +1,4 @@
-"""Cassandra's jars from Maven Central, kept in the user's cache folder."""
+"""Jars from Maven Central, kept in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -7,26 +7,24 @@ from pathlib import Path
 
 from cache import cache_folder
 
-VERSION = "5.0.6"
 
-
-def jars(version: str = VERSION) -> list[Path]:
-    """The jars of ``org.apache.cassandra:cassandra-all``, downloaded by the first call."""
+def jars(artifact: str) -> list[Path]:
+    """The jars of ``group:name:version`` with all that it needs, downloaded by the first call."""
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    listing = folder / f"cassandra-{version}.jars"
+    listing = folder / f"{'-'.join(artifact.split(':')[1:])}.jars"
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         known = [Path(line) for line in listing.read_text().splitlines()] if listing.exists() else []
         if known and all(path.exists() for path in known):
             return known
-        found = _download(version, folder)
+        found = _download(artifact, folder)
         listing.write_text("\n".join(map(str, found)))
         return found
 
 
-def _download(version: str, folder: Path) -> list[Path]:
+def _download(artifact: str, folder: Path) -> list[Path]:
     import jgo  # noqa: PLC0415 -- needed for the first start only
 
-    built = jgo.build(f"org.apache.cassandra:cassandra-all:{version}", cache_dir=folder / "jgo")
+    built = jgo.build(artifact, cache_dir=folder / "jgo")
     return [Path(jar) for jar in built.all_jars]

@@ -1,0 +1,94 @@
+"""The comparison: rounds of all queues, and what becomes of those that are missing or fail."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from tools.bench.database import Database
+from tools.bench.field import FIELDS
+from tools.bench.group import Group
+from tools.bench.peers.shardq_sqlite import ShardqSqlite
+from tools.bench.rounds import DISK, KINDS, PROCESSOR, Rounds, run_rounds
+from tools.bench.starting import Entry, Servers, open_all, start_servers
+from tools.bench.usage import Usage
+
+OURS = Group(peers={"shardq_sqlite": "ShardqSqlite"}, store="SQLite")
+PLAN = Rounds(rounds=2, messages=40, singles=4)
+
+
+class Failing(ShardqSqlite):
+    """A queue that loses a message in its second round."""
+
+    name = "one that fails"
+    rounds = 0
+
+    def receive(self, count: int, batch: int) -> int:
+        self.rounds += 1
+        return super().receive(count, batch) - (self.rounds > 2)
+
+
+def test_the_comparison_runs_in_rounds(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        entries, missing = open_all(start_servers([OURS], stack), tmp_path, stack)
+        results, failed = run_rounds(entries, PLAN, say=lambda _: None)
+
+    assert not missing and not failed
+    rates = [result for result in results if result.name in KINDS]
+    assert len(rates) == 4 and all(len(result.rounds) == 2 and result.low > 0 for result in rates)
+
+
+def test_processor_time_and_files_are_measured(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        entries, _ = open_all(start_servers([OURS], stack), tmp_path, stack)
+        results, _ = run_rounds(entries, PLAN, say=lambda _: None)
+
+    found = {result.name: result for result in results}
+    assert found[PROCESSOR].median > 0 and found[PROCESSOR].figure("others") == 0
+    assert len(found[DISK].rounds) == 1 and found[DISK].median > 500  # 512 B a message are 512 MB a million
+
+
+def test_a_missing_module_leaves_out_its_queue_with_the_reason(tmp_path: Path) -> None:
+    group = Group(peers={"no_such_queue": "NoSuchQueue"})
+
+    with ExitStack() as stack:
+        entries, (missing,) = open_all(start_servers([group], stack), tmp_path, stack)
+
+    assert not entries
+    assert missing.startswith("no_such_queue (No module named")
+
+
+def test_a_server_that_does_not_start_leaves_out_its_queues_with_the_reason() -> None:
+    database = Database(name="no_such_server", title="No such server", variable="SHARDQ_TEST_NO_SUCH_URL")
+
+    with ExitStack() as stack:
+        servers = start_servers([OURS, Group(peers={"one": "One", "two": "Two"}, database=database)], stack)
+
+    assert [group for group, _ in servers.groups] == [OURS] and servers.stores == {"SQLite": None}
+    assert servers.missing[0].startswith("one, two (No such server could not be started: ")
+
+
+def test_a_queue_that_fails_is_left_out_and_the_others_go_on(tmp_path: Path) -> None:
+    (tmp_path / "fails").mkdir()
+    failing = Failing()
+    with ExitStack() as stack:
+        entries, _ = open_all(Servers(((OURS, None),), {}, ()), tmp_path, stack)
+        failing.open(tmp_path / "fails")
+        stack.callback(failing.close)
+        results, failed = run_rounds([Entry(failing, Usage()), *entries], PLAN, say=lambda _: None)
+
+    assert failed == ["one that fails (failed in round 1: 20480 bytes were sent and 20479 received)"]
+    assert {result.subject for result in results} == {"shardq (SQLite)"}
+
+
+def test_the_field_of_all_has_every_queue_of_the_others() -> None:
+    everyone = {name for group in FIELDS["all"].groups for name in group.peers}
+
+    assert everyone == {name for field in FIELDS.values() for group in field.groups for name in group.peers}
+    assert everyone == {path.stem for path in _modules()}
+
+
+def _modules() -> list[Path]:
+    folder = Path(__file__).parents[2] / "tools" / "bench" / "peers"
+    shared = {"__init__", "keuss_queue", "shardq_queue"}
+    return [path for path in folder.glob("*.py") if path.stem not in shared]

@@ -1,0 +1,87 @@
+"""Queues that use the same server, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
+
+import msgspec
+
+from .database import Database, Running
+from .peer import Peer, PeerMissing
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """``peers`` are classes by module; ``store`` is the title of shardq's store there, where it has one."""
+
+    peers: dict[str, str]
+    database: Database | None = None
+    store: str = ""
+
+    def server(self) -> AbstractContextManager[Running | None]:
+        """What they all use, started if need be; None where each has its own. Raises PeerMissing."""
+        return nullcontext() if self.database is None else self.database.running()
+
+    def of(self, modules: tuple[str, ...]) -> Group:
+        """The same with these peers only, and no store to measure."""
+        peers = {name: kind for name, kind in self.peers.items() if name in modules}
+        return msgspec.structs.replace(self, peers=peers, store="")
+
+    def find_peers(self) -> Iterator[Peer | PeerMissing]:
+        """Each peer, or why it is missing."""
+        for name, kind in self.peers.items():
+            try:
+                yield getattr(import_module(f"{__package__}.peers.{name}"), kind)()
+            except (PeerMissing, ImportError) as missing:
+                yield PeerMissing(f"{name} ({missing})")
+
+
+FILES = Group(
+    store="SQLite",
+    peers={
+        "shardq_sqlite": "ShardqSqlite",
+        "persist_queue_ack": "PersistQueueAck",
+        "persist_queue_fifo": "PersistQueueFifo",
+        "huey_sqlite": "HueySqlite",
+        "litequeue_sqlite": "LitequeueSqlite",
+    },
+)
+SERVERS = Group(
+    peers={
+        "redis_streams": "RedisStreams",
+        "redis_streams_python": "RedisStreamsPython",
+        "rabbitmq_confirmed": "RabbitmqConfirmed",
+        "rabbitmq_unconfirmed": "RabbitmqUnconfirmed",
+        "postgres_skip_locked": "PostgresSkipLocked",
+    },
+)
+ELASTICMQ = Group(
+    peers={"elasticmq_sqs": "ElasticmqSqs"},
+    database=Database(name="elasticmq", title="ElasticMQ", variable="SHARDQ_TEST_ELASTICMQ_URL"),
+)
+CASSANDRA = Group(
+    store="Cassandra",
+    peers={
+        "shardq_cassandra": "ShardqCassandra",
+        "shardq_cassandra_prefetch": "ShardqCassandraPrefetch",
+        "cassandra_recipe": "CassandraRecipe",
+        "cassandra_driver": "CassandraDriver",
+    },
+    database=Database(
+        name="cassandra", title="Cassandra", variable="SHARDQ_TEST_CASSANDRA_URL", options=("--heap", "1G")
+    ),
+)
+MONGODB = Group(
+    store="MongoDB",
+    peers={
+        "shardq_mongodb": "ShardqMongodb",
+        "keuss_mongo": "KeussMongo",
+        "keuss_bucket": "KeussBucket",
+        "kombu_mongodb": "KombuMongodb",
+        "mongodb_driver": "MongodbDriver",
+    },
+    database=Database(
+        name="mongodb", title="MongoDB", variable="SHARDQ_TEST_MONGODB_URL", options=("--cache", "1")
+    ),
+)

@@ -1,0 +1,75 @@
+"""The part of the page that compares queues."""
+
+from __future__ import annotations
+
+from .cells import table, times, with_spread
+from .comparison import Comparison
+from .rounds import DISK, KINDS, PROCESSOR
+
+SECTION = """\
+## Beside other queues
+
+Messages per second of 512 B: one client process, the server (where there is one) beside it on the same machine,
+everybody's files on the same disk, rounds interleaved.{more}
+
+{figures}
+![Throughput of each queue]({name}/throughput.png)
+
+What was waited for differs, so compare like with like:
+
+{promises}"""
+MORE = """
+Durability is what a send waits for on its way to the disk. Processor time is that of a million messages sent in bulk,
+received and acked, in seconds of a core, of the client and of its server; what a server does later is not in it. Files
+are what the queue's files grew by while a million messages waited, in the first round; slow queues got few messages,
+and what their files take in any case shows more."""
+RATIOS = """
+How many times as fast shardq is, the median over the rounds of the ratio within each round:
+
+{ratios}"""
+COSTS = {PROCESSOR: "processor time, s", DISK: "files, MB"}
+
+
+def peer_section(comparison: Comparison, folder: str) -> str:
+    """Tables of figures, of promises and, where shardq has one store, of ratios."""
+    costs = {kind: heading for kind, heading in COSTS.items() if _has(comparison, kind)}
+    text = SECTION.format(
+        name=folder,
+        more=MORE if costs else "",
+        figures=_figures(comparison, costs),
+        promises=table(
+            ["queue", "a send is done", "receive and ack"],
+            [[promise.name, promise.sends, promise.receives] for promise in comparison.promises],
+            numbers_from=3,
+        ),
+    )
+    if comparison.store != "all":
+        text += RATIOS.format(ratios=_ratios(comparison))
+    return text + "".join(f"\nLeft out: {reason}.\n" for reason in comparison.missing)
+
+
+def _has(comparison: Comparison, kind: str) -> bool:
+    return any(result.name == kind for result in comparison.peers)
+
+
+def _figures(comparison: Comparison, costs: dict[str, str]) -> str:
+    durable = any(promise.durability for promise in comparison.promises)
+    kinds = (*KINDS, *costs)
+    rows = [
+        [
+            promise.name,
+            *([promise.durability] if durable else []),
+            *(with_spread(comparison.peer(promise.name, kind)) for kind in kinds),
+        ]
+        for promise in comparison.promises
+    ]
+    headings = ["queue", *(["durability"] if durable else []), *KINDS, *costs.values()]
+    return table(headings, rows, numbers_from=len(headings) - len(kinds))
+
+
+def _ratios(comparison: Comparison) -> str:
+    rows = [
+        [promise.name, *(times(comparison.ratio(promise.name, kind)) for kind in KINDS)]
+        for promise in comparison.promises[1:]
+    ]
+    return table(["shardq /", *KINDS], rows)

@@ -1,0 +1,76 @@
+"""PostgreSQL as a queue, in the way that its documentation names SKIP LOCKED for.
+
+A claim sets the leases of the oldest ready rows that nobody has locked, an ack deletes them: two transactions for a
+batch. A partial index holds what is ready, so neither what is claimed nor what is done is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..peer import PeerMissing
+
+try:
+    from ..postgres_server import PostgresServer
+except ImportError as error:
+    raise PeerMissing("psycopg is not installed") from error
+
+TABLE = """
+CREATE TABLE message (
+    id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    body         bytea NOT NULL,
+    leased_until timestamptz,
+    deliveries   int NOT NULL DEFAULT 0
+);
+CREATE INDEX ready ON message (id) WHERE leased_until IS NULL;
+"""
+COPY = "COPY message (body) FROM STDIN (FORMAT BINARY)"
+INSERT = "INSERT INTO message (body) VALUES (%b)"
+CLAIM = """
+UPDATE message SET leased_until = now() + interval '30 s', deliveries = deliveries + 1 WHERE id IN (
+    SELECT id FROM message WHERE leased_until IS NULL ORDER BY id LIMIT %b FOR UPDATE SKIP LOCKED
+) RETURNING id, body
+"""
+ACK = "DELETE FROM message WHERE id = ANY(%b) AND leased_until > now()"
+
+
+class PostgresSkipLocked:
+    name = "PostgreSQL, SKIP LOCKED"
+    durability = "fsync"
+    sends = "a commit with its fsync; one COPY and one commit in bulk, an insert and a commit for each singly"
+    receives = (
+        "bulk claims under a lease (SKIP LOCKED), one delete acks them; a commit with its fsync for each"
+    )
+    share = 0.5
+
+    def open(self, folder: Path) -> None:
+        self._server = PostgresServer(folder)
+        self._connection = self._server.connect()
+        self._connection.prepare_threshold = 0
+        self._connection.execute(TABLE)
+
+    def send_bulk(self, bodies: Sequence[bytes]) -> None:
+        with self._connection.cursor() as cursor, cursor.copy(COPY) as copy:
+            copy.set_types(["bytea"])
+            for body in bodies:
+                copy.write_row((body,))
+
+    def send_singles(self, bodies: Sequence[bytes]) -> None:
+        for body in bodies:
+            self._connection.execute(INSERT, (body,))
+
+    def receive(self, count: int, batch: int) -> int:
+        size = 0
+        while count > 0:
+            rows = self._connection.execute(CLAIM, (min(count, batch),), binary=True).fetchall()
+            if not rows:
+                raise RuntimeError(f"{count} messages did not come")
+            size += sum(len(body) for _, body in rows)
+            self._connection.execute(ACK, ([identity for identity, _ in rows],))
+            count -= len(rows)
+        return size
+
+    def close(self) -> None:
+        self._connection.close()
+        self._server.stop()

@@ -1,0 +1,21 @@
+"""What stores the messages, with its version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from sqlite3 import sqlite_version
+
+import shardq
+
+
+def software(stores: Mapping[str, str | None]) -> str:
+    """The servers and libraries below shardq's stores, by title and URL."""
+    return ", ".join(_named(title, url) for title, url in stores.items())
+
+
+def _named(title: str, url: str | None) -> str:
+    if url is None:
+        return f"SQLite {sqlite_version}"
+    with shardq.connect(url) as client:
+        releases = [finding.value for finding in client.diagnose() if finding.name == "release"]
+    return " ".join([title, *releases])
