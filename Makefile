@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cassandra test-mongodb test-cluster test-spark model lint check bench bench-quick faults faults-full docs clean
+.PHONY: help demo test test-cassandra test-mongodb test-cluster test-spark model lint check bench bench-quick soak faults faults-full docs clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -47,6 +47,9 @@ bench: $(READY)  ## every store and every peer; writes docs/benchmarks.md (45 mi
 
 bench-quick: $(READY)  ## the same, smaller (10 minutes)
 	tools/bench/run --quick $(if $(STORE),--store $(STORE)) $(ARGS)
+
+soak: $(READY)  ## an hour of steady load (STORE=cassandra|mongodb|sqlite MINUTES= RATE=); writes docs/soak.md
+	tools/soak/run $(if $(STORE),--store $(STORE)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(RATE),--rate $(RATE)) $(ARGS)
 
 faults: $(READY)  ## break things under load and check every message (STORE=sqlite|cassandra|mongodb|all SEED= ROUNDS= MESSAGES=)
 	tools/faults/run $(if $(STORE),--store $(STORE)) $(if $(SEED),--seed $(SEED)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(MESSAGES),--messages $(MESSAGES)) $(ARGS)

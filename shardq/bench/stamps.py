@@ -12,7 +12,7 @@ from shardq.bench.failure import BenchmarkFailed
 from shardq.bench.load import Load
 from shardq.bench.stage import Place
 
-__all__ = ["collect", "collecting", "send_now_and_then", "stamped"]
+__all__ = ["collect", "collecting", "moment_of", "send_now_and_then", "stamped"]
 
 _STAMP = struct.Struct(">d")
 LONGEST_SILENCE = 30.0
@@ -21,6 +21,12 @@ LONGEST_SILENCE = 30.0
 def stamped(moment: float, size: int) -> bytes:
     """A body of so many bytes (8 at least) that starts with a moment in seconds."""
     return _STAMP.pack(moment).ljust(size, b"\0")
+
+
+def moment_of(body: bytes) -> float:
+    """The moment that such a body starts with."""
+    (moment,) = _STAMP.unpack_from(body)
+    return float(moment)
 
 
 def send_now_and_then(queue: shardq.Queue, load: Load, least_gap: float, longest_gap: float) -> None:
@@ -41,7 +47,7 @@ def collect(queue: shardq.Queue, count: int) -> list[float]:
             now = time.monotonic()
             if not batch:
                 raise BenchmarkFailed(f"{count - len(seconds)} of {count} messages did not come")
-            seconds += [now - _STAMP.unpack_from(message.body)[0] for message in batch]
+            seconds += [now - moment_of(message.body) for message in batch]
             batch.ack()
     return seconds
 

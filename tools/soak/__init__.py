@@ -1,0 +1,1 @@
+"""Steady load for an hour, and docs/soak.md out of what was seen: does anything grow?"""
