@@ -22,6 +22,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
     messages: int = 0
     body_bytes: int = 512
+    shards: int = 8
     processes: int = 1
     threads: int = 1
     batch: int = 500

@@ -63,7 +63,7 @@ def compare(field: Field, *, quick: bool) -> Comparison:
             Path(folder).chmod(0o711)  # a server may run as another user, which has to reach its own folder
             entries, missing = open_all(servers, Path(folder), peers)
             results, failed = run_rounds(entries, plan, say=say)
-        measured = measure_stores(field, servers, quick=quick)
+        measured = measure_stores(field, servers, quick=quick, say=say)
         software = software_of(servers.stores)
     return Comparison(
         report=measured.report,
@@ -72,6 +72,7 @@ def compare(field: Field, *, quick: bool) -> Comparison:
         promises=tuple(Promise.of(entry.peer) for entry in entries),
         missing=(*missing, *failed, *measured.missing),
         peers=tuple(results),
+        left_out=measured.left_out,
     )
 
 

@@ -26,7 +26,10 @@ class Promise(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """A run of everything on one store; its page is made from it. ``software`` is what stores the messages."""
+    """A run of everything on one store; its page is made from it. ``software`` is what stores the messages.
+
+    ``missing`` are queues that did not take part, ``left_out`` loads of the growth that would have taken too long.
+    """
 
     report: Report
     store: str = "sqlite"
@@ -34,6 +37,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     promises: tuple[Promise, ...]
     missing: tuple[str, ...]
     peers: tuple[Result, ...]
+    left_out: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         return msgspec.json.format(msgspec.json.encode(self), indent=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import msgspec
 
@@ -11,31 +11,37 @@ from shardq.bench.failure import BenchmarkFailed
 from shardq.bench.machine import this_machine
 from shardq.bench.report import Report
 from shardq.bench.result import Result
+from shardq.bench.stage import Stage
 
+from .axis import axes
 from .field import Field
+from .growing import grow
+from .growth import measure_growth
 from .starting import Servers
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """The results of all stores in one report, and which store's measurements failed."""
+    """The results of all stores in one report, which store's failed, and which loads would have taken too long."""
 
     report: Report
     missing: tuple[str, ...]
+    left_out: tuple[str, ...]
 
 
-def measure_stores(field: Field, servers: Servers, *, quick: bool) -> Measured:
+def measure_stores(field: Field, servers: Servers, *, quick: bool, say: Callable[[str], None]) -> Measured:
     """Measure each store that runs; where there are several, its results name it."""
     results: list[Result] = []
     missing: list[str] = []
+    left_out: list[str] = []
     for store, url in servers.stores.items():
         try:
-            results += _of_store(field, store, url, quick=quick)
+            found = measure(url, field.measured, None, quick=quick).results
+            grown = measure_growth(Stage(url), axes(quick=quick), grow, say)
         except BenchmarkFailed as reason:
             missing.append(f"the measurements of {store} ({reason})")
+            continue
+        subject = store if field.several else "shardq"
+        results += (msgspec.structs.replace(result, subject=subject) for result in (*found, *grown.results))
+        left_out += (f"{store}, {reason}" for reason in grown.left_out)
     report = Report(machine=this_machine(), store=field.store, quick=quick, results=tuple(results))
-    return Measured(report, tuple(missing))
-
-
-def _of_store(field: Field, store: str, url: str | None, *, quick: bool) -> Iterator[Result]:
-    for result in measure(url, field.measured, None, quick=quick).results:
-        yield msgspec.structs.replace(result, subject=store) if field.several else result
+    return Measured(report, tuple(missing), tuple(left_out))

@@ -9,6 +9,7 @@ from shardq.bench.wording import load_in_words
 
 from .cells import table, with_spread
 from .comparison import Comparison
+from .growth_section import growth_section
 from .peer_section import peer_section
 from .targets import targets
 
@@ -73,6 +74,8 @@ def _parts(comparison: Comparison, title: str, name: str) -> Iterator[str]:
         claims = [result for result in scaling if result.unit == "ms"]
         rest = [result for result in scaling if result.unit != "ms"]
         yield SCALING.format(name=name, claims=_results(claims), rest=_results(rest))
+    if grown := growth_section(comparison, name):
+        yield grown
 
 
 def _is_scaling(result: Result) -> bool:

@@ -12,23 +12,14 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from shardq.bench.result import Result
 
+from .axis import Axis
 from .comparison import Comparison
+from .growth_plots import growth
+from .growth_section import growth_of, plot_name
+from .palette import ACCENTS, COUNT, OTHERS, OURS, STYLE
 from .rounds import BULK_SEND, RECEIVE, SINGLE_SEND
 
-OURS, OTHERS, ACCENTS = "#c2410c", "#94a3b8", ("#c2410c", "#0369a1", "#4d7c0f", "#7e22ce", "#334155")
 USUAL_BYTES = 512
-STYLE = {
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 11,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "figure.constrained_layout.use": True,
-    "savefig.dpi": 130,
-    "svg.hashsalt": "shardq",
-}
-COUNT = FuncFormatter(lambda value, _: _short(value))
 
 
 def draw_all(comparison: Comparison, folder: Path) -> None:
@@ -41,7 +32,7 @@ def draw_all(comparison: Comparison, folder: Path) -> None:
 def plots_of(comparison: Comparison) -> dict[str, Callable[[Comparison], Figure]]:
     """The plots that the run has figures for, by name."""
     first_words = {result.name.partition(" ")[0] for result in comparison.report.results}
-    return {
+    usual = {
         name: draw
         for name, needed, draw in (
             ("throughput", "", throughput),
@@ -51,13 +42,11 @@ def plots_of(comparison: Comparison) -> dict[str, Callable[[Comparison], Figure]
         )
         if not needed or needed in first_words
     }
+    return usual | {plot_name(axis): _growth(axis, results) for axis, results in growth_of(comparison)}
 
 
-def _short(count: float) -> str:
-    for unit, letter in ((1_000_000, "M"), (1_000, "k")):
-        if count >= unit:
-            return f"{count / unit:g}{letter}"
-    return f"{count:g}"
+def _growth(axis: Axis, results: list[Result]) -> Callable[[Comparison], Figure]:
+    return lambda _: growth(axis, results)
 
 
 def throughput(comparison: Comparison) -> Figure:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from ..bench.plots import ACCENTS, STYLE
+from ..bench.palette import ACCENTS, STYLE
 from .plan import Plan
 from .sample import Sample
 from .series import Series, all_series

@@ -28,7 +28,7 @@ class ElasticmqSqs:
     durability = "memory only"
     sends = "answered by the server, which keeps them in memory only; batches of 10 in bulk, 4 in flight"
     receives = "batches of 10 under a lease, deleted together; 4 in flight"
-    share = 0.05
+    share = 0.1
 
     def open(self, folder: Path) -> None:
         if VARIABLE not in os.environ:

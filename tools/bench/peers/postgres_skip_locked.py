@@ -22,9 +22,9 @@ CREATE TABLE message (
     body         bytea NOT NULL,
     leased_until timestamptz,
     deliveries   int NOT NULL DEFAULT 0
-);
-CREATE INDEX ready ON message (id) WHERE leased_until IS NULL;
+)
 """
+INDEX = "CREATE INDEX ready ON message (id) WHERE leased_until IS NULL"
 COPY = "COPY message (body) FROM STDIN (FORMAT BINARY)"
 INSERT = "INSERT INTO message (body) VALUES (%b)"
 CLAIM = """
@@ -49,6 +49,7 @@ class PostgresSkipLocked:
         self._connection = self._server.connect()
         self._connection.prepare_threshold = 0
         self._connection.execute(TABLE)
+        self._connection.execute(INDEX)
 
     def send_bulk(self, bodies: Sequence[bytes]) -> None:
         with self._connection.cursor() as cursor, cursor.copy(COPY) as copy:

@@ -1,0 +1,46 @@
+"""One point of the growth: messages sent, claimed at that size, received and acked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import shardq
+from shardq.bench.claiming import time_claims
+from shardq.bench.load import Load
+from shardq.bench.processes import Job, rate, run_alone, run_together
+from shardq.bench.receiving import check_all_received, receiving
+from shardq.bench.result import Figure, Sample
+from shardq.bench.sending import sending
+from shardq.bench.stage import Place, Stage
+
+CALL = 100_000  # messages of a call, so that no list of ids grows with the load
+CLAIM, RECEIVE, SEND = "claim, ms", "receive and ack, messages/s", "send, messages/s"
+MICROSECONDS = 1_000_000
+
+
+def grow(stage: Stage, load: Load) -> Sample:
+    """Microseconds for a message, from the call of send to the ack, by all processes together; and what it is made of.
+
+    All messages wait when claims are timed and receiving begins. The queue has one time shard.
+    """
+    with stage.queue(shards=load.shards, time_shards=1) as place:
+        sent = rate(run_together([Job(sending, (place, load, send_in_parts))] * load.processes))
+        claim = run_alone(_claims, place, load)
+        spans = run_together([Job(receiving, (place, load))] * load.processes)
+    check_all_received(spans, load.messages)
+    received = rate(spans)
+    figures = (Figure(SEND, sent), Figure(RECEIVE, received), Figure(CLAIM, claim))
+    return Sample(MICROSECONDS / sent + MICROSECONDS / received, figures)
+
+
+def send_in_parts(queue: shardq.Queue, items: list[bytes], _: Load) -> None:
+    """Bulk sends, none of them too large."""
+    with queue.producer() as producer:
+        for start in range(0, len(items), CALL):
+            producer.send_many(items[start : start + CALL])
+
+
+def _claims(ready: Callable[[], float], place: Place, load: Load) -> float:
+    with place.open() as queue:
+        ready()
+        return time_claims(queue, load)

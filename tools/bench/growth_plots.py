@@ -1,0 +1,35 @@
+"""The plots of cost against size."""
+
+from __future__ import annotations
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from shardq.bench.result import Result
+from shardq.bench.wording import figure as words
+
+from .axis import Axis
+from .growing import CLAIM, RECEIVE, SEND
+from .palette import ACCENTS, COUNT
+
+
+def growth(axis: Axis, results: list[Result]) -> Figure:
+    """Microseconds a message, rates, and the time of a claim where claims are alike; a line for each store."""
+    kinds = ["", SEND, RECEIVE, *([CLAIM] if axis.comparable else [])]
+    figure = Figure(figsize=(3.6 * len(kinds), 3.3))
+    for axes, kind in zip(figure.subplots(1, len(kinds)), kinds, strict=True):
+        _lines(axes, axis, results, kind)
+        axes.set(title=kind or "cost, us a message", xlabel=axis.name, xscale="log", yscale="log")
+        axes.xaxis.set_major_formatter(COUNT)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: words(value)))
+    figure.axes[0].legend(frameon=False, fontsize=8.5)
+    return figure
+
+
+def _lines(axes: Axes, axis: Axis, results: list[Result], kind: str) -> None:
+    for colour, subject in zip(ACCENTS, dict.fromkeys(result.subject for result in results), strict=False):
+        line = [result for result in results if result.subject == subject]
+        sizes = [axis.value(result.load) for result in line]
+        values = [result.figure(kind) if kind else result.median for result in line]
+        axes.plot(sizes, values, "o-", color=colour, label=subject)

@@ -1,0 +1,70 @@
+"""The part of the page that shows how costs grow."""
+
+from __future__ import annotations
+
+from shardq.bench.load import Load
+from shardq.bench.result import Result
+from shardq.bench.wording import figure
+
+from .axis import Axis, axes
+from .cells import table, with_spread
+from .comparison import Comparison
+from .growing import CLAIM, RECEIVE, SEND
+from .growth import PREFIX
+
+INTRODUCTION = """\
+## Growth
+
+Cost of a message, from the call of send to the ack, against one thing that grows. All messages are sent in bulk, then
+claims are timed, then all are received and acked; each producer and consumer is a process. Where nothing else is said,
+bodies have 512 B, the queue has 8 shards, and there are one producer and one consumer. The queue has one time shard.
+"""
+SECTION = """\
+### By {name}
+
+![Cost by {name}]({folder}/{plot}.png)
+
+{figures}"""
+
+
+def growth_section(comparison: Comparison, folder: str) -> str:
+    """Plots and tables; empty where growth was not measured."""
+    grown = growth_of(comparison)
+    if not grown:
+        return ""
+    sections = [
+        SECTION.format(name=axis.name, folder=folder, plot=plot_name(axis), figures=_figures(axis, results))
+        for axis, results in grown
+    ]
+    left_out = "".join(f"\nLeft out for the time: {text}.\n" for text in comparison.left_out)
+    return "\n".join([INTRODUCTION, *sections]) + left_out
+
+
+def growth_of(comparison: Comparison) -> list[tuple[Axis, list[Result]]]:
+    """The results of each axis that was measured."""
+    found = ((axis, comparison.report.of(PREFIX + axis.name)) for axis in axes(quick=comparison.report.quick))
+    return [(axis, results) for axis, results in found if results]
+
+
+def plot_name(axis: Axis) -> str:
+    return f"growth-{axis.name.replace(' ', '-')}"
+
+
+def _figures(axis: Axis, results: list[Result]) -> str:
+    rows = [
+        [
+            result.subject,
+            f"{axis.value(result.load):,}",
+            _otherwise(axis, result.load),
+            with_spread(result),
+            *(figure(result.figure(name)) for name in (SEND, RECEIVE, CLAIM)),
+        ]
+        for result in results
+    ]
+    headings = ["store", axis.name, "messages and claims", "us a message", SEND, RECEIVE, CLAIM]
+    return table(headings, rows)
+
+
+def _otherwise(axis: Axis, load: Load) -> str:
+    words = [] if axis.name == "messages" else [f"{load.messages:,}"]
+    return ", ".join([*words, f"claims of {load.batch}"])

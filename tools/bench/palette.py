@@ -1,0 +1,28 @@
+"""How plots look."""
+
+from __future__ import annotations
+
+from matplotlib.ticker import FuncFormatter
+
+OURS, OTHERS, ACCENTS = "#c2410c", "#94a3b8", ("#c2410c", "#0369a1", "#4d7c0f", "#7e22ce", "#334155")
+STYLE = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "figure.constrained_layout.use": True,
+    "savefig.dpi": 130,
+    "svg.hashsalt": "shardq",
+}
+
+
+def _short(count: float) -> str:
+    for unit, letter in ((1_000_000, "M"), (1_000, "k")):
+        if count >= unit:
+            return f"{count / unit:g}{letter}"
+    return f"{count:g}"
+
+
+COUNT = FuncFormatter(lambda value, _: _short(value))
