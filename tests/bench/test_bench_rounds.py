@@ -66,6 +66,7 @@ def test_a_server_that_does_not_start_leaves_out_its_queues_with_the_reason() ->
 
     assert [group for group, _ in servers.groups] == [OURS] and servers.stores == {"SQLite": None}
     assert servers.missing[0].startswith("one, two (No such server could not be started: ")
+    assert "\n" not in servers.missing[0]
 
 
 def test_a_queue_that_fails_is_left_out_and_the_others_go_on(tmp_path: Path) -> None:

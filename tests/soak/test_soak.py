@@ -33,12 +33,14 @@ def test_a_short_soak_ends_by_itself_and_writes_its_page(tmp_path: Path) -> None
     record = Record.decode((folder / "record.json").read_bytes())
     samples = read(folder / "samples.jsonl")
     assert done.returncode == (0 if judge(samples, record).kept else 1), done.stderr
-    assert not record.failure and record.sent == record.received > 600
-    assert len(samples) == 12 and samples[-1].at >= 6
+    assert not record.failure and record.sent == record.received > 0
+    assert len(samples) == 12
     assert all(sample.client_bytes.keys() == samples[0].client_bytes.keys() for sample in samples)
     assert samples[-1].file_bytes and samples[-1].latency and samples[-1].server_bytes is None
     assert (tmp_path / "soak.md").read_text() == page({"sqlite": Soaked(record, tuple(samples))})
-    assert all((folder / f"{name}.png").exists() for name in ("latency", "clients", "files", "backlog"))
+    assert all(
+        (folder / f"{name}.png").exists() for name in ("latency", "clients", "files", "backlog", "load")
+    )
 
 
 def test_a_process_that_ends_is_told(url: str) -> None:

@@ -29,7 +29,7 @@ def axes(*, quick: bool) -> tuple[Axis, ...]:
     shards = (1, 10, 100) if quick else (1, 10, 100, 1_000)
     processes = (1, 2, 4) if quick else (1, 2, 4, 8)
     sizes = (100, 10_000, 1_000_000) if quick else (100, 1_000, 10_000, 100_000, 1_000_000)
-    seconds = 15.0 if quick else 60.0
+    seconds = 20.0 if quick else 60.0
     return (
         Axis(
             name="messages",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from .peer import PeerMissing
+from .peer import PeerMissing, last_words
 from .usage import Usage
 
 TOOLS = Path(__file__).parents[1] / "servers"
@@ -46,7 +46,7 @@ class Database(msgspec.Struct, frozen=True):
                 [*tool, "start", *place, *self.options], capture_output=True, text=True, check=False
             )
             if started.returncode:
-                raise PeerMissing(f"{self.title} could not be started: {started.stderr.strip()[-400:]}")
+                raise PeerMissing(f"{self.title} could not be started: {last_words(started.stderr)}")
             os.environ[self.variable] = started.stdout.strip()
             try:
                 yield Running(os.environ[self.variable], _usage(Path(folder)))

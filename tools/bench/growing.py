@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import shardq
 from shardq.bench.claiming import time_claims
 from shardq.bench.load import Load
-from shardq.bench.processes import Job, rate, run_alone, run_together
+from shardq.bench.processes import Job, rate, run_together
 from shardq.bench.receiving import check_all_received, receiving
 from shardq.bench.result import Figure, Sample
 from shardq.bench.sending import sending
-from shardq.bench.stage import Place, Stage
+from shardq.bench.stage import Stage
 
 CALL = 100_000  # messages of a call, so that no list of ids grows with the load
 CLAIM, RECEIVE, SEND = "claim, ms", "receive and ack, messages/s", "send, messages/s"
@@ -25,7 +23,8 @@ def grow(stage: Stage, load: Load) -> Sample:
     """
     with stage.queue(shards=load.shards, time_shards=1) as place:
         sent = rate(run_together([Job(sending, (place, load, send_in_parts))] * load.processes))
-        claim = run_alone(_claims, place, load)
+        with place.open() as queue:
+            claim = time_claims(queue, load)
         spans = run_together([Job(receiving, (place, load))] * load.processes)
     check_all_received(spans, load.messages)
     received = rate(spans)
@@ -38,9 +37,3 @@ def send_in_parts(queue: shardq.Queue, items: list[bytes], _: Load) -> None:
     with queue.producer() as producer:
         for start in range(0, len(items), CALL):
             producer.send_many(items[start : start + CALL])
-
-
-def _claims(ready: Callable[[], float], place: Place, load: Load) -> float:
-    with place.open() as queue:
-        ready()
-        return time_claims(queue, load)

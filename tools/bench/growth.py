@@ -13,6 +13,7 @@ from shardq.bench.result import Result, Sample, summarize
 from shardq.bench.stage import Stage
 
 from .axis import Axis
+from .growing import MICROSECONDS
 
 ROUNDS = 3
 UNIT = "us a message"
@@ -83,11 +84,12 @@ class _Runs:
         )
 
     def _expected(self, load: Load) -> float:
-        """As long as before or, for one that was not measured yet, as the largest before it by its messages."""
+        """As long as before or, for one that was not measured yet, as the one before it with more messages."""
         if load in self._seconds or not self._seconds:
             return self._seconds.get(load, 0.0)
         smaller, seconds = list(self._seconds.items())[-1]
-        return seconds * max(1, load.messages / smaller.messages)
+        cost = self._samples[smaller][-1].value / MICROSECONDS
+        return seconds + max(0, load.messages - smaller.messages) * cost
 
     def _left(self) -> float:
         return self._deadline - self._clock()

@@ -36,7 +36,7 @@ def growth_section(comparison: Comparison, folder: str) -> str:
         SECTION.format(name=axis.name, folder=folder, plot=plot_name(axis), figures=_figures(axis, results))
         for axis, results in grown
     ]
-    left_out = "".join(f"\nLeft out for the time: {text}.\n" for text in comparison.left_out)
+    left_out = f"\nLeft out for the time: {'; '.join(comparison.left_out)}.\n" if comparison.left_out else ""
     return "\n".join([INTRODUCTION, *sections]) + left_out
 
 

@@ -17,6 +17,7 @@ from .axis import axes
 from .field import Field
 from .growing import grow
 from .growth import measure_growth
+from .peer import last_words
 from .starting import Servers
 
 
@@ -38,7 +39,7 @@ def measure_stores(field: Field, servers: Servers, *, quick: bool, say: Callable
             found = measure(url, field.measured, None, quick=quick).results
             grown = measure_growth(Stage(url), axes(quick=quick), grow, say)
         except BenchmarkFailed as reason:
-            missing.append(f"the measurements of {store} ({reason})")
+            missing.append(f"the measurements of {store} ({last_words(str(reason))})")
             continue
         subject = store if field.several else "shardq"
         results += (msgspec.structs.replace(result, subject=subject) for result in (*found, *grown.results))

@@ -21,6 +21,7 @@ Every figure is the median of several rounds, the lowest and the highest in brac
 
 {note}Measure your own machine and store with `shardq bench --url URL`.
 """
+EACH_NOTE = "More of each store is measured by `make bench STORE=sqlite`, `cassandra`, `mongodb`. "
 QUICK_NOTE = "This was a quick run: the figures are rough. "
 
 TARGETS = """\
@@ -61,7 +62,7 @@ def _parts(comparison: Comparison, title: str, name: str) -> Iterator[str]:
         option="" if comparison.store == "all" else f" --store {comparison.store}",
         name=name,
         machine=", ".join(part for part in (str(report.machine), comparison.software) if part),
-        note=QUICK_NOTE if report.quick else "",
+        note=(QUICK_NOTE if report.quick else "") + (EACH_NOTE if comparison.store == "all" else ""),
     )
     yield peer_section(comparison, name)
     if met := _targets(comparison):

@@ -6,9 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+LONGEST_REASON = 200
+
 
 class PeerMissing(Exception):
     """Raised when a peer's packages or server are not installed."""
+
+
+def last_words(output: str) -> str:
+    """The last line of what a program printed, for the reason why it is missing; the page shows it."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return lines[-1][:LONGEST_REASON] if lines else "it said nothing"
 
 
 class Peer(Protocol):

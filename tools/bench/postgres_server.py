@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psycopg
 
-from .peer import PeerMissing
+from .peer import PeerMissing, last_words
 from .server import Server, find_program, free_port
 
 USER = "postgres"  # runs it where this runs as root, which PostgreSQL refuses
@@ -52,4 +52,4 @@ def _initialize(data: Path, user: str | None) -> None:
         command, cwd=data, user=user, group=user, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise PeerMissing(f"PostgreSQL's cluster could not be made: {done.stderr.strip()[-400:]}")
+        raise PeerMissing(f"PostgreSQL's cluster could not be made: {last_words(done.stderr)}")

@@ -10,7 +10,7 @@ import msgspec
 from shardq.bench.load import Load, bodies
 from shardq.bench.result import Figure, Result, Sample, summarize
 
-from .peer import Peer
+from .peer import Peer, last_words
 from .starting import Entry
 from .usage import Usage
 
@@ -51,7 +51,7 @@ def run_rounds(
             try:
                 taken = _round(entry, plan)
             except Exception as reason:  # one queue's failure must not cost the others' figures
-                failed[name] = f"{name} (failed in round {number}: {reason})"
+                failed[name] = f"{name} (failed in round {number}: {last_words(str(reason))})"
                 continue
             for kind, sample in taken.items():
                 if (kind == DISK) is (number == 0):

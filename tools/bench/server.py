@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from .peer import PeerMissing
+from .peer import PeerMissing, last_words
 
 START_SECONDS = 60.0
 
@@ -66,7 +66,7 @@ class Server:
                 return
             time.sleep(0.1)
         self.stop()
-        raise PeerMissing(f"the server did not start: {self._log.read_text(errors='replace')[-400:].strip()}")
+        raise PeerMissing(f"the server did not start: {last_words(self._log.read_text(errors='replace'))}")
 
     def stop(self) -> None:
         with suppress(ProcessLookupError):

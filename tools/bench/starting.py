@@ -12,7 +12,7 @@ import psutil
 
 from .database import Running
 from .group import Group
-from .peer import Peer, PeerMissing
+from .peer import Peer, PeerMissing, last_words
 from .usage import Usage, children
 
 
@@ -80,4 +80,4 @@ def _end(processes: set[int]) -> None:
 
 
 def _why(peer: Peer | PeerMissing, reason: Exception) -> str:
-    return str(reason) if isinstance(peer, PeerMissing) else f"{peer.name} ({reason})"
+    return str(reason) if isinstance(peer, PeerMissing) else f"{peer.name} ({last_words(str(reason))})"

@@ -24,6 +24,7 @@ PLOTS: Mapping[str, str] = MappingProxyType(
         "files": "files",
         "tombstones": "tombstones",
         "backlog": "backlog",
+        "load": "load of the machine",
     }
 )
 

@@ -23,7 +23,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """``at`` in seconds from the start, memory and files in bytes, messages counted from the start.
 
     ``client_bytes`` by process. None stands for what cannot be seen: a server that was given, a store without
-    tombstones, no message since the last sample.
+    tombstones, no message since the last sample. ``machine_load`` is the number of processes that want a processor,
+    a mean of the last minute: what else the machine did shows in it.
     """
 
     at: float
@@ -35,6 +36,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     server_bytes: int | None
     file_bytes: int | None
     tombstones: float | None
+    machine_load: float | None = None
 
 
 def append(sample: Sample, file: Path) -> None:

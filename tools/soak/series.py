@@ -23,11 +23,11 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 class Series(msgspec.Struct, frozen=True):
-    """Points (seconds, value), in the unit, and their bound."""
+    """Points (seconds, value), in the unit, and their bound; None for what is shown only."""
 
     name: str
     unit: str
-    bound: Bound
+    bound: Bound | None
     points: tuple[tuple[float, float], ...]
 
 
@@ -48,6 +48,7 @@ def all_series(samples: Sequence[Sample], plan: Plan) -> Iterator[Series]:
         "latency, p99", "ms", Bound(0.5, 50), samples, lambda each: each.latency and each.latency.p99
     )
     yield _series("backlog", "messages", Bound(0, plan.rate), samples, lambda each: each.backlog)
+    yield _series("load of the machine", "", None, samples, lambda each: each.machine_load)
 
 
 def _memory(
@@ -57,7 +58,11 @@ def _memory(
 
 
 def _series(
-    name: str, unit: str, bound: Bound, samples: Sequence[Sample], value: Callable[[Sample], float | None]
+    name: str,
+    unit: str,
+    bound: Bound | None,
+    samples: Sequence[Sample],
+    value: Callable[[Sample], float | None],
 ) -> Series:
     points = ((each.at, value(each)) for each in samples)
     return Series(name, unit, bound, tuple((at, float(y)) for at, y in points if y is not None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -69,6 +70,7 @@ def _look(crew: Crew, site: Site, queue: shardq.Queue, at: float) -> Sample:
         server_bytes=usage.resident_bytes() if usage.processes else None,
         file_bytes=usage.file_bytes() if usage.folders else None,
         tombstones=site.tombstones(),
+        machine_load=round(os.getloadavg()[0], 2),
     )
 
 

@@ -57,7 +57,7 @@ def judge(samples: Sequence[Sample], record: Record) -> Verdict:
 
 
 def _finding(series: Series) -> Finding | None:
-    if len(series.points) < FEWEST:
+    if series.bound is None or len(series.points) < FEWEST:
         return None
     usual = median(value for _, value in series.points)
     time = series.points[-1][0] - series.points[0][0]
