@@ -36,7 +36,8 @@ def test_a_short_soak_ends_by_itself_and_writes_its_page(tmp_path: Path) -> None
     assert not record.failure and record.sent == record.received > 0
     assert len(samples) == 12
     assert all(sample.client_bytes.keys() == samples[0].client_bytes.keys() for sample in samples)
-    assert samples[-1].file_bytes and samples[-1].latency and samples[-1].server_bytes is None
+    assert samples[-1].file_bytes and samples[-1].server_bytes is None
+    assert any(sample.latency for sample in samples)
     assert (tmp_path / "soak.md").read_text() == page({"sqlite": Soaked(record, tuple(samples))})
     assert all(
         (folder / f"{name}.png").exists() for name in ("latency", "clients", "files", "backlog", "load")
@@ -47,7 +48,7 @@ def test_a_process_that_ends_is_told(url: str) -> None:
     with shardq.connect(url) as client:
         client.create_schema()
 
-    with pytest.raises(SoakFailed, match=r"\w+ 1 ended by itself with exit code 1"):  # noqa: SIM117
+    with pytest.raises(SoakFailed, match=r"\w+ \d ended by itself with exit code 1"):  # noqa: SIM117
         with Crew(Place(url, "no-such-queue"), Plan(store="sqlite", seconds=9, rate=9, producers=1)) as crew:
             crew.listen(60)
 

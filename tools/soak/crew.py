@@ -58,11 +58,13 @@ class Crew:
                 process.join(END_SECONDS)
 
     def listen(self, seconds: float) -> None:
-        """Take in what is reported for so long. Raises SoakFailed when one has ended."""
+        """Take in what is reported, for so long, once at least. Raises SoakFailed when one has ended."""
         deadline = time.monotonic() + seconds
-        while (left := deadline - time.monotonic()) > 0:
+        left = 1.0
+        while left > 0:
+            left = max(0.0, deadline - time.monotonic())
             for reports in wait(list(self._reports), left):
-                self._take(reports)  # type: ignore[arg-type]
+                self._take(reports)
 
     def take_seconds(self) -> list[float]:
         """How long the messages took that came since the last call."""
