@@ -7,11 +7,11 @@ from collections.abc import Callable
 import msgspec
 
 from shardq.bench.command import measure
-from shardq.bench.failure import BenchmarkFailed
 from shardq.bench.machine import this_machine
 from shardq.bench.report import Report
 from shardq.bench.result import Result
 from shardq.bench.stage import Stage
+from shardq.errors import ShardqError
 
 from .axis import axes
 from .field import Field
@@ -38,7 +38,7 @@ def measure_stores(field: Field, servers: Servers, *, quick: bool, say: Callable
         try:
             found = measure(url, field.measured, None, quick=quick).results
             grown = measure_growth(Stage(url), axes(quick=quick), grow, say)
-        except BenchmarkFailed as reason:
+        except (ShardqError, OSError) as reason:  # must not cost the figures of the others
             missing.append(f"the measurements of {store} ({last_words(str(reason))})")
             continue
         subject = store if field.several else "shardq"
