@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from tools.bench.database import Database
 from tools.bench.field import FIELDS
 from tools.bench.group import Group
@@ -46,6 +48,20 @@ def test_processor_time_and_files_are_measured(tmp_path: Path) -> None:
     found = {result.name: result for result in results}
     assert found[PROCESSOR].median > 0 and found[PROCESSOR].figure("others") == 0
     assert len(found[DISK].rounds) == 1 and found[DISK].median > 500  # 512 B a message are 512 MB a million
+
+
+def test_nothing_is_said_of_the_costs_of_a_server_that_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = Database(name="given", title="Given", variable="SHARDQ_TEST_GIVEN_URL")
+    monkeypatch.setenv(database.variable, "given://")
+    with ExitStack() as stack:
+        servers = start_servers([Group(peers=OURS.peers, database=database)], stack)
+        entries, _ = open_all(servers, tmp_path, stack)
+        results, failed = run_rounds(entries, PLAN, say=lambda _: None)
+
+    assert not failed
+    assert {result.name for result in results} == set(KINDS)
 
 
 def test_a_missing_module_leaves_out_its_queue_with_the_reason(tmp_path: Path) -> None:

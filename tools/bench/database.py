@@ -19,10 +19,10 @@ TOOLS = Path(__file__).parents[1] / "servers"
 
 
 class Running(msgspec.Struct, frozen=True):
-    """Where a server is found; nothing is known of the processes and files of one that was given."""
+    """Where a server is found; ``usage`` is None for one that was given: its processes and files are not known."""
 
     url: str
-    usage: Usage
+    usage: Usage | None
 
 
 class Database(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class Database(msgspec.Struct, frozen=True):
     def running(self) -> Iterator[Running]:
         """A given server, or one that is started now and stopped at the end. Raises PeerMissing."""
         if self.variable in os.environ:
-            yield Running(os.environ[self.variable], Usage())
+            yield Running(os.environ[self.variable], None)
             return
         tool = [sys.executable, str(TOOLS / f"{self.name}.py")]
         with tempfile.TemporaryDirectory(prefix="shardq-bench-") as folder:

@@ -63,6 +63,7 @@ def run_rounds(
         for entry in entries
         if entry.peer.name not in failed
         for kind, load in _loads(entry.peer, plan).items()
+        if kind in samples[entry.peer.name]
     ]
     return results, list(failed.values())
 
@@ -80,16 +81,16 @@ def _round(entry: Entry, plan: Rounds) -> dict[str, Sample]:
     peer, loads = entry.peer, _loads(entry.peer, plan)
     many = list(bodies(loads[BULK_SEND].messages, BODY_BYTES))
     few = many[: loads[SINGLE_SEND].messages]
-    meter = _Meter(entry.usage, len(many))
+    meter = _Meter(entry.usage, len(many)) if entry.usage else None
     sent = _rate(len(many), lambda: peer.send_bulk(many))
-    files = meter.files()
+    files = {DISK: meter.files()} if meter else {}
     received = _rate(len(many), lambda: _receive(peer, loads[RECEIVE]))
-    processor = meter.processor()
+    processor = {PROCESSOR: meter.processor()} if meter else {}
     return {
         BULK_SEND: sent,
         RECEIVE: received,
-        PROCESSOR: processor,
-        DISK: files,
+        **files,
+        **processor,
         SINGLE_SEND: _rate(len(few), lambda: peer.send_singles(few)),
         RECEIVE_SINGLES: _rate(len(few), lambda: _receive(peer, loads[RECEIVE_SINGLES])),
     }

@@ -17,10 +17,10 @@ from .usage import Usage, children
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A queue that takes part, and what works for it."""
+    """A queue that takes part, and what works for it, where all of that is known."""
 
     peer: Peer
-    usage: Usage
+    usage: Usage | None
 
 
 class Servers(msgspec.Struct, frozen=True):
@@ -69,6 +69,8 @@ def _open(peer: Peer | PeerMissing, folder: Path, running: Running | None, stack
         raise
     stack.callback(peer.close)
     shared = running.usage if running else Usage()
+    if shared is None:
+        return Entry(peer, None)
     return Entry(peer, Usage((*children() - before, *shared.processes), (folder, *shared.folders)))
 
 

@@ -48,7 +48,7 @@ def open_site(store: str) -> Iterator[Site]:
         yield Site(
             url=running.url,
             software=software({database.title: running.url}),
-            usage=running.usage,
+            usage=running.usage or Usage(),
             tombstones=tombstones,
         )
 
