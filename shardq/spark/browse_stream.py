@@ -71,6 +71,7 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             context_of(self._options),
             partition.shard,
             processed=self._options.view == "history",
+            bodies=self._options.needs_bodies,
             since=partition.since,
             until=partition.until,
         )

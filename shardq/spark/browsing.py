@@ -63,6 +63,7 @@ class Browser(DataSourceReader):
             context,
             partition.shard,
             processed=self._options.view == "history",
+            bodies=self._options.needs_bodies,
             since=partition.since,
             until=partition.until,
         )

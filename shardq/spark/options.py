@@ -48,6 +48,11 @@ class RowOptions(QueueOptions, frozen=True, kw_only=True, rename="camel"):
     include_body: bool = True
     include_headers: Literal["false", "true", "packed"] = "false"
 
+    @property
+    def needs_bodies(self) -> bool:
+        """False when nothing is asked for that is kept with the bodies."""
+        return self.include_body or self.include_headers != "false"
+
 
 class BrowseOptions(RowOptions, frozen=True, kw_only=True, rename="camel"):
     """Looking at a queue without receiving anything."""

@@ -17,10 +17,10 @@ PAGE_MESSAGES = 2_000
 
 
 def pieces_of_shard(
-    context: QueueContext, shard: Shard, *, processed: bool = False, since: int = 0, until: int = 2**62
+    context: QueueContext, shard: Shard, *, processed: bool, bodies: bool, since: int, until: int
 ) -> Iterator[Piece]:
     """What is stored in a shard: of the history what was acked in the period, else what was sent in it."""
-    request = Peek(shard, PAGE_MESSAGES, processed=processed)
+    request = Peek(shard, PAGE_MESSAGES, processed=processed, bodies=bodies)
     if processed:
         request = msgspec.structs.replace(request, since=since, until=until)
     while True:

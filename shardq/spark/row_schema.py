@@ -68,7 +68,7 @@ def schema_of(view: str, *, body: bool, headers: str) -> StructType:
         return StructType([StructField(name, kind) for name, kind in _SHARD.items()])
     columns = dict(_MESSAGE)
     if not body:
-        del columns["body"]
+        del columns["body"], columns["dedupe_key"]  # they are kept together
     if headers == "false":
         del columns["headers"]
     elif headers == "packed":

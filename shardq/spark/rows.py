@@ -21,6 +21,7 @@ BATCH_MESSAGES = 10_000
 BATCH_BYTES = 8 * 1024 * 1024
 
 _encoder = msgspec.msgpack.Encoder()
+_NO_BODIES = BundleData([])
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -50,9 +51,9 @@ def piece_of_claim(held: HeldSlice) -> Piece:
 
 
 def piece_of_view(shard: Shard, stored: StoredSlice) -> Piece:
-    """Messages that were looked at."""
+    """Messages that were looked at, maybe without their bodies."""
     bundle = stored.bundle
-    messages = decode_bundle(bundle.data).slice(stored.first, stored.count)
+    messages = decode_bundle(bundle.data).slice(stored.first, stored.count) if bundle.data else _NO_BODIES
     return Piece(
         shard, bundle.id, stored.first, stored.count, messages, len(bundle.data), bundle.priority,
         stored.due, bundle.enqueued_at, stored.deliveries, stored.state.value,

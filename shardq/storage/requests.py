@@ -152,6 +152,7 @@ class Peek(msgspec.Struct, frozen=True):
     processed: bool = False  # the history instead of what waits
     since: int = 0  # of the history: processed at or after
     until: int = 2**62  # of the history: processed before
+    bodies: bool = True  # False: the bundles' data is not read from the storage, and is empty
 
 
 class StoredSlice(msgspec.Struct, frozen=True):

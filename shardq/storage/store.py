@@ -196,7 +196,10 @@ class Store(Protocol):
         ...
 
     def peek(self, request: Peek) -> PeekPage:
-        """Look at slices in delivery order, all states, without changing anything."""
+        """Look at slices in delivery order, all states, without changing anything.
+
+        Without ``bodies`` it MUST NOT hand over the bundles' data, and SHOULD NOT read it.
+        """
         ...
 
     def find(self, shard: Shard, bundle_id: bytes, position: int) -> StoredSlice | None:

@@ -17,6 +17,8 @@ from shardq.storage.requests import (
     Extend,
     Fenced,
     Forward,
+    Peek,
+    PeekPage,
     Release,
     ShardCounts,
     Sweep,
@@ -165,6 +167,13 @@ class KeepsNoHistory(WrappedStore):
         return super().acknowledge(replace(request, keep=False))
 
 
+class ShowsBodiesUnasked(WrappedStore):
+    """Reads the bodies for whoever looks without them, too."""
+
+    def peek(self, request: Peek) -> PeekPage:
+        return super().peek(replace(request, bodies=True))
+
+
 class PurgesOnlyWhatWaits(WrappedStore):
     """Leaves one message when it purges."""
 
@@ -234,6 +243,7 @@ BROKEN_STORES: tuple[type[WrappedStore], ...] = (
     ReleasesAtOnce,
     ForwardsInTwoSteps,
     KeepsNoHistory,
+    ShowsBodiesUnasked,
     PurgesOnlyWhatWaits,
     MiscountsTheHeld,
     ForgetsShards,

@@ -16,7 +16,7 @@ import shardq
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.store import CassandraStore
-from shardq.storage.requests import Acknowledge, Append, Claim, Span
+from shardq.storage.requests import Acknowledge, Append, Claim, Peek, Span
 from shardq.testing import BundleFactory
 
 pytestmark = pytest.mark.cassandra
@@ -76,6 +76,46 @@ def test_a_claim_reads_no_tombstones_of_20_000_consumed_messages(store: Cassandr
     # Then the next claim reads next to none of their tombstones
     tombstones = traced(store, lambda: take(store, shard, 100))
     assert tombstones < 100
+
+
+def asked_of(monkeypatch: pytest.MonkeyPatch, do: Callable[[], Any]) -> list[str]:
+    """The queries that a call sends."""
+    asked: list[str] = []
+    start_read = Session.start_read
+
+    def noted(session: Session, query: str, *rest: Any, **options: Any) -> Any:
+        asked.append(query)
+        return start_read(session, query, *rest, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Session, "start_read", noted)
+        do()
+    return asked
+
+
+def test_a_look_and_a_count_without_bodies_ask_for_none(
+    store: CassandraStore, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given bundles of one message and of several: some wait, some are held, some are processed
+    make = BundleFactory(store.now)
+    store.append(Append(shard, tuple(make(1 + i % 3) for i in range(90))))
+    store.acknowledge(Acknowledge(shard, take(store, shard, 50), keep=True))
+    take(store, shard, 50)
+    pages = []
+
+    def look(processed: bool, bodies: bool) -> Callable[[], Any]:
+        return lambda: pages.append(store.peek(Peek(shard, 1_000, processed=processed, bodies=bodies)))
+
+    # Then nothing that is asked for names the column of bodies, but for a look that wants them
+    assert any("data" in query for query in asked_of(monkeypatch, look(False, True)))
+    for do in (look(False, False), look(True, False), lambda: store.count(shard)):
+        asked = asked_of(monkeypatch, do)
+        assert asked
+        assert not any("data" in query for query in asked)
+    # And a look at what waits asks for no bundle
+    assert not any("kind = 3" in query for query in asked_of(monkeypatch, look(False, False)))
+    assert sum(each.count for each in pages[1].slices) == 130
+    assert sum(each.count for each in pages[2].slices) == 50
 
 
 def test_four_processes_share_the_work_and_are_seldom_in_each_others_way(

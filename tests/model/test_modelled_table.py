@@ -116,6 +116,7 @@ def _queries(shard: str) -> list[Statement]:
         (reading._HOLDINGS, (shard, IDS[:2])),
         (reading._CARRIED, (shard, IDS)),
         (reading._READY, (shard, [0, 1], 0, b"\1", 0, 5)),
+        (reading._READY_WITHOUT_DATA, (shard, [0, 1], 0, b"\1", 0, 5)),
         (reading._READY_OF_BUNDLE, (shard, 0, 5, b"\1")),
         (reading._BUNDLES, (shard, IDS)),
         (reading._HEADS, (shard, IDS)),

@@ -15,7 +15,7 @@ from sharing import share
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.documents import inserted
 from shardq.storage.mongodb.store import MongoStore
-from shardq.storage.requests import Acknowledge, Append, Claim, Span, Sweep
+from shardq.storage.requests import Acknowledge, Append, Claim, Peek, Span, Sweep
 from shardq.testing import BundleFactory
 
 pytestmark = pytest.mark.mongodb
@@ -145,6 +145,23 @@ def test_counting_reads_no_bodies(store: MongoStore, shard: Shard, database: Dat
         counts = store.count(shard)
     assert (counts.ready, counts.in_flight) == (400, 100)
     assert sum(each.get("docsExamined", 0) for each in done) == 0
+
+
+@pytest.mark.parametrize("processed", [False, True])
+def test_a_look_without_bodies_is_sent_none(
+    store: MongoStore, shard: Shard, database: Database, processed: bool
+) -> None:
+    make = BundleFactory(store.now)
+    store.append(Append(shard, tuple(make(data=b"x" * 10_000) for _ in range(100))))
+    store.acknowledge(Acknowledge(shard, take(store, shard, 50), keep=True))
+    sent = {}
+    for bodies in (True, False):
+        with profiled(database) as done:
+            page = store.peek(Peek(shard, 1_000, processed=processed, bodies=bodies))
+        assert len(page.slices) == 50
+        sent[bodies] = sum(each["responseLength"] for each in done if each["ns"].endswith(str(shard)))
+    assert sent[True] > 500_000
+    assert sent[False] < 50 * 300
 
 
 def test_four_processes_share_the_work_and_are_seldom_in_each_others_way(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import Acknowledge, Append, Claim, Span
+from shardq.storage.requests import Acknowledge, Append, Claim, Peek, Span
 from shardq.storage.sqlite import claims, holding, measuring, peeking
 from shardq.storage.sqlite.connection import Connection
 from shardq.storage.sqlite.store import SqliteStore
@@ -130,6 +130,28 @@ def test_a_probe_costs_the_same_whatever_waits_is_held_or_delayed(
     fill(store, shard, bundle, 20_000)
     store.claim(Claim(shard, b"t" * 16, 5_000, 60_000_000))
     assert probe_steps(sql, shard, store.now()) <= few * 1.2
+
+
+@pytest.mark.parametrize("processed", [False, True])
+def test_a_look_without_bodies_reads_none(
+    sql: sqlite3.Connection, store: SqliteStore, shard: Shard, bundle: Callable, processed: bool
+) -> None:
+    fill(store, shard, bundle, 100)
+    claimed = store.claim(Claim(shard, b"t" * 16, 50, 1_000_000))
+    spans = tuple(Span(part.bundle.id, part.first, part.count, b"t" * 16) for part in claimed.slices)
+    store.acknowledge(Acknowledge(shard, spans, keep=True))
+    read: set[str] = set()
+
+    def note(action: int, table: str | None, column: str | None, *_: object) -> int:
+        if action == sqlite3.SQLITE_READ:
+            read.add(f"{table}.{column}")
+        return sqlite3.SQLITE_OK
+
+    sql.set_authorizer(note)  # is asked for every column that a statement reads
+    page = peeking.peek(sql, Peek(shard, 1_000, processed=processed, bodies=False), store.now())
+    assert len(page.slices) == 50
+    assert "bundle.count" in read
+    assert "bundle.data" not in read
 
 
 def test_counts_are_taken_without_the_bundles(sql: sqlite3.Connection) -> None:

@@ -10,7 +10,13 @@ from shardq.testing.broken_stores import BROKEN_STORES
 from shardq.testing.state_machine import state_machine_for
 from shardq.testing.wrapped_store import WrappedStore
 
-BEYOND = {"ForgetsShards", "ReservesForEveryone", "DropsTheNameOnly", "LosesTheLastOfABulk"}
+BEYOND = {
+    "ForgetsShards",
+    "ReservesForEveryone",
+    "DropsTheNameOnly",
+    "LosesTheLastOfABulk",
+    "ShowsBodiesUnasked",
+}
 QUICK = settings(
     max_examples=3_000,  # it ends at the first failure; bundle ids are random, so some searches take longer
     stateful_step_count=40,

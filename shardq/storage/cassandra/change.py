@@ -11,7 +11,7 @@ from typing import Any
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.rows import BUNDLE as BUNDLE_KIND
-from shardq.storage.cassandra.rows import CONTROL, Control, Head, Holding, Key, Light, Ready, Tally, encode
+from shardq.storage.cassandra.rows import CONTROL, Control, Head, Holding, Key, Ready, Tally, encode
 from shardq.storage.cassandra.session import Session, Statement
 
 __all__ = ["CONTROL_KEY", "Change", "attempts", "bundle_key"]
@@ -80,10 +80,10 @@ class Change:
         """Write a ready row: what is left of one that was taken."""
         self._written[ready.key] = ready.value
 
-    def hold(self, holding: Holding, carried: Mapping[bytes, Light] | None = None) -> None:
+    def hold(self, holding: Holding, carried: Mapping[bytes, bytes] | None = None) -> None:
         """Write a holding with its alarm; its place is free, or retired by this change.
 
-        ``carried`` has its light bundles; without it, its row carries what it carried before.
+        ``carried`` has the data of its light bundles; without it, its row carries what it carried before.
         """
         self.holdings.append(holding)
         self._written[holding.key] = holding.value

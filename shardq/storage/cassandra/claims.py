@@ -15,7 +15,7 @@ from shardq.storage.cassandra.change import Change
 from shardq.storage.cassandra.faults import after_a_write
 from shardq.storage.cassandra.held import Held
 from shardq.storage.cassandra.reading import BundleRow, WideRow
-from shardq.storage.cassandra.rows import ControlRow, Holding, Light, Ready, Slice, alarm_of, has_alarm
+from shardq.storage.cassandra.rows import ControlRow, Holding, Ready, Slice, alarm_of, has_alarm
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.sight import Sight, Sights
 from shardq.storage.requests import Claim, Claimed, ClaimedSlice
@@ -173,11 +173,11 @@ class _Claimer:
         with after_a_write():
             return Claimed(self._with_bundles(slices, bundles(), carried), until)
 
-    def _carried(self, chosen: _Chosen) -> dict[bytes, Light]:
-        """The light bundles among what was chosen."""
+    def _carried(self, chosen: _Chosen) -> dict[bytes, bytes]:
+        """The data of the light bundles among what was chosen."""
         sources = [candidate.source for candidate, _ in chosen.pieces]
         carried = {
-            source.key.id: Light(source.key.due, source.data)
+            source.key.id: source.data
             for source in sources
             if isinstance(source, Ready) and source.data is not None
         }
@@ -236,7 +236,7 @@ class _Claimer:
         change.apply()
 
     def _with_bundles(
-        self, slices: Sequence[Slice], bundles: dict[bytes, BundleRow], carried: dict[bytes, Light]
+        self, slices: Sequence[Slice], bundles: dict[bytes, BundleRow], carried: dict[bytes, bytes]
     ) -> tuple[ClaimedSlice, ...]:
         """Put the bundles to their slices; one that a replica missed is read from all of them."""
         missing = {each.bundle_id for each in slices if not each.light} - bundles.keys()
@@ -254,7 +254,7 @@ class _Claimer:
         return there
 
     def _claimed(
-        self, each: Slice, bundles: dict[bytes, BundleRow], carried: dict[bytes, Light]
+        self, each: Slice, bundles: dict[bytes, BundleRow], carried: dict[bytes, bytes]
     ) -> ClaimedSlice:
         bundle = each.bundle(carried[each.bundle_id]) if each.light else bundles[each.bundle_id].bundle
         return ClaimedSlice(bundle, each.first, each.count, each.deliveries)

@@ -11,7 +11,6 @@ from shardq.storage.cassandra.rows import (
     Head,
     Kept,
     Key,
-    Light,
     Slice,
     Tally,
     alarm_of,
@@ -37,7 +36,7 @@ def finish(change: Change, row: WideRow, slices: Sequence[Slice]) -> None:
 
 
 def keep(
-    change: Change, row: WideRow, slices: Sequence[Slice], carried: Mapping[bytes, Light], now: int
+    change: Change, row: WideRow, slices: Sequence[Slice], carried: Mapping[bytes, bytes], now: int
 ) -> None:
     """Finish the messages and keep them as processed; light bundles get a row of their own for it."""
     kept: dict[bytes, list[Kept]] = {}

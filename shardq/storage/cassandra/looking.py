@@ -11,7 +11,7 @@ import msgspec
 
 from shardq.errors import InvalidSetting
 from shardq.storage.cassandra.reading import PRIORITIES, BundleRow, WideRow
-from shardq.storage.cassandra.rows import READY, Holding, Key, Light, Ready, Slice
+from shardq.storage.cassandra.rows import READY, Holding, Key, Ready, Slice
 from shardq.storage.requests import EntryState, Peek, PeekPage, ShardCounts, StoredSlice
 
 __all__ = ["count", "find", "is_empty", "peek"]
@@ -26,13 +26,13 @@ class _Shown(msgspec.Struct, frozen=True):
     place: tuple[int, int, bytes, int]
     slice: Slice
     held: bool | None  # None in the history
-    light: Light | None = None
+    data: bytes | None = None  # None: in a row of the bundle's own
 
     def stored(self, bundles: Mapping[bytes, BundleRow], now: int) -> StoredSlice | None:
         """The slice as it is answered; None when its bundle is gone."""
         each, due = self.slice, self.place[1]
-        if self.light is not None:
-            bundle = each.bundle(self.light)
+        if self.data is not None:
+            bundle = each.bundle(self.data)
         elif each.bundle_id in bundles:
             bundle = bundles[each.bundle_id].bundle
         else:
@@ -53,7 +53,7 @@ def peek(row: WideRow, request: Peek, now: int) -> PeekPage:
     The cursor is the place of the page's last slice, so that what comes and goes meanwhile shifts nothing.
     """
     after = _unpack(request.after)
-    shown = _history(row, request, after) if request.processed else _waiting(row, after)
+    shown = _history(row, request, after) if request.processed else _waiting(row, after, request.bodies)
     page: list[_Shown] = []
     wanted, more = request.limit, False
     for each in shown:
@@ -62,7 +62,8 @@ def peek(row: WideRow, request: Peek, now: int) -> PeekPage:
             break
         page.append(each)
         wanted -= each.slice.count
-    bundles = row.start_bundles(each.slice.bundle_id for each in page if each.light is None)()
+    apart = [each.slice.bundle_id for each in page if each.data is None]
+    bundles = row.start_bundles(apart)() if request.bodies else row.heads(apart)
     slices = (each.stored(bundles, now) for each in page)
     return PeekPage(
         tuple(each for each in slices if each is not None), _PLACE.pack(*page[-1].place) if more else b""
@@ -95,7 +96,8 @@ def _find(row: WideRow, bundle_id: bytes, position: int, now: int) -> StoredSlic
 def _count(row: WideRow, now: int) -> ShardCounts:
     states = dict.fromkeys(EntryState, 0)
     oldest: int | None = None
-    for each in (*_of_holdings(row.all_holdings(), {}), *map(_of_ready, row.all_ready())):
+    ready = row.all_ready(bodies=False)
+    for each in (*_of_holdings(row.all_holdings(), {}), *map(_of_ready, ready)):
         states[each._state(now)] += each.slice.count
         oldest = each.slice.enqueued_at if oldest is None else min(oldest, each.slice.enqueued_at)
     processed = sum(each.kept.count for each in row.history((-1, b"", 0), _FOREVER))
@@ -104,27 +106,29 @@ def _count(row: WideRow, now: int) -> ShardCounts:
     )
 
 
-def _waiting(row: WideRow, after: tuple[int, int, bytes, int]) -> Iterator[_Shown]:
+def _waiting(row: WideRow, after: tuple[int, int, bytes, int], bodies: bool) -> Iterator[_Shown]:
+    """Return what waits; without bodies all of it is known from its slices, and no bundle is read."""
     held = row.all_holdings()
-    shown = _of_holdings(held, row.carried(held))
+    shown = _of_holdings(held, row.carried(held) if bodies else {})
     holdings = sorted((each for each in shown if each.place > after), key=lambda each: each.place)
-    return heapq.merge(holdings, _ready_after(row, after), key=lambda each: each.place)
+    merged = heapq.merge(holdings, _ready_after(row, after, bodies), key=lambda each: each.place)
+    return merged if bodies else (msgspec.structs.replace(each, data=b"") for each in merged)
 
 
-def _ready_after(row: WideRow, after: tuple[int, int, bytes, int]) -> Iterator[_Shown]:
+def _ready_after(row: WideRow, after: tuple[int, int, bytes, int], bodies: bool) -> Iterator[_Shown]:
     """Read the rest of the place's priority, then the priorities after it."""
     priority, due, bundle_id, first = after
     for start, end in pairwise((max(priority, 0), max(priority + 1, 0), len(PRIORITIES))):
         place = (due, bundle_id, first + 1) if start == priority else (-_FOREVER, b"", 0)
         if start < end:
-            yield from map(_of_ready, row.ready(PRIORITIES[start:end], place, _FOREVER)())
+            yield from map(_of_ready, row.ready(PRIORITIES[start:end], place, _FOREVER, bodies=bodies)())
 
 
 def _history(row: WideRow, request: Peek, after: tuple[int, int, bytes, int]) -> Iterator[_Shown]:
     start = (request.since, b"", 0) if not request.after else (after[1], after[2], after[3] + 1)
     for each in row.history(start, request.until):
         kept = each.kept
-        part = Slice(each.key.id, kept.first, kept.count, kept.deliveries, 0, 0, 0)
+        part = Slice(each.key.id, kept.first, kept.count, kept.deliveries, 0, 0, 0, 0)
         yield _Shown((0, kept.processed_at, each.key.id, kept.first), part, None)
 
 
@@ -135,7 +139,7 @@ def _of_bundle(row: WideRow, bundle_id: bytes, bundle: BundleRow | None) -> Iter
     else:
         yield from map(_of_ready, row.ready_of(bundle.id, bundle.head))
         for each in bundle.tally.kept:
-            part = Slice(bundle.id, each.first, each.count, each.deliveries, 0, 0, 0)
+            part = Slice(bundle.id, each.first, each.count, each.deliveries, 0, 0, 0, 0)
             yield _Shown((0, each.processed_at, bundle.id, each.first), part, None)
     holdings = [each for each in row.all_holdings() if any(s.bundle_id == bundle_id for s in each.slices)]
     for shown in _of_holdings(holdings, row.carried(holdings)):
@@ -144,16 +148,15 @@ def _of_bundle(row: WideRow, bundle_id: bytes, bundle: BundleRow | None) -> Iter
 
 
 def _of_ready(ready: Ready) -> _Shown:
-    light = Light(ready.key.due, ready.data) if ready.data is not None else None
-    return _Shown(ready.place, ready.slice, False, light)
+    return _Shown(ready.place, ready.slice, False, ready.data)
 
 
-def _of_holdings(holdings: Iterable[Holding], carried: Mapping[bytes, Light]) -> Iterator[_Shown]:
+def _of_holdings(holdings: Iterable[Holding], carried: Mapping[bytes, bytes]) -> Iterator[_Shown]:
     for holding in holdings:
         for each in holding.slices:
             place = Key(READY, each.priority, holding.due, each.bundle_id, each.first)[1:]
-            light = carried.get(each.bundle_id) if each.light else None
-            yield _Shown(place, each, holding.held, light)
+            data = carried.get(each.bundle_id) if each.light else None
+            yield _Shown(place, each, holding.held, data)
 
 
 def _unpack(cursor: bytes) -> tuple[int, int, bytes, int]:

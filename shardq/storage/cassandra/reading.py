@@ -21,7 +21,6 @@ from shardq.storage.cassandra.rows import (
     Holding,
     Kept,
     Key,
-    Light,
     Ready,
     Tally,
     decode_carried,
@@ -54,6 +53,7 @@ _READY = (
     "SELECT kind, priority, due, id, first, value, WRITETIME(value), data FROM entry WHERE shard = ? AND kind = 2 "
     "AND priority IN ? AND (due, id, first) >= (?, ?, ?) AND (due) <= (?)"
 )
+_READY_WITHOUT_DATA = _READY.replace(", data FROM", " FROM")
 _READY_OF_BUNDLE = (
     "SELECT kind, priority, due, id, first, value, WRITETIME(value), data FROM entry WHERE shard = ? AND kind = 2 "
     "AND priority = ? AND due = ? AND id = ?"
@@ -142,17 +142,27 @@ class WideRow:
         return partial(_control_and_holdings, query)
 
     def ready(
-        self, priorities: Sequence[int], start: tuple[int, bytes, int], until: int, *, page: int = _PAGE
+        self,
+        priorities: Sequence[int],
+        start: tuple[int, bytes, int],
+        until: int,
+        *,
+        page: int = _PAGE,
+        bodies: bool = True,
     ) -> Answer:
-        """Ask for ready rows from a place until a moment, in order; they are fetched page by page."""
-        values = (self._shard, priorities, *start, until)
-        return partial(_ready_rows, self._session.start_read(_READY, values, page=page))
+        """Ask for ready rows from a place until a moment, in order; they are fetched page by page.
 
-    def all_ready(self) -> Iterator[Ready]:
+        Without ``bodies`` it does not show which of them are light.
+        """
+        values = (self._shard, priorities, *start, until)
+        query = _READY if bodies else _READY_WITHOUT_DATA
+        return partial(_ready_rows, self._session.start_read(query, values, page=page))
+
+    def all_ready(self, *, bodies: bool = True) -> Iterator[Ready]:
         """Read every ready row, delayed ones too."""
         floors = self.control().control.floors
         for priority in PRIORITIES:
-            yield from self.ready([priority], (floors[priority], b"", 0), _FOREVER)()
+            yield from self.ready([priority], (floors[priority], b"", 0), _FOREVER, bodies=bodies)()
 
     def ready_of(self, bundle_id: bytes, head: Head) -> list[Ready]:
         """Read what is left of a bundle at the place it was sent to."""
@@ -165,11 +175,11 @@ class WideRow:
         near = self.ready(PRIORITIES, (made, b"", 0), made + SOON)()
         return [each for each in near if each.key.id == bundle_id]
 
-    def carried(self, holdings: Iterable[Holding]) -> dict[bytes, Light]:
-        """Read the light bundles that rows of holdings carry."""
+    def carried(self, holdings: Iterable[Holding]) -> dict[bytes, bytes]:
+        """Read the data of the light bundles that rows of holdings carry."""
         tokens = (holding.id for holding in holdings if any(each.light for each in holding.slices))
         chunks = [self._session.start_read(_CARRIED, (self._shard, chunk)) for chunk in _chunks(tokens)]
-        found: dict[bytes, Light] = {}
+        found: dict[bytes, bytes] = {}
         for (data,) in (row for answer in chunks for row in answer()):
             found |= decode_carried(data) if data else {}
         return found
@@ -242,10 +252,10 @@ def control_row(
 
 
 def _ready_rows(answer: Answer) -> Iterator[Ready]:
-    for kind, priority, due, row_id, first, value, written_at, data in answer():
+    for kind, priority, due, row_id, first, value, written_at, *data in answer():
         count, total, enqueued_at = msgspec.structs.astuple(decode_ready(value))
         yield Ready(
-            Key(kind, priority, due, row_id, first), count, total, enqueued_at, value, written_at, data
+            Key(kind, priority, due, row_id, first), count, total, enqueued_at, value, written_at, *data
         )
 
 

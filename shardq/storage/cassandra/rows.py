@@ -24,7 +24,6 @@ __all__ = [
     "Holding",
     "Kept",
     "Key",
-    "Light",
     "Ready",
     "Slice",
     "Tally",
@@ -58,13 +57,6 @@ class Key(NamedTuple):
     first: int
 
 
-class Light(msgspec.Struct, frozen=True, array_like=True):
-    """What a light bundle's slice does not say of it."""
-
-    due: int
-    data: bytes
-
-
 class Slice(msgspec.Struct, frozen=True, array_like=True):
     """Messages ``first`` .. ``first + count - 1`` of a bundle of ``total``."""
 
@@ -75,6 +67,7 @@ class Slice(msgspec.Struct, frozen=True, array_like=True):
     priority: int
     total: int
     enqueued_at: int
+    due: int  # of the bundle
     light: bool = False  # the bundle has no row of its own, see `is_light`
 
     @property
@@ -88,9 +81,9 @@ class Slice(msgspec.Struct, frozen=True, array_like=True):
             return self
         return msgspec.structs.replace(self, first=first, count=end - first)
 
-    def bundle(self, light: Light) -> Bundle:
-        """The light bundle that the slice is."""
-        return Bundle(self.bundle_id, self.priority, light.due, self.enqueued_at, self.total, light.data)
+    def bundle(self, data: bytes) -> Bundle:
+        """The bundle that the slice is of, with its data."""
+        return Bundle(self.bundle_id, self.priority, self.due, self.enqueued_at, self.total, data)
 
 
 class _HoldingValue(msgspec.Struct, frozen=True, array_like=True):
@@ -161,6 +154,7 @@ class Ready(msgspec.Struct, frozen=True):
             self.key.priority,
             self.total,
             self.enqueued_at,
+            self.key.due,
             self.data is not None,
         )
 
@@ -240,7 +234,7 @@ decode_holding = msgspec.msgpack.Decoder(_HoldingValue).decode
 decode_head = msgspec.msgpack.Decoder(Head).decode
 decode_kept = msgspec.msgpack.Decoder(Kept).decode
 decode_tally = msgspec.msgpack.Decoder(Tally).decode
-decode_carried = msgspec.msgpack.Decoder(dict[bytes, Light]).decode
+decode_carried = msgspec.msgpack.Decoder(dict[bytes, bytes]).decode
 decode_control = msgspec.msgpack.Decoder(Control).decode
 
 

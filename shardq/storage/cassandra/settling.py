@@ -16,7 +16,7 @@ from shardq.storage.cassandra.change import Change, attempts
 from shardq.storage.cassandra.faults import after_a_write
 from shardq.storage.cassandra.held import Held
 from shardq.storage.cassandra.reading import WideRow
-from shardq.storage.cassandra.rows import Head, Holding, Light, Slice, alarm_of, has_alarm
+from shardq.storage.cassandra.rows import Head, Holding, Slice, alarm_of, has_alarm
 from shardq.storage.cassandra.session import Session
 from shardq.storage.ranges import Range, covered, uncovered
 from shardq.storage.requests import Acknowledge, Append, Bundle, Extend, Fenced, Forward, Release, Span
@@ -102,11 +102,11 @@ def _end(change: Change, row: WideRow, carved: Sequence[Carved], request: Acknow
         finishing.finish(change, row, slices)
 
 
-def _carried(row: WideRow, carved: Sequence[Carved]) -> dict[bytes, Light]:
-    """Read the light bundles that are named."""
+def _carried(row: WideRow, carved: Sequence[Carved]) -> dict[bytes, bytes]:
+    """Read the data of the light bundles that are named."""
     carried = row.carried(each.holding for each in carved if any(named.light for named in each.named))
     named = {each.bundle_id for part in carved for each in part.named}
-    return {bundle_id: light for bundle_id, light in carried.items() if bundle_id in named}
+    return {bundle_id: data for bundle_id, data in carried.items() if bundle_id in named}
 
 
 def _add(change: Change, bundle: Bundle) -> None:

@@ -70,9 +70,9 @@ class Row(msgspec.Struct, frozen=True):
 
     @property
     def bundle(self) -> Bundle:
-        """The bundle; its bodies have to be among what was read."""
+        """The bundle; its data is empty when no bodies were read."""
         raw = self.raw
-        return Bundle(self.id, raw["p"], raw["o"], raw["e"], raw["n"], raw["b"])
+        return Bundle(self.id, raw["p"], raw["o"], raw["e"], raw["n"], raw.get("b", b""))
 
     def place(self, piece: Slice) -> tuple[int, int, bytes, int]:
         """What claims are ordered by."""

@@ -30,7 +30,7 @@ def peek(rows: ShardRows, request: Peek, now: int) -> PeekPage:
     The cursor is the place of the page's last slice, so that what comes and goes meanwhile shifts nothing.
     """
     after = _unpack(request.after)
-    items = _processed(rows, request, after) if request.processed else _waiting(rows, after)
+    items = _processed(rows, request, after) if request.processed else _waiting(rows, request, after)
     page: list[_Item] = []
     messages = 0
     for item in items:
@@ -95,11 +95,11 @@ def is_empty(rows: ShardRows) -> bool:
     )
 
 
-def _waiting(rows: ShardRows, after: _Place) -> Iterator[_Item]:
+def _waiting(rows: ShardRows, request: Peek, after: _Place) -> Iterator[_Item]:
     """Return slices in the order of delivery. Those of a bundle lie at or after its place in the index."""
     filter: Document = {"p": {"$gte": max(after[0], 0), "$lte": 9}, "d": {"$gte": -(2**62)}}  # noqa: A001
     return _merged(
-        rows.stream(filter, hint="claim"),
+        rows.stream(filter, hint="claim", bodies=request.bodies),
         lambda row: (row.priority, row.raw["d"], row.id, -1),
         lambda row: [(row.place(each), row, each) for each in row.slices],
     )
@@ -111,8 +111,9 @@ def _processed(rows: ShardRows, request: Peek, after: _Place) -> Iterator[_Item]
     items: Callable[[Row], list[_Item]] = lambda row: [  # noqa: E731
         ((0, each.at, row.id, each.first), row, each) for each in row.kept if since <= each.at < request.until
     ]
+    kept = {"h": {"$elemMatch": {"a": {"$gte": since, "$lt": request.until}}}}
     return _merged(
-        rows.stream({"h": {"$elemMatch": {"a": {"$gte": since, "$lt": request.until}}}}, hint=_HISTORY),
+        rows.stream(kept, hint=_HISTORY, bodies=request.bodies),
         lambda row: (0, min(item[0][1] for item in items(row)), row.id, -1),
         items,
     )

@@ -70,11 +70,12 @@ class ShardRows:
                 cursor = cursor.batch_size(limit)
             return [decode(raw) for raw in cursor]
 
-    def stream(self, filter: Document, *, hint: str) -> Iterator[Row]:  # noqa: A002
-        """The documents that a filter finds, bodies included, in the order of the index."""
+    def stream(self, filter: Document, *, hint: str, bodies: bool) -> Iterator[Row]:  # noqa: A002
+        """The documents that a filter finds, in the order of the index."""
+        shown = None if bodies else WITHOUT_BODIES
         with (
             self.session.translated(writing=False),
-            self.session.collection(self.name).find(filter, hint=hint, batch_size=50) as cursor,
+            self.session.collection(self.name).find(filter, shown, hint=hint, batch_size=50) as cursor,
         ):
             for raw in cursor:
                 yield decode(raw)

@@ -65,6 +65,7 @@ _HISTORY = _View(
     cursor=struct.Struct(">qq"),
     start=(-1, -1),
 )
+_HEAD = "SELECT bundle_id, priority, due, enqueued_at, count, x'' FROM bundle WHERE bundle_key = ?"
 _BUNDLE = "SELECT bundle_id, priority, due, enqueued_at, count, data FROM bundle WHERE bundle_key = ?"
 
 
@@ -79,7 +80,7 @@ def peek(sql: sqlite3.Connection, request: Peek, now: int) -> PeekPage:
     cursor = sql.execute(view.page, (directory.key_of(sql, request.shard), *place, *period))
     rows, more = _up_to(cursor, request.limit)
     cursor.close()
-    slices = tuple(_slice(sql, row, now) for row in rows)
+    slices = tuple(_slice(sql, row, now, _BUNDLE if request.bodies else _HEAD) for row in rows)
     return PeekPage(slices, view.cursor.pack(*rows[-1].place) if more else b"")
 
 
@@ -111,8 +112,8 @@ def _row(values: tuple[Any, ...]) -> _Row:
     return _Row(bundle_key, first, count, deliveries, due, held, tuple(place))
 
 
-def _slice(sql: sqlite3.Connection, row: _Row, now: int) -> StoredSlice:
-    bundle = Bundle(*sql.execute(_BUNDLE, (row.bundle_key,)).fetchone())
+def _slice(sql: sqlite3.Connection, row: _Row, now: int, statement: str = _BUNDLE) -> StoredSlice:
+    bundle = Bundle(*sql.execute(statement, (row.bundle_key,)).fetchone())
     return StoredSlice(bundle, row.first, row.count, row.deliveries, _state(row, now), row.due)
 
 

@@ -172,13 +172,19 @@ class Bench:
         return probe
 
     def peek(
-        self, limit: int = 1000, *, processed: bool = False, shard: Shard | None = None
+        self,
+        limit: int = 1000,
+        *,
+        processed: bool = False,
+        bodies: bool = True,
+        shard: Shard | None = None,
     ) -> list[StoredSlice]:
         """Peek at all pages with the other client."""
         slices: list[StoredSlice] = []
         after = b""
         while True:
-            page = self.other.peek(Peek(shard or self.shard, limit, after=after, processed=processed))
+            request = Peek(shard or self.shard, limit, after=after, processed=processed, bodies=bodies)
+            page = self.other.peek(request)
             slices += page.slices
             after = page.after
             if not after:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from shardq.storage.requests import EntryState, Peek, ShardCounts
 from shardq.testing.conformance.bench import Bench
@@ -66,6 +67,21 @@ class LookingContract(Contract):
         bench.given(3)
         page = bench.store.peek(Peek(bench.shard, 10))
         assert (len(page.slices), page.after) == (1, b"")
+
+    @pytest.mark.parametrize("processed", [False, True])
+    @pytest.mark.parametrize("limit", [1, 3, 1000])
+    def test_peek_without_bodies_shows_the_same_but_for_the_data(
+        self, bench: Bench, limit: int, processed: bool
+    ) -> None:
+        bench.append(*[bench.bundle(1 + i % 4, priority=i % 3, delay=(i % 2) * 600) for i in range(12)])
+        bench.ack(*bench.claim(5).spans, keep=True)
+        bench.claim(4)
+        bench.release(*bench.claim(3).spans, delay=600)
+        shown = bench.peek(limit, processed=processed)
+        assert len(shown) > 1
+        assert all(each.bundle.data for each in shown)
+        bare = [replace(each, bundle=replace(each.bundle, data=b"")) for each in shown]
+        assert bench.peek(limit, processed=processed, bodies=False) == bare
 
     def test_find_shows_the_slice_of_a_message_in_any_state(self, bench: Bench) -> None:
         bundle = bench.given(6)
