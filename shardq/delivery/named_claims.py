@@ -85,10 +85,14 @@ class NamedClaims:
         return Taking(held, sum(taken.count for taken in standing))
 
     def extend(self, claims: Sequence[ClaimName]) -> int:
-        """Hold for another lease what the claims got; returns how many messages are somebody else's."""
+        """Hold for another lease what the claims got; returns how many messages are somebody else's.
+
+        What an application extended for longer stays so.
+        """
 
         def extend(shard: Shard, spans: tuple[Span, ...]) -> Fenced:
-            return self._context.retry(self._context.store.extend, Extend(shard, spans, self._lease))
+            request = Extend(shard, spans, self._lease, shorten=False)
+            return self._context.retry(self._context.store.extend, request)
 
         return self._settle(claims, extend)
 
@@ -99,7 +103,9 @@ class NamedClaims:
         def acknowledge(shard: Shard, spans: tuple[Span, ...]) -> Fenced:
             return self._context.retry(self._context.store.acknowledge, Acknowledge(shard, spans, keep))
 
-        return self._settle(claims, acknowledge)
+        lost = self._settle(claims, acknowledge)
+        self._context.counters.add(lease_lost=lost)
+        return lost
 
     def _claim(self, request: Claim) -> Claimed:
         for pause in _CONTENTION_PAUSES:
@@ -146,9 +152,7 @@ class NamedClaims:
             for taken in _taken.decode(entry.value) if entry is not None else ():
                 span = Span(taken.bundle_id, taken.first, taken.count, claim.token)
                 spans.setdefault(claim.shard, []).append(span)
-        lost = sum(span.count for shard, some in spans.items() for span in call(shard, tuple(some)).lost)
-        self._context.counters.add(lease_lost=lost)
-        return lost
+        return sum(span.count for shard, some in spans.items() for span in call(shard, tuple(some)).lost)
 
 
 def _key(claim: ClaimName) -> str:

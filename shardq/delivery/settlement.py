@@ -91,7 +91,7 @@ class Settlement:
         self._raise_lost(self._extend(picks, microseconds(seconds), _EXTEND), _EXTEND)
 
     def keep(self, picks: Sequence[Pick], lease: int) -> None:
-        """Hold messages for so many microseconds; what is lost, their consumer's next call is told."""
+        """Hold messages for so many microseconds or longer; what is lost, their consumer's next call is told."""
         self._extend(picks, lease, _KEEP)
 
     def forward(self, picks: Sequence[Pick], queue: str, *, atomic: bool) -> None:
@@ -122,11 +122,10 @@ class Settlement:
     def _extend(self, picks: Sequence[Pick], lease: int, verb: _Verb) -> list[Pick]:
         def extend(shard: Shard, group: Sequence[Pick]) -> Answer[Fenced]:
             until = self._context.store.now() + lease
-            answer = self._context.retry.ask(
-                self._context.store.extend, Extend(shard, spans_of(group), lease)
-            )
+            request = Extend(shard, spans_of(group), lease, shorten=verb is not _KEEP)
+            answer = self._context.retry.ask(self._context.store.extend, request)
             for pick in group:
-                pick.held.lease_until = until
+                pick.held.lease_until = until if request.shorten else max(until, pick.held.lease_until)
             return answer
 
         return self._settle(picks, extend, verb)[1]

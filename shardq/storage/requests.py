@@ -125,6 +125,7 @@ class Extend(msgspec.Struct, frozen=True):
     shard: Shard
     spans: tuple[Span, ...]
     lease: int
+    shorten: bool = True  # False: a lease that ends later stays as it is
 
 
 class Release(msgspec.Struct, frozen=True):

@@ -180,7 +180,10 @@ class Store(Protocol):
         ...
 
     def extend(self, request: Extend) -> Fenced:
-        """Hide what is still held under each span's token until now + lease."""
+        """Hide what is still held under each span's token until now + lease.
+
+        Unless it may ``shorten``, what is hidden for longer MUST stay so.
+        """
         ...
 
     def release(self, request: Release) -> Fenced:

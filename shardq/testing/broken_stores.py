@@ -167,6 +167,13 @@ class KeepsNoHistory(WrappedStore):
         return super().acknowledge(replace(request, keep=False))
 
 
+class ShortensUnasked(WrappedStore):
+    """Cuts a longer lease off when it is told to keep it."""
+
+    def extend(self, request: Extend) -> Fenced:
+        return super().extend(replace(request, shorten=True))
+
+
 class ShowsBodiesUnasked(WrappedStore):
     """Reads the bodies for whoever looks without them, too."""
 
@@ -243,6 +250,7 @@ BROKEN_STORES: tuple[type[WrappedStore], ...] = (
     ReleasesAtOnce,
     ForwardsInTwoSteps,
     KeepsNoHistory,
+    ShortensUnasked,
     ShowsBodiesUnasked,
     PurgesOnlyWhatWaits,
     MiscountsTheHeld,

@@ -177,6 +177,19 @@ def test_the_lease_keeper_holds_messages_for_as_long_as_they_are_worked_on(url: 
         assert client.counters.lease_lost == 0
 
 
+def test_the_lease_keeper_leaves_an_extension_for_longer_as_it_is(url: str) -> None:
+    with shardq.connect(url) as client:
+        queue = client.create_queue("kept", visibility_timeout=0.3)
+        send(queue, 2)
+        with queue.consumer(keep_leases=True) as consumer:
+            batch = consumer.receive(2)
+            batch[0].extend(60)
+            time.sleep(0.3)  # the keeper has extended both
+            kept, extended = queue.peek(2)
+            assert (extended.due - kept.due).total_seconds() > 50
+            batch.ack()
+
+
 def test_a_message_older_than_the_retention_is_dropped(client: shardq.Client, clock: ManualClock) -> None:
     queue = client.create_queue("kept", retention=100)
     send(queue, 3)

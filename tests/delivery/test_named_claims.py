@@ -91,6 +91,22 @@ def test_an_extension_by_name_keeps_the_messages_from_others(queue, claims, cloc
     assert len(queue.consumer().receive(10)) == 10
 
 
+def test_an_extension_by_name_leaves_what_an_application_extended_or_gave_back(queue, claims, clock) -> None:
+    fill(queue, 0, 10)
+    (piece,) = claims().take(named("a"), 10, owner="test", strict=False).held
+    receipts = [f"{piece.shard}:{piece.bundle.id.hex()}:{place}:{piece.token.hex()}" for place in range(10)]
+    queue.extend(receipts[:3], LEASE * 10)
+    queue.release(receipts[3:5], delay=LEASE * 20)
+    context = claims()._context
+    keeper = NamedClaims(context, lease=microseconds(LEASE), memory=microseconds(86_400))
+    assert keeper.extend([named("a")]) == 2
+    assert context.counters.read().lease_lost == 0
+    clock.advance(LEASE * 1.1)
+    assert len(queue.consumer().receive(10)) == 5
+    clock.advance(LEASE * 9)
+    assert len(queue.consumer().receive(10)) == 8
+
+
 def test_what_was_lost_is_left_out_or_raised_and_never_replaced(queue, claims, clock) -> None:
     fill(queue, 0, 20)
     first = take(claims(), "a", 20)

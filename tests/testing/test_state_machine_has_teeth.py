@@ -11,10 +11,11 @@ from shardq.testing.state_machine import state_machine_for
 from shardq.testing.wrapped_store import WrappedStore
 
 BEYOND = {
-    "ForgetsShards",
-    "ReservesForEveryone",
     "DropsTheNameOnly",
+    "ForgetsShards",
     "LosesTheLastOfABulk",
+    "ReservesForEveryone",
+    "ShortensUnasked",
     "ShowsBodiesUnasked",
 }
 QUICK = settings(

@@ -44,10 +44,14 @@ def extend(session: Session, held: Held, request: Extend, now: Moment) -> Fenced
     """Hold the slices until now + lease."""
 
     def step(change: Change, carved: Sequence[Carved]) -> None:
-        for token in dict.fromkeys(each.holding.id for each in carved):
-            parts = [each for each in carved if each.holding.id == token]
+        until = now() + request.lease
+        alike: dict[tuple[bytes, int], list[Carved]] = {}
+        for each in carved:
+            end = until if request.shorten else max(until, each.holding.due)
+            alike.setdefault((each.holding.id, end), []).append(each)
+        for (token, end), parts in alike.items():
             slices = tuple(named for each in parts for named in each.named)
-            prolonged = Holding(token, _number(parts), now() + request.lease, True, slices)
+            prolonged = Holding(token, _number(parts), end, True, slices)
             stays = all(each.holding.key == prolonged.key for each in parts)
             change.hold(prolonged, None if stays else _carried(row, parts))
 

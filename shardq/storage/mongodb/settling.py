@@ -34,11 +34,12 @@ def acknowledge(session: Session, request: Acknowledge, clock: ServerClock) -> F
 
 def extend(session: Session, request: Extend, until: int) -> Fenced:
     """Move the end of the lease."""
-    return settle(
-        ShardRows(session, request.shard),
-        request.spans,
-        lambda held: ([msgspec.structs.replace(each, due=until) for each in held], []),
-    )
+
+    def prolong(held: list[Slice]) -> tuple[list[Slice], list[Kept]]:
+        ends = [until if request.shorten else max(until, each.due) for each in held]
+        return [msgspec.structs.replace(each, due=end) for each, end in zip(held, ends, strict=True)], []
+
+    return settle(ShardRows(session, request.shard), request.spans, prolong)
 
 
 def release(session: Session, request: Release, due: int) -> Fenced:

@@ -37,6 +37,7 @@ _KEEP = _step(
 )
 _DELETE = _step("DELETE FROM entry")
 _HIDE = _step("UPDATE entry SET due = ?")
+_HIDE_LONGER = _step("UPDATE entry SET due = max(due, ?)")
 _GIVE_BACK = _step("UPDATE entry SET due = ?, token = NULL, deliveries = deliveries - ?")
 
 _SAVE = "SAVEPOINT held"
@@ -57,7 +58,8 @@ def acknowledge(sql: sqlite3.Connection, request: Acknowledge, now: int) -> Fenc
 def extend(sql: sqlite3.Connection, request: Extend, now: int) -> Fenced:
     """Move the end of the entries' lease."""
     shard_key = directory.key_of(sql, request.shard)
-    return _apply(sql, shard_key, request.spans, [(_HIDE, (now + request.lease,))])
+    hide = _HIDE if request.shorten else _HIDE_LONGER
+    return _apply(sql, shard_key, request.spans, [(hide, (now + request.lease,))])
 
 
 def release(sql: sqlite3.Connection, request: Release, now: int) -> Fenced:

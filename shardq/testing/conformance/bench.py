@@ -149,9 +149,11 @@ class Bench:
         """Finish the messages."""
         return (by or self.store).acknowledge(Acknowledge(shard or self.shard, spans, keep))
 
-    def extend(self, *spans: Span, lease: float = 30, by: Store | None = None) -> Fenced:
+    def extend(
+        self, *spans: Span, lease: float = 30, shorten: bool = True, by: Store | None = None
+    ) -> Fenced:
         """Hold the messages for longer."""
-        return (by or self.store).extend(Extend(self.shard, spans, self.duration(lease)))
+        return (by or self.store).extend(Extend(self.shard, spans, self.duration(lease), shorten))
 
     def release(
         self, *spans: Span, delay: float = 0, started: bool = True, by: Store | None = None

@@ -51,6 +51,19 @@ class ExtendContract(Contract):
         bench.advance(10)
         assert bench.claim(by=bench.other).messages == of_bundle(bundle)
 
+    def test_a_lease_that_may_not_be_shortened_stays(self, bench: Bench) -> None:
+        bundle = bench.given(6)
+        taken = bench.claim(lease=20)
+        bench.extend(taken.span(0, 3), lease=600)
+        assert bench.extend(taken.span(0, 4), lease=100, shorten=False) == Fenced()
+        assert bench.extend(taken.span(5, 1), lease=100, shorten=False) == Fenced()
+        bench.advance(40)
+        assert bench.claim(by=bench.other).messages == of_bundle(bundle, 4, 1)
+        bench.advance(100)
+        again = bench.claim(by=bench.other)
+        assert sorted(again.messages) == [*of_bundle(bundle, 3, 2), *of_bundle(bundle, 5)]
+        assert bench.ack(taken.span(0, 3)) == Fenced()
+
     def test_an_extension_is_no_delivery(self, bench: Bench) -> None:
         bench.given(2)
         taken = bench.claim(lease=5)
