@@ -13,7 +13,7 @@ has that bundle delivered again; so has a run that is repeated after ``window``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -69,12 +69,22 @@ class _Group(msgspec.Struct, frozen=True):
 
 
 class Run:
-    """Sends the parts of one run to one queue. Safe for threads."""
+    """Sends the parts of one run to one queue. Safe for threads.
+
+    ``pace`` is called with the number of messages before they are appended, and may wait.
+    """
 
     def __init__(
-        self, context: QueueContext, name: str, *, window: int, bundle_messages: int, bundle_bytes: int
+        self,
+        context: QueueContext,
+        name: str,
+        *,
+        window: int,
+        bundle_messages: int,
+        bundle_bytes: int,
+        pace: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self._context, self._name, self._window = context, name, window
+        self._context, self._name, self._window, self._pace = context, name, window, pace
         self._bundle_messages, self._bundle_bytes = bundle_messages, bundle_bytes
         self._ledger = Ledger(context, f"{_PREFIX}{name}:")
 
@@ -95,6 +105,7 @@ class Run:
         if entry.done:
             return 0
         for append in _appends(self._bundles(part, terms)):
+            self._pace(sum(bundle.count for bundle in append.bundles))
             self._context.retry(self._context.store.append, append)
         self._ledger.finish(part.name)
         self._context.counters.add(sent=len(part.bodies))

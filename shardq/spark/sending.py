@@ -34,10 +34,11 @@ def send_partition(
         window=microseconds(options.replay_window_seconds),
         bundle_messages=options.bundle_messages,
         bundle_bytes=BUNDLE_BYTES,
+        pace=Throttle(options.throughput_rows_per_sec).pass_through,
     )
     parts = parts_of(batches, columns, options, partition=partition, start=_start(run))
     in_flight = 1 if options.shard_by == "key" else options.concurrent_writes
-    return _send_all(sender, _let_through(parts, options), in_flight)
+    return _send_all(sender, _while_wanted(parts), in_flight)
 
 
 def _start(run: str) -> int:
@@ -45,10 +46,8 @@ def _start(run: str) -> int:
     return sum(run.encode()) % 4_096
 
 
-def _let_through(parts: Iterator[RunPart], options: SendOptions) -> Iterator[RunPart]:
-    throttle = Throttle(options.throughput_rows_per_sec)
+def _while_wanted(parts: Iterator[RunPart]) -> Iterator[RunPart]:
     for part in parts:
-        throttle.pass_through(len(part.bodies))
         check_lifeline()
         yield part
 
