@@ -16,7 +16,7 @@ from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, decode_bundle
 from shardq.storage.requests import Peek, StoredSlice
 
-__all__ = ["browse", "browse_history", "find", "history_slices", "slices_of"]
+__all__ = ["browse", "browse_history", "find", "history_slices", "slices"]
 
 PAGE_MESSAGES = 1_000
 
@@ -24,7 +24,7 @@ PAGE_MESSAGES = 1_000
 def browse(context: QueueContext, codec: Codec, limit: int) -> Iterator[StoredMessage]:
     """Messages that wait or are in flight: shard by shard, each in delivery order."""
     for shard in context.retry(context.store.shards, context.name):
-        for piece in slices_of(context, Peek(shard, min(limit, PAGE_MESSAGES))):
+        for piece in slices(context, Peek(shard, min(limit, PAGE_MESSAGES))):
             for message in _messages(shard, piece, codec):
                 yield message
                 limit -= 1
@@ -43,7 +43,7 @@ def history_slices(context: QueueContext, since: int, until: int) -> Iterator[tu
 
     def of(shard: Shard) -> Iterator[tuple[Shard, StoredSlice]]:
         request = Peek(shard, PAGE_MESSAGES, processed=True, since=since, until=until)
-        return ((shard, piece) for piece in slices_of(context, request))
+        return ((shard, piece) for piece in slices(context, request))
 
     shards = context.retry(context.store.shards, context.name)
     return heapq.merge(*map(of, shards), key=lambda found: found[1].due)
@@ -57,8 +57,8 @@ def find(context: QueueContext, codec: Codec, identity: MessageId) -> StoredMess
     return _message(identity, piece, decode_bundle(piece.bundle.data), codec)
 
 
-def slices_of(context: QueueContext, request: Peek) -> Iterator[StoredSlice]:
-    """What a shard holds, page by page."""
+def slices(context: QueueContext, request: Peek) -> Iterator[StoredSlice]:
+    """The slices of a shard, from the page that is asked for to the last one."""
     while True:
         page = context.retry(context.store.peek, request)
         yield from page.slices

@@ -12,7 +12,7 @@ from itertools import islice
 
 import msgspec
 
-from shardq.delivery.browsing import slices_of
+from shardq.delivery.browsing import slices
 from shardq.delivery.context import QueueContext
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, decode_bundle, encode_bundle
@@ -41,8 +41,8 @@ def copy_shard(source: QueueContext, shard: Shard, target: QueueContext) -> Copi
     """Copy the messages of a shard, those in flight too; returns what was copied."""
     total = Copied()
     layout = target.settings.layout
-    slices = slices_of(source, Peek(shard, PAGE_MESSAGES))
-    while some := list(islice(slices, APPEND_BUNDLES)):
+    stored = slices(source, Peek(shard, PAGE_MESSAGES))
+    while some := list(islice(stored, APPEND_BUNDLES)):
         appends: dict[Shard, list[Bundle]] = {}
         for piece in some:
             data = decode_bundle(piece.bundle.data).slice(piece.first, piece.count)
@@ -61,7 +61,7 @@ def copy_shard(source: QueueContext, shard: Shard, target: QueueContext) -> Copi
 def hash_of_shard(context: QueueContext, shard: Shard) -> Copied:
     """What is stored in a shard."""
     total = Copied()
-    for piece in slices_of(context, Peek(shard, PAGE_MESSAGES)):
+    for piece in slices(context, Peek(shard, PAGE_MESSAGES)):
         total += _hashed(piece, decode_bundle(piece.bundle.data).slice(piece.first, piece.count))
     return total
 

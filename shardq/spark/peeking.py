@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
-
+from shardq.delivery.browsing import slices
 from shardq.delivery.context import QueueContext
 from shardq.sharding.shard import Shard
 from shardq.spark.rows import Piece, piece_of_view
@@ -20,14 +19,9 @@ def pieces_of_shard(
     context: QueueContext, shard: Shard, *, processed: bool, bodies: bool, since: int, until: int
 ) -> Iterator[Piece]:
     """What is stored in a shard: of the history what was acked in the period, else what was sent in it."""
-    request = Peek(shard, PAGE_MESSAGES, processed=processed, bodies=bodies)
-    if processed:
-        request = msgspec.structs.replace(request, since=since, until=until)
-    while True:
-        page = context.retry(context.store.peek, request)
-        for stored in page.slices:
-            if processed or since <= stored.bundle.enqueued_at < until:
-                yield piece_of_view(shard, stored)
-        if not page.after:
-            return
-        request = msgspec.structs.replace(request, after=page.after)
+    request = Peek(
+        shard, PAGE_MESSAGES, processed=processed, since=since, until=until, bodies=bodies
+    )  # the period is of the history only
+    for stored in slices(context, request):
+        if processed or since <= stored.bundle.enqueued_at < until:
+            yield piece_of_view(shard, stored)

@@ -194,6 +194,59 @@ def test_with_manual_acks_the_job_settles_by_receipt(pipes, queue) -> None:
         pipes.write(pipes.spark.createDataFrame([("x",)], "receipt string"), queue, operation="ack")
 
 
+@pytest.mark.every_store
+def test_manual_leases_are_kept_for_as_long_as_the_batch_takes_and_longer_where_the_job_said_so(
+    pipes, queue
+) -> None:
+    fill(queue, 200)
+    stolen: list[int] = []
+
+    def settle_slowly(rows, batch_id: int) -> None:
+        kept = rows.select("body", "receipt").persist()
+        number = "cast(cast(body as string) as int)"
+        for where, options in (
+            ("% 4 = 0", {"operation": "extend", "leaseSeconds": "600"}),
+            ("% 4 = 1", {"operation": "release", "delaySeconds": "600"}),
+        ):
+            pipes.write(kept.where(f"{number} {where}"), queue, **options)
+        with queue.consumer() as consumer:  # three leases pass meanwhile
+            stolen.extend(len(batch) for batch in consumer.batches(1_000, wait=3.0))
+        pipes.write(kept.where(f"{number} % 4 = 2"), queue, operation="ack")
+        kept.unpersist()
+
+    stream = pipes.stream(queue, ackMode="manual", leaseSeconds=1)
+    pipes.run(stream.writeStream.foreachBatch(settle_slowly))
+    assert stolen == []
+    with queue.consumer() as consumer:  # nobody keeps the leases of the rest any more
+        left = [message for batch in consumer.batches(1_000, wait=3.0) for message in batch]
+    assert sorted(int(message.body) for message in left) == list(range(3, 200, 4))
+    assert {int(message.body) % 4 for message in queue.peek(1_000)} == {0, 1, 3}
+    assert (queue.counts().delayed, queue.counts().in_flight) == (50, 100)
+
+
+@pytest.mark.every_store
+def test_everything_of_any_priority_is_done_beside_newer_messages_that_go_first(pipes, queue) -> None:
+    for priority in (5, 0, 9, 3):
+        with queue.producer(bundle_messages=100) as producer:
+            producer.send_many([b"%d" % (priority * 1_000 + n) for n in range(600)], priority=priority)
+    seen: list[int] = []
+    newer = iter(range(10_000, 20_000))
+
+    def work(rows, batch_id: int) -> None:
+        seen.extend(numbers_of(rows))
+        if batch_id < 3:
+            with queue.producer(bundle_messages=10) as producer:
+                producer.send_many([b"%d" % next(newer) for _ in range(200)], priority=0)
+
+    pipes.run(pipes.stream(queue, maxMessagesPerTrigger=700).writeStream.foreachBatch(work))
+    older = [priority * 1_000 + n for priority in (0, 3, 5, 9) for n in range(600)]
+    assert sorted(number for number in seen if number < 10_000) == older
+    assert len(seen) == len(set(seen))
+    counts = queue.counts()
+    assert counts.in_flight == 0
+    assert counts.ready == 600 - (len(seen) - len(older))
+
+
 def test_a_paused_queue_and_an_empty_one_give_no_batch(pipes, queue) -> None:
     fill(queue, 10)
     queue.pause()
