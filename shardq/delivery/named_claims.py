@@ -26,6 +26,9 @@ __all__ = ["ClaimName", "NamedClaims", "Taking"]
 
 _log = logging.getLogger(__name__)
 
+CLAIMS_AT_ONCE = 8
+"""That are settled together: what they got is in memory, maybe a span for each message."""
+
 _PREFIX = "shardq-claim:"
 _CONTENTION_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4)  # seconds between attempts at a shard that others hold
 
@@ -145,14 +148,22 @@ class NamedClaims:
             self._context.retry(self._context.store.release, Release(shard, tuple(spans), started=False))
 
     def _settle(self, claims: Sequence[ClaimName], call: Callable[[Shard, tuple[Span, ...]], Fenced]) -> int:
-        """Call the store for each shard in which a claim got anything."""
+        """Call the store for each shard in which a claim got anything, some claims at a time."""
+        lost = 0
+        for start in range(0, len(claims), CLAIMS_AT_ONCE):
+            for shard, spans in self._spans(claims[start : start + CLAIMS_AT_ONCE]).items():
+                lost += sum(span.count for span in call(shard, tuple(spans)).lost)
+        return lost
+
+    def _spans(self, claims: Sequence[ClaimName]) -> dict[Shard, list[Span]]:
+        """What the claims got, by shard."""
         spans: dict[Shard, list[Span]] = {}
         entries = self._ledger.read([_key(claim) for claim in claims])
         for claim, entry in zip(claims, entries, strict=True):
             for taken in _taken.decode(entry.value) if entry is not None else ():
                 span = Span(taken.bundle_id, taken.first, taken.count, claim.token)
                 spans.setdefault(claim.shard, []).append(span)
-        return sum(span.count for shard, some in spans.items() for span in call(shard, tuple(some)).lost)
+        return spans
 
 
 def _key(claim: ClaimName) -> str:

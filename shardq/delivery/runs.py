@@ -13,7 +13,10 @@ has that bundle delivered again; so has a run that is repeated after ``window``.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import TypeVar
 
 import msgspec
 
@@ -32,6 +35,8 @@ __all__ = ["Run", "RunPart"]
 
 APPEND_BYTES = 1_048_576
 _PREFIX = "shardq-run:"
+
+Value = TypeVar("Value")
 
 
 class RunPart(msgspec.Struct, frozen=True):
@@ -138,16 +143,14 @@ class Run:
                 sequence, start = sequence + 1, start + len(places)
 
     def _counts(self, bodies: Sequence[bytes], groups: Iterable[_Group]) -> Iterator[int]:
-        """How many messages fill each bundle."""
+        """How many messages fill each bundle: no more once they have so many bytes."""
         for group in groups:
-            size = count = 0
-            for place in group.places:
-                if count == self._bundle_messages or size >= self._bundle_bytes:
-                    yield count
-                    size = count = 0
-                size += len(bodies[place])
-                count += 1
-            yield count
+            start = 0
+            while start < len(group.places):
+                some = _picked(bodies, group.places[start : start + self._bundle_messages])
+                filled = bisect_left(list(accumulate(map(len, some))), self._bundle_bytes) + 1
+                yield min(filled, len(some))
+                start += min(filled, len(some))
 
     def _conflict(self, part: RunPart) -> ReplayConflict:
         return ReplayConflict(
@@ -175,9 +178,16 @@ def _groups(part: RunPart, moment: int) -> list[_Group]:
 
 
 def _data(part: RunPart, places: Sequence[int]) -> BundleData:
-    bodies = [part.bodies[place] for place in places]
-    headers = None if part.headers is None else [part.headers[place] for place in places]
+    bodies = list(_picked(part.bodies, places))
+    headers = None if part.headers is None else list(_picked(part.headers, places))
     return BundleData(bodies, headers if headers and any(headers) else None)
+
+
+def _picked(values: Sequence[Value], places: Sequence[int]) -> Sequence[Value]:
+    """The values at some places."""
+    if isinstance(places, range):
+        return values[places.start : places.stop]
+    return [values[place] for place in places]
 
 
 def _appends(bundles: Iterator[tuple[Shard, Bundle]]) -> Iterator[Append]:

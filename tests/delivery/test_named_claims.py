@@ -91,6 +91,24 @@ def test_an_extension_by_name_keeps_the_messages_from_others(queue, claims, cloc
     assert len(queue.consumer().receive(10)) == 10
 
 
+def test_what_many_claims_got_is_settled_some_claims_at_a_time(queue, claims, monkeypatch) -> None:
+    fill(queue, 0, 200)
+    names = [named(f"a{number}") for number in range(20)]
+    got = [number for name in names for number in take(claims(), name.name, 10)]
+    assert sorted(got) == list(range(200))
+    settling = claims()
+    read = []
+    reserve = settling._context.store.reserve_keys
+    monkeypatch.setattr(
+        settling._context.store,
+        "reserve_keys",
+        lambda *arguments: read.append(len(arguments[1])) or reserve(*arguments),
+    )
+    assert settling.ack(names) == 0
+    assert read == [8, 8, 4]
+    assert queue.counts() == shardq.QueueCounts(0, 0, 0, 0, None)
+
+
 def test_an_extension_by_name_leaves_what_an_application_extended_or_gave_back(queue, claims, clock) -> None:
     fill(queue, 0, 10)
     (piece,) = claims().take(named("a"), 10, owner="test", strict=False).held

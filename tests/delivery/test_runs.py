@@ -89,6 +89,22 @@ def test_a_repetition_with_other_sizes_of_bodies_and_bundles_makes_the_same_bund
     assert again == dict(zip(first, counts, strict=True))
 
 
+def test_a_bundle_is_full_by_messages_or_by_bytes(queue, monkeypatch) -> None:
+    appended = []
+    monkeypatch.setattr(queue._context.store, "append", appended.append)
+    bodies = [b"x" * size for size in (10, 10, 10, 10, 100, 10, 95, 5, 1, 1, 1)]
+
+    def counts(**columns) -> list[int]:
+        appended.clear()
+        part = RunPart(f"{columns}", "x", 0, bodies, **columns)
+        run(queue, bundle_messages=3, bundle_bytes=100).send(part)
+        bundles = sorted((bundle for each in appended for bundle in each.bundles), key=lambda each: each.id)
+        return [bundle.count for bundle in bundles]
+
+    assert counts() == [3, 2, 2, 3, 1]
+    assert counts(priorities=[0] * 4 + [1] * 7) == [3, 1, 1, 2, 3, 1]
+
+
 def test_two_attempts_at_the_same_time_store_one_part(connect, queue) -> None:
     clients = [connect() for _ in range(4)]
     threads = [

@@ -6,13 +6,17 @@ import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 from urllib.parse import urlsplit
 
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
 from cassandra.policies import RoundRobinPolicy
+from pymongo import MongoClient, WriteConcern
+from pymongo.collection import Collection
 from pyspark.sql import DataFrame, Row
 
 from shardq.storage.cassandra.url import parse
+from shardq.storage.mongodb.url import parse as parse_mongodb
 
 __all__ = ["insert_rows"]
 
@@ -62,6 +66,31 @@ def _into_cassandra(url: str, rows: Iterator[Row]) -> None:
             session.execute(insert, (identity.int % 8, identity, row.body))
 
 
+@contextmanager
+def _mongodb_rows(url: str) -> Iterator[Collection[Any]]:
+    """A collection beside the queues, written as they are: to a majority, and to the journal."""
+    address = parse_mongodb(url)
+    with MongoClient(address.uri) as client:
+        database = client.get_database(address.database)
+        yield database.get_collection(KEYSPACE, write_concern=WriteConcern(w="majority", j=True))
+
+
+def _make_collection(url: str) -> None:
+    with _mongodb_rows(url) as rows:
+        rows.database.create_collection(KEYSPACE)
+
+
+def _into_collection(url: str, some: Iterator[Row]) -> None:
+    with _mongodb_rows(url) as rows:
+        for row in some:
+            rows.insert_one({"_id": uuid.uuid4().bytes, "body": bytes(row.body)})
+
+
+def _drop_collection(url: str) -> None:
+    with _mongodb_rows(url) as rows:
+        rows.drop()
+
+
 def _sqlite_file(url: str) -> str:
     return url.removeprefix("sqlite://") + ".rows"
 
@@ -93,6 +122,7 @@ WAYS = {
         _into_cassandra,
         _on_cassandra(f"DROP KEYSPACE {KEYSPACE}"),
     ),
+    "mongodb": (_make_collection, _into_collection, _drop_collection),
     "sqlite": (_make_file, _into_file, _empty_file),
 }
 """By the scheme of a URL: make a table, insert rows, remove the table."""
