@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cassandra test-mongodb test-cluster test-spark model lint check bench bench-quick soak faults faults-full docs clean
+.PHONY: help demo test test-cassandra test-mongodb test-cluster test-spark spark-trials model lint check bench bench-quick soak faults faults-full docs clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -30,6 +30,12 @@ test-cluster: $(READY)  ## three nodes of Cassandra and of MongoDB, of which one
 
 test-spark: $(READY)  ## the tests on Spark (needs Java 17)
 	CI=true $(BIN)/pytest -m spark $(ARGS)
+
+spark-trials: $(READY)  ## what is too long for CI: Spark on clusters, a million rows, the driver's memory, a migration that is killed (needs Java 17)
+	$(BIN)/python tools/spark/check_clusters.py
+	$(BIN)/python tools/spark/million.py
+	$(BIN)/python tools/spark/driver_memory.py
+	$(BIN)/python tools/servers/mongodb.py run -- $(BIN)/python tools/servers/cassandra.py run -- $(BIN)/python tools/spark/migration.py
 
 test-mongodb: $(READY)  ## the tests of the MongoDB store, on real servers
 	CI=true $(BIN)/pytest -m mongodb $(ARGS)

@@ -43,7 +43,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     if shutil.which("java") is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("no Java")
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # the tasks run functions of the tests
+    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    folders = [str(Path(__file__).parent), *filter(None, inherited)]  # the tasks run functions of the tests
+    os.environ["PYTHONPATH"] = os.pathsep.join(folders)
     folder = tmp_path_factory.mktemp("spark")
     settings = {
         "spark.ui.enabled": "false",
@@ -56,6 +58,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # it lives for minutes only
     }
     builder = SparkSession.builder.master("local[2,3]").appName("shardq-tests")
     for name, value in settings.items():

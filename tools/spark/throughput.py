@@ -13,8 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
-import sys
 import tempfile
 import time
 import uuid
@@ -22,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
+from local_session import local_session
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
@@ -66,8 +65,6 @@ class Nowhere(DataSource):
 
 def main() -> None:
     options = _options()
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # the tasks insert rows
     spark = _session()
     with tempfile.TemporaryDirectory(prefix="shardq-spark-") as folder:
         url = options.url or f"sqlite:///{folder}/bench.db"
@@ -181,17 +178,8 @@ def _warm_up(spark: SparkSession, rows: DataFrame, url: str, folder: Path) -> No
 
 
 def _session() -> SparkSession:
-    builder = SparkSession.builder.master(f"local[{PROCESSES},3]").appName("throughput")
-    for name, value in {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": "3g",
-        "spark.sql.files.maxPartitionBytes": "4g",
-        "spark.driver.host": "127.0.0.1",
-    }.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
+    settings = {"driver_memory": "3g", "sql_files_maxPartitionBytes": "4g"}
+    spark = local_session("throughput", f"local[{PROCESSES},3]", **settings)
     spark.dataSource.register(Nowhere)
     return spark
 

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
+from process_tree import children_of, command_of
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
@@ -158,16 +159,7 @@ def _killing(trial: Trial, ready: Callable[[], bool]) -> Iterator[None]:
 def _executors(spark: SparkSession) -> list[int]:
     """The executors of a local cluster: children of the driver's JVM."""
     java = spark._jvm.java.lang.ProcessHandle.current().pid()
-    found = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(status.read_text().rpartition(")")[2].split()[1])
-            command = (status.parent / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if parent == java and b"CoarseGrainedExecutorBackend" in command:
-            found.append(int(status.parent.name))
-    return found
+    return [child for child in children_of(java) if "CoarseGrainedExecutorBackend" in command_of(child)]
 
 
 TRIALS = {trial.__name__: trial for trial in (round_trip, killed_executors, speculation)}
