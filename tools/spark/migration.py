@@ -31,6 +31,7 @@ def main() -> None:
     source_url, target_url = os.environ["SHARDQ_TEST_MONGODB_URL"], os.environ["SHARDQ_TEST_CASSANDRA_URL"]
     with shardq.connect(source_url) as client, shardq.connect(target_url) as other:
         source = client.create_queue(SOURCE, shards=8, time_shards=4, visibility_timeout=3_600.0)
+        other.create_schema()
         held = _fill(source, options.messages)
         shell = str(Path(sys.executable).with_name("shardq"))
         command = [shell, "--url", source_url, "spark", "migrate", SOURCE, TARGET, "--to-url", target_url]
