@@ -7,21 +7,18 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import click
-import msgspec
 
 from .comparison import Comparison, Promise
 from .field import FIELDS, Field
 from .measuring import measure_stores
 from .page import page
 from .plots import draw_all
-from .rounds import Rounds, run_rounds
+from .rounds import run_rounds
 from .software import software as software_of
 from .starting import open_all, start_servers
 
 ROOT = Path(__file__).parents[2]
 DOCS, SCRATCH = ROOT / "docs", ROOT / "var" / "bench"
-QUICK = Rounds(rounds=3, messages=10_000, singles=300)
-FULL = Rounds(rounds=5, messages=50_000, singles=1_000)
 
 
 @click.command()
@@ -55,14 +52,12 @@ def _narrowed(field: Field, only: tuple[str, ...]) -> Field:
 
 def compare(field: Field, *, quick: bool) -> Comparison:
     """Run it all."""
-    plan = QUICK if quick else FULL
-    plan = msgspec.structs.replace(plan, batch=field.batch, single_batch=field.single_batch)
     with ExitStack() as stack:
         servers = start_servers(field.groups, stack)
         with tempfile.TemporaryDirectory(prefix="shardq-bench-") as folder, ExitStack() as peers:
             Path(folder).chmod(0o711)  # a server may run as another user, which has to reach its own folder
             entries, missing = open_all(servers, Path(folder), peers)
-            results, failed = run_rounds(entries, plan, say=say)
+            results, failed = run_rounds(entries, field.rounds(quick=quick), say=say)
         measured = measure_stores(field, servers, quick=quick, say=say)
         software = software_of(servers.stores)
     return Comparison(

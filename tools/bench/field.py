@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from .group import CASSANDRA, ELASTICMQ, FILES, MONGODB, SERVERS, Group
+from .rounds import Rounds
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,12 +21,27 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[Group, ...]
     batch: int = 500
     single_batch: int = 500
+    messages: int = 50_000  # in bulk, in each round
+    singles: int = 1_000
+    warm_ups: int = 1  # rounds that are not counted
     measured: tuple[str, ...] = ()
 
     @property
     def several(self) -> bool:
         """True when it has several of shardq's stores."""
         return sum(1 for group in self.groups if group.store) > 1
+
+    def rounds(self, *, quick: bool) -> Rounds:
+        """How often and how much its queues are asked for; a tenth of it when it is to be quick."""
+        share = 10 if quick else 1
+        return Rounds(
+            rounds=3 if quick else 5,
+            warm_ups=1 if quick else self.warm_ups,
+            messages=self.messages // share,
+            singles=self.singles // share,
+            batch=self.batch,
+            single_batch=self.single_batch,
+        )
 
     def of(self, modules: tuple[str, ...]) -> Field:
         """The same with these peers only, and no stores to measure; raises ValueError for one that is not in it."""
@@ -56,6 +72,9 @@ ON_CASSANDRA = Field(
     groups=(CASSANDRA,),
     batch=1000,
     single_batch=100,
+    messages=200_000,
+    singles=5_000,
+    warm_ups=2,
 )
 ON_MONGODB = Field(
     store="mongodb",

@@ -27,6 +27,7 @@ class Rounds(msgspec.Struct, frozen=True, kw_only=True):
     """How often, and how much: messages in bulk and one by one, and how many of each are received at a time."""
 
     rounds: int
+    warm_ups: int = 1  # rounds before those that count
     messages: int
     singles: int
     batch: int = 500
@@ -38,11 +39,12 @@ def run_rounds(
 ) -> tuple[list[Result], list[str]]:
     """Results for each queue and kind, and which queues failed on the way and were left out from then on.
 
-    The queues are open already. The first round is a warm-up: only the growth of the files, which were empty, counts.
+    The queues are open already. Warm-ups are not counted, but for the growth of the files in the first one: they were
+    empty then.
     """
     samples: dict[str, dict[str, list[Sample]]] = {}
     failed: dict[str, str] = {}
-    for number in range(plan.rounds + 1):
+    for number in range(1 - plan.warm_ups, plan.rounds + 1):
         for entry in entries:
             name = entry.peer.name
             if name in failed:
@@ -54,7 +56,7 @@ def run_rounds(
                 failed[name] = f"{name} (failed in round {number}: {last_words(str(reason))})"
                 continue
             for kind, sample in taken.items():
-                if (kind == DISK) is (number == 0):
+                if number == 1 - plan.warm_ups if kind == DISK else number > 0:
                     samples.setdefault(name, {}).setdefault(kind, []).append(sample)
     results = [
         summarize(

@@ -13,7 +13,7 @@ from shardq.bench.wording import figure
 
 from .cells import times
 from .comparison import Comparison
-from .rounds import BULK_SEND, RECEIVE, RECEIVE_SINGLES
+from .rounds import BULK_SEND, RECEIVE, RECEIVE_SINGLES, SINGLE_SEND
 
 # By store: peer, kind, how many times as fast as the peer.
 RATIOS = {
@@ -35,6 +35,16 @@ RATIOS = {
         ("cassandra-driver alone", RECEIVE, 0.4),
         ("wide-row recipe, one row a message", RECEIVE_SINGLES, 1.5),
     ),
+    "mongodb": (
+        ("Keuss 2.0.6, bucket-mongo-safe", BULK_SEND, 2),
+        ("Keuss 2.0.6, mongo", BULK_SEND, 40),
+        ("kombu, mongodb transport", BULK_SEND, 100),
+        ("Keuss 2.0.6, bucket-mongo-safe", RECEIVE, 3),
+        ("Keuss 2.0.6, mongo", RECEIVE, 60),
+        ("kombu, mongodb transport", RECEIVE, 60),
+        ("Keuss 2.0.6, mongo", SINGLE_SEND, 1),
+        ("Keuss 2.0.6, mongo", RECEIVE_SINGLES, 5),
+    ),
 }
 LIMITS = {
     "sqlite": (
@@ -44,6 +54,11 @@ LIMITS = {
         ("latency between processes", " ms", 50.0),
     ),
     "cassandra": (("memory of a consumer", "x", 1.2), ("latency between processes", " ms", 150.0)),
+    "mongodb": (
+        ("memory of a consumer", "x", 1.2),
+        ("idle consumers", " % of a core", 2.0),
+        ("latency between processes", " ms", 15.0),
+    ),
 }
 MORE_CONSUMERS = 4
 
@@ -73,11 +88,13 @@ def targets(comparison: Comparison) -> Iterator[Target]:
 def _consumers(comparison: Comparison) -> Iterator[Target]:
     """More consumers get no less through, where a server does the work."""
     results = comparison.report.of("receive and ack")
-    usual = [result.load for result in results[:1]]
+    if not results:
+        return
+    one = results[0].load
     found = {
         result.load.processes: result
         for result in results
-        if [msgspec.structs.replace(result.load, processes=1)] == usual
+        if msgspec.structs.replace(result.load, processes=1, messages=one.messages) == one
     }
     if comparison.store == "sqlite" or MORE_CONSUMERS not in found:
         return
