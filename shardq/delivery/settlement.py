@@ -120,15 +120,19 @@ class Settlement:
         self._move(picks, move, _FORWARD)
 
     def _extend(self, picks: Sequence[Pick], lease: int, verb: _Verb) -> list[Pick]:
-        def extend(shard: Shard, group: Sequence[Pick]) -> Answer[Fenced]:
-            until = self._context.store.now() + lease
-            request = Extend(shard, spans_of(group), lease, shorten=verb is not _KEEP)
-            answer = self._context.retry.ask(self._context.store.extend, request)
-            for pick in group:
-                pick.held.lease_until = until if request.shorten else max(until, pick.held.lease_until)
-            return answer
+        shorten = verb is not _KEEP
+        untils: dict[Shard, int] = {}
 
-        return self._settle(picks, extend, verb)[1]
+        def extend(shard: Shard, group: Sequence[Pick]) -> Answer[Fenced]:
+            untils[shard] = self._context.store.now() + lease
+            request = Extend(shard, spans_of(group), lease, shorten=shorten)
+            return self._context.retry.ask(self._context.store.extend, request)
+
+        done, lost = self._settle(picks, extend, verb)
+        for pick in done:  # not of what is gone: whether its lease was over still has to be told
+            until = untils[pick.held.shard]
+            pick.held.lease_until = until if shorten else max(until, pick.held.lease_until)
+        return lost
 
     def _move(self, picks: Sequence[Pick], move: Move, verb: _Verb) -> None:
         _, lost = self._settle(picks, move.carry_out, verb, all_or_nothing=True)

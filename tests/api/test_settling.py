@@ -325,3 +325,18 @@ def test_only_what_was_acked_or_forwarded_is_in_the_history(client: shardq.Clien
 
 def test_redrive_of_a_queue_without_dead_letters_moves_nothing(client: shardq.Client) -> None:
     assert client.create_queue("plain", max_deliveries=None).redrive() == 0
+
+
+@pytest.mark.parametrize("end", ["ack", "dead_letter"])
+def test_a_keeper_that_comes_too_late_does_not_make_an_ack_look_well(
+    queue: shardq.Queue, batch: shardq.Batch, clock: ManualClock, end: str
+) -> None:
+    # Given messages whose lease ran out, of which another consumer made an end
+    clock.advance(31)
+    other = queue.consumer().receive(10)
+    other.ack() if end == "ack" else other.dead_letter("twice is enough")
+    # When the lease keeper of the first, which stood still, extends what is gone
+    batch._settlement.keep(batch._open, 30_000_000)
+    # Then its ack is told of the loss
+    with pytest.raises(shardq.LeaseLost):
+        batch.ack()
