@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from shardq.storage.mongodb.url import parse
 
-PACKAGE = "org.mongodb.spark:mongo-spark-connector_2.13:11.0.1"
+PACKAGE = "org.mongodb.spark:mongo-spark-connector_2.13:10.5.0"
 NAME = "shardq_connector"
 
 
