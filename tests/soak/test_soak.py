@@ -72,6 +72,13 @@ def test_what_grows_is_named() -> None:
     assert "**Grew: memory of consumer 1.**" in _page(growing, _record())
 
 
+def test_the_load_of_the_machine_is_shown_and_not_judged() -> None:
+    samples = [_sample(at, machine_load=at / 10) for at in range(10, 610, 10)]
+
+    assert judge(samples, _record()).kept
+    assert "| load of the machine | 40 | +40 | - | - |" in _page(samples, _record())
+
+
 def test_the_beginning_and_single_spikes_do_not_count() -> None:
     samples = _samples()
     for place, size in ((0, 1), (5, 20), (30, 900), (59, 900)):

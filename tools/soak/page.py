@@ -27,7 +27,8 @@ open loop), and its latency counts from then; what falls due within 50 ms is sen
 between all pairs of samples of the last two thirds of the time, times that time; medians are of that time too. The
 bound of a memory or a latency is a share of its median, at least a few megabytes or milliseconds; that of the backlog
 is a second of messages, that of the files a tenth of the bodies sent, at least 64 MB: logs and tombstones are kept for
-a while.
+a while. The load of the machine, the number of processes that want a processor, is not judged: what else the machine
+did shows in it, and in the latency.
 """
 SECTION = """\
 ## {title}
@@ -88,8 +89,8 @@ def _findings(findings: Sequence[Finding]) -> str:
             f"{finding.name}{', ' if finding.unit else ''}{finding.unit}",
             _signed(finding.median).removeprefix("+"),
             _signed(finding.growth),
-            figure(finding.allowed),
-            "no" if finding.kept else "**yes**",
+            "-" if finding.allowed is None else figure(finding.allowed),
+            "-" if finding.allowed is None else "no" if finding.kept else "**yes**",
         ]
         for finding in findings
     ]

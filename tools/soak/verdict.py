@@ -23,18 +23,18 @@ RATE_SHARE = 0.98
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One line: what, its median, how much it grew over the last two thirds, and how much it may."""
+    """One line: what, its median, how much it grew over the last two thirds, and how much it may (None: at will)."""
 
     name: str
     unit: str
     median: float
     growth: float
-    allowed: float
+    allowed: float | None
 
     @property
     def kept(self) -> bool:
         """True when it grew no more than it may."""
-        return self.growth <= self.allowed
+        return self.allowed is None or self.growth <= self.allowed
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -57,11 +57,11 @@ def judge(samples: Sequence[Sample], record: Record) -> Verdict:
 
 
 def _finding(series: Series) -> Finding | None:
-    if series.bound is None or len(series.points) < FEWEST:
+    if len(series.points) < FEWEST:
         return None
     usual = median(value for _, value in series.points)
     time = series.points[-1][0] - series.points[0][0]
-    allowed = max(series.bound.share * usual, series.bound.least)
+    allowed = max(series.bound.share * usual, series.bound.least) if series.bound else None
     return Finding(series.name, series.unit, usual, slope(series.points) * time, allowed)
 
 
