@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,6 +32,7 @@ class Database(msgspec.Struct, frozen=True):
     title: str
     variable: str
     options: tuple[str, ...] = ()
+    settle: Callable[[], None] | None = None
 
     @contextmanager
     def running(self) -> Iterator[Running]:
@@ -49,12 +50,12 @@ class Database(msgspec.Struct, frozen=True):
                 raise PeerMissing(f"{self.title} could not be started: {last_words(started.stderr)}")
             os.environ[self.variable] = started.stdout.strip()
             try:
-                yield Running(os.environ[self.variable], _usage(Path(folder)))
+                yield Running(os.environ[self.variable], _usage(Path(folder), self.settle))
             finally:
                 del os.environ[self.variable]
                 subprocess.run([*tool, "stop", *place], check=True)
 
 
-def _usage(folder: Path) -> Usage:
+def _usage(folder: Path, settle: Callable[[], None] | None) -> Usage:
     """Each server keeps its process's id in a folder of its own."""
-    return Usage(tuple(int(file.read_text()) for file in sorted(folder.glob("*/pid"))), (folder,))
+    return Usage(tuple(int(file.read_text()) for file in sorted(folder.glob("*/pid"))), (folder,), settle)

@@ -37,6 +37,13 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
                 yield PeerMissing(f"{name} ({missing})")
 
 
+def _checkpoint() -> None:
+    """Make MongoDB write its checkpoint, which it does once a minute by itself."""
+    from .mongodb_server import checkpoint  # noqa: PLC0415 -- needs a driver that others do not
+
+    checkpoint()
+
+
 FILES = Group(
     store="SQLite",
     peers={
@@ -82,6 +89,10 @@ MONGODB = Group(
         "mongodb_driver": "MongodbDriver",
     },
     database=Database(
-        name="mongodb", title="MongoDB", variable="SHARDQ_TEST_MONGODB_URL", options=("--cache", "1")
+        name="mongodb",
+        title="MongoDB",
+        variable="SHARDQ_TEST_MONGODB_URL",
+        options=("--cache", "1"),
+        settle=_checkpoint,
     ),
 )

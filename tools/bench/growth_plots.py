@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from shardq.bench.result import Result
 from shardq.bench.wording import figure as words
@@ -21,8 +21,12 @@ def growth(axis: Axis, results: list[Result]) -> Figure:
     for axes, kind in zip(figure.subplots(1, len(kinds)), kinds, strict=True):
         _lines(axes, axis, results, kind)
         axes.set(title=kind or "cost, us a message", xlabel=axis.name, xscale="log", yscale="log")
+        axes.set_xticks(sorted({axis.value(result.load) for result in results}))
         axes.xaxis.set_major_formatter(COUNT)
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: words(value)))
+        for each in (axes.xaxis, axes.yaxis):
+            each.set_minor_formatter(NullFormatter())
     figure.axes[0].legend(frameon=False, fontsize=8.5)
     return figure
 

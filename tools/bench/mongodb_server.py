@@ -21,6 +21,12 @@ def url() -> str:
     return os.environ[VARIABLE]
 
 
+def checkpoint() -> None:
+    """Write everything to the files of the collections, from where it is in the journal only."""
+    with MongoClient(url()) as client:
+        client.admin.command("fsync")
+
+
 def clear(database: str) -> None:
     """Drop what another run has left."""
     with MongoClient(url()) as client:

@@ -21,8 +21,9 @@ What was waited for differs, so compare like with like:
 MORE = """
 Durability is what a send waits for on its way to the disk. Processor time is that of a million messages sent in bulk,
 received and acked, in seconds of a core, of the client and of its server; what a server does later is not in it. Files
-are what the queue's files grew by while a million messages waited, in the first round; what a server had in memory only
-is not in it. Slow queues got few messages, so what their files take in any case shows more."""
+are what the queue's files grew by while a million messages waited, in the first round, MongoDB's after a checkpoint;
+what other servers had in memory only is not in it. Slow queues got few messages, so what their files take in any case
+shows more."""
 RATIOS = """
 How many times as fast shardq is, the median over the rounds of the ratio within each round:
 

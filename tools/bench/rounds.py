@@ -44,20 +44,20 @@ def run_rounds(
     """
     samples: dict[str, dict[str, list[Sample]]] = {}
     failed: dict[str, str] = {}
-    for number in range(1 - plan.warm_ups, plan.rounds + 1):
+    first = 1 - plan.warm_ups
+    for number in range(first, plan.rounds + 1):
         for entry in entries:
             name = entry.peer.name
             if name in failed:
                 continue
             say(f"round {number} of {plan.rounds}: {name}")
             try:
-                taken = _round(entry, plan)
+                taken = _first(entry, plan) if number == first else _round(entry, plan)
             except Exception as reason:  # one queue's failure must not cost the others' figures
                 failed[name] = f"{name} (failed in round {number}: {last_words(str(reason))})"
                 continue
-            for kind, sample in taken.items():
-                if number == 1 - plan.warm_ups if kind == DISK else number > 0:
-                    samples.setdefault(name, {}).setdefault(kind, []).append(sample)
+            for kind, sample in taken.items() if number == first or number > 0 else ():
+                samples.setdefault(name, {}).setdefault(kind, []).append(sample)
     results = [
         summarize(
             kind, UNITS.get(kind, "messages/s"), load, samples[entry.peer.name][kind], subject=entry.peer.name
@@ -79,19 +79,31 @@ def _loads(peer: Peer, plan: Rounds) -> dict[str, Load]:
     )
 
 
-def _round(entry: Entry, plan: Rounds) -> dict[str, Sample]:
+def _first(entry: Entry, plan: Rounds) -> dict[str, Sample]:
+    """A round of which only the size of the files counts, which are new."""
+    if entry.usage is None:
+        _round(entry, plan)
+        return {}
+    look = entry.usage.settled_file_bytes
+    sizes = [look()]
+    _round(entry, plan, waiting=lambda: sizes.append(look()))
+    messages = _loads(entry.peer, plan)[BULK_SEND].messages
+    return {DISK: Sample((sizes[1] - sizes[0]) / messages)}  # bytes a message are MB a million
+
+
+def _round(entry: Entry, plan: Rounds, *, waiting: Callable[[], None] = lambda: None) -> dict[str, Sample]:
+    """``waiting`` is called while the messages of the bulk send wait."""
     peer, loads = entry.peer, _loads(entry.peer, plan)
     many = list(bodies(loads[BULK_SEND].messages, BODY_BYTES))
     few = many[: loads[SINGLE_SEND].messages]
     meter = _Meter(entry.usage, len(many)) if entry.usage else None
     sent = _rate(len(many), lambda: peer.send_bulk(many))
-    files = {DISK: meter.files()} if meter else {}
+    waiting()
     received = _rate(len(many), lambda: _receive(peer, loads[RECEIVE]))
     processor = {PROCESSOR: meter.processor()} if meter else {}
     return {
         BULK_SEND: sent,
         RECEIVE: received,
-        **files,
         **processor,
         SINGLE_SEND: _rate(len(few), lambda: peer.send_singles(few)),
         RECEIVE_SINGLES: _rate(len(few), lambda: _receive(peer, loads[RECEIVE_SINGLES])),
@@ -99,20 +111,16 @@ def _round(entry: Entry, plan: Rounds) -> dict[str, Sample]:
 
 
 class _Meter:
-    """What is used from now on, for a million messages."""
+    """The processor time that is used from now on, for a million messages."""
 
     def __init__(self, usage: Usage, messages: int) -> None:
         self._usage, self._scale = usage, MILLION / messages
-        self._files = usage.file_bytes()
         self._own, self._others = usage.own_seconds(), usage.other_seconds()
 
     def processor(self) -> Sample:
         own = (self._usage.own_seconds() - self._own) * self._scale
         others = (self._usage.other_seconds() - self._others) * self._scale
         return Sample(own + others, (Figure("this process", own), Figure("others", others)))
-
-    def files(self) -> Sample:
-        return Sample((self._usage.file_bytes() - self._files) * self._scale / MILLION)
 
 
 def _receive(peer: Peer, load: Load) -> None:

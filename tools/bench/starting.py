@@ -71,7 +71,9 @@ def _open(peer: Peer | PeerMissing, folder: Path, running: Running | None, stack
     shared = running.usage if running else Usage()
     if shared is None:
         return Entry(peer, None)
-    return Entry(peer, Usage((*children() - before, *shared.processes), (folder, *shared.folders)))
+    return Entry(
+        peer, Usage((*children() - before, *shared.processes), (folder, *shared.folders), shared.settle)
+    )
 
 
 def _end(processes: set[int]) -> None:

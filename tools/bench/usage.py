@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,10 +12,14 @@ import psutil
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """``processes`` work for the queue beside this one, with all their children; its files are in ``folders``."""
+    """``processes`` work for the queue beside this one, with all their children; its files are in ``folders``.
+
+    ``settle`` makes the server write to its files what it would write there later anyway.
+    """
 
     processes: tuple[int, ...] = ()
     folders: tuple[Path, ...] = ()
+    settle: Callable[[], None] | None = None
 
     def own_seconds(self) -> float:
         """Processor time of this process so far."""
@@ -28,6 +32,12 @@ class Usage(msgspec.Struct, frozen=True):
     def resident_bytes(self) -> int:
         """The memory of the other processes that is in use now; pages that they share count for each."""
         return sum(_resident(process) for process in _trees(self.processes))
+
+    def settled_file_bytes(self) -> int:
+        """The same as :meth:`file_bytes`, once the server has settled; not for each of many looks."""
+        if self.settle is not None:
+            self.settle()
+        return self.file_bytes()
 
     def file_bytes(self) -> int:
         """What the files take on the disk now, in blocks: a file that was made longer in advance counts as written."""
