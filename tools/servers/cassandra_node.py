@@ -133,6 +133,7 @@ class Node:
                 "file_cache_size": "64MiB",
                 "key_cache_size": "16MiB",
                 "commitlog_segment_size": "32MiB",
+                "commitlog_total_space": "256MiB",  # 8 GiB otherwise, which an hour does not fill
             }
             | folders
             | (self._encryption(self.tls) if self.tls else {})
