@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 import shardq
@@ -42,6 +44,24 @@ def test_a_short_soak_ends_by_itself_and_writes_its_page(tmp_path: Path) -> None
     assert all(
         (folder / f"{name}.png").exists() for name in ("latency", "clients", "files", "backlog", "load")
     )
+
+
+def test_a_soak_that_is_broken_off_ends_its_processes_and_keeps_what_it_has_seen(tmp_path: Path) -> None:
+    options = ["--store", "sqlite", "--minutes", "60", "--rate", "50", "--sample-seconds", "0.5"]
+    command = [sys.executable, "-m", "tools.soak", *options, "--output", str(tmp_path)]
+    folder = tmp_path / "soak" / "sqlite"
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as soak:
+        while not (folder / "samples.jsonl").exists():
+            assert soak.poll() is None
+            time.sleep(0.1)
+        processes = psutil.Process(soak.pid).children(recursive=True)
+        soak.terminate()
+        soak.communicate(timeout=60)
+
+    assert soak.returncode == 1
+    assert processes and not psutil.wait_procs(processes, timeout=10)[1]
+    assert Record.decode((folder / "record.json").read_bytes()).failure == "it was broken off"
+    assert "it was broken off" in (tmp_path / "soak.md").read_text()
 
 
 def test_a_process_that_ends_is_told(url: str) -> None:

@@ -38,6 +38,8 @@ def soak(plan: Plan, folder: Path, say: Callable[[str], None]) -> Record:
                 crew.drain(DRAIN_SECONDS)
         except SoakFailed as reason:
             failure = str(reason)
+        except KeyboardInterrupt:
+            failure = "it was broken off"
         return Record(
             plan=plan,
             machine=this_machine(),
