@@ -7,12 +7,12 @@ imported from where they are; what is here needs neither.
 
 from __future__ import annotations
 
+from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing.bundle_factory import BundleFactory
 from shardq.testing.clock import ManualClock
 from shardq.testing.fault_plan import Fault, FaultKind, FaultPlan
 from shardq.testing.faulty_store import Call, FaultyStore
 from shardq.testing.harness import RawEntry, RawState, StoreHarness
-from shardq.testing.wrapped_store import WrappedStore
 
 __all__ = [
     "BundleFactory",

@@ -24,8 +24,8 @@ from shardq.storage.requests import (
     Sweep,
 )
 from shardq.storage.store import Store
+from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing.messages import of_spans
-from shardq.testing.wrapped_store import WrappedStore
 
 __all__ = ["BROKEN_STORES"]
 

@@ -11,8 +11,8 @@ import msgspec
 
 from shardq.errors import OutcomeUnknown, StoreUnavailable
 from shardq.storage.store import Store
+from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing.fault_plan import FaultKind, FaultPlan
-from shardq.testing.wrapped_store import WrappedStore
 
 __all__ = ["Call", "FaultyStore"]
 

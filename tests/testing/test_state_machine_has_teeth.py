@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing.broken_stores import BROKEN_STORES
 from shardq.testing.state_machine import state_machine_for
-from shardq.testing.wrapped_store import WrappedStore
 
 BEYOND = {
     "DropsTheNameOnly",

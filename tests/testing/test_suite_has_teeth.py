@@ -25,7 +25,7 @@ sys.path.insert(0, {conformance!r})
 
 from shardq.testing.broken_stores import BROKEN_STORES
 from shardq.testing.conformance import StoreConformance
-from shardq.testing.wrapped_store import WrappedStore
+from shardq.storage.wrapped_store import WrappedStore
 from test_sqlite import SqliteHarness
 
 

@@ -6,43 +6,19 @@ at once, so the switchboard is the process's.
 
 from __future__ import annotations
 
-import os
-import threading
-import time
+from shardq.storage.per_process import PerProcess
+from shardq.storage.signals.switchboard import Switchboard
 
 __all__ = ["announce", "wait"]
 
-
-class _Switchboard:
-    """Counts what became deliverable, by queue."""
-
-    def __init__(self) -> None:
-        self._start()
-        self._seen = threading.local()
-        os.register_at_fork(after_in_child=self._start)
-
-    def announce(self, queue: str) -> None:
-        with self._changed:
-            self._counts[queue] = self._counts.get(queue, 0) + 1
-            self._changed.notify_all()
-
-    def wait(self, queue: str, seconds: float) -> bool:
-        deadline = time.monotonic() + seconds
-        seen: dict[str, int] = self._seen.__dict__.setdefault("counts", {})
-        with self._changed:
-            while self._counts.get(queue, 0) == seen.get(queue, 0):
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return False
-                self._changed.wait(left)
-            seen[queue] = self._counts.get(queue, 0)
-            return True
-
-    def _start(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
-        self._counts: dict[str, int] = {}
+_switchboard = PerProcess(Switchboard)
 
 
-_switchboard = _Switchboard()
-announce = _switchboard.announce
-wait = _switchboard.wait
+def announce(queue: str) -> None:
+    """Wake the threads that wait for the queue."""
+    _switchboard.get().announce((queue,))
+
+
+def wait(queue: str, seconds: float) -> bool:
+    """Return True when something was announced since this thread's last wait, False after ``seconds``."""
+    return _switchboard.get().wait(queue, seconds)

@@ -28,7 +28,7 @@ from shardq.storage.mongodb.claims import Claims
 from shardq.storage.mongodb.lookout import Lookout
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import ShardRows
-from shardq.storage.mongodb.signals import Signals
+from shardq.storage.mongodb.signals import CappedCollection
 from shardq.storage.requests import (
     Acknowledge,
     Append,
@@ -49,6 +49,7 @@ from shardq.storage.requests import (
     Sweep,
 )
 from shardq.storage.server_clock import ServerClock
+from shardq.storage.signals.signals import Signals
 from shardq.storage.store import Capabilities
 
 __all__ = ["MongoStore"]
@@ -69,7 +70,7 @@ class MongoStore:
         self._open = directory.Open(self._session)
         self._lookout = Lookout(self._session, self._clock)
         self._claims = Claims(self._session, self._clock, self._lookout)
-        self._signals = Signals(self._session)
+        self._signals = Signals(CappedCollection(self._session))
 
     @property
     def capabilities(self) -> Capabilities:

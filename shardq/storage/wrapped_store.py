@@ -1,10 +1,10 @@
-"""A store that passes everything on to another one: the ground on which faults and defects are built."""
+"""A store that passes everything on to another one: the ground of signals from elsewhere, of faults and of defects."""
 
 # ruff: noqa: D102
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import (
@@ -37,13 +37,13 @@ T = TypeVar("T")
 class WrappedStore:
     """Does what the inner store does. Override a method, or ``_call`` for all of them at once."""
 
-    capabilities: ClassVar[Capabilities]
-
     def __init__(self, inner: Store) -> None:
         self.inner = inner
-        self.__dict__["capabilities"] = (
-            inner.capabilities
-        )  # the port has it on the class; here it is the inner one's
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the inner store can do."""
+        return self.inner.capabilities
 
     def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:  # noqa: ARG002
         """Every method but ``now`` and ``close`` goes through here."""

@@ -1,0 +1,95 @@
+"""Telling other processes in which queues something became deliverable."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+
+from shardq.storage.signals.line import Line
+
+__all__ = ["Herald"]
+
+_GAP = 0.004  # seconds between two messages to the others
+_LONGEST_PAUSE = 5.0  # seconds between two attempts to tell them
+_LAST_WORDS = 3.0  # seconds that a message under way has when the herald is closed
+
+
+class Herald:
+    """Passes names of queues on, merged: at once after a pause, else with all that come within four milliseconds.
+
+    On a line that may block, a thread passes everything on. What was announced is passed on by a thread soon, when the
+    herald is closed, or when the program ends. What could not be told is told again, with growing pauses.
+    """
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._news = threading.Condition(threading.Lock())
+        self._pending: set[str] = set()
+        self._told_at = 0.0
+        self._thread: threading.Thread | None = None
+        self._pid = os.getpid()
+
+    def announce(self, queue: str) -> None:
+        """Pass the name on, now or within the gap."""
+        with self._news:
+            self._pending.add(queue)
+            soon = self._line.may_block or time.monotonic() - self._told_at < _GAP
+            if soon and self._has_thread():
+                if len(self._pending) == 1:
+                    self._news.notify()
+                return
+        self.flush()
+
+    def flush(self) -> bool:
+        """Pass on what was announced; False when it has to be told again."""
+        with self._news:
+            pending, self._pending = self._pending, set()
+            self._told_at = time.monotonic()
+        if not pending or self._line.tell(pending):
+            return True
+        with self._news:
+            self._pending |= pending
+        return False
+
+    def close(self) -> None:
+        """Pass on what was announced and end the thread."""
+        atexit.unregister(self._end)
+        with self._news:
+            thread, self._thread = self._thread, None
+            self._news.notify()
+        if thread is not None:
+            thread.join(_LAST_WORDS)
+        self.flush()
+
+    def _has_thread(self) -> bool:
+        """Begin the thread if need be; False when none can be begun, as when the program ends."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._work, name="shardq-herald", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                return False
+            self._thread = thread
+            atexit.register(self._end)
+        return True
+
+    def _end(self) -> None:
+        if self._pid == os.getpid():  # a fork inherits what is to be done at the end, but not the thread
+            self.close()
+
+    def _work(self) -> None:
+        pause = _GAP
+        while self._wait(pause):
+            pause = _GAP if self.flush() else min(2 * pause, _LONGEST_PAUSE)
+
+    def _wait(self, pause: float) -> bool:
+        """Return True when something is to be told, that long after the last time; False when the herald is closed."""
+        with self._news:
+            while self._thread is threading.current_thread():
+                left = self._told_at + pause - time.monotonic()
+                if self._pending and left <= 0:
+                    return True
+                self._news.wait(left if self._pending else None)
+            return False

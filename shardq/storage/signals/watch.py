@@ -1,0 +1,54 @@
+"""Hearing from other processes in which queues something became deliverable."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+
+from shardq.storage.signals.line import Line
+from shardq.storage.signals.switchboard import Switchboard
+
+__all__ = ["Watch"]
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
+
+
+class Watch:
+    """A thread that listens until it is ended; it connects again after interruptions, with growing pauses.
+
+    When it begins to hear, every queue counts as announced: what came before is not known.
+    """
+
+    def __init__(self, line: Line, board: Switchboard) -> None:
+        self._line, self._board = line, board
+        self._ended = threading.Event()
+        self.stands = False
+        threading.Thread(target=self._follow, name="shardq-signals", daemon=True).start()
+
+    def end(self) -> None:
+        """Listen no longer."""
+        self._ended.set()
+
+    def _follow(self) -> None:
+        pause = _FIRST_PAUSE
+        while not self._ended.is_set():
+            if self._listen():
+                pause = _FIRST_PAUSE
+            self._ended.wait(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _listen(self) -> bool:
+        """Pass on what is heard, until the line is broken; True when it stood."""
+        stood = False
+        try:
+            with closing(self._line.listen()) as heard:
+                for queues in heard:
+                    if self._ended.is_set():
+                        break
+                    if not stood:
+                        stood = self.stands = True
+                        self._board.announce_all()
+                    self._board.announce(queues)
+        finally:
+            self.stands = False
+        return stood
