@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from cassandra_server import cassandra_url
 from mongodb_server import mongodb_url, replica_set_url
+from redis_server import guarded_redis, own_redis, redis_url
 
 import shardq
 from shardq.testing import ManualClock
 
 # Here and nowhere else: a fixture of two conftests would start two servers.
-__all__ = ["cassandra_url", "mongodb_url", "replica_set_url"]
+__all__ = ["cassandra_url", "guarded_redis", "mongodb_url", "own_redis", "redis_url", "replica_set_url"]
 
 _names = itertools.count(1)
 

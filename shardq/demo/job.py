@@ -43,7 +43,11 @@ def run_demo(options: Options, *, notes: Console, report: Console) -> Summary:
         print_report(report, summary, spread)
         place.keep = options.keep or not summary.good
         if place.keep:
-            notes.print(f"kept: queue {place.plan.queue} at {place.plan.url}", soft_wrap=True, markup=False)
+            notes.print(
+                f"kept: queue {place.plan.queue} at {place.plan.url.partition('?')[0]}",
+                soft_wrap=True,
+                markup=False,
+            )
             notes.print(f"      records in {place.folder}", soft_wrap=True, markup=False)
         return summary
 

@@ -44,7 +44,9 @@ def parse(url: str) -> Address:
         )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     for unknown in options.keys() - set(_OPTIONS):
-        raise InvalidSetting(f"option {unknown!r} of the Cassandra URL is unknown: use {', '.join(_OPTIONS)}")
+        raise InvalidSetting(
+            f"option {unknown!r} of the Cassandra URL is unknown: use {', '.join(_OPTIONS)}, signals"
+        )
     login, _, places = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
     hosts, port = _hosts(places)

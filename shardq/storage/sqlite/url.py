@@ -19,14 +19,16 @@ def open_sqlite(url: str, clock: Clock) -> Store:
     path = unquote(parts.path)[1:]
     if parts.netloc or not path:
         raise InvalidSetting(
-            f"{url!r} names no file: write sqlite:///queue.db, or sqlite:////var/lib/queue.db for an absolute path"
+            f"{url.partition('?')[0]!r} names no file: write sqlite:///queue.db, or sqlite:////var/lib/queue.db for an "
+            "absolute path"
         )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     synchronous = options.pop("synchronous", "full")
     busy_timeout = _seconds(options.pop("busy_timeout", "10"))
     if options:
         raise InvalidSetting(
-            f"option {next(iter(options))!r} of {url!r} is unknown: use synchronous=full|normal, busy_timeout=SECONDS"
+            f"option {next(iter(options))!r} of the SQLite URL is unknown: use synchronous=full|normal, "
+            "busy_timeout=SECONDS, signals=URL"
         )
     return SqliteStore(path, clock=clock, synchronous=cast("Any", synchronous), busy_timeout=busy_timeout)
 

@@ -1,0 +1,1 @@
+"""Signals through Redis publish/subscribe, for any store."""

@@ -1,0 +1,36 @@
+"""Redis wakes consumers as the signals of a store have to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("redis", reason="the extra `redis` is not installed")
+
+from deaf_store import DeafStore
+from test_sqlite import SqliteHarness
+
+from shardq.storage.redis.url import open_redis
+from shardq.storage.signalled_store import SignalledStore
+from shardq.testing.conformance.signals import SignalContract
+
+
+class SignalledHarness(SqliteHarness):
+    def __init__(self, folder: Path, redis_url: str) -> None:
+        super().__init__(folder)
+        self.redis_url = redis_url
+
+    def open(self) -> SignalledStore:  # type: ignore[override]
+        store = SignalledStore(DeafStore(super().open()), open_redis(self.redis_url))
+        assert store.wait("the line", 10.0), "the line does not stand"
+        return store
+
+
+@pytest.fixture(scope="module")
+def harness(tmp_path_factory: pytest.TempPathFactory, redis_url: str) -> SignalledHarness:
+    return SignalledHarness(tmp_path_factory.mktemp("signalled"), redis_url)
+
+
+class TestSignalsThroughRedis(SignalContract):
+    """The contract of signals, on a store that has none of its own."""
