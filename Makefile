@@ -48,7 +48,7 @@ lint: $(READY)  ## formatting, lint, types, layers
 
 check: lint test  ## what CI runs: lint and test
 
-bench: $(READY)  ## every store and every peer; writes docs/benchmarks.md (45 minutes), or that of STORE=sqlite, cassandra, mongodb
+bench: $(READY)  ## every store and every peer; writes docs/benchmarks.md, or that of STORE=sqlite, cassandra, mongodb (36 minutes on Cassandra)
 	tools/bench/run $(if $(STORE),--store $(STORE)) $(ARGS)
 
 bench-quick: $(READY)  ## the same, smaller (10 minutes)

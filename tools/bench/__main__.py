@@ -57,6 +57,8 @@ def compare(field: Field, *, quick: bool) -> Comparison:
         with tempfile.TemporaryDirectory(prefix="shardq-bench-") as folder, ExitStack() as peers:
             Path(folder).chmod(0o711)  # a server may run as another user, which has to reach its own folder
             entries, missing = open_all(servers, Path(folder), peers)
+            if not entries:
+                raise click.ClickException(f"nobody takes part: {'; '.join(missing)}")
             results, failed = run_rounds(entries, field.rounds(quick=quick), say=say)
         measured = measure_stores(field, servers, quick=quick, say=say)
         software = software_of(servers.stores)
