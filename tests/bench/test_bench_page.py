@@ -45,7 +45,7 @@ def test_a_page_shows_every_peer_and_every_plot(field: Field) -> None:
     text = page(kept, field.title, field.name)
 
     assert all(f"| {promise.name} |" in text for promise in kept.promises)
-    shown = re.findall(rf"\({field.name}/(\w+)\.png\)", text)
+    shown = re.findall(rf"\({field.name}/([\w-]+)\.png\)", text)
     assert sorted(shown) == sorted(plots_of(kept))
     assert all((DOCS / field.name / f"{name}.png").exists() for name in shown)
 
