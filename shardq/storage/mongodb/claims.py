@@ -107,19 +107,19 @@ class Claims:
         """Choose the first deliverable messages, in their order."""
         due = sight.due(now)
         found: list[Row] = []
-        messages = 0
+        read = messages = 0
         while True:
-            if (
-                found
-            ):  # as many as it takes if each has one message; beyond the last, reads cross what was consumed
-                wanted = min(_MOST_ROWS, request.limit - messages + _SPARE_ROWS)
-            else:
+            # As many as it takes if each has one message; beyond the last, reads cross what was consumed.
+            wanted = min(_MOST_ROWS, request.limit - messages + _SPARE_ROWS)
+            if not found:
                 wanted = self._sizes.rows_for(request.shard, request.limit)
-            page = rows.find(due, sort=_ORDER, limit=wanted, skip=len(found), bodies=True)
-            found += page
+            page = rows.find(due, sort=_ORDER, limit=wanted, skip=read, bodies=True)
+            known = {row.id for row in found}  # what was stored meanwhile moves rows on to the next page
+            found += (row for row in page if row.id not in known)
+            read += len(page)
             complete = len(page) < wanted
             pieces, messages = _choose(found, request.limit, now, complete=complete)
-            if complete or messages >= request.limit or len(found) >= _MOST_ROWS:
+            if complete or messages >= request.limit or read >= _MOST_ROWS:
                 if pieces:
                     self._sizes.learn(request.shard, len({piece.row.id for piece in pieces}), messages)
                 return _Found(sight, pieces, rest=not complete or messages >= request.limit)
