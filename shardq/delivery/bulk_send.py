@@ -19,7 +19,7 @@ from shardq.message import OutgoingMessage
 
 __all__ = ["BulkSend", "BundleLimits"]
 
-_AT_ONCE = 100
+_AT_ONCE = 100  # messages that are drawn and checked together
 
 
 class BundleLimits(msgspec.Struct, frozen=True):

@@ -129,7 +129,7 @@ class Settlement:
             return self._context.retry.ask(self._context.store.extend, request)
 
         done, lost = self._settle(picks, extend, verb)
-        for pick in done:  # not of what is gone: whether its lease was over still has to be told
+        for pick in done:  # not of what is lost: an ack of it has to be told so too
             until = untils[pick.held.shard]
             pick.held.lease_until = until if shorten else max(until, pick.held.lease_until)
         return lost

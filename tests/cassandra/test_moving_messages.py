@@ -12,6 +12,8 @@ import pytest
 from shardq.clock import microseconds
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.directory import NOTICE, announce_leaving
+from shardq.storage.cassandra.looking import is_empty
+from shardq.storage.cassandra.reading import WideRow
 from shardq.storage.cassandra.session import Answer, Session
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Append, Bundle, Claim, Release, ShardCounts, Span
@@ -42,6 +44,9 @@ class DisturbedSession(Session):
 LOOKS: dict[str, Look] = {
     "count": lambda store, shard, bundle_id: store.count(shard) != ShardCounts(),
     "find": lambda store, shard, bundle_id: store.find(shard, bundle_id, 0) is not None,
+    "is empty": lambda store, shard, bundle_id: (
+        not is_empty(WideRow(store._session, str(shard)), store.now())
+    ),
     "forget": lambda store, shard, bundle_id: not store.forget(shard),
     "remove": lambda store, shard, bundle_id: store.remove(shard, bundle_id, 0),
     "purge": lambda store, shard, bundle_id: store.purge(shard) > 0,

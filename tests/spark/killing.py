@@ -6,13 +6,14 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
+
+import psutil
 
 
 def workers_of(spark) -> list[int]:
     """The Python workers that Spark has forked: children of its daemons, which are children of its JVM."""
     java = spark._jvm.java.lang.ProcessHandle.current().pid()
-    return [worker for daemon in _children(java) for worker in _children(daemon)]
+    return [worker.pid for daemon in psutil.Process(java).children() for worker in daemon.children()]
 
 
 def kill_workers_when(spark, ready: Callable[[], bool], seconds: float = 60.0) -> int:
@@ -25,15 +26,3 @@ def kill_workers_when(spark, ready: Callable[[], bool], seconds: float = 60.0) -
     for pid in victims:
         os.kill(pid, signal.SIGKILL)
     return len(victims)
-
-
-def _children(parent: int) -> list[int]:
-    found = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = status.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == parent:
-            found.append(int(status.parent.name))
-    return found

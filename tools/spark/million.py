@@ -17,6 +17,7 @@ from pathlib import Path
 
 from local_session import local_session
 from pyspark.sql import DataFrame, SparkSession
+from trial_options import trial_options
 
 import shardq
 from shardq.spark.jobs.drain import drain
@@ -26,7 +27,7 @@ NAME = "million"
 
 
 def main() -> None:
-    options = _options()
+    options = trial_options(__doc__)
     spark = local_session(NAME, "local[2,3]", driver_memory="2g")
     try:
         with tempfile.TemporaryDirectory(prefix="shardq-million-") as folder:
@@ -71,16 +72,6 @@ def _sum_of(rows: DataFrame) -> tuple[int, int, str]:
         "cast(sum(cast(xxhash64(body) as decimal(38, 0))) as string)",
     )
     return tuple(found.first())
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--url", help="The store. Default: a fresh SQLite file.")
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--size", type=int, default=512)
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

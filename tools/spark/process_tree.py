@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 __all__ = ["children_of", "command_of", "descendants_of", "peak_of", "resident"]
 
 
 def children_of(parent: int) -> list[int]:
     """The processes that a process has started and that still run."""
-    found = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = status.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == parent:
-            found.append(int(status.parent.name))
-    return found
+    with suppress(psutil.NoSuchProcess):
+        return [child.pid for child in psutil.Process(parent).children()]
+    return []
 
 
 def descendants_of(parent: int, *, without: str | None = None) -> list[int]:
@@ -31,25 +28,22 @@ def descendants_of(parent: int, *, without: str | None = None) -> list[int]:
 
 def command_of(process: int) -> str:
     """Its command line; empty when it has ended."""
-    try:
-        return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return ""
+    with suppress(psutil.NoSuchProcess):
+        return " ".join(psutil.Process(process).cmdline())
+    return ""
 
 
 def resident(process: int) -> int:
     """Its share of the memory in bytes, pages that it has in common with others by their number; 0: it has ended."""
-    return _field(process, "smaps_rollup", "Pss:")
+    with suppress(psutil.NoSuchProcess):
+        return int(psutil.Process(process).memory_full_info().pss)
+    return 0
 
 
 def peak_of(process: int) -> int:
-    """The most memory that it ever had, in bytes."""
-    return _field(process, "status", "VmHWM:")
-
-
-def _field(process: int, name: str, field: str) -> int:
+    """The most memory that it ever had, in bytes; 0: it has ended."""
     try:
-        lines = Path(f"/proc/{process}/{name}").read_text().splitlines()
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
     except OSError:
         return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(field)), 0)
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)

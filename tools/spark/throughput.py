@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 from row_inserts import insert_rows
+from trial_options import trial_options
 
 import shardq
 from shardq.spark.columns import Columns
@@ -64,7 +65,7 @@ class Nowhere(DataSource):
 
 
 def main() -> None:
-    options = _options()
+    options = trial_options(__doc__)
     spark = _session()
     with tempfile.TemporaryDirectory(prefix="shardq-spark-") as folder:
         url = options.url or f"sqlite:///{folder}/bench.db"
@@ -182,16 +183,6 @@ def _session() -> SparkSession:
     spark = local_session("throughput", f"local[{PROCESSES},3]", **settings)
     spark.dataSource.register(Nowhere)
     return spark
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--url", help="The store. Default: a fresh SQLite file.")
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--size", type=int, default=512)
-    return parser.parse_args()
 
 
 if __name__ == "__main__":
