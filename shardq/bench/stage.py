@@ -16,6 +16,9 @@ import shardq
 __all__ = ["Place", "Stage"]
 
 LONG_LEASE = 600.0  # seconds: nothing is delivered twice, however slow the machine
+FEW_TIME_SHARDS = (
+    2  # a run makes and deletes a hundred queues, and servers keep the files of deleted ones for minutes
+)
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -55,7 +58,12 @@ class Stage:
 def _queue_in(url: str, settings: dict[str, Any]) -> Iterator[Place]:
     name = f"bench-{secrets.token_hex(4)}"
     with shardq.connect(url) as client:
-        chosen = {"visibility_timeout": LONG_LEASE, "max_deliveries": None, **settings}
+        chosen = {
+            "visibility_timeout": LONG_LEASE,
+            "max_deliveries": None,
+            "time_shards": FEW_TIME_SHARDS,
+            **settings,
+        }
         client.create_queue(name, **chosen)
         try:
             yield Place(url, name)

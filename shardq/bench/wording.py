@@ -79,4 +79,5 @@ _SAID = {
     "claim of singles": _claims,
     "claim after consumption": _past,
     "idle consumers": _idle,
+    "idle consumers and what the server does for them": _idle,
 }

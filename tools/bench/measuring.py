@@ -14,9 +14,11 @@ from shardq.bench.stage import Stage
 from shardq.errors import ShardqError
 
 from .axis import axes
+from .database import Running
 from .field import Field
 from .growing import grow
-from .growth import measure_growth
+from .growth import Growth, measure_growth
+from .idling import IDLE, measure_idle
 from .peer import last_words
 from .starting import Servers
 
@@ -34,10 +36,9 @@ def measure_stores(field: Field, servers: Servers, *, quick: bool, say: Callable
     results: list[Result] = []
     missing: list[str] = []
     left_out: list[str] = []
-    for store, url in servers.stores.items():
+    for store, running in servers.stores.items():
         try:
-            found = measure(url, field.measured, None, quick=quick).results
-            grown = measure_growth(Stage(url), axes(quick=quick), grow, say)
+            found, grown = _measure(field, running, quick=quick, say=say)
         except (ShardqError, OSError) as reason:  # must not cost the figures of the others
             missing.append(f"the measurements of {store} ({last_words(str(reason))})")
             continue
@@ -46,3 +47,14 @@ def measure_stores(field: Field, servers: Servers, *, quick: bool, say: Callable
         left_out += (f"{store}, {reason}" for reason in grown.left_out)
     report = Report(machine=this_machine(), store=field.store, quick=quick, results=tuple(results))
     return Measured(report, tuple(missing), tuple(left_out))
+
+
+def _measure(
+    field: Field, running: Running | None, *, quick: bool, say: Callable[[str], None]
+) -> tuple[list[Result], Growth]:
+    url = running and running.url
+    results = list(measure(url, field.measured, None, quick=quick).results)
+    if running is not None and running.usage is not None:
+        say(IDLE)
+        results.append(measure_idle(Stage(url), running.usage, quick=quick))
+    return results, measure_growth(Stage(url), axes(quick=quick), grow, say)

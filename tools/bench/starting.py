@@ -24,10 +24,10 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Servers(msgspec.Struct, frozen=True):
-    """The groups whose servers run, why others do not, and where each of shardq's stores is (None: wherever)."""
+    """The groups whose servers run, why others do not, and what each store of shardq runs on (None: no server)."""
 
     groups: tuple[tuple[Group, Running | None], ...]
-    stores: dict[str, str | None]
+    stores: dict[str, Running | None]
     missing: tuple[str, ...]
 
 
@@ -40,7 +40,7 @@ def start_servers(groups: Sequence[Group], stack: ExitStack) -> Servers:
             started.append((group, stack.enter_context(group.server())))
         except PeerMissing as reason:
             missing.append(f"{', '.join(group.peers)} ({reason})")
-    stores = {group.store: running and running.url for group, running in started if group.store}
+    stores = {group.store: running for group, running in started if group.store}
     return Servers(tuple(started), stores, tuple(missing))
 
 

@@ -1,0 +1,46 @@
+"""What waiting costs the server: consumers of an empty queue."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from shardq.bench.load import Load
+from shardq.bench.measurements.idle import SETTLING_SECONDS, idling
+from shardq.bench.processes import Job, run_alone, run_together
+from shardq.bench.result import Figure, Result, Sample, summarize
+from shardq.bench.size import FULL, QUICK
+from shardq.bench.stage import Stage
+from shardq.settings import QueueSettings
+
+from .usage import Usage
+
+IDLE = "idle consumers and what the server does for them"
+UNIT = "% of a core"
+
+
+def measure_idle(stage: Stage, usage: Usage, *, quick: bool) -> Result:
+    """Percent of one core that idle consumers take, and the server takes more than it does without them."""
+    size = QUICK if quick else FULL
+    load = Load(processes=size.idle_processes, seconds=size.idle_seconds)
+    return summarize(IDLE, UNIT, load, [_idle(stage, usage, load)])
+
+
+def _idle(stage: Stage, usage: Usage, load: Load) -> Sample:
+    seconds = load.seconds
+    with stage.queue(time_shards=QueueSettings().time_shards) as place:
+        alone = run_alone(_serving, usage, seconds)
+        clients = [Job(idling, (place, seconds))] * load.processes
+        *used, serving = run_together([*clients, Job(_serving, (usage, seconds))])
+    shares = {"clients": sum(used), "server": serving, "server without them": alone}
+    figures = tuple(Figure(name, 100 * share / seconds) for name, share in shares.items())
+    return Sample(100 * (sum(used) + max(0.0, serving - alone)) / seconds, figures)
+
+
+def _serving(ready: Callable[[], float], usage: Usage, seconds: float) -> float:
+    """Seconds of a core that the server takes in that time, once its clients have settled."""
+    ready()
+    time.sleep(SETTLING_SECONDS)
+    before = usage.other_seconds()
+    time.sleep(seconds)
+    return usage.other_seconds() - before
