@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 import shardq
@@ -9,12 +13,18 @@ from shardq.bench.load import Load
 from shardq.bench.machine import this_machine
 from shardq.bench.report import Report
 from shardq.bench.result import Sample, summarize
+from shardq.bench.stage import Stage
 from tools.bench import measuring
+from tools.bench.database import Running
 from tools.bench.field import FIELDS
 from tools.bench.growth import Growth
+from tools.bench.idling import idle_with_server
 from tools.bench.measuring import measure_stores
 from tools.bench.software import software
 from tools.bench.starting import Servers
+from tools.bench.usage import Usage
+
+NOWHERE = Running("nothing://", None)
 
 
 @pytest.fixture
@@ -29,7 +39,7 @@ def test_a_store_that_fails_is_left_out_and_the_others_go_on(
 ) -> None:
     monkeypatch.setattr(measuring, "measure", lambda url, *_, **__: _measured(url, tiny_report))
     monkeypatch.setattr(measuring, "measure_growth", lambda *_: Growth((), ("10 messages",)))
-    servers = Servers((), {"SQLite": None, "Nothing": "nothing://"}, ())
+    servers = Servers((), {"SQLite": None, "Nothing": NOWHERE}, ())
 
     measured = measure_stores(FIELDS["all"], servers, quick=True, say=lambda _: None)
 
@@ -52,7 +62,7 @@ def test_the_results_of_one_store_are_those_of_shardq(
 
 
 def test_a_store_that_cannot_be_asked_is_named_without_its_version() -> None:
-    assert software({"SQLite": None, "Nothing": "nothing://"}).endswith(", Nothing")
+    assert software({"SQLite": None, "Nothing": NOWHERE}).endswith(", Nothing")
 
 
 def _measured(url: str | None, report: Report) -> Report:
@@ -60,3 +70,17 @@ def _measured(url: str | None, report: Report) -> Report:
     if url is not None:
         shardq.connect(url).close()
     return report
+
+
+def test_waiting_counts_the_processor_time_of_the_server(tmp_path: Path) -> None:
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        sample = idle_with_server(
+            Stage(f"sqlite:///{tmp_path}/queue.db"), Usage((busy.pid,)), Load(processes=1, seconds=0.3)
+        )
+    finally:
+        busy.kill()
+        busy.wait()
+
+    figures = {figure.name: figure.value for figure in sample.figures}
+    assert figures["server"] > 10 and figures["server without them"] > 10

@@ -23,10 +23,11 @@ def measure_idle(stage: Stage, usage: Usage, *, quick: bool) -> Result:
     """Percent of one core that idle consumers take, and the server takes more than it does without them."""
     size = QUICK if quick else FULL
     load = Load(processes=size.idle_processes, seconds=size.idle_seconds)
-    return summarize(IDLE, UNIT, load, [_idle(stage, usage, load)])
+    return summarize(IDLE, UNIT, load, [idle_with_server(stage, usage, load)])
 
 
-def _idle(stage: Stage, usage: Usage, load: Load) -> Sample:
+def idle_with_server(stage: Stage, usage: Usage, load: Load) -> Sample:
+    """One sample of it; its figures are of the clients and of the server, with them and without."""
     seconds = load.seconds
     with stage.queue(time_shards=QueueSettings().time_shards) as place:
         alone = run_alone(_serving, usage, seconds)
