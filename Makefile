@@ -13,13 +13,15 @@ help:  ## list these commands
 demo: $(READY)  ## the main job: 336,776 flights through a queue, checked against the file (STORE=cassandra, mongodb: on a local server)
 	$(if $(STORE),$(BIN)/python tools/servers/$(STORE).py run --) $(BIN)/shardq demo $(if $(STORE),--url {url}) $(ARGS)
 
-test: $(READY)  ## all tests; those of MongoDB on real servers, those of Cassandra and Spark where Java 17 is there
+test: $(READY)  ## all tests, 20 minutes; those of MongoDB on real servers, those of Cassandra and Spark where Java 17 is there
 	$(BIN)/pytest -n auto -m 'not cassandra and not cluster and not mongodb and not spark' $(ARGS)
-	$(BIN)/pytest -m cassandra $(ARGS) $(if $(ARGS),|| test $$? -eq 5)  # 5: there is none among those that ARGS name
-	$(BIN)/pytest -m spark $(ARGS) $(if $(ARGS),|| test $$? -eq 5)
-	$(BIN)/pytest -m mongodb $(ARGS) $(if $(ARGS),|| test $$? -eq 5)
+	@echo 'Now Cassandra, MongoDB and Spark, two at a time, each shown when it is done: about 15 minutes.'
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync part-cassandra part-mongodb part-spark
 
-test-cassandra: $(READY)  ## the tests of the Cassandra store alone (4 minutes; needs Java 17)
+part-%:  # two of them fit beside each other, as they mostly wait; 5: there is no such test among those that ARGS name
+	$(BIN)/pytest -m $* $(ARGS) $(if $(ARGS),|| test $$? -eq 5)
+
+test-cassandra: $(READY)  ## the tests of the Cassandra store alone (12 minutes; needs Java 17)
 	CI=true $(BIN)/pytest -m cassandra $(ARGS)
 
 model: $(READY)  ## the claim protocol in every order of steps; STATES=200000 looks further

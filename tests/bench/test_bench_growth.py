@@ -12,7 +12,7 @@ from shardq.bench.result import Figure, Sample, summarize
 from shardq.bench.stage import Stage
 from tools.bench.axis import Axis, axes
 from tools.bench.comparison import Comparison, Promise
-from tools.bench.growing import CLAIM, RECEIVE, SEND, grow
+from tools.bench.growing import CLAIM, RECEIVE, SEND, counted, grow
 from tools.bench.growth import Growth, measure_growth
 from tools.bench.page import page
 from tools.bench.plots import draw_all, plots_of
@@ -114,3 +114,11 @@ def _comparison(grown: Growth, *stores: str) -> Comparison:
         peers=tuple(summarize(kind, "messages/s", Load(), [Sample(9.0)], subject="us") for kind in KINDS),
         left_out=("MongoDB, 10 messages (about 99 s)",),
     )
+
+
+def test_what_the_server_counts_meanwhile_is_among_the_figures() -> None:
+    so_far = iter(({"write conflicts": 5}, {"write conflicts": 7}))
+
+    sample = counted(instantly, lambda: next(so_far))(Stage(), Load())
+
+    assert sample.figures[-1] == Figure("write conflicts", 2)

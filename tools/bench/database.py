@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,10 +19,14 @@ TOOLS = Path(__file__).parents[1] / "servers"
 
 
 class Running(msgspec.Struct, frozen=True):
-    """Where a server is found; ``usage`` is None for one that was given: its processes and files are not known."""
+    """Where a server is found; ``usage`` is None for one that was given: its processes and files are not known.
+
+    ``counts`` are what the server has counted so far, by name.
+    """
 
     url: str
     usage: Usage | None
+    counts: Callable[[], Mapping[str, int]] = dict
 
 
 class Database(msgspec.Struct, frozen=True):
@@ -33,12 +37,13 @@ class Database(msgspec.Struct, frozen=True):
     variable: str
     options: tuple[str, ...] = ()
     settle: Callable[[], None] | None = None
+    counts: Callable[[], Mapping[str, int]] = dict
 
     @contextmanager
     def running(self) -> Iterator[Running]:
         """A given server, or one that is started now and stopped at the end. Raises PeerMissing."""
         if self.variable in os.environ:
-            yield Running(os.environ[self.variable], None)
+            yield Running(os.environ[self.variable], None, self.counts)
             return
         tool = [sys.executable, str(TOOLS / f"{self.name}.py")]
         with tempfile.TemporaryDirectory(prefix="shardq-bench-") as folder:
@@ -50,7 +55,7 @@ class Database(msgspec.Struct, frozen=True):
                 raise PeerMissing(f"{self.title} could not be started: {last_words(started.stderr)}")
             os.environ[self.variable] = started.stdout.strip()
             try:
-                yield Running(os.environ[self.variable], _usage(Path(folder), self.settle))
+                yield Running(os.environ[self.variable], _usage(Path(folder), self.settle), self.counts)
             finally:
                 del os.environ[self.variable]
                 subprocess.run([*tool, "stop", *place], check=True)

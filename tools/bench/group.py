@@ -44,6 +44,13 @@ def _checkpoint() -> None:
     checkpoint()
 
 
+def _conflicts() -> dict[str, int]:
+    """Writes that MongoDB had to repeat, because another one changed the same document."""
+    from .mongodb_server import write_conflicts  # noqa: PLC0415 -- needs a driver that others do not
+
+    return {"write conflicts": write_conflicts()}
+
+
 FILES = Group(
     store="SQLite",
     peers={
@@ -94,5 +101,6 @@ MONGODB = Group(
         variable="SHARDQ_TEST_MONGODB_URL",
         options=("--cache", "1"),
         settle=_checkpoint,
+        counts=_conflicts,
     ),
 )

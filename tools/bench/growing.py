@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import shardq
 from shardq.bench.claiming import time_claims
 from shardq.bench.load import Load
@@ -13,6 +15,7 @@ from shardq.bench.stage import Stage
 
 CALL = 100_000  # messages of a call, so that no list of ids grows with the load
 CLAIM, RECEIVE, SEND = "claim, ms", "receive and ack, messages/s", "send, messages/s"
+FIGURES = (SEND, RECEIVE, CLAIM)
 MICROSECONDS = 1_000_000
 
 
@@ -30,6 +33,20 @@ def grow(stage: Stage, load: Load) -> Sample:
     received = rate(spans)
     figures = (Figure(SEND, sent), Figure(RECEIVE, received), Figure(CLAIM, claim))
     return Sample(MICROSECONDS / sent + MICROSECONDS / received, figures)
+
+
+def counted(
+    measure: Callable[[Stage, Load], Sample], counts: Callable[[], Mapping[str, int]]
+) -> Callable[[Stage, Load], Sample]:
+    """The same measurement; what the server counted meanwhile becomes figures of its samples."""
+
+    def measure_and_count(stage: Stage, load: Load) -> Sample:
+        before = counts()
+        sample = measure(stage, load)
+        counted = (Figure(name, number - before[name]) for name, number in counts().items())
+        return Sample(sample.value, (*sample.figures, *counted))
+
+    return measure_and_count
 
 
 def send_in_parts(queue: shardq.Queue, items: list[bytes], _: Load) -> None:

@@ -9,7 +9,7 @@ from shardq.bench.wording import figure
 from .axis import Axis, axes
 from .cells import table, with_spread
 from .comparison import Comparison
-from .growing import CLAIM, RECEIVE, SEND
+from .growing import FIGURES
 from .growth import PREFIX
 
 INTRODUCTION = """\
@@ -51,18 +51,25 @@ def plot_name(axis: Axis) -> str:
 
 
 def _figures(axis: Axis, results: list[Result]) -> str:
+    counted = list(dict.fromkeys(each.name for result in results for each in result.figures))[len(FIGURES) :]
     rows = [
         [
             result.subject,
             f"{axis.value(result.load):,}",
             _otherwise(axis, result.load),
             with_spread(result),
-            *(figure(result.figure(name)) for name in (SEND, RECEIVE, CLAIM)),
+            *(figure(result.figure(name)) for name in FIGURES),
+            *(_count(result, name) for name in counted),
         ]
         for result in results
     ]
-    headings = ["store", axis.name, "messages and claims", "us a message", SEND, RECEIVE, CLAIM]
+    headings = ["store", axis.name, "messages and claims", "us a message", *FIGURES, *counted]
     return table(headings, rows)
+
+
+def _count(result: Result, name: str) -> str:
+    """How often the server counted it; nothing where it does not count it."""
+    return next((f"{each.value:,.0f}" for each in result.figures if each.name == name), "")
 
 
 def _otherwise(axis: Axis, load: Load) -> str:

@@ -16,7 +16,7 @@ from shardq.errors import ShardqError
 from .axis import axes
 from .database import Running
 from .field import Field
-from .growing import grow
+from .growing import counted, grow
 from .growth import Growth, measure_growth
 from .idling import IDLE, measure_idle
 from .peer import last_words
@@ -57,4 +57,5 @@ def _measure(
     if running is not None and running.usage is not None:
         say(IDLE)
         results.append(measure_idle(Stage(url), running.usage, quick=quick))
-    return results, measure_growth(Stage(url), axes(quick=quick), grow, say)
+    measure_one = counted(grow, running.counts) if running is not None else grow
+    return results, measure_growth(Stage(url), axes(quick=quick), measure_one, say)

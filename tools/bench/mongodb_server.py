@@ -27,6 +27,12 @@ def checkpoint() -> None:
         client.admin.command("fsync")
 
 
+def write_conflicts() -> int:
+    """How many writes were repeated so far, because another one had changed the same document."""
+    with MongoClient(url()) as client:
+        return int(client.admin.command("serverStatus")["metrics"]["operation"]["writeConflicts"])
+
+
 def clear(database: str) -> None:
     """Drop what another run has left."""
     with MongoClient(url()) as client:

@@ -32,6 +32,7 @@ def start(folder: Path, options: argparse.Namespace) -> str:
             port,
             in_set=bool(options.members),
             cache=options.cache,
+            open_files=options.open_files,
             failpoints=options.failpoints,
             authenticated=options.authenticated,
             key=key,
@@ -52,6 +53,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be asked of the members."""
     parser.add_argument("--members", type=int, choices=(0, 1, 3), default=1, help="of a replica set; 0: none")
     parser.add_argument("--cache", default="0.5", help="gigabytes of memory for each member's cache")
+    parser.add_argument(
+        "--open-files", type=int, default=0, help="how many each may open; as many as you may"
+    )
     parser.add_argument("--failpoints", action="store_true", help="let tests make commands fail")
     parser.add_argument(
         "--authenticated", action="store_true", help=f"ask for a password ({USER}, {PASSWORD})"

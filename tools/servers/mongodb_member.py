@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ class Member:
     port: int
     in_set: bool = False
     cache: str = "0.5"
+    open_files: int = 0  # that it may open; as many as possible, as it ends itself when these are too few
     failpoints: bool = False
     authenticated: bool = False
     key: Path | None = None
@@ -32,6 +34,7 @@ class Member:
     def start(self) -> None:
         """Start it and return when it takes connections; raises RuntimeError when it does not."""
         (self.folder / "data").mkdir(parents=True, exist_ok=True)
+        _allow_files(self.open_files)
         ServerProcess(self.folder).start(self._command(), self.answers, patience=PATIENCE)
 
     def answers(self) -> bool:
@@ -79,3 +82,9 @@ class Member:
             *("--tlsMode", "requireTLS", "--tlsCAFile", str(self.tls / "ca.pem")),
             *("--tlsCertificateKeyFile", str(self.tls / "server.pem")),
         ]
+
+
+def _allow_files(number: int) -> None:
+    """Let processes that begin from now on open so many; 0: as many as this user may."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (number or most, most))

@@ -11,7 +11,7 @@ from pymongo.errors import OperationFailure
 
 from shardq.errors import InvalidSetting
 from shardq.sharding.shard import Shard
-from shardq.storage.mongodb import schema
+from shardq.storage.mongodb import open_files, schema
 from shardq.storage.mongodb.session import Document, Session
 from shardq.storage.mongodb.shard_rows import ShardRows
 
@@ -27,10 +27,15 @@ _NO_SUCH = 26
 
 
 def prepare(session: Session, shards: Sequence[Shard]) -> None:
-    """Make those that are missing, several at a time; raises InvalidSetting, with none made, for too many."""
+    """Make those that are missing, several at a time.
+
+    Raises InvalidSetting for too many, or StoreUnavailable when the server cannot open them yet, with none made.
+    """
     there = set(_names(session, ".*"))
     missing = [shard for shard in shards if str(shard) not in there]
     _check_number(session, len(there) + len(missing))
+    if missing:
+        open_files.check(session, len(there) + len(missing))
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         list(threads.map(lambda shard: _make(session, shard), missing))
 

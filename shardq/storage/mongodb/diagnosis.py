@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardq.errors import SchemaMismatch, ShardqError
-from shardq.storage.mongodb import collections, schema
+from shardq.storage.mongodb import collections, open_files, schema
 from shardq.storage.mongodb.session import Session
 from shardq.storage.requests import Finding
 
@@ -36,7 +36,17 @@ def _findings(session: Session) -> Iterator[Finding]:
     yield Finding(
         "shards", ok=shards <= collections.MOST, value=f"{shards} of {collections.MOST}", remedy=many
     )
+    yield _open_files(session)
     yield _schema(session)
+
+
+def _open_files(session: Session) -> Finding:
+    if (allowed := open_files.limit(session)) is None:
+        return Finding("open files", ok=True, value="no limit known")
+    remedy = (
+        f"let the server open {open_files.RECOMMENDED} (ulimit -n): a shard takes {open_files.OF_A_SHARD}"
+    )
+    return Finding("open files", ok=False, value=f"{allowed} allowed", remedy=remedy)
 
 
 def _schema(session: Session) -> Finding:

@@ -1,0 +1,40 @@
+"""A server that may open few files, which ends itself when it needs more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from local_server import local_server
+
+import shardq
+from shardq.errors import StoreUnavailable
+
+pytestmark = pytest.mark.mongodb
+
+
+@pytest.fixture
+def narrow_url() -> Iterator[str]:
+    with local_server("mongodb", "--open-files", "2000") as (url, _):
+        yield url
+
+
+def test_a_queue_is_refused_while_the_files_of_deleted_ones_leave_no_room(narrow_url: str) -> None:
+    with shardq.connect(narrow_url) as client:
+        client.create_queue("first")
+        client.delete_queue("first")
+        client.create_queue("second")
+        with pytest.raises(
+            StoreUnavailable, match=r"open files, 480 of them .* and may open 2000: try again"
+        ):
+            client.create_queue("third")
+        client.queue("second").producer().send(b"the server is well")
+
+
+def test_doctor_says_that_the_server_may_open_few_files(narrow_url: str) -> None:
+    with shardq.connect(narrow_url) as client:
+        client.create_schema()
+        (found,) = (finding for finding in client.diagnose() if finding.name == "open files")
+    assert not found.ok
+    assert found.value == "2000 allowed"
+    assert "ulimit" in found.remedy
