@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import statistics
@@ -134,9 +135,10 @@ def test_what_redis_did_not_take_is_told_again(open_on: Opener, shard: Shard, ow
 
 
 def test_while_redis_is_away_sends_go_on_and_waits_end_in_time(
-    open_on: Opener, path: Path, shard: Shard, own_redis: OwnRedis
+    open_on: Opener, path: Path, shard: Shard, own_redis: OwnRedis, caplog: pytest.LogCaptureFixture
 ) -> None:
     # Given a client whose line stands
+    caplog.set_level(logging.INFO, "shardq.storage.signals")
     sending, waiting = open_on(own_redis.url), open_on(own_redis.url)
     settled(waiting, shard.queue)
     # When Redis dies
@@ -161,6 +163,12 @@ def test_while_redis_is_away_sends_go_on_and_waits_end_in_time(
     send(sending, shard)
     assert waiting.wait(shard.queue, GUARD)
     assert waiting.diagnose()[-1].ok
+    # And the log has said so, each once
+    lost, found = (record.getMessage() for record in caplog.records)
+    assert lost.startswith("Redis at 127.0.0.1") and lost.endswith(
+        "is lost: consumers look for messages by themselves"
+    )
+    assert "stands again" in found
 
 
 def test_while_redis_is_away_the_stores_own_signals_serve(path: Path, shard: Shard) -> None:

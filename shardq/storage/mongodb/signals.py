@@ -29,6 +29,7 @@ class CappedCollection:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self.name = f"the collection {SIGNALS} of {session.address}"
 
     def tell(self, queues: Collection[str]) -> bool:
         """Write the names; never again, as consumers look by themselves now and then."""

@@ -16,10 +16,8 @@ from shardq.storage.requests import Finding
 __all__ = ["RedisLine"]
 
 _PATIENCE = 2.0  # seconds that the server has to confirm a subscription
-_QUIET, _LOST = (
-    5,
-    10,
-)  # seconds without a word after which the server is asked for one, and after which it is lost
+_QUIET = 5  # seconds without a word, after which the server is asked for one
+_LOST = 10  # seconds without a word, after which the line is lost
 _ERRORS = (RedisError, OSError)
 
 
@@ -33,7 +31,8 @@ class RedisLine:
 
     def __init__(self, connect: Callable[[], ConnectionPool], *, host: str, channel: str) -> None:
         self._pool = PerProcess(connect)
-        self._host, self._channel = host, channel
+        self.name = f"Redis at {host}"
+        self._channel = channel
 
     def tell(self, queues: Collection[str]) -> bool:
         """Publish the names as one message; False when nobody says that it was."""
@@ -64,18 +63,16 @@ class RedisLine:
             return Finding(
                 "signals",
                 ok=False,
-                value=f"Redis at {self._host} does not answer ({type(error).__name__})",
+                value=f"{self.name} does not answer ({type(error).__name__})",
                 remedy="check the option signals of the URL, the login and the server; until then consumers poll",
             )
-        return Finding("signals", ok=True, value=f"Redis at {self._host}")
+        return Finding("signals", ok=True, value=self.name)
 
     def close(self) -> None:
         """Close the connections of this process."""
         pool = self._pool.take()
         if pool is not None:
-            pool.disconnect(
-                inuse_connections=False
-            )  # the others are closed by those who use them, within seconds
+            pool.disconnect(inuse_connections=False)  # who uses one of the others closes it, within seconds
 
     def _redis(self) -> Any:  # the driver's types leave gaps
         return Redis(connection_pool=self._pool.get())

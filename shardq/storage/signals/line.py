@@ -14,6 +14,11 @@ class Line(Protocol):
     """Carries names of queues to all who listen. Safe for threads, and in forked children."""
 
     @property
+    def name(self) -> str:
+        """What it is and where, without a login, for the log."""
+        ...
+
+    @property
     def may_block(self) -> bool:
         """True when ``tell`` may take long while the store is well: no thread that sends may call it then."""
         ...

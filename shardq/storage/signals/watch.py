@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from contextlib import closing
 
@@ -10,19 +11,21 @@ from shardq.storage.signals.switchboard import Switchboard
 
 __all__ = ["Watch"]
 
+_log = logging.getLogger(__name__)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 
 
 class Watch:
     """A thread that listens until it is ended; it connects again after interruptions, with growing pauses.
 
-    When it begins to hear, every queue counts as announced: what came before is not known.
+    When it begins to hear, every queue counts as announced: what came before is not known. The log says once that the
+    line is lost, and once that it stands again.
     """
 
     def __init__(self, line: Line, board: Switchboard) -> None:
         self._line, self._board = line, board
         self._ended = threading.Event()
-        self.stands = False
+        self.stands, self._lost = False, False
         threading.Thread(target=self._follow, name="shardq-signals", daemon=True).start()
 
     def end(self) -> None:
@@ -47,8 +50,20 @@ class Watch:
                         break
                     if not stood:
                         stood = self.stands = True
-                        self._board.announce_all()
+                        self._found()
                     self._board.announce(queues)
         finally:
             self.stands = False
+        self._lose()
         return stood
+
+    def _found(self) -> None:
+        self._board.announce_all()
+        if self._lost:
+            _log.info("%s stands again: consumers are told of messages", self._line.name)
+        self._lost = False
+
+    def _lose(self) -> None:
+        if not self._lost and not self._ended.is_set():
+            _log.warning("%s is lost: consumers look for messages by themselves", self._line.name)
+            self._lost = True
