@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import psutil
 
 import shardq
 
@@ -47,7 +48,7 @@ class Meter:
     """Processor time of this process and of the servers."""
 
     def __init__(self) -> None:
-        self._servers = _children_of_cassandra()
+        self._servers = _servers()
 
     def of(self, do: Callable[[], object]) -> tuple[float, float]:
         client, server = time.process_time(), self._server()
@@ -55,11 +56,8 @@ class Meter:
         return 1e6 * (time.process_time() - client), 1e6 * (self._server() - server)
 
     def _server(self) -> float:
-        ticks = 0
-        for pid in self._servers:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            ticks += int(fields[11]) + int(fields[12])
-        return ticks / os.sysconf("SC_CLK_TCK")
+        times = [process.cpu_times() for process in self._servers]
+        return sum(each.user + each.system for each in times)
 
 
 def main() -> None:
@@ -156,18 +154,11 @@ def _non_negative(matrix: np.ndarray, values: np.ndarray) -> list[float]:
     return best
 
 
-def _children_of_cassandra() -> list[int]:
-    """The servers of the command that runs this: `tools/servers/cassandra.py run`."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            line = (entry / "cmdline").read_bytes()
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-        except (OSError, ValueError):
-            continue
-        if b"CassandraDaemon" in line and parent == os.getppid():
-            found.append(int(entry.name))
-    return found
+def _servers() -> list[psutil.Process]:
+    """Those of the command that runs this: `tools/servers/cassandra.py run`."""
+    parent = psutil.Process().parent()
+    beside = parent.children() if parent is not None else []
+    return [process for process in beside if any("CassandraDaemon" in word for word in process.cmdline())]
 
 
 def _source(options: argparse.Namespace) -> str:
