@@ -1,14 +1,14 @@
-"""persist-queue's queue with acks: every put, get and ack is a transaction of its own; there is no other way.
+"""persist-queue's queue with acks: every get and every ack is a transaction of its own.
 
 What was acked is cleared now and then, as every get walks past it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from ..peer import PeerMissing
+from .persist_queue import PersistQueue
 
 try:
     from persistqueue import SQLiteAckQueue
@@ -18,22 +18,13 @@ except ImportError as error:
 CLEAR = 100
 
 
-class PersistQueueAck:
+class PersistQueueAck(PersistQueue):
     name = "persist-queue, SQLiteAckQueue"
-    durability = "fsync"
-    sends = "a commit for each message, fsync (WAL, synchronous FULL)"
     receives = "a commit for each get and for each ack; what is acked cleared by 100"
     share = 0.03
 
     def open(self, folder: Path) -> None:
         self._queue = SQLiteAckQueue(str(folder), multithreading=True, auto_commit=True)
-
-    def send_bulk(self, bodies: Sequence[bytes]) -> None:
-        self.send_singles(bodies)
-
-    def send_singles(self, bodies: Sequence[bytes]) -> None:
-        for body in bodies:
-            self._queue.put(body)
 
     def receive(self, count: int, batch: int) -> int:
         size = 0
@@ -44,6 +35,3 @@ class PersistQueueAck:
             if number % CLEAR == 0 or number == count:
                 self._queue.clear_acked_data(max_delete=CLEAR, keep_latest=0)
         return size
-
-    def close(self) -> None:
-        self._queue.close()

@@ -1,14 +1,14 @@
 """persist-queue without acks and with auto_commit=False, which its documentation names as the faster way.
 
-Every put is a transaction all the same. Gets are undone by a crash until ``task_done``; there are no leases.
+Puts are transactions all the same. Gets are undone by a crash until ``task_done``; there are no leases.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from ..peer import PeerMissing
+from .persist_queue import PersistQueue
 
 try:
     from persistqueue import FIFOSQLiteQueue
@@ -18,22 +18,13 @@ except ImportError as error:
 BATCH = 500
 
 
-class PersistQueueFifo:
+class PersistQueueFifo(PersistQueue):
     name = "persist-queue, FIFOSQLiteQueue"
-    durability = "fsync"
-    sends = "a commit for each message, fsync (WAL, synchronous FULL)"
     receives = "no leases, no acks; task_done for every 500 messages"
     share = 0.05
 
     def open(self, folder: Path) -> None:
         self._queue = FIFOSQLiteQueue(str(folder), multithreading=True, auto_commit=False)
-
-    def send_bulk(self, bodies: Sequence[bytes]) -> None:
-        self.send_singles(bodies)
-
-    def send_singles(self, bodies: Sequence[bytes]) -> None:
-        for body in bodies:
-            self._queue.put(body)
 
     def receive(self, count: int, batch: int) -> int:
         size = 0
@@ -42,6 +33,3 @@ class PersistQueueFifo:
             if number % batch == 0 or number == count:
                 self._queue.task_done()
         return size
-
-    def close(self) -> None:
-        self._queue.close()
