@@ -15,8 +15,6 @@ try:
 except ImportError as error:
     raise PeerMissing("persist-queue is not installed") from error
 
-BATCH = 500
-
 
 class PersistQueueFifo(PersistQueue):
     name = "persist-queue, FIFOSQLiteQueue"
