@@ -180,9 +180,7 @@ class Probe(msgspec.Struct, frozen=True):
     shard: Shard
     priority: int | None = None  # of the first message that can be claimed now; None: there is none
     due: int | None = None  # its due time
-    next_due: int | None = (
-        None  # the earliest due time still ahead, ends of leases included; None: there is none
-    )
+    next_due: int | None = None  # the earliest due time ahead, ends of leases included; None: there is none
 
     @property
     def empty(self) -> bool:

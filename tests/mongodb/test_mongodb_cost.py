@@ -173,3 +173,13 @@ def test_four_processes_share_the_work_and_are_seldom_in_each_others_way(
     shared = share(mongodb_url, shards, processes=4)
     assert shared.messages == 8 * 600
     assert shared.contended <= 0.05 * shared.claims
+
+
+def test_looking_where_nothing_was_ever_sent_writes_nothing(
+    store: MongoStore, shard: Shard, database: Database
+) -> None:
+    with profiled(database) as done:
+        found = store.probe([Shard(shard.queue, 0, number) for number in range(8)])
+        time.sleep(0.1)  # for what nobody waits for
+    assert all(probe.empty for probe in found)
+    assert done and all(each["op"] in ("query", "command") for each in done)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import floors
 from shardq.storage.mongodb.session import Session
-from shardq.storage.mongodb.sight import GUARD, PRIORITIES, Floors, Sight, Sights
+from shardq.storage.mongodb.sight import GUARD, NOWHERE, PRIORITIES, Floors, Sight, Sights
 from shardq.storage.requests import Bundle
 from shardq.storage.server_clock import ServerClock
 
@@ -32,19 +32,19 @@ class Lookout:
         return [
             sight
             if sight is not None and not sight.is_old(now)
-            else self._sights.see(shard, found.get(shard, Floors()), now)
+            else self._sights.see(shard, found.get(shard, NOWHERE), now)
             for shard, sight in zip(shards, known, strict=True)
         ]
 
     def checked_sights(self, shards: Sequence[Shard], now: int) -> list[Sight]:
         """Return the sights of the shards, from before nothing that came late."""
         found = floors.read(self._session, shards)
-        return [self._checked(shard, found.get(shard, Floors()), now) for shard in shards]
+        return [self._checked(shard, found.get(shard, NOWHERE), now) for shard in shards]
 
     def afresh(self, shard: Shard, now: int) -> Sight:
         """Return a sight of the shard that begins at the floors."""
         found = floors.read(self._session, [shard])
-        return self._sights.see(shard, found.get(shard, Floors()), now)
+        return self._sights.see(shard, found.get(shard, NOWHERE), now)
 
     def _checked(self, shard: Shard, found: Floors, now: int) -> Sight:
         sight = self._sights.of(shard)

@@ -15,7 +15,7 @@ import msgspec
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.session import Document
 
-__all__ = ["GUARD", "OLDEST", "Floors", "Sight", "Sights"]
+__all__ = ["GUARD", "NOWHERE", "OLDEST", "Floors", "Sight", "Sights"]
 
 Place: TypeAlias = tuple[int, bytes]  # due, bundle id
 
@@ -31,10 +31,17 @@ _MOST = 4096  # shards that are remembered
 
 
 class Floors(msgspec.Struct, frozen=True):
-    """By priority, the moment before which nothing is due; and what changes when something came late."""
+    """By priority, the moment before which nothing is due; and what changes when something came late.
+
+    They are not stored where the directory does not list the shard: then there are none to raise.
+    """
 
     moments: tuple[int, ...] = (OLDEST,) * len(PRIORITIES)
     late: bytes | None = None
+    stored: bool = True
+
+
+NOWHERE = Floors(stored=False)
 
 
 class Sight(msgspec.Struct):
@@ -63,7 +70,9 @@ class Sight(msgspec.Struct):
         self.busy_until = max(self.busy_until, until)
 
     def raised(self, now: int) -> Floors | None:
-        """Return floors that follow the places; None while that spares nobody anything."""
+        """Return floors that follow the places; None while that spares nobody anything, or where none are stored."""
+        if not self.floors.stored:
+            return None
         moments = tuple(
             max(floor, min(place[0], now - GUARD))
             for floor, place in zip(self.floors.moments, self.places, strict=True)
