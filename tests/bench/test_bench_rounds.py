@@ -107,5 +107,5 @@ def test_the_field_of_all_has_every_queue_of_the_others() -> None:
 
 def _modules() -> list[Path]:
     folder = Path(__file__).parents[2] / "tools" / "bench" / "peers"
-    shared = {"__init__", "keuss_queue", "shardq_queue"}
+    shared = {"__init__", "keuss_queue", "persist_queue", "shardq_queue"}
     return [path for path in folder.glob("*.py") if path.stem not in shared]

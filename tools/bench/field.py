@@ -82,6 +82,8 @@ ON_MONGODB = Field(
     title="Benchmarks on MongoDB",
     groups=(MONGODB,),
     batch=1000,
-    single_batch=100,
+    messages=200_000,
+    singles=5_000,
+    warm_ups=2,
 )
 FIELDS = {field.store: field for field in (ALL, ON_SQLITE, ON_CASSANDRA, ON_MONGODB)}

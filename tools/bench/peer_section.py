@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from .cells import table, times, with_spread
 from .comparison import Comparison
-from .rounds import DISK, KINDS, PROCESSOR
+from .rounds import DISK, KINDS, PROCESSOR, RECEIVE, RECEIVE_SINGLES
 
 SECTION = """\
 ## Beside other queues
 
 Messages per second of 512 B: one client process, the server (where there is one) beside it on the same machine,
-everybody's files on the same disk, rounds interleaved.{more}
+everybody's files on the same disk, rounds interleaved. {sizes}{more}
 
 {figures}
 ![Throughput of each queue]({name}/throughput.png)
@@ -36,6 +36,7 @@ def peer_section(comparison: Comparison, folder: str) -> str:
     costs = {kind: heading for kind, heading in COSTS.items() if _has(comparison, kind)}
     text = SECTION.format(
         name=folder,
+        sizes=_sizes(comparison),
         more=MORE if costs else "",
         figures=_figures(comparison, costs),
         promises=table(
@@ -47,6 +48,18 @@ def peer_section(comparison: Comparison, folder: str) -> str:
     if comparison.store != "all":
         text += RATIOS.format(ratios=_ratios(comparison))
     return text + "".join(f"\nLeft out: {reason}.\n" for reason in comparison.missing)
+
+
+def _sizes(comparison: Comparison) -> str:
+    """How much a round of shardq is; slow queues get fewer messages in bulk."""
+    first = comparison.promises[0].name
+    bulk, single = comparison.peer(first, RECEIVE), comparison.peer(first, RECEIVE_SINGLES)
+    if bulk is None or single is None:
+        return ""
+    return (
+        f"In each round shardq\nsends {bulk.load.messages:,} in bulk and receives them by {bulk.load.batch:,}, then "
+        f"sends {single.load.messages:,} one by one and receives them by {single.load.batch:,}."
+    )
 
 
 def _has(comparison: Comparison, kind: str) -> bool:
