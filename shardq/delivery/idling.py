@@ -10,7 +10,11 @@ from shardq.sharding.reading import ShardReader
 
 __all__ = ["Idling"]
 
-SLOW_POLL_SECONDS = 5.0  # where the store signals appends: only in case a signal was missed
+SLOW_POLL_SECONDS = (
+    5.0  # where the store signals appends: only in case a signal was missed; or, where many share it,
+)
+SLOW_POLLS_PER_SECOND = 1  # so long that together they make one poll a second, but no longer than
+LONGEST_POLL_SECONDS = 10.0  # this, as a consumer that is silent for 12 seconds counts as gone
 FIRST_POLL_SECONDS = 0.005  # where it does not: doubled by every empty read, up to
 LAST_POLL_SECONDS = 0.25  # or, where many consumers share the looking, so long that together they make
 POLLS_PER_SECOND = 12  # so many polls; what one does not see in time, another takes
@@ -37,7 +41,8 @@ class Idling:
 
     def _longest(self) -> float:
         due = self._reader.seconds_until_due()
-        longest = SLOW_POLL_SECONDS if due is None else min(due, SLOW_POLL_SECONDS)
+        slow = max(SLOW_POLL_SECONDS, self._reader.consumers / SLOW_POLLS_PER_SECOND)
+        longest = min(slow, LONGEST_POLL_SECONDS, *(() if due is None else (due,)))
         if self._context.settings.delivery_paused:
             return SLICE_SECONDS
         if self._context.store.capabilities.signals:

@@ -79,7 +79,7 @@ class MongoStore:
             forward_across_shards=self._session.has_transactions,
             max_message_bytes=15 * _MIB,
             max_shards=1_000,
-            appends_at_once=4,
+            appends_at_once=8,
             signals=True,
         )
 

@@ -9,7 +9,7 @@ from .shardq_queue import ShardqQueue
 class ShardqMongodb(ShardqQueue):
     name = "shardq (MongoDB)"
     durability = "majority of one, journal fsync"
-    sends = "answered by the server, majority and journal; bundles of 500, 4 in flight"
+    sends = "answered by the server, majority and journal; bundles of 500, 8 in flight"
     receives = "bulk reads under a lease, then fenced acks, majority and journal"
 
     def url(self, folder: Path) -> str:
