@@ -11,9 +11,11 @@ from shardq.sharding.reading import ShardReader
 __all__ = ["Idling"]
 
 SLOW_POLL_SECONDS = (
-    5.0  # where the store signals appends: only in case a signal was missed; or, where many share it,
+    5.0  # where the store signals appends: only in case a signal was missed; longer where many
 )
-SLOW_POLLS_PER_SECOND = 1  # so long that together they make one poll a second, but no longer than
+SLOW_POLLS_PER_SECOND = (
+    1  # consumers share the looking, so that together they make one poll a second, but not beyond
+)
 LONGEST_POLL_SECONDS = 10.0  # this, as a consumer that is silent for 12 seconds counts as gone
 FIRST_POLL_SECONDS = 0.005  # where it does not: doubled by every empty read, up to
 LAST_POLL_SECONDS = 0.25  # or, where many consumers share the looking, so long that together they make

@@ -39,15 +39,9 @@ SECTIONS = (
         "![Latency by percentile]({name}/latency.png)\n\n",
     ),
 )
-SCALING = """\
-## How costs grow
-
-{claims}
-![Time of a claim and number of waiting messages]({name}/claims.png)
-
-{rest}
-![Memory of a consumer]({name}/memory.png)
-"""
+SCALING = "## How costs grow"
+CLAIMS = "![Time of a claim and number of waiting messages]({name}/claims.png)"
+MEMORY = "![Memory of a consumer]({name}/memory.png)"
 
 
 def page(comparison: Comparison, title: str, name: str) -> str:
@@ -72,11 +66,20 @@ def _parts(comparison: Comparison, title: str, name: str) -> Iterator[str]:
         if results:
             yield f"## {heading}\n\n{text.format(name=name)}{_results(results)}"
     if scaling := [result for result in report.results if _is_scaling(result)]:
-        claims = [result for result in scaling if result.unit == "ms"]
-        rest = [result for result in scaling if result.unit != "ms"]
-        yield SCALING.format(name=name, claims=_results(claims), rest=_results(rest))
+        yield "\n\n".join([SCALING, *_scaling(scaling, name)])
     if grown := growth_section(comparison, name):
         yield grown
+
+
+def _scaling(results: list[Result], folder: str) -> Iterator[str]:
+    """Claims and their plot, then the rest and the plot of the memory, where there are figures for them."""
+    if claims := [result for result in results if result.unit == "ms"]:
+        yield _results(claims).rstrip()
+        yield CLAIMS.format(name=folder)
+    if rest := [result for result in results if result.unit != "ms"]:
+        yield _results(rest).rstrip()
+    if any(result.name.startswith("memory") for result in rest):
+        yield MEMORY.format(name=folder)
 
 
 def _is_scaling(result: Result) -> bool:
