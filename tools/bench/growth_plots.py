@@ -13,6 +13,8 @@ from .axis import Axis
 from .growing import CLAIM, RECEIVE, SEND
 from .palette import ACCENTS, COUNT
 
+ROOM = 2  # above and below the figures, so that small differences look small
+
 
 def growth(axis: Axis, results: list[Result]) -> Figure:
     """Microseconds a message, rates, and the time of a claim where claims are alike; a line for each store."""
@@ -21,6 +23,8 @@ def growth(axis: Axis, results: list[Result]) -> Figure:
     for axes, kind in zip(figure.subplots(1, len(kinds)), kinds, strict=True):
         _lines(axes, axis, results, kind)
         axes.set(title=kind or "cost, us a message", xlabel=axis.name, xscale="log", yscale="log")
+        low, high = axes.get_ylim()
+        axes.set_ylim(low / ROOM, high * ROOM)
         axes.set_xticks(sorted({axis.value(result.load) for result in results}))
         axes.xaxis.set_major_formatter(COUNT)
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
