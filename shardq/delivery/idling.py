@@ -16,7 +16,7 @@ SLOW_POLL_SECONDS = (
 SLOW_POLLS_PER_SECOND = (
     1  # consumers share the looking, so that together they make one poll a second, but not beyond
 )
-LONGEST_POLL_SECONDS = 10.0  # this, as a consumer that is silent for 12 seconds counts as gone
+LONGEST_POLL_SECONDS = 10.0  # this, as a consumer that is silent for 16 seconds counts as gone
 FIRST_POLL_SECONDS = 0.005  # where it does not: doubled by every empty read, up to
 LAST_POLL_SECONDS = 0.25  # or, where many consumers share the looking, so long that together they make
 POLLS_PER_SECOND = 12  # so many polls; what one does not see in time, another takes

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 CONTENTION_PAUSE = 50_000  # microseconds for which a shard that another consumer has locked is left alone
 ENLIST_INTERVAL = 5_000_000
-ENLIST_LIFETIME = 12_000_000
+ENLIST_LIFETIME = 16_000_000
 SWEEP_INTERVAL = 60_000_000
 TOKEN_BYTES = 16
 
