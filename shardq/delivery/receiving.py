@@ -64,7 +64,7 @@ class Receiving:
             self._context.store.resign(self._context.name, self._consumer)
 
     def fill(self, limit: int, *, thorough: bool) -> list[HeldSlice]:
-        """Claim up to so many messages, from as many shards as it takes; fewer when no more are due.
+        """Claim up to so many messages, from as many shards as it takes; fewer when those it knows have no more.
 
         When it is thorough, an empty result means that nothing was due in the whole queue.
         """
