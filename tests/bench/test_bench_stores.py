@@ -62,7 +62,7 @@ def test_the_results_of_one_store_are_those_of_shardq(
 
 
 def test_a_store_that_cannot_be_asked_is_named_without_its_version() -> None:
-    assert software({"SQLite": None, "Nothing": NOWHERE}).endswith(", Nothing")
+    assert software({"SQLite": None, "Nothing": NOWHERE.url}).endswith(", Nothing")
 
 
 def _measured(url: str | None, report: Report) -> Report:

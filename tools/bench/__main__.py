@@ -61,7 +61,7 @@ def compare(field: Field, *, quick: bool) -> Comparison:
                 raise click.ClickException(f"nobody takes part: {'; '.join(missing)}")
             results, failed = run_rounds(entries, field.rounds(quick=quick), say=say)
         measured = measure_stores(field, servers, quick=quick, say=say)
-        software = software_of(servers.stores)
+        software = software_of({name: store and store.url for name, store in servers.stores.items()})
     return Comparison(
         report=measured.report,
         store=field.store,

@@ -90,6 +90,7 @@ MONGODB = Group(
     store="MongoDB",
     peers={
         "shardq_mongodb": "ShardqMongodb",
+        "shardq_mongodb_prefetch": "ShardqMongodbPrefetch",
         "keuss_mongo": "KeussMongo",
         "keuss_bucket": "KeussBucket",
         "kombu_mongodb": "KombuMongodb",

@@ -17,13 +17,17 @@ from .usage import Usage
 
 IDLE = "idle consumers and what the server does for them"
 UNIT = "% of a core"
+ROUNDS = 3
 
 
 def measure_idle(stage: Stage, usage: Usage, *, quick: bool) -> Result:
-    """Percent of one core that idle consumers take, and the server takes more than it does without them."""
+    """Percent of one core that idle consumers take, and the server takes more than it does without them.
+
+    Without and with them in turn, several times: what a server does by itself now and then costs more than they do.
+    """
     size = QUICK if quick else FULL
     load = Load(processes=size.idle_processes, seconds=size.idle_seconds)
-    return summarize(IDLE, UNIT, load, [idle_with_server(stage, usage, load)])
+    return summarize(IDLE, UNIT, load, [idle_with_server(stage, usage, load) for _ in range(ROUNDS)])
 
 
 def idle_with_server(stage: Stage, usage: Usage, load: Load) -> Sample:

@@ -53,9 +53,10 @@ def _measure(
     field: Field, running: Running | None, *, quick: bool, say: Callable[[str], None]
 ) -> tuple[list[Result], Growth]:
     url = running and running.url
-    results = list(measure(url, field.measured, None, quick=quick).results)
+    results: list[Result] = []
     if running is not None and running.usage is not None:
         say(IDLE)
         results.append(measure_idle(Stage(url), running.usage, quick=quick))
+    results += measure(url, field.measured, None, quick=quick).results
     measure_one = counted(grow, running.counts) if running is not None else grow
     return results, measure_growth(Stage(url), axes(quick=quick), measure_one, say)

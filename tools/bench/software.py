@@ -7,19 +7,17 @@ from sqlite3 import sqlite_version
 
 import shardq
 
-from .database import Running
+
+def software(stores: Mapping[str, str | None]) -> str:
+    """The servers and libraries below shardq's stores, by title and URL."""
+    return ", ".join(_named(title, url) for title, url in stores.items())
 
 
-def software(stores: Mapping[str, Running | None]) -> str:
-    """The servers and libraries below shardq's stores, by title."""
-    return ", ".join(_named(title, running) for title, running in stores.items())
-
-
-def _named(title: str, running: Running | None) -> str:
-    if running is None:
+def _named(title: str, url: str | None) -> str:
+    if url is None:
         return f"SQLite {sqlite_version}"
     try:
-        with shardq.connect(running.url) as client:
+        with shardq.connect(url) as client:
             releases = [finding.value for finding in client.diagnose() if finding.name == "release"]
     except shardq.ShardqError:  # its measurements say why; without them nothing needs a version
         return title
