@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +19,10 @@ from shardq.testing import ManualClock
 __all__ = ["cassandra_url", "guarded_redis", "mongodb_url", "own_redis", "redis_url", "replica_set_url"]
 
 _names = itertools.count(1)
+
+# A shell that runs the tests in its background lets them ignore this, and with them what they start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
