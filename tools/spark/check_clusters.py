@@ -2,8 +2,8 @@
 
     python tools/spark/check_clusters.py [TRIAL ...]
 
-Trials: local-cluster, killed-executors, speculation, connect, py-files, archive. Without a name all are run. Each
-prints one line; the logs of one that failed are printed and removed. Needs Java 17 and pyspark[connect].
+Trials: local-cluster, killed-executors, speculation, connect, connect-py-files, py-files, archive. Without a name all
+are run. Each prints one line; the logs of one that failed are printed and removed. Needs Java 17 and pyspark[connect].
 """
 
 from __future__ import annotations
@@ -82,6 +82,12 @@ def _py_files(folder: Path) -> bool:
         return _run(folder, python, master, "round_trip", settings, PYTHONPATH=str(package))
 
 
+def _connect_py_files(folder: Path) -> bool:
+    """A Connect server is started with the wheel as a zip file; what it needs is installed there."""
+    with connect_server(folder, python=_bare_python(folder), package=_zip(folder)) as master:
+        return _run(folder, sys.executable, master, "round_trip", {})
+
+
 def _archive(folder: Path) -> bool:
     """shardq and what it needs travel as an archive."""
     python, packages = _bare_python(folder), folder / "packages"
@@ -153,6 +159,7 @@ TRIALS: dict[str, Callable[[Path], bool]] = {
     "killed-executors": _try(local_cluster, "killed_executors"),
     "speculation": _try(standalone_cluster, "speculation", SPECULATION),
     "connect": _try(connect_server, "round_trip"),
+    "connect-py-files": _connect_py_files,
     "py-files": _py_files,
     "archive": _archive,
 }

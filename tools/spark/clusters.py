@@ -52,8 +52,10 @@ def standalone_cluster(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def connect_server(folder: Path) -> Iterator[str]:
-    """A Spark Connect server on two cores."""
+def connect_server(
+    folder: Path, *, python: str = sys.executable, package: Path | None = None
+) -> Iterator[str]:
+    """A Spark Connect server on two cores; its tasks run in ``python``, with a package that comes as a zip file."""
     port = free_port()
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -66,7 +68,12 @@ def connect_server(folder: Path) -> Iterator[str]:
     conf = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     command = [str(HOME / "sbin" / "start-connect-server.sh"), "--wait", "--master", "local[2,3]", *conf]
     places = {"SPARK_LOG_DIR": str(folder), "SPARK_PID_DIR": str(folder), "SPARK_LOCAL_IP": "127.0.0.1"}
-    places |= {"PYSPARK_PYTHON": sys.executable}  # of the server, not of its clients
+    places |= {"PYSPARK_PYTHON": python}  # of the server, not of its clients
+    if package is not None:
+        command += ["--py-files", str(package)]  # for the tasks
+        places |= {
+            "PYTHONPATH": str(package)
+        }  # for the processes that plan them, which --py-files does not reach
     with _process(folder, "connect", command, places):
         wait_for_port("127.0.0.1", port)
         yield f"sc://127.0.0.1:{port}"
