@@ -16,9 +16,7 @@ import shardq
 __all__ = ["Place", "Stage"]
 
 LONG_LEASE = 600.0  # seconds: nothing is delivered twice, however slow the machine
-FEW_TIME_SHARDS = (
-    2  # a run makes and deletes a hundred queues, and servers keep the files of deleted ones for minutes
-)
+FEW_TIME_SHARDS = 2  # as a run makes and deletes a hundred queues, whose files a server may keep for minutes
 
 
 class Place(msgspec.Struct, frozen=True):

@@ -10,14 +10,12 @@ from shardq.sharding.reading import ShardReader
 
 __all__ = ["Idling"]
 
-SLOW_POLL_SECONDS = (
-    5.0  # where the store signals appends: only in case a signal was missed; longer where many
-)
-SLOW_POLLS_PER_SECOND = (
-    1  # consumers share the looking, so that together they make one poll a second, but not beyond
-)
-LONGEST_POLL_SECONDS = 10.0  # this, as a consumer that is silent for 16 seconds counts as gone
-FIRST_POLL_SECONDS = 0.005  # where it does not: doubled by every empty read, up to
+# Where the store signals appends a poll is for what was missed only; many consumers share the looking.
+SLOW_POLL_SECONDS = 5.0
+SLOW_POLLS_PER_SECOND = 1  # of all consumers together, unless that takes longer than
+LONGEST_POLL_SECONDS = 10.0  # for each, as a consumer that is silent for 16 seconds counts as gone
+# Where it does not:
+FIRST_POLL_SECONDS = 0.005  # doubled by every empty read, up to
 LAST_POLL_SECONDS = 0.25  # or, where many consumers share the looking, so long that together they make
 POLLS_PER_SECOND = 12  # so many polls; what one does not see in time, another takes
 SLICE_SECONDS = 0.5  # a stop is noticed within

@@ -26,7 +26,7 @@ def limit(session: Session) -> int | None:
     """Return how many files the server may open; None when that is enough, or this user may not know it."""
     log = _ask(session, {"getLog": "startupWarnings"}).get("log", ())
     warnings = (msgspec.json.decode(line) for line in log)
-    return next((int(each["attr"]["currentValue"]) for each in warnings if each["id"] == _TOO_FEW), None)
+    return next((int(each["attr"]["currentValue"]) for each in warnings if each.get("id") == _TOO_FEW), None)
 
 
 def check(session: Session, shards: int) -> None:
