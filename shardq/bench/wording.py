@@ -5,7 +5,9 @@ from __future__ import annotations
 from shardq.bench.load import Load
 from shardq.bench.result import Result
 
-__all__ = ["figure", "load_in_words", "spread"]
+__all__ = ["IDLE_WITH_SERVER", "figure", "load_in_words", "spread"]
+
+IDLE_WITH_SERVER = "idle consumers and what the server does for them"
 
 
 def figure(value: float) -> str:
@@ -79,5 +81,5 @@ _SAID = {
     "claim of singles": _claims,
     "claim after consumption": _past,
     "idle consumers": _idle,
-    "idle consumers and what the server does for them": _idle,
+    IDLE_WITH_SERVER: _idle,
 }

@@ -11,11 +11,11 @@ from shardq.bench.processes import Job, run_alone, run_together
 from shardq.bench.result import Figure, Result, Sample, summarize
 from shardq.bench.size import FULL, QUICK
 from shardq.bench.stage import Stage
+from shardq.bench.wording import IDLE_WITH_SERVER
 from shardq.settings import QueueSettings
 
 from .usage import Usage
 
-IDLE = "idle consumers and what the server does for them"
 UNIT = "% of a core"
 ROUNDS = 3
 
@@ -27,7 +27,9 @@ def measure_idle(stage: Stage, usage: Usage, *, quick: bool) -> Result:
     """
     size = QUICK if quick else FULL
     load = Load(processes=size.idle_processes, seconds=size.idle_seconds)
-    return summarize(IDLE, UNIT, load, [idle_with_server(stage, usage, load) for _ in range(ROUNDS)])
+    return summarize(
+        IDLE_WITH_SERVER, UNIT, load, [idle_with_server(stage, usage, load) for _ in range(ROUNDS)]
+    )
 
 
 def idle_with_server(stage: Stage, usage: Usage, load: Load) -> Sample:

@@ -11,6 +11,7 @@ from shardq.bench.machine import this_machine
 from shardq.bench.report import Report
 from shardq.bench.result import Result
 from shardq.bench.stage import Stage
+from shardq.bench.wording import IDLE_WITH_SERVER
 from shardq.errors import ShardqError
 
 from .axis import axes
@@ -18,7 +19,7 @@ from .database import Running
 from .field import Field
 from .growing import counted, grow
 from .growth import Growth, measure_growth
-from .idling import IDLE, measure_idle
+from .idling import measure_idle
 from .peer import last_words
 from .starting import Servers
 
@@ -55,7 +56,7 @@ def _measure(
     url = running and running.url
     results: list[Result] = []
     if running is not None and running.usage is not None:
-        say(IDLE)
+        say(IDLE_WITH_SERVER)
         results.append(measure_idle(Stage(url), running.usage, quick=quick))
     results += measure(url, field.measured, None, quick=quick).results
     measure_one = counted(grow, running.counts) if running is not None else grow

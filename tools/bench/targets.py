@@ -9,11 +9,10 @@ import msgspec
 
 from shardq.bench.load import Load
 from shardq.bench.result import Result
-from shardq.bench.wording import figure
+from shardq.bench.wording import IDLE_WITH_SERVER, figure
 
 from .cells import times
 from .comparison import Comparison
-from .idling import IDLE
 from .rounds import BULK_SEND, RECEIVE, RECEIVE_SINGLES, SINGLE_SEND
 
 # By store: peer, kind, how many times as fast as the peer.
@@ -57,7 +56,7 @@ LIMITS = {
     "cassandra": (("memory of a consumer", "x", 1.2), ("latency between processes", " ms", 150.0)),
     "mongodb": (
         ("memory of a consumer", "x", 1.2),
-        (IDLE, " % of a core", 2.0),
+        (IDLE_WITH_SERVER, " % of a core", 2.0),
         ("latency between processes", " ms", 15.0),
     ),
 }

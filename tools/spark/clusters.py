@@ -70,10 +70,9 @@ def connect_server(
     places = {"SPARK_LOG_DIR": str(folder), "SPARK_PID_DIR": str(folder), "SPARK_LOCAL_IP": "127.0.0.1"}
     places |= {"PYSPARK_PYTHON": python}  # of the server, not of its clients
     if package is not None:
-        command += ["--py-files", str(package)]  # for the tasks
-        places |= {
-            "PYTHONPATH": str(package)
-        }  # for the processes that plan them, which --py-files does not reach
+        # --py-files reaches the tasks, but not the processes that plan them
+        command += ["--py-files", str(package)]
+        places |= {"PYTHONPATH": str(package)}
     with _process(folder, "connect", command, places):
         wait_for_port("127.0.0.1", port)
         yield f"sc://127.0.0.1:{port}"

@@ -15,6 +15,7 @@ class ShardqQueue:
     receives: str
     share = 1.0
     queue = "bench"
+    prefetch = 0
 
     def url(self, folder: Path) -> str:
         """Where its queue is to be; raises PeerMissing."""
@@ -34,7 +35,10 @@ class ShardqQueue:
             self._producer.send(body)
 
     def receive(self, count: int, batch: int) -> int:
-        return self._receive(self._consumer, count, batch)
+        if not self.prefetch:
+            return self._receive(self._consumer, count, batch)
+        with self._queue.consumer(prefetch=self.prefetch) as consumer:
+            return self._receive(consumer, count, batch)
 
     def close(self) -> None:
         self._consumer.close()
