@@ -81,6 +81,8 @@ class Consumer(Closing):
         check_number("limit", limit, 1, MAX_BATCH, whole=True)
         check_number("wait", wait, 0.0, 10 * MAX_LEASE_SECONDS)
         self._check_open()
+        if self._keeper is not None:
+            self._keeper.let_go()
         held = self._take(limit, wait) if self._prefetcher else self._claim(limit, wait)
         if self._keeper is not None:
             self._keeper.keep(held)
@@ -96,6 +98,7 @@ class Consumer(Closing):
             batch = self.receive(limit, wait=patience)
             if batch:
                 yield batch
+                del batch  # so that nothing but the caller holds it while the next is waited for
             elif wait is not None:
                 return
 

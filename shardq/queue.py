@@ -97,8 +97,9 @@ class Queue:
         """Something to receive messages with.
 
         ``visibility_timeout`` overrides the queue's, in seconds. With ``keep_leases`` a background thread
-        extends the leases of everything received, until it is settled or the consumer is closed. ``prefetch``
-        messages are claimed ahead.
+        extends the leases of everything received until it is settled, or until you let go of it: when nothing
+        refers to its batch or message any more, when you receive again after it could not be settled, or when
+        the consumer is closed. ``prefetch`` messages are claimed ahead.
         """
         return Consumer(
             self._context,

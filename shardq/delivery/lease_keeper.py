@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable
+from weakref import WeakKeyDictionary
 
 from shardq.delivery.held import Fate, HeldSlice, Pick
 from shardq.delivery.settlement import Settlement
@@ -18,22 +19,28 @@ _log = logging.getLogger(__name__)
 class LeaseKeeper:
     """A thread that extends the leases of unsettled messages every third of a lease.
 
-    It ends with its process: the messages of a worker that died come back when their lease is over. Those of
-    one that hangs do not.
+    It extends nothing that the application has let go of: messages that it does not refer to any more, and those
+    that it failed to settle before it went on to receive others. It ends with its process, too: the messages of a
+    worker that died come back when their lease is over. Those of one that hangs do not.
     """
 
     def __init__(self, settlement: Settlement, lease: int) -> None:
         self._settlement, self._lease = settlement, lease
         self._lock = threading.Lock()
-        self._held: list[HeldSlice] = []
+        self._held: WeakKeyDictionary[HeldSlice, frozenset[int]] = WeakKeyDictionary()  # positions let go of
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="shardq-lease-keeper", daemon=True)
         self._thread.start()
 
-    def keep(self, held: Sequence[HeldSlice]) -> None:
-        """Extend these from now on, until they are settled."""
+    def keep(self, held: Iterable[HeldSlice]) -> None:
+        """Extend these from now on, until they are settled or let go of."""
         with self._lock:
-            self._held.extend(held)
+            self._held.update(dict.fromkeys(held, frozenset()))
+
+    def let_go(self) -> None:
+        """Extend nothing more of what could not be settled."""
+        with self._lock:
+            self._held.update({piece: frozenset(piece.failed) for piece in self._held})
 
     def stop(self) -> None:
         """Extend nothing more."""
@@ -42,12 +49,18 @@ class LeaseKeeper:
 
     def _run(self) -> None:
         while not self._stopped.wait(self._lease / 3_000_000):
-            with self._lock:
-                self._held = [piece for piece in self._held if piece.open]
-                held = list(self._held)
-            try:
-                self._settlement.keep(
-                    [Pick(piece, piece.positions(Fate.OPEN)) for piece in held], self._lease
-                )
-            except ShardqError as error:
-                _log.warning("leases of %d slices were not extended, trying again: %s", len(held), error)
+            self._extend()
+
+    def _extend(self) -> None:
+        """Extend them all once; refers to none of them afterwards."""
+        with self._lock:
+            for piece in [piece for piece in self._held if not piece.open]:
+                del self._held[piece]
+            picks = [
+                Pick(piece, [position for position in piece.positions(Fate.OPEN) if position not in left])
+                for piece, left in self._held.items()
+            ]
+        try:
+            self._settlement.keep([pick for pick in picks if pick.positions], self._lease)
+        except ShardqError as error:
+            _log.warning("leases of %d slices were not extended, trying again: %s", len(picks), error)

@@ -18,7 +18,7 @@ from shardq.delivery.held import Fate, Pick
 from shardq.delivery.outgoing import check_delay
 from shardq.delivery.picks import by_shard, spans_of
 from shardq.delivery.retry import Answer
-from shardq.errors import LeaseLost
+from shardq.errors import LeaseLost, ShardqError
 from shardq.message import Message
 from shardq.settings import check_number
 from shardq.sharding.shard import Shard
@@ -156,7 +156,13 @@ class Settlement:
         waiting = by_shard(pick.with_fates(Fate.OPEN) for pick in picks)
         while waiting:
             shard, group = waiting.popitem()
-            answer = call(shard, group)
+            try:
+                answer = call(shard, group)
+            except ShardqError:
+                if verb.fate is not Fate.OPEN:
+                    for pick in picks:
+                        pick.held.failed.update(pick.positions)
+                raise
             taken = [self._lost(pick, answer, verb) for pick in group]
             rest = [pick.without(away) for pick, away in zip(group, taken, strict=True)]
             for pick in (pick for pick in taken if pick.positions):

@@ -9,7 +9,9 @@ from collections.abc import Callable
 import pytest
 
 import shardq
-from shardq.testing import ManualClock
+from shardq.clock import SystemClock
+from shardq.storage.opening import open_store
+from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
 
 
 def send(queue: shardq.Queue, count: int, **options: object) -> list[str]:
@@ -188,6 +190,40 @@ def test_the_lease_keeper_leaves_an_extension_for_longer_as_it_is(url: str) -> N
             kept, extended = queue.peek(2)
             assert (extended.due - kept.due).total_seconds() > 50
             batch.ack()
+
+
+def test_the_lease_keeper_lets_go_of_what_was_forgotten(url: str) -> None:
+    with shardq.connect(url) as client:
+        queue = client.create_queue("kept", visibility_timeout=0.3)
+        send(queue, 2)
+        with queue.consumer(keep_leases=True) as consumer:
+            for batch in consumer.batches(2, wait=0):
+                time.sleep(0.5)  # the keeper has extended it
+                del batch
+            assert len(queue.consumer().receive(2, wait=2)) == 2
+
+
+@pytest.mark.parametrize("verb", ["ack", "release"])
+def test_the_lease_keeper_lets_go_of_what_could_not_be_settled_once_others_are_received(
+    url: str, verb: str
+) -> None:
+    store = FaultyStore(open_store(url, SystemClock()), FaultPlan())
+    with shardq.Client(store, retry_seconds=0) as client:
+        queue = client.create_queue("kept", visibility_timeout=0.3)
+        send(queue, 3)
+        with queue.consumer(keep_leases=True) as consumer:
+            batch = consumer.receive(3)
+            method = {"ack": "acknowledge"}.get(verb, verb)
+            store.plan = FaultPlan(faults=(Fault(method, 1, FaultKind.UNAVAILABLE),))
+            with pytest.raises(shardq.StoreUnavailable):
+                getattr(batch.part(batch[:2]), verb)()
+            time.sleep(0.5)  # it may be tried again, so the keeper has extended all of it
+            assert len(queue.consumer().receive(3)) == 0
+            assert len(consumer.receive(3)) == 0  # but now the caller has gone on
+            again = queue.consumer().receive(3, wait=2)
+            assert [message.id for message in again] == [message.id for message in batch[:2]]
+            time.sleep(0.5)
+            batch[2].ack()
 
 
 def test_a_message_older_than_the_retention_is_dropped(client: shardq.Client, clock: ManualClock) -> None:
