@@ -17,6 +17,7 @@ from shardq.storage.requests import Append, Bundle, Claim, QueueRecord, Release,
 from shardq.storage.sqlite.store import SqliteStore
 
 SPAWN = multiprocessing.get_context("spawn")
+FORK = multiprocessing.get_context("fork")
 
 
 def wait_and_tell(path: str, pipe: object) -> None:
@@ -26,6 +27,13 @@ def wait_and_tell(path: str, pipe: object) -> None:
     while store.wait("orders", 3):
         pipe.send(time.monotonic())
     store.close()
+
+
+def fork_and_wait(store: SqliteStore, pipe: object) -> None:
+    store.wait("orders", 0)
+    pipe.send("ready")
+    store.wait("orders", 10)
+    pipe.send(time.monotonic())
 
 
 def test_another_process_wakes_within_50_ms(path: Path, store: SqliteStore, shard: Shard) -> None:
@@ -105,6 +113,66 @@ def test_waiting_holds_no_transaction_open(path: Path, store: SqliteStore, send:
         send(data=b"x" * 200_000)
     thread.join()
     assert path.with_name("queue.db-wal").stat().st_size < 30_000_000
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors as Linux lists them")
+def test_a_watch_is_kept_between_waits_and_given_back_by_close(path: Path) -> None:
+    store = SqliteStore(str(path))
+    store.create_schema()
+    store.wait("orders", 0)
+    kept = open_descriptors()
+    threads = [threading.Thread(target=store.wait, args=("orders", 0)) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+        thread.join()
+    assert open_descriptors() == kept
+    store._signals.close()
+    assert open_descriptors() == kept - 2  # the watch, and what ends its sleep
+    store.close()
+
+
+def test_a_watch_of_a_folder_that_was_made_again_is_made_again_too(path: Path) -> None:
+    store = SqliteStore(str(path))
+    store.create_schema()
+    store.wait("orders", 0)
+    for file in path.parent.iterdir():
+        file.unlink()
+    path.parent.rmdir()
+    path.parent.mkdir()
+    for _ in range(2):
+        store.wait("orders", 0.02)
+    assert store._signals._resting
+    assert all(sleeper.lasting for sleeper in store._signals._resting)
+    store.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_process_does_not_take_its_parents_events(
+    path: Path, store: SqliteStore, shard: Shard
+) -> None:
+    store.wait("orders", 0)
+    here, there = FORK.Pipe()
+    children = [FORK.Process(target=fork_and_wait, args=(store, there)) for _ in range(2)]
+    for child in children:
+        child.start()
+    assert [here.recv(), here.recv()] == ["ready"] * 2
+    other = SqliteStore(str(path))
+    timer = threading.Timer(
+        0.3, lambda: other.append(Append(shard, (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
+    )
+    timer.start()
+    began = time.monotonic()
+    assert store.wait("orders", 10)
+    assert time.monotonic() - began < 0.9  # an event woke it, not the look after a second
+    assert max(here.recv(), here.recv()) - began < 0.9
+    for child in children:
+        child.join(10)
+    timer.join()
+    other.close()
 
 
 def test_where_the_system_gives_no_watch_the_log_is_polled(

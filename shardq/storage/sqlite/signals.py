@@ -31,7 +31,7 @@ class Signals:
         self._path = path
         self._seen = threading.local()
         self._start()
-        watch_forks(before=self._hold, after_in_parent=self._let_go, after_in_child=self._start)
+        watch_forks(before=self._hold, after_in_parent=self._let_go, after_in_child=self._start_in_child)
 
     def announce(self) -> None:
         """Wake the threads that wait, so that they look again."""
@@ -48,7 +48,15 @@ class Signals:
                 if left <= 0:
                     return False
                 sleeper.sleep(left)
+            sleeper.found()
         return True
+
+    def close(self) -> None:
+        """Give the watches back that no thread uses now; waiting afterwards takes new ones."""
+        with self._lock:
+            for sleeper in self._resting:
+                sleeper.close()
+            self._resting.clear()
 
     def _news(self, queue: str) -> bool:
         """Tell whether the number differs from the one that this thread saw last; 0 if it never looked."""
@@ -60,19 +68,28 @@ class Signals:
 
     @contextmanager
     def _sleeper(self) -> Iterator[Sleeper]:
-        sleeper = _make_sleeper(self._path)
         with self._lock:
+            sleeper = self._resting.pop() if self._resting else _make_sleeper(self._path)
             self._sleepers.add(sleeper)
         try:
             yield sleeper
         finally:
             with self._lock:
                 self._sleepers.discard(sleeper)
-            sleeper.close()
+                if sleeper.lasting:
+                    self._resting.append(sleeper)
+                else:
+                    sleeper.close()
 
     def _start(self) -> None:
         self._lock = threading.Lock()
         self._sleepers: set[Sleeper] = set()
+        self._resting: list[Sleeper] = []
+
+    def _start_in_child(self) -> None:
+        for sleeper in (*self._sleepers, *self._resting):  # they are the parent's, who still uses them
+            sleeper.close()
+        self._start()
 
     def _hold(self) -> None:
         self._lock.acquire()

@@ -16,10 +16,19 @@ _GROWTH = 1.5
 
 
 class Sleeper(Protocol):
-    """Sleeps for one thread, from before it looked at the file until after it was woken."""
+    """Sleeps for one thread at a time, from before it looked at the file until after it was woken.
+
+    One that is ``lasting`` is better kept between two waits than made anew.
+    """
+
+    lasting: bool
 
     def sleep(self, seconds: float) -> None:
         """Sleep until there may be news, for that many seconds at most; MAY end sooner."""
+        ...
+
+    def found(self) -> None:
+        """Be told that there was news."""
         ...
 
     def wake(self) -> None:
@@ -33,6 +42,8 @@ class Sleeper(Protocol):
 
 class PollingSleeper:
     """Looks at the times of the log every 10 to 75 ms, which costs next to nothing. Works everywhere."""
+
+    lasting = False
 
     def __init__(self, path: Path) -> None:
         self._watch = LogWatch(path)
@@ -48,6 +59,9 @@ class PollingSleeper:
                 break
             self._pause = min(self._pause * _GROWTH, _LONGEST_PAUSE)
         self._woken.clear()
+
+    def found(self) -> None:
+        """Nothing changes."""
 
     def wake(self) -> None:
         """End this sleep, or the next one."""

@@ -87,6 +87,7 @@ class SqliteStore:
 
     def close(self) -> None:
         """Close every connection of this process."""
+        self._signals.close()
         self._database.close()
 
     # -- schema --------------------------------------------------------------------------------------------
