@@ -68,7 +68,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def decode(cls, stored: bytes) -> QueueSettings:
         """The settings out of the store."""
         try:
-            return msgspec.json.decode(stored, type=cls)
+            return _decoder.decode(stored)
         except msgspec.MsgspecError as error:
             raise InvalidSetting(f"the stored settings {stored[:80]!r} cannot be read: {error}") from error
 
@@ -89,6 +89,11 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise InvalidSetting(
                 f"max_message_bytes={self.max_message_bytes}: this store takes at most {capabilities.max_message_bytes}"
             )
+
+
+# Made with the module, as all of shardq's: msgspec (0.22) ends the process with a segmentation
+# fault when two threads are the first to decode a struct, as one reads what the other has not filled in yet.
+_decoder = msgspec.json.Decoder(QueueSettings)
 
 
 def check_number(name: str, value: object, low: float, high: float, *, whole: bool = False) -> None:

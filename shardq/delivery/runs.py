@@ -64,6 +64,9 @@ class _Terms(msgspec.Struct, array_like=True, frozen=True):
     counts: tuple[int, ...]  # of messages in each bundle
 
 
+_decode_terms = msgspec.json.Decoder(_Terms).decode
+
+
 class _Group(msgspec.Struct, frozen=True):
     """Messages that may share a bundle, by place in the part."""
 
@@ -104,7 +107,7 @@ class Run:
         counts = tuple(self._counts(part.bodies, _groups(part, now)))
         offered = _Terms(part.fingerprint, now, self._context.settings.layout, counts)
         entry = self._ledger.decide(part.name, msgspec.json.encode(offered).decode(), self._window)
-        terms = msgspec.json.decode(entry.value, type=_Terms)
+        terms = _decode_terms(entry.value)
         if terms.fingerprint != part.fingerprint:
             raise self._conflict(part)
         if entry.done:

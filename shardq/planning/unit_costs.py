@@ -41,10 +41,13 @@ class UnitCosts(msgspec.Struct, frozen=True):
     source: str  # the command that measured it, and on what
 
 
+_decoder = msgspec.json.Decoder(dict[str, UnitCosts])
+
+
 def unit_costs(store: str) -> UnitCosts:
     """Return what was measured of a store; raises InvalidSetting when nothing was."""
     text = resources.files("shardq.planning").joinpath("unit_costs.json").read_bytes()
-    known = msgspec.json.decode(text, type=dict[str, UnitCosts])
+    known = _decoder.decode(text)
     if store not in known:
         raise InvalidSetting(
             f"store {store!r} has no measured unit costs: use one of {', '.join(sorted(known))}, or measure "

@@ -49,6 +49,7 @@ _ROLES = {  # default name, types, what to do about another type
     "key": ((*_BYTES, *_WHOLE), "cast it to string"),
 }
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
+_decoder = msgspec.msgpack.Decoder(dict[str, Any])
 
 
 class Rows(msgspec.Struct, frozen=True):
@@ -143,7 +144,7 @@ def headers_of(packed: bytes) -> dict[str, Any] | None:
     if not packed:
         return None
     try:
-        return msgspec.msgpack.decode(packed, type=dict[str, Any])
+        return _decoder.decode(packed)
     except msgspec.MsgspecError as error:
         raise InvalidMessage(f"packed headers {packed[:40]!r} are no MessagePack map: {error}") from error
 

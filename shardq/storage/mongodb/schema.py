@@ -37,6 +37,9 @@ class _File(msgspec.Struct, frozen=True):
     collections: list[Collection]
 
 
+_decoder = msgspec.json.Decoder(_File)
+
+
 def version(session: Session) -> int:
     """Return the number of the last migration that was applied; 0 when none was."""
     with session.translated(writing=False):
@@ -102,7 +105,7 @@ def shard_collection() -> Collection:
 
 
 def _described(text: str) -> list[Collection]:
-    return msgspec.json.decode(text, type=_File).collections
+    return _decoder.decode(text).collections
 
 
 def _seed(session: Session) -> None:

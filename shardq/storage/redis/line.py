@@ -19,6 +19,7 @@ _PATIENCE = 2.0  # seconds that the server has to confirm a subscription
 _QUIET = 5  # seconds without a word, after which the server is asked for one
 _LOST = 10  # seconds without a word, after which the line is lost
 _ERRORS = (RedisError, OSError)
+_decoder = msgspec.json.Decoder(tuple[str, ...])
 
 
 class RedisLine:
@@ -83,6 +84,6 @@ def _names(message: dict[str, Any] | None) -> Collection[str]:
     if message is None or message["type"] != "message":
         return ()
     try:
-        return msgspec.json.decode(message["data"], type=tuple[str, ...])
+        return _decoder.decode(message["data"])
     except msgspec.DecodeError:
         return ()
