@@ -77,20 +77,48 @@ class Claims:
             until = now + request.lease
             found = self._find(rows, request, now)
             if not found.pieces and not repeated:
-                held = _held(rows, request) if _was_begun(rows, request) else []
-                return _hold_again(rows, held, request, until)
+                held = [] if _begun(rows, request) is None else _held(rows, request)
+                return _claimed_of(_hold_again(rows, held, request, until), request.token, until)
             statements = list(_statements(found.pieces, request, now))
             taken = rows.change(statements) if repeated else rows.take(request.token, statements)
             if taken == len({piece.row.id for piece in found.pieces}):
                 self._move(request.shard, found, now, until)
                 return Claimed(tuple(map(_claimed, found.pieces)), until)
             held = _held_by_now(rows, request) if taken is None else _held(rows, request)
-            if held and taken is None:
-                return _hold_again(rows, held, request, until)
-            if held:  # a part of it: others were faster with the rest
+            if held:
+                began = now
+                if taken is None:
+                    held = _hold_again(rows, held, request, until)
+                    began = _begun(rows, request) or OLDEST
+                held = self._fill_gaps(rows, request, held, began)
                 return _claimed_of(held, request.token, until)
             repeated = True
         return Claimed((), until, contended=True)
+
+    def _fill_gaps(self, rows: ShardRows, request: Claim, held: list[Row], began: int) -> list[Row]:
+        """Take what was passed over because others changed its bundles meanwhile, and was due when the claim began.
+
+        So nothing that is claimed comes before what is left.
+        """
+        for _ in range(_ATTEMPTS):
+            now = self._clock.now()
+            mine = _places(held, request.token)
+            missing = request.limit - sum(taken.count for _, taken in mine)
+            if not mine or not missing:
+                break
+            last = max(place for place, _ in mine)
+            (sight,) = self._lookout.sights([request.shard], now)
+            found = self._look(rows, msgspec.structs.replace(request, limit=missing), sight, now)
+            gaps = [
+                piece
+                for piece in found.pieces
+                if piece.slice.due <= began and piece.row.place(piece.slice) < last
+            ]
+            if not gaps:
+                break
+            rows.change(list(_statements(gaps, request, now)))
+            held = _held(rows, request)
+        return held
 
     def _find(self, rows: ShardRows, request: Claim, now: int) -> _Found:
         """Choose what to take; when nothing is found, from all that is above the floors."""
@@ -136,8 +164,10 @@ def _held(rows: ShardRows, request: Claim) -> list[Row]:
     return rows.find({"t": request.token}, hint=_TOKEN_INDEX, bodies=True)
 
 
-def _was_begun(rows: ShardRows, request: Claim) -> bool:
-    return bool(rows.read([request.token]))
+def _begun(rows: ShardRows, request: Claim) -> int | None:
+    """Return when a claim with this token was begun, by the server's clock."""
+    begun = rows.read([request.token]).get(request.token)
+    return int(begun.raw["x"].timestamp() * 1_000_000) if begun else None
 
 
 def _held_by_now(rows: ShardRows, request: Claim) -> list[Row]:
@@ -149,7 +179,7 @@ def _held_by_now(rows: ShardRows, request: Claim) -> list[Row]:
     return held
 
 
-def _hold_again(rows: ShardRows, held: Sequence[Row], request: Claim, until: int) -> Claimed:
+def _hold_again(rows: ShardRows, held: list[Row], request: Claim, until: int) -> list[Row]:
     """Give what the token holds a fresh lease."""
     statements = []
     for row in held:
@@ -160,7 +190,7 @@ def _hold_again(rows: ShardRows, held: Sequence[Row], request: Claim, until: int
         statements.append(_statement(row, slices))
     if rows.change(statements) < len(held):
         held = _held(rows, request)
-    return _claimed_of(held, request.token, until)
+    return held
 
 
 def _choose(found: Sequence[Row], limit: int, now: int, *, complete: bool) -> tuple[list[_Piece], int]:
@@ -241,7 +271,13 @@ def _claimed(piece: _Piece) -> ClaimedSlice:
 
 def _claimed_of(held: Sequence[Row], token: bytes, until: int) -> Claimed:
     """Return what a token holds, in the order of sending."""
-    slices = [
+    slices = sorted(_places(held, token), key=lambda item: item[0])
+    return Claimed(tuple(taken for _, taken in slices), until)
+
+
+def _places(held: Sequence[Row], token: bytes) -> list[tuple[tuple[int, int, bytes, int], ClaimedSlice]]:
+    """What a token holds, with its places in the order of sending."""
+    return [
         (
             (row.priority, row.raw["o"], row.id, each.first),
             ClaimedSlice(row.bundle, each.first, each.count, each.deliveries),
@@ -250,4 +286,3 @@ def _claimed_of(held: Sequence[Row], token: bytes, until: int) -> Claimed:
         for each in row.slices
         if each.token == token
     ]
-    return Claimed(tuple(taken for _, taken in sorted(slices, key=lambda item: item[0])), until)

@@ -1,0 +1,70 @@
+"""The order of claims that meet others, who split a bundle between a claim's look and its taking."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from shardq.errors import OutcomeUnknown
+from shardq.sharding.shard import Shard
+from shardq.storage.mongodb.shard_rows import ShardRows
+from shardq.storage.mongodb.store import MongoStore
+from shardq.storage.requests import Append, Claim, Claimed
+from shardq.testing import BundleFactory
+
+pytestmark = pytest.mark.mongodb
+
+MINUTE = 60_000_000
+
+
+@pytest.fixture
+def meet(
+    store: MongoStore, open_store: Callable[..., MongoStore], shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[bool], None]:
+    """Store two bundles of ten; let the next claim meet another client's claim of four."""
+    make = BundleFactory(store.now)
+    store.append(Append(shard, (make(count=10, priority=0), make(count=10, priority=1))))
+    take, other = ShardRows.take, open_store()
+    met: list[Claimed] = []
+
+    def arrange(answered: bool) -> None:
+        def interrupted(rows: ShardRows, token: bytes, statements: Any) -> int | None:
+            if met:
+                return take(rows, token, statements)
+            met.append(Claimed((), 0))  # the other's own claim comes here too
+            met[0] = other.claim(Claim(shard, os.urandom(16), 4, MINUTE))
+            taken = take(rows, token, statements)
+            if not answered:
+                raise OutcomeUnknown("the response was lost; repeat the call")
+            return taken
+
+        monkeypatch.setattr(ShardRows, "take", interrupted)
+
+    return arrange
+
+
+def spans(claimed: Claimed) -> list[tuple[int, int, int]]:
+    return [(each.bundle.priority, each.first, each.count) for each in claimed.slices]
+
+
+def test_nothing_is_passed_over_that_others_left_of_a_bundle(
+    store: MongoStore, shard: Shard, meet: Callable[[bool], None]
+) -> None:
+    meet(True)
+    assert spans(store.claim(Claim(shard, os.urandom(16), 15, MINUTE))) == [(0, 4, 6), (1, 0, 5)]
+    assert spans(store.claim(Claim(shard, os.urandom(16), 15, MINUTE))) == [(1, 5, 5)]
+
+
+def test_nor_when_the_claim_is_repeated_after_its_response_was_lost(
+    store: MongoStore, shard: Shard, meet: Callable[[bool], None]
+) -> None:
+    meet(False)
+    claim = Claim(shard, os.urandom(16), 15, MINUTE)
+    with pytest.raises(OutcomeUnknown):
+        store.claim(claim)
+    store.append(Append(shard, (BundleFactory(store.now)(count=1, priority=0),)))  # later than the claim
+    assert spans(store.claim(claim)) == [(0, 4, 6), (1, 0, 5)]
+    assert spans(store.claim(claim)) == [(0, 4, 6), (1, 0, 5)]
