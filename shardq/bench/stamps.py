@@ -12,7 +12,15 @@ from shardq.bench.failure import BenchmarkFailed
 from shardq.bench.load import Load
 from shardq.bench.stage import Place
 
-__all__ = ["collect", "collecting", "moment_of", "send_now_and_then", "stamped"]
+__all__ = [
+    "collect",
+    "collecting",
+    "count_at_rate",
+    "moment_of",
+    "send_at_rate",
+    "send_now_and_then",
+    "stamped",
+]
 
 _STAMP = struct.Struct(">d")
 LONGEST_SILENCE = 30.0
@@ -36,6 +44,23 @@ def send_now_and_then(queue: shardq.Queue, load: Load, least_gap: float, longest
         for _ in range(load.messages):
             time.sleep(gaps.uniform(least_gap, longest_gap))
             producer.send(stamped(time.monotonic(), load.body_bytes))
+
+
+def count_at_rate(load: Load) -> int:
+    """How many messages are sent at the load's rate in its time."""
+    return int(load.rate * load.seconds)
+
+
+def send_at_rate(began: float, load: Load, send: Callable[[bytes], object]) -> None:
+    """Send a message at each of the moments that the load's rate gives; those that are late at once.
+
+    Each is stamped with the moment at which it was to be sent.
+    """
+    for number in range(count_at_rate(load)):
+        moment = began + number / load.rate
+        if (left := moment - time.monotonic()) > 0:
+            time.sleep(left)
+        send(stamped(moment, load.body_bytes))
 
 
 def collect(queue: shardq.Queue, count: int) -> list[float]:

@@ -16,6 +16,7 @@ from shardq.bench.result import Figure, Sample, summarize
 from tools.bench.__main__ import run
 from tools.bench.comparison import Comparison, Promise
 from tools.bench.field import FIELDS, Field
+from tools.bench.latency import LATENCY
 from tools.bench.page import page
 from tools.bench.plots import plots_of
 from tools.bench.rounds import BULK_SEND, DISK, PROCESSOR
@@ -70,6 +71,18 @@ def test_a_ratio_compares_within_rounds() -> None:
     assert comparison.ratio("nobody", "bulk send") is None
 
 
+def test_latencies_of_queues_stand_beside_each_other_with_what_wakes_their_receivers() -> None:
+    marks = tuple(Figure(name, 1.5) for name in ("p50", "p90", "p99", "p99.9", "p100"))
+    load = Load(rate=100.0, seconds=2.0)
+    result = summarize(LATENCY, "ms", load, [Sample(1.5, marks)], subject="us")
+    comparison = _comparison((result,))
+
+    text = page(comparison, "Benchmarks", "benchmarks")
+    assert "100 messages/s for 2 s, 512 B" in text and "200 messages in each round" in text
+    assert "| us | signals | **1.5** | 1.5 | 1.5 | 1.5 | 1.5 |" in text and "| them | looks" not in text
+    assert "(benchmarks/waiting.png)" in text and "waiting" in plots_of(comparison)
+
+
 @pytest.mark.parametrize("store", FIELDS)
 def test_durability_and_costs_stand_beside_the_throughput(store: str) -> None:
     results = [
@@ -120,5 +133,5 @@ def _plots() -> list[str]:
 
 def _comparison(results) -> Comparison:
     report = Report(machine=this_machine(), store="sqlite", quick=True, results=())
-    promises = (Promise("us", "at once", "so", "fsync"), Promise("them", "later", "so"))
+    promises = (Promise("us", "at once", "so", "fsync", "signals"), Promise("them", "later", "so"))
     return Comparison(report=report, promises=promises, missing=(), peers=results)

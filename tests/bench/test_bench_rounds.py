@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,13 +12,15 @@ import pytest
 from tools.bench.database import Database
 from tools.bench.field import FIELDS
 from tools.bench.group import Group
+from tools.bench.latency import LATENCY, run_latencies
+from tools.bench.peer import SILENCE, look_again
 from tools.bench.peers.shardq_sqlite import ShardqSqlite
 from tools.bench.rounds import DISK, KINDS, PROCESSOR, Rounds, run_rounds
 from tools.bench.starting import Entry, Servers, open_all, start_servers
 from tools.bench.usage import Usage
 
 OURS = Group(peers={"shardq_sqlite": "ShardqSqlite"}, store="SQLite")
-PLAN = Rounds(rounds=2, messages=40, singles=4)
+PLAN = Rounds(rounds=2, messages=40, singles=4, rate=50.0, seconds=0.2)
 
 
 class Failing(ShardqSqlite):
@@ -62,6 +66,51 @@ def test_nothing_is_said_of_the_costs_of_a_server_that_was_given(
 
     assert not failed
     assert {result.name for result in results} == set(KINDS)
+
+
+class Stammering(ShardqSqlite):
+    """A queue that delivers messages twice."""
+
+    name = "one that stammers"
+
+    def receiving(self) -> Iterator[Sequence[bytes]]:
+        for bodies in super().receiving():
+            yield [*bodies, *bodies]
+
+
+class Alone(ShardqSqlite):
+    """What no other process can join."""
+
+    name = "one that is alone"
+    wakes = ""
+
+
+def test_latencies_are_measured_between_processes_that_join_the_queue(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        entries = []
+        for number, kind in enumerate((ShardqSqlite, Stammering, Alone)):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            peer = kind()
+            peer.open(folder)
+            stack.callback(peer.close)
+            entries.append(Entry(peer, Usage()))
+        (result,), (failed,) = run_latencies(entries, PLAN, say=lambda _: None)
+        assert entries[0].peer.receive(0, 1) == 0  # it is joined again
+
+    assert (result.name, result.subject, len(result.rounds)) == (LATENCY, "shardq (SQLite)", 2)
+    assert 0 < result.low <= result.figure("p100") < 10_000
+    assert failed.startswith("the latency of one that stammers (failed in round 1: ")
+    assert failed.endswith("10 of 10 messages came twice)")
+
+
+def test_a_queue_that_tells_nobody_is_looked_at_again_until_there_is_something() -> None:
+    found = iter([[], [], ["one"], *([[]] * 1000)])
+    looks = look_again(lambda: next(found))
+
+    assert next(looks) == ["one"]
+    began = time.monotonic()
+    assert next(looks) == [] and time.monotonic() - began >= SILENCE
 
 
 def test_a_missing_module_leaves_out_its_queue_with_the_reason(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import click
 
 from .comparison import Comparison, Promise
 from .field import FIELDS, Field
+from .latency import run_latencies
 from .measuring import measure_stores
 from .page import page
 from .plots import draw_all
@@ -59,7 +60,9 @@ def compare(field: Field, *, quick: bool) -> Comparison:
             entries, missing = open_all(servers, Path(folder), peers)
             if not entries:
                 raise click.ClickException(f"nobody takes part: {'; '.join(missing)}")
-            results, failed = run_rounds(entries, field.rounds(quick=quick), say=say)
+            plan = field.rounds(quick=quick)
+            results, failed = run_rounds(entries, plan, say=say)
+            latencies, silent = run_latencies(entries, plan, say=say)
         measured = measure_stores(field, servers, quick=quick, say=say)
         software = software_of({name: store and store.url for name, store in servers.stores.items()})
     return Comparison(
@@ -67,8 +70,8 @@ def compare(field: Field, *, quick: bool) -> Comparison:
         store=field.store,
         software=software,
         promises=tuple(Promise.of(entry.peer) for entry in entries),
-        missing=(*missing, *failed, *measured.missing),
-        peers=tuple(results),
+        missing=(*missing, *failed, *silent, *measured.missing),
+        peers=(*results, *latencies),
         left_out=measured.left_out,
     )
 

@@ -13,16 +13,17 @@ from .peer import Peer
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """When a peer's send counts as done, and how it receives."""
+    """When a peer's send counts as done, how it receives, and what tells a waiting receiver of a message."""
 
     name: str
     sends: str
     receives: str
     durability: str = ""
+    wakes: str = ""
 
     @classmethod
     def of(cls, peer: Peer) -> Promise:
-        return cls(peer.name, peer.sends, peer.receives, peer.durability)
+        return cls(peer.name, peer.sends, peer.receives, peer.durability, peer.wakes)
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,6 +41,8 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
             singles=self.singles // share,
             batch=self.batch,
             single_batch=self.single_batch,
+            rate=100.0,
+            seconds=1.0 if quick else 4.0,
         )
 
     def of(self, modules: tuple[str, ...]) -> Field:

@@ -1,6 +1,9 @@
-// A queue of Keuss, driven by lines of JSON: {"do": "push" | "receive", "count": N, "size": bytes, "at_once": N}.
+// A queue of Keuss, driven by lines of JSON:
+// {"do": "push", "body": base64, "count": N, "at_once": N}, {"do": "receive", "count": N, "at_once": N},
+// {"do": "next", "milliseconds": N}, which answers with a body, and {"do": "ok"}, which acks it.
 const readline = require('readline');
-const [backend, url] = process.argv.slice(2);
+// With a number of milliseconds as third argument it polls that often, instead of being told.
+const [backend, url, poll] = process.argv.slice(2);
 const MQ = require('keuss/backends/' + backend);
 const call = (self, method, ...words) =>
   new Promise((resolve, reject) => self[method](...words, (error, answer) => (error ? reject(error) : resolve(answer))));
@@ -11,16 +14,25 @@ async function many(count, atOnce, step) {
   await Promise.all(Array.from({ length: atOnce }, worker));
 }
 
-MQ({ url }, async (error, factory) => {
+const options = poll ? { url, signaller: { provider: require('keuss/signal/local') } } : { url };
+MQ(options, async (error, factory) => {
   if (error) throw error;
-  const queue = await call(factory, 'queue', 'bench', {});
+  const queue = await call(factory, 'queue', 'bench', poll ? { pollInterval: Number(poll) } : {});
+  let held;
   const answer = (value) => process.stdout.write(JSON.stringify(value) + '\n');
   readline.createInterface({ input: process.stdin }).on('line', async (line) => {
     const asked = JSON.parse(line);
     let size = 0;
     if (asked.do === 'push') {
-      const body = Buffer.alloc(asked.size, 'x');
+      const body = Buffer.from(asked.body, 'base64');
       await many(asked.count, asked.at_once, () => call(queue, 'push', body, {}));
+    } else if (asked.do === 'next') {
+      held = await call(queue, 'pop', 'bench', { reserve: true, timeout: asked.milliseconds }).catch((error) => {
+        if (!error.timeout) throw error;
+      });
+      return answer({ body: held ? Buffer.from(held.payload).toString('base64') : null });
+    } else if (asked.do === 'ok') {
+      await call(queue, 'ok', held);
     } else {
       await many(asked.count, asked.at_once, async () => {
         const item = await call(queue, 'pop', 'bench', { reserve: true });
@@ -29,6 +41,6 @@ MQ({ url }, async (error, factory) => {
       });
     }
     answer({ size });
-  }).on('close', () => process.exit(0));
+  }).on('close', () => queue.drain(() => process.exit(0)));  // what it has not written yet
   answer({ ready: true });
 });

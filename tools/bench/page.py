@@ -10,6 +10,7 @@ from shardq.bench.wording import load_in_words
 from .cells import table, with_spread
 from .comparison import Comparison
 from .growth_section import growth_section
+from .latency_section import latency_section
 from .peer_section import peer_section
 from .targets import targets
 
@@ -59,6 +60,8 @@ def _parts(comparison: Comparison, title: str, name: str) -> Iterator[str]:
         note=(QUICK_NOTE if report.quick else "") + (EACH_NOTE if comparison.store == "all" else ""),
     )
     yield peer_section(comparison, name)
+    if waiting := latency_section(comparison, name):
+        yield waiting
     if met := _targets(comparison):
         yield TARGETS.format(targets=met)
     for heading, unit, text in SECTIONS:

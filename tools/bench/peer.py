@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 LONGEST_REASON = 200
+SILENCE = 0.2  # seconds after which a receiver says that nothing came
+POLL_SECONDS = 0.005
+POLLED = f"looks again every {POLL_SECONDS * 1_000:g} ms"
+AT_ONCE = 100  # messages that a waiting receiver takes at once, where it can
+
+Found = TypeVar("Found")
 
 
 class PeerMissing(Exception):
@@ -19,10 +26,20 @@ def last_words(output: str) -> str:
     return lines[-1][:LONGEST_REASON] if lines else "it said nothing"
 
 
+def look_again(look: Callable[[], Found]) -> Iterator[Found]:
+    """What each of many looks finds, for queues that tell nobody of a message; nothing after a silence."""
+    while True:
+        deadline = time.monotonic() + SILENCE
+        while not (found := look()) and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+        yield found
+
+
 class Peer(Protocol):
     """A durable queue of bytes. Each method returns when everything that it was given is done.
 
     ``share`` is how much of the run's number of messages it gets, so that slow ones take no longer than fast ones.
+    Other processes join the queue with an object of their own; one without ``wakes`` nobody joins.
     """
 
     name: str
@@ -30,9 +47,14 @@ class Peer(Protocol):
     sends: str  # when a send counts as done
     receives: str  # how messages are received and acked
     share: float
+    wakes: str  # what tells a waiting receiver of a message
+    place: Any  # what another process needs to join; set by ``open``
 
     def open(self, folder: Path) -> None:
         """Start with an empty queue, whose files are in the folder. Raises PeerMissing."""
+
+    def join(self, place: Any) -> None:
+        """Use the queue that another process has opened."""
 
     def send_bulk(self, bodies: Sequence[bytes]) -> None: ...
 
@@ -44,6 +66,12 @@ class Peer(Protocol):
 
         ``batch`` is how many are received and acked at a time, by those that can.
         """
+
+    def receiving(self) -> Iterator[Sequence[bytes]]:
+        """The bodies of what comes, as soon as it comes, acked when the next are asked for; none after a silence."""
+
+    def leave(self) -> None:
+        """End what ``join`` started."""
 
     def close(self) -> None:
         """End everything that ``open`` started."""

@@ -16,10 +16,12 @@ from .axis import Axis
 from .comparison import Comparison
 from .growth_plots import growth
 from .growth_section import growth_of, plot_name
+from .latency_section import PLOT, latency_results
 from .palette import ACCENTS, COUNT, OTHERS, OURS, STYLE
 from .rounds import BULK_SEND, RECEIVE, SINGLE_SEND
 
 USUAL_BYTES = 512
+LEFT_OF_IT = {"textcoords": "offset points", "ha": "right", "va": "center", "fontsize": 8.5}
 
 
 def draw_all(comparison: Comparison, folder: Path) -> None:
@@ -42,7 +44,10 @@ def plots_of(comparison: Comparison) -> dict[str, Callable[[Comparison], Figure]
         )
         if not needed or needed in first_words
     }
-    return usual | {plot_name(axis): _growth(axis, results) for axis, results in growth_of(comparison)}
+    beside = {PLOT: waiting} if latency_results(comparison) else {}
+    return (
+        usual | beside | {plot_name(axis): _growth(axis, results) for axis, results in growth_of(comparison)}
+    )
 
 
 def _growth(axis: Axis, results: list[Result]) -> Callable[[Comparison], Figure]:
@@ -80,6 +85,30 @@ def _bars(axes: Axes, results: list[Result]) -> None:
     axes.set_xlim(min(result.low for result in results) / 3, max(result.high for result in results) * 8)
     axes.xaxis.set_major_formatter(COUNT)
     axes.tick_params(axis="y", length=0)
+
+
+def waiting(comparison: Comparison) -> Figure:
+    """A line for each queue from the median to the longest latency, with a dot at the 99th percentile."""
+    results = latency_results(comparison)[::-1]
+    figure = Figure(figsize=(9, 1 + 0.36 * len(results)))
+    axes = figure.subplots()
+    for place, result in enumerate(results):
+        marks = [result.figure(name) for name in ("p50", "p99", "p100")]
+        colour = OURS if result.subject.startswith("shardq") else OTHERS
+        axes.plot(marks[::2], [place, place], color=colour, linewidth=1.5)
+        for value, marker in zip(marks, ("o", "d", "|"), strict=True):
+            axes.plot(value, place, marker, color=colour)
+        axes.annotate(f"{marks[0]:.2g}", (marks[0], place), (-6, 0), **LEFT_OF_IT)
+    axes.set_yticks(range(len(results)), [result.subject for result in results])
+    axes.set(title="From send to receive in another process", xscale="log")
+    axes.set_xlabel("milliseconds (log scale): o median, ♦ 99 %, | longest")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.tick_params(axis="y", length=0)
+    axes.margins(x=0.08)
+    axes.set_ylim(-0.6, len(results) - 0.4)
+    return figure
 
 
 def claims(comparison: Comparison) -> Figure:

@@ -20,7 +20,7 @@ class PostgresServer:
     """With fsync and synchronous_commit on, which are its defaults."""
 
     def __init__(self, folder: Path) -> None:
-        program, self._data, self._port = _program("postgres"), folder / "data", free_port()
+        program, self._data, self.port = _program("postgres"), folder / "data", free_port()
         user = USER if os.getuid() == 0 else None
         self._data.mkdir(0o700)
         if user:
@@ -28,15 +28,16 @@ class PostgresServer:
             shutil.chown(self._data, user, user)
         _initialize(self._data, user)
         options = [word for each in OPTIONS.items() for word in ("-c", "=".join(each))]
-        command = [program, "-D", str(self._data), "-p", str(self._port), *options]
+        command = [program, "-D", str(self._data), "-p", str(self.port), *options]
         self._server = Server(command, folder=folder, user=user)
-        self._server.wait_until(lambda: self.connect().close())
-
-    def connect(self) -> psycopg.Connection[tuple[object, ...]]:
-        return psycopg.connect(host="127.0.0.1", port=self._port, user=USER, dbname=USER, autocommit=True)
+        self._server.wait_until(lambda: connect(self.port).close())
 
     def stop(self) -> None:
         self._server.stop()
+
+
+def connect(port: int) -> psycopg.Connection[tuple[object, ...]]:
+    return psycopg.connect(host="127.0.0.1", port=port, user=USER, dbname=USER, autocommit=True)
 
 
 def _program(name: str) -> str:

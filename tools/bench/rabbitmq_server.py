@@ -26,7 +26,7 @@ class RabbitmqServer:
         )
         self._server = Server([program], folder=folder, environment=environment)
         try:
-            self._server.wait_until(lambda: self.connect().close())
+            self._server.wait_until(lambda: connect(self.port).close())
         except BaseException:
             self._mapper.stop()
             raise
@@ -46,13 +46,14 @@ class RabbitmqServer:
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
         }
 
-    @property
-    def parameters(self) -> pika.ConnectionParameters:
-        return pika.ConnectionParameters("127.0.0.1", self.port, heartbeat=0)
-
-    def connect(self) -> pika.BlockingConnection:
-        return pika.BlockingConnection(self.parameters)
-
     def stop(self) -> None:
         self._server.stop()
         self._mapper.stop()
+
+
+def parameters(port: int) -> pika.ConnectionParameters:
+    return pika.ConnectionParameters("127.0.0.1", port, heartbeat=0)
+
+
+def connect(port: int) -> pika.BlockingConnection:
+    return pika.BlockingConnection(parameters(port))

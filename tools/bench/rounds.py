@@ -24,7 +24,10 @@ MILLION = 1_000_000
 
 
 class Rounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How often, and how much: messages in bulk and one by one, and how many of each are received at a time."""
+    """How often, and how much: messages in bulk and one by one, and how many of each are received at a time.
+
+    In rounds of their own, messages at a ``rate`` per second for some ``seconds``, to measure latencies.
+    """
 
     rounds: int
     warm_ups: int = 1  # rounds before those that count
@@ -32,6 +35,8 @@ class Rounds(msgspec.Struct, frozen=True, kw_only=True):
     singles: int
     batch: int = 500
     single_batch: int = 500
+    rate: float
+    seconds: float
 
 
 def run_rounds(
@@ -43,21 +48,14 @@ def run_rounds(
     empty then.
     """
     samples: dict[str, dict[str, list[Sample]]] = {}
-    failed: dict[str, str] = {}
     first = 1 - plan.warm_ups
-    for number in range(first, plan.rounds + 1):
-        for entry in entries:
-            name = entry.peer.name
-            if name in failed:
-                continue
-            say(f"round {number} of {plan.rounds}: {name}")
-            try:
-                taken = _first(entry, plan) if number == first else _round(entry, plan)
-            except Exception as reason:  # one queue's failure must not cost the others' figures
-                failed[name] = f"{name} (failed in round {number}: {last_words(str(reason))})"
-                continue
-            for kind, sample in taken.items() if number == first or number > 0 else ():
-                samples.setdefault(name, {}).setdefault(kind, []).append(sample)
+
+    def work(entry: Entry, number: int) -> None:
+        taken = _first(entry, plan) if number == first else _round(entry, plan)
+        for kind, sample in taken.items() if number == first or number > 0 else ():
+            samples.setdefault(entry.peer.name, {}).setdefault(kind, []).append(sample)
+
+    failed = in_turn(entries, range(first, plan.rounds + 1), work, say=say)
     results = [
         summarize(
             kind, UNITS.get(kind, "messages/s"), load, samples[entry.peer.name][kind], subject=entry.peer.name
@@ -70,13 +68,32 @@ def run_rounds(
     return results, list(failed.values())
 
 
+def in_turn(
+    entries: Sequence[Entry], rounds: range, work: Callable[[Entry, int], None], *, say: Callable[[str], None]
+) -> dict[str, str]:
+    """Do the work for each queue in each round; why queues failed and were left out from then on, by name."""
+    failed: dict[str, str] = {}
+    for number in rounds:
+        for entry in entries:
+            name = entry.peer.name
+            if name in failed:
+                continue
+            say(f"round {number} of {rounds[-1]}: {name}")
+            try:
+                work(entry, number)
+            except Exception as reason:  # one queue's failure must not cost the others' figures
+                failed[name] = f"{name} (failed in round {number}: {last_words(str(reason))})"
+    return failed
+
+
 def _loads(peer: Peer, plan: Rounds) -> dict[str, Load]:
     messages = max(plan.singles, int(plan.messages * peer.share))
     bulk = Load(messages=messages, body_bytes=BODY_BYTES, batch=plan.batch)
     single = Load(messages=plan.singles, body_bytes=BODY_BYTES, batch=plan.single_batch)
-    return dict.fromkeys((BULK_SEND, RECEIVE, PROCESSOR, DISK), bulk) | dict.fromkeys(
-        (SINGLE_SEND, RECEIVE_SINGLES), single
-    )
+    return {
+        **dict.fromkeys((BULK_SEND, RECEIVE, PROCESSOR, DISK), bulk),
+        **dict.fromkeys((SINGLE_SEND, RECEIVE_SINGLES), single),
+    }
 
 
 def _first(entry: Entry, plan: Rounds) -> dict[str, Sample]:

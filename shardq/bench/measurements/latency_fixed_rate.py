@@ -7,7 +7,6 @@ coordinated omission.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from shardq.bench.load import Load
@@ -15,7 +14,7 @@ from shardq.bench.percentiles import latencies
 from shardq.bench.processes import Job, run_together
 from shardq.bench.result import Sample
 from shardq.bench.stage import Place, Stage
-from shardq.bench.stamps import collecting, stamped
+from shardq.bench.stamps import collecting, count_at_rate, send_at_rate
 
 __all__ = ["latency_fixed_rate"]
 
@@ -23,16 +22,10 @@ __all__ = ["latency_fixed_rate"]
 def latency_fixed_rate(stage: Stage, load: Load) -> Sample:
     """Milliseconds from the moment at which a message was to be sent to its receipt in another process."""
     with stage.queue() as place:
-        count = int(load.rate * load.seconds)
-        jobs = [Job(_send, (place, load, count)), Job(collecting, (place, count))]
+        jobs = [Job(_send, (place, load)), Job(collecting, (place, count_at_rate(load)))]
         return latencies(run_together(jobs)[1])
 
 
-def _send(ready: Callable[[], float], place: Place, load: Load, count: int) -> None:
+def _send(ready: Callable[[], float], place: Place, load: Load) -> None:
     with place.open() as queue, queue.producer() as producer:
-        began = ready()
-        for number in range(count):
-            moment = began + number / load.rate
-            if (left := moment - time.monotonic()) > 0:
-                time.sleep(left)
-            producer.send(stamped(moment, load.body_bytes))
+        send_at_rate(ready(), load, producer.send)

@@ -21,6 +21,7 @@ class CassandraDriver:
         "reads by key, then deletes by key, as much at a time as the others; no queue, no lease, no condition"
     )
     share = 1.0
+    wakes = ""
 
     def open(self, folder: Path) -> None:
         self._session = connect("bench_driver")

@@ -16,7 +16,9 @@ from uuid import uuid1
 from cassandra.query import BatchStatement, BatchType
 
 from ..cassandra_server import connect, execute_all
+from ..peer import AT_ONCE, POLLED, look_again
 
+KEYSPACE = "bench_recipe"
 SHARDS, BATCH, LEASE_SECONDS = 8, 100, 30
 TABLES = (
     "CREATE TABLE IF NOT EXISTS entry (shard int, due bigint, id uuid, body blob, PRIMARY KEY ((shard), due, id))",
@@ -37,11 +39,18 @@ class CassandraRecipe:
     sends = "answered by the node; batches of 100 rows, 8 in flight"
     receives = "lock, read, batch of deletes and markers, unlock; batches of deletes ack"
     share = 0.2
+    wakes = POLLED
+    place = None
 
     def open(self, folder: Path) -> None:
-        self._session = connect("bench_recipe")
+        session = connect(KEYSPACE)
         for statement in TABLES:
-            self._session.execute(statement)
+            session.execute(statement)
+        session.cluster.shutdown()
+        self.join(self.place)
+
+    def join(self, _: None) -> None:
+        self._session = connect(KEYSPACE)
         queries = (INSERT, DELETE, READ, LOCK, UNLOCK)
         self._insert, self._delete, self._read, self._lock, self._unlock = map(self._session.prepare, queries)
         self._turn = 0
@@ -57,15 +66,21 @@ class CassandraRecipe:
     def receive(self, count: int, batch: int) -> int:
         size = 0
         while count > 0:
-            self._turn += 1
-            markers = self._claim(self._turn % SHARDS, min(count, batch))
+            markers = self._claim(min(count, batch))
             size += sum(len(body) for _, _, _, body in markers)
-            execute_all(self._session, self._batches((self._delete, marker[:3]) for marker in markers))
+            self._ack(markers)
             count -= len(markers)
         return size
 
-    def close(self) -> None:
+    def receiving(self) -> Iterator[Sequence[bytes]]:
+        for markers in look_again(lambda: self._claim(AT_ONCE)):
+            yield [body for _, _, _, body in markers]
+            self._ack(markers)
+
+    def leave(self) -> None:
         self._session.cluster.shutdown()
+
+    close = leave
 
     def _inserts(self, bodies: Sequence[bytes]) -> Iterator[BatchStatement]:
         for start in range(0, len(bodies), BATCH):
@@ -73,7 +88,9 @@ class CassandraRecipe:
             rows = ((self._turn % SHARDS, _now(), uuid1(), body) for body in bodies[start : start + BATCH])
             yield from self._batches((self._insert, row) for row in rows)
 
-    def _claim(self, shard: int, count: int) -> list[tuple[int, int, Any, bytes]]:
+    def _claim(self, count: int) -> list[tuple[int, int, Any, bytes]]:
+        self._turn += 1
+        shard = self._turn % SHARDS
         token = secrets.token_bytes(16)
         if not self._session.execute(self._lock, (token, shard)).one()[0]:
             return []
@@ -84,6 +101,9 @@ class CassandraRecipe:
         execute_all(self._session, self._batches([*((self._insert, marker) for marker in markers), *moves]))
         self._session.execute(self._unlock, (shard, token))
         return markers
+
+    def _ack(self, markers: Sequence[tuple[int, int, Any, bytes]]) -> None:
+        execute_all(self._session, self._batches((self._delete, marker[:3]) for marker in markers))
 
     def _batches(self, statements: Iterable[tuple[Any, Sequence[Any]]]) -> Iterator[BatchStatement]:
         statements = list(statements)

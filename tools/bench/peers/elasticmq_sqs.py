@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,6 +21,7 @@ except ImportError as error:
 
 VARIABLE = "SHARDQ_TEST_ELASTICMQ_URL"
 BATCH, IN_FLIGHT = 10, 4  # 10 is the most that SQS takes
+LONG_POLL = 1  # seconds; the shortest that there is
 
 
 class ElasticmqSqs:
@@ -29,13 +30,18 @@ class ElasticmqSqs:
     sends = "answered by the server, which keeps them in memory only; batches of 10 in bulk, 4 in flight"
     receives = "batches of 10 under a lease, deleted together; 4 in flight"
     share = 0.1
+    wakes = "long polls"
 
     def open(self, folder: Path) -> None:
         if VARIABLE not in os.environ:
             raise PeerMissing(f"{VARIABLE} is not set: run it with tools/servers/elasticmq.py run")
+        self.place = os.environ[VARIABLE]
+        self.join(self.place)
+
+    def join(self, place: str) -> None:
         self._client = boto3.client(
             "sqs",
-            endpoint_url=os.environ[VARIABLE],
+            endpoint_url=place,
             region_name="elasticmq",
             aws_access_key_id="x",
             aws_secret_access_key="x",
@@ -63,26 +69,48 @@ class ElasticmqSqs:
             count -= len(taken)
         return size
 
-    def close(self) -> None:
+    def receiving(self) -> Iterator[Sequence[bytes]]:
+        while True:
+            messages = self._claim(wait=LONG_POLL)
+            yield list(map(_body, messages))
+            self._ack(messages)
+
+    def leave(self) -> None:
         self._threads.shutdown()
-        self._client.delete_queue(QueueUrl=self._queue)
         self._client.close()
+
+    def close(self) -> None:
+        self._client.delete_queue(QueueUrl=self._queue)
+        self.leave()
 
     def _send(self, bodies: Iterable[bytes]) -> None:
         entries = [{"Id": str(place), "MessageBody": _as_text(body)} for place, body in enumerate(bodies)]
         _check(self._client.send_message_batch(QueueUrl=self._queue, Entries=entries))
 
     def _take(self, _: int) -> list[bytes]:
-        answer = self._client.receive_message(QueueUrl=self._queue, MaxNumberOfMessages=BATCH)
-        messages = answer.get("Messages", [])
+        messages = self._claim(wait=0)
+        self._ack(messages)
+        return list(map(_body, messages))
+
+    def _claim(self, wait: int) -> list[dict[str, str]]:
+        """Up to ten messages; ``wait`` for the first so many seconds."""
+        answer = self._client.receive_message(
+            QueueUrl=self._queue, MaxNumberOfMessages=BATCH, WaitTimeSeconds=wait
+        )
+        return answer.get("Messages", [])
+
+    def _ack(self, messages: Sequence[dict[str, str]]) -> None:
         if messages:
             entries = [{"Id": each["MessageId"], "ReceiptHandle": each["ReceiptHandle"]} for each in messages]
             _check(self._client.delete_message_batch(QueueUrl=self._queue, Entries=entries))
-        return [base64.b64decode(each["Body"]) for each in messages]
 
 
 def _as_text(body: bytes) -> str:
     return base64.b64encode(body).decode("ascii")
+
+
+def _body(message: dict[str, str]) -> bytes:
+    return base64.b64decode(message["Body"])
 
 
 def _check(answer: dict[str, object]) -> None:

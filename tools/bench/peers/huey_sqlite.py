@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..peer import PeerMissing
+from ..peer import POLLED, PeerMissing, look_again
 
 try:
     from huey import SqliteHuey
@@ -19,14 +19,18 @@ class HueySqlite:
     sends = "a commit for each task, fsync (WAL, fsync=True)"
     receives = "at most once: taken out, then executed; a commit for each task"
     share = 0.03
+    wakes = POLLED
 
     def open(self, folder: Path) -> None:
-        self._huey = SqliteHuey("bench", filename=str(folder / "huey.db"), fsync=True, results=False)
-        self._size = 0
+        self.place = folder / "huey.db"
+        self.join(self.place)
+
+    def join(self, place: Path) -> None:
+        self._huey = SqliteHuey("bench", filename=str(place), fsync=True, results=False)
 
         @self._huey.task()
-        def work(body: bytes) -> None:
-            self._size += len(body)
+        def work(body: bytes) -> bytes:
+            return body
 
         self._work = work
 
@@ -38,10 +42,13 @@ class HueySqlite:
             self._work(body)
 
     def receive(self, count: int, batch: int) -> int:
-        self._size = 0
-        for _ in range(count):
-            self._huey.execute(self._huey.dequeue())
-        return self._size
+        return sum(len(self._huey.execute(self._huey.dequeue())) for _ in range(count))
 
-    def close(self) -> None:
+    def receiving(self) -> Iterator[Sequence[bytes]]:
+        for task in look_again(self._huey.dequeue):
+            yield [self._huey.execute(task)] if task else []
+
+    def leave(self) -> None:
         self._huey.storage.close()
+
+    close = leave

@@ -1,20 +1,30 @@
-"""Keuss, which runs on Node.js: a process of it makes bodies of the same size by itself, so that none cross a pipe."""
+"""Keuss, which runs on Node.js: a process of it is told what to do. In bulk it sends the first body again and again,
+so that the others do not cross the pipe.
+
+The capped collection of its signals is made by its first process and ends every further one ("already exists"), so
+those that join look again now and then.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..mongodb_server import clear, url
-from ..peer import PeerMissing
+from ..peer import POLL_SECONDS, POLLED, PeerMissing
 
 MODULES = Path(__file__).parents[3] / ".venv-bench" / "node_modules"
 SCRIPT = Path(__file__).parents[1] / "keuss_queue.cjs"
 AT_ONCE = 32
+PATIENCE = (
+    2_000  # milliseconds; what arrives just as a pop gives up is gone, and buckets are written every 500
+)
 
 
 class KeussQueue:
@@ -24,33 +34,50 @@ class KeussQueue:
     receives: str
     share: float
     backend: str
+    wakes = POLLED
+    place = None
 
     def open(self, folder: Path) -> None:
-        modules = Path(os.environ.get("SHARDQ_BENCH_NODE_MODULES", MODULES))
-        if shutil.which("node") is None or not (modules / "keuss").exists():
+        if shutil.which("node") is None or not (_modules() / "keuss").exists():
             raise PeerMissing("Node.js or its package keuss is not installed")
+        self._start()
+
+    def join(self, _: None) -> None:
+        self._start(str(round(POLL_SECONDS * 1_000)))
+
+    def _start(self, *poll: str) -> None:
         self._process = subprocess.Popen(
-            ["node", str(SCRIPT), self.backend, self._url()],
+            ["node", str(SCRIPT), self.backend, self._url(), *poll],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | {"NODE_PATH": str(modules), "NODE_NO_WARNINGS": "1"},
+            env=os.environ | {"NODE_PATH": str(_modules()), "NODE_NO_WARNINGS": "1"},
         )
         self._answer()
 
     def send_bulk(self, bodies: Sequence[bytes]) -> None:
-        self._ask("push", len(bodies), AT_ONCE, len(bodies[0]))
+        self._push(bodies, AT_ONCE)
 
     def send_singles(self, bodies: Sequence[bytes]) -> None:
-        self._ask("push", len(bodies), 1, len(bodies[0]))
+        self._push(bodies, 1)
 
     def receive(self, count: int, batch: int) -> int:
-        return int(self._ask("receive", count, AT_ONCE)["size"])
+        return int(self._ask(do="receive", count=count, at_once=AT_ONCE)["size"])
 
-    def close(self) -> None:
+    def receiving(self) -> Iterator[Sequence[bytes]]:
+        while True:
+            body = self._ask(do="next", milliseconds=PATIENCE)["body"]
+            yield [base64.b64decode(body)] if body else []
+            if body:
+                self._ask(do="ok")
+
+    def leave(self) -> None:
         self._process.stdin.close()  # type: ignore[union-attr]
         self._process.wait(10)
         self._process.stdout.close()  # type: ignore[union-attr]
+
+    def close(self) -> None:
+        self.leave()
         for database in (
             f"bench_{self.backend}",
             f"bench_{self.backend}_stats",
@@ -63,11 +90,18 @@ class KeussQueue:
         base = place.rpartition("/")[0]
         return f"{base}/bench_{self.backend}?{options}&w=majority&journal=true"
 
-    def _ask(self, what: str, count: int, at_once: int, size: int = 0) -> dict[str, int]:
-        words = {"do": what, "count": count, "size": size, "at_once": at_once}
+    def _push(self, bodies: Sequence[bytes], at_once: int) -> None:
+        body = base64.b64encode(bodies[0]).decode("ascii")
+        self._ask(do="push", count=len(bodies), at_once=at_once, body=body)
+
+    def _ask(self, **words: Any) -> dict[str, Any]:
         self._process.stdin.write(json.dumps(words) + "\n")  # type: ignore[union-attr]
         self._process.stdin.flush()  # type: ignore[union-attr]
         return self._answer()
 
-    def _answer(self) -> dict[str, int]:
+    def _answer(self) -> dict[str, Any]:
         return json.loads(self._process.stdout.readline())  # type: ignore[union-attr]
+
+
+def _modules() -> Path:
+    return Path(os.environ.get("SHARDQ_BENCH_NODE_MODULES", MODULES))

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from queue import Empty
 
 from ..mongodb_server import clear, url
-from ..peer import PeerMissing
+from ..peer import POLL_SECONDS, POLLED, SILENCE, PeerMissing
 
 try:
     from kombu import Connection
@@ -18,12 +19,17 @@ class KombuMongodb:
     sends = "answered by the server, majority and journal"
     receives = "findAndDelete of one message at a time, before it is worked on"
     share = 0.02
+    wakes = POLLED
+    place = None
 
     def open(self, folder: Path) -> None:
-        place, _, options = url().partition("?")
         clear("bench_kombu")
+        self.join(self.place)
+
+    def join(self, _: None) -> None:
+        place, _, options = url().partition("?")
         address = f"{place.rpartition('/')[0]}/bench_kombu?{options}&w=majority&journal=true"
-        self._connection = Connection(address)
+        self._connection = Connection(address, transport_options={"polling_interval": POLL_SECONDS})
         self._queue = self._connection.SimpleQueue("bench", serializer="raw", compression=None)
 
     def send_bulk(self, bodies: Sequence[bytes]) -> None:
@@ -41,7 +47,20 @@ class KombuMongodb:
             message.ack()
         return size
 
-    def close(self) -> None:
+    def receiving(self) -> Iterator[Sequence[bytes]]:
+        while True:
+            try:
+                message = self._queue.get(timeout=SILENCE)
+            except Empty:
+                yield []
+                continue
+            yield [message.body]
+            message.ack()
+
+    def leave(self) -> None:
         self._queue.close()
         self._connection.close()
+
+    def close(self) -> None:
+        self.leave()
         clear("bench_kombu")

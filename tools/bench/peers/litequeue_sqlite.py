@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..peer import PeerMissing
+from ..peer import POLLED, PeerMissing, look_again
 
 try:
     from litequeue import LiteQueue
@@ -19,9 +19,14 @@ class LitequeueSqlite:
     sends = "not fsynced (synchronous NORMAL); one transaction, in bulk; one for each, singly"
     receives = "a commit for each pop and for each done, not fsynced; pruned at the end"
     share = 0.1
+    wakes = POLLED
 
     def open(self, folder: Path) -> None:
-        self._queue = LiteQueue(folder / "queue.db")
+        self.place = folder / "queue.db"
+        self.join(self.place)
+
+    def join(self, place: Path) -> None:
+        self._queue = LiteQueue(place)
 
     def send_bulk(self, bodies: Sequence[bytes]) -> None:
         with self._queue.transaction():
@@ -40,5 +45,13 @@ class LitequeueSqlite:
         self._queue.prune()
         return size
 
-    def close(self) -> None:
+    def receiving(self) -> Iterator[Sequence[bytes]]:
+        for message in look_again(self._queue.pop):
+            yield [message.data] if message else []
+            if message:
+                self._queue.done(message.message_id)
+
+    def leave(self) -> None:
         self._queue.close()
+
+    close = leave

@@ -22,6 +22,7 @@ class MongodbDriver:
         "reads by id, then deletes by id, as much at a time as the others; no queue, no lease, no condition"
     )
     share = 1.0
+    wakes = ""
 
     def open(self, folder: Path) -> None:
         clear("bench_driver")

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+from ..peer import POLLED
 
 
 class PersistQueue:
     durability = "fsync"
+    wakes = POLLED
     sends = "a commit for each message, fsync (WAL, synchronous FULL)"
+    place: Path
     _queue: Any
+
+    def open(self, folder: Path) -> None:
+        self.place = folder
+        self.join(folder)
+
+    def join(self, place: Path) -> None:
+        raise NotImplementedError
 
     def send_bulk(self, bodies: Sequence[bytes]) -> None:
         self.send_singles(bodies)
@@ -18,5 +30,7 @@ class PersistQueue:
         for body in bodies:
             self._queue.put(body)
 
-    def close(self) -> None:
+    def leave(self) -> None:
         self._queue.close()
+
+    close = leave

@@ -5,13 +5,15 @@ What was acked is cleared now and then, as every get walks past it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from ..peer import PeerMissing
+from ..peer import PeerMissing, look_again
 from .persist_queue import PersistQueue
 
 try:
-    from persistqueue import SQLiteAckQueue
+    from persistqueue import Empty, SQLiteAckQueue
 except ImportError as error:
     raise PeerMissing("persist-queue is not installed") from error
 
@@ -23,8 +25,8 @@ class PersistQueueAck(PersistQueue):
     receives = "a commit for each get and for each ack; what is acked cleared by 100"
     share = 0.03
 
-    def open(self, folder: Path) -> None:
-        self._queue = SQLiteAckQueue(str(folder), multithreading=True, auto_commit=True)
+    def join(self, place: Path) -> None:
+        self._queue = SQLiteAckQueue(str(place), multithreading=True, auto_commit=True)
 
     def receive(self, count: int, batch: int) -> int:
         size = 0
@@ -33,5 +35,21 @@ class PersistQueueAck(PersistQueue):
             size += len(item["data"])
             self._queue.ack(id=item["pqid"])
             if number % CLEAR == 0 or number == count:
-                self._queue.clear_acked_data(max_delete=CLEAR, keep_latest=0)
+                self._clear()
         return size
+
+    def receiving(self) -> Iterator[Sequence[bytes]]:
+        for item in look_again(self._next):
+            yield [item["data"]] if item else []
+            if item:
+                self._queue.ack(id=item["pqid"])
+                self._clear()
+
+    def _next(self) -> dict[str, Any] | None:
+        try:
+            return self._queue.get(block=False, raw=True)
+        except Empty:
+            return None
+
+    def _clear(self) -> None:
+        self._queue.clear_acked_data(max_delete=CLEAR, keep_latest=0)

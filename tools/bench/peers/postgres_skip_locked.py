@@ -6,13 +6,13 @@ batch. A partial index holds what is ready, so neither what is claimed nor what 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..peer import PeerMissing
+from ..peer import AT_ONCE, POLLED, PeerMissing, look_again
 
 try:
-    from ..postgres_server import PostgresServer
+    from ..postgres_server import PostgresServer, connect
 except ImportError as error:
     raise PeerMissing("psycopg is not installed") from error
 
@@ -43,13 +43,18 @@ class PostgresSkipLocked:
         "bulk claims under a lease (SKIP LOCKED), one delete acks them; a commit with its fsync for each"
     )
     share = 0.5
+    wakes = POLLED
 
     def open(self, folder: Path) -> None:
         self._server = PostgresServer(folder)
-        self._connection = self._server.connect()
-        self._connection.prepare_threshold = 0
+        self.place = self._server.port
+        self.join(self.place)
         self._connection.execute(TABLE)
         self._connection.execute(INDEX)
+
+    def join(self, place: int) -> None:
+        self._connection = connect(place)
+        self._connection.prepare_threshold = 0
 
     def send_bulk(self, bodies: Sequence[bytes]) -> None:
         with self._connection.cursor() as cursor, cursor.copy(COPY) as copy:
@@ -64,14 +69,29 @@ class PostgresSkipLocked:
     def receive(self, count: int, batch: int) -> int:
         size = 0
         while count > 0:
-            rows = self._connection.execute(CLAIM, (min(count, batch),), binary=True).fetchall()
+            rows = self._claim(min(count, batch))
             if not rows:
                 raise RuntimeError(f"{count} messages did not come")
             size += sum(len(body) for _, body in rows)
-            self._connection.execute(ACK, ([identity for identity, _ in rows],))
+            self._ack(rows)
             count -= len(rows)
         return size
 
-    def close(self) -> None:
+    def receiving(self) -> Iterator[Sequence[bytes]]:
+        for rows in look_again(lambda: self._claim(AT_ONCE)):
+            yield [body for _, body in rows]
+            self._ack(rows)
+
+    def _claim(self, count: int) -> list[tuple[int, bytes]]:
+        return self._connection.execute(CLAIM, (count,), binary=True).fetchall()  # type: ignore[return-value]
+
+    def _ack(self, rows: Sequence[tuple[int, bytes]]) -> None:
+        if rows:
+            self._connection.execute(ACK, ([identity for identity, _ in rows],))
+
+    def leave(self) -> None:
         self._connection.close()
+
+    def close(self) -> None:
+        self.leave()
         self._server.stop()

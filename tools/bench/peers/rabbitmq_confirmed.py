@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..peer import PeerMissing
+from ..peer import SILENCE, PeerMissing
 
 try:
     import pika
 
     from ..rabbitmq_publisher import PERSISTENT, Publisher
-    from ..rabbitmq_server import RabbitmqServer
+    from ..rabbitmq_server import RabbitmqServer, connect, parameters
 except ImportError as error:
     raise PeerMissing("pika is not installed") from error
 
@@ -25,16 +25,21 @@ class RabbitmqConfirmed:
     sends = "persistent, confirmed by the server after its fsync; asynchronous confirms in bulk"
     receives = "prefetch 500, one ack for 500"
     share = 0.4
+    wakes = "deliveries that the server pushes"
     confirms = True
 
     def open(self, folder: Path) -> None:
         self._server = RabbitmqServer(folder)
-        self._connection = self._server.connect()
+        self.place = self._server.port
+        self.join(self.place)
+
+    def join(self, place: int) -> None:
+        self._connection = connect(place)
         channel = self._connection.channel()
         channel.queue_declare(QUEUE, durable=True)
         channel.basic_qos(prefetch_count=BATCH)
         self._receiving = channel
-        self._publisher = Publisher(self._server.parameters, QUEUE, confirms=self.confirms)
+        self._publisher = Publisher(parameters(place), QUEUE, confirms=self.confirms)
         self._singles = self._connection.channel()
         if self.confirms:
             self._singles.confirm_delivery()
@@ -65,7 +70,16 @@ class RabbitmqConfirmed:
         self._receiving.start_consuming()
         return size
 
-    def close(self) -> None:
+    def receiving(self) -> Iterator[Sequence[bytes]]:
+        for method, _, body in self._receiving.consume(QUEUE, inactivity_timeout=SILENCE):
+            yield [] if method is None else [body]
+            if method is not None:
+                self._receiving.basic_ack(method.delivery_tag)
+
+    def leave(self) -> None:
         self._publisher.close()
         self._connection.close()
+
+    def close(self) -> None:
+        self.leave()
         self._server.stop()

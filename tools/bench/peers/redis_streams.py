@@ -6,10 +6,10 @@ Acked entries stay in the stream.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..peer import PeerMissing
+from ..peer import AT_ONCE, SILENCE, PeerMissing
 from ..server import Server, find_program, free_port
 
 try:
@@ -27,15 +27,19 @@ class RedisStreams:
     sends = "AOF everysec, which is not an fsync per write; pipelines of 500 in bulk"
     receives = "XREADGROUP by 500, XACK of 500"
     share = 1.0
+    wakes = "XREADGROUP that blocks"
 
     def open(self, folder: Path) -> None:
-        port = free_port()
-        options = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
+        self.place = free_port()
+        options = ["--port", str(self.place), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
         aof = ["--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0"]
         self._server = Server([find_program("redis-server"), *options, *aof], folder=folder)
-        self._redis = self._connect(port)
+        self.join(self.place)
         self._server.wait_until(self._redis.ping)
         self._redis.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
+
+    def join(self, place: int) -> None:
+        self._redis = self._connect(place)
 
     def _connect(self, port: int) -> redis.Redis:
         return redis.Redis(port=port)
@@ -61,13 +65,29 @@ class RedisStreams:
             count -= len(entries)
         return size
 
-    def close(self) -> None:
+    def receiving(self) -> Iterator[Sequence[bytes]]:
+        while True:
+            entries = _entries(
+                self._redis.xreadgroup(
+                    GROUP, CONSUMER, {STREAM: ">"}, count=AT_ONCE, block=int(SILENCE * 1_000)
+                )
+            )
+            yield [fields[b"body"] for _, fields in entries]
+            if entries:
+                self._redis.xack(STREAM, GROUP, *(identity for identity, _ in entries))
+
+    def leave(self) -> None:
         self._redis.close()
+
+    def close(self) -> None:
+        self.leave()
         self._server.stop()
 
 
 def _entries(answer: object) -> list[tuple[bytes, dict[bytes, bytes]]]:
     """The entries of the one stream; the client answers with a dict or a list, by protocol version."""
+    if not answer:
+        return []
     if isinstance(answer, dict):
         (found,) = answer.values()
         return found[0] if len(found) == 1 and isinstance(found[0], list) else found

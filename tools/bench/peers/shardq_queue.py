@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import shardq
+
+from ..peer import AT_ONCE, SILENCE
 
 
 class ShardqQueue:
@@ -16,15 +18,22 @@ class ShardqQueue:
     share = 1.0
     queue = "bench"
     prefetch = 0
+    wakes = "signals"
 
     def url(self, folder: Path) -> str:
         """Where its queue is to be; raises PeerMissing."""
         raise NotImplementedError
 
     def open(self, folder: Path) -> None:
-        self._client = shardq.connect(self.url(folder))
-        self._client.create_schema()
-        self._queue = self._client.create_queue(self.queue)
+        self.place = self.url(folder)
+        with shardq.connect(self.place) as client:
+            client.create_schema()
+            client.create_queue(self.queue)
+        self.join(self.place)
+
+    def join(self, place: str) -> None:
+        self._client = shardq.connect(place)
+        self._queue = self._client.queue(self.queue)
         self._producer, self._consumer = self._queue.producer(), self._queue.consumer()
 
     def send_bulk(self, bodies: Sequence[bytes]) -> None:
@@ -40,10 +49,20 @@ class ShardqQueue:
         with self._queue.consumer(prefetch=self.prefetch) as consumer:
             return self._receive(consumer, count, batch)
 
-    def close(self) -> None:
+    def receiving(self) -> Iterator[Sequence[bytes]]:
+        with self._queue.consumer(prefetch=self.prefetch) as consumer:
+            while True:
+                batch = consumer.receive(AT_ONCE, wait=SILENCE)
+                yield batch.bodies
+                batch.ack()
+
+    def leave(self) -> None:
         self._consumer.close()
-        self._client.delete_queue(self.queue)
         self._client.close()
+
+    def close(self) -> None:
+        self._client.delete_queue(self.queue)
+        self.leave()
 
     def _receive(self, consumer: shardq.Consumer, count: int, batch: int) -> int:
         size = 0

@@ -1,0 +1,85 @@
+"""From send to receive at a fixed rate, for any queue: an open loop from one process to another.
+
+Both processes join the queue, which the one that has opened it leaves meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardq.bench.failure import BenchmarkFailed
+from shardq.bench.load import Load
+from shardq.bench.percentiles import latencies
+from shardq.bench.processes import Job, run_together
+from shardq.bench.result import Result, Sample, summarize
+from shardq.bench.stamps import LONGEST_SILENCE, count_at_rate, moment_of, send_at_rate
+
+from .peer import Peer
+from .rounds import BODY_BYTES, Rounds, in_turn
+from .starting import Entry
+
+LATENCY = "latency at a fixed rate"
+
+PeerKind = type[Peer]
+
+
+def run_latencies(
+    entries: Sequence[Entry], plan: Rounds, *, say: Callable[[str], None]
+) -> tuple[list[Result], list[str]]:
+    """A result for each queue that other processes can join, and which of them failed on the way."""
+    load = Load(body_bytes=BODY_BYTES, rate=plan.rate, seconds=plan.seconds)
+    joined = [entry for entry in entries if entry.peer.wakes]
+    samples: dict[str, list[Sample]] = {}
+
+    def work(entry: Entry, _: int) -> None:
+        entry.peer.leave()
+        try:
+            samples.setdefault(entry.peer.name, []).append(latency(entry.peer, load))
+        finally:
+            entry.peer.join(entry.peer.place)
+
+    say(LATENCY)
+    failed = in_turn(joined, range(1, plan.rounds + 1), work, say=say)
+    results = [
+        summarize(LATENCY, "ms", load, taken, subject=name)
+        for name, taken in samples.items()
+        if name not in failed
+    ]
+    return results, [f"the latency of {reason}" for reason in failed.values()]
+
+
+def latency(peer: Peer, load: Load) -> Sample:
+    """Milliseconds from the moment at which a message was to be sent to its receipt; raises BenchmarkFailed."""
+    joining = (type(peer), peer.place, load)
+    return latencies(run_together([Job(_send, joining), Job(_collect, joining)])[1])
+
+
+def _send(ready: Callable[[], float], kind: PeerKind, place: Any, load: Load) -> None:
+    peer = kind()
+    peer.join(place)
+    send_at_rate(ready(), load, lambda body: peer.send_singles([body]))
+    peer.leave()
+
+
+def _collect(ready: Callable[[], float], kind: PeerKind, place: Any, load: Load) -> list[float]:
+    """Until all have come, and nothing comes any more: so all are acked."""
+    peer, count = kind(), count_at_rate(load)
+    peer.join(place)
+    seconds: list[float] = []
+    ready()
+    heard = time.monotonic()
+    for bodies in peer.receiving():
+        now = time.monotonic()
+        seconds += [now - moment_of(body) for body in bodies]
+        if bodies:
+            heard = now
+        elif len(seconds) >= count:
+            break
+        elif now - heard > LONGEST_SILENCE:
+            raise BenchmarkFailed(f"{count - len(seconds)} of {count} messages did not come")
+    peer.leave()
+    if len(seconds) > count:
+        raise BenchmarkFailed(f"{len(seconds) - count} of {count} messages came twice")
+    return seconds
