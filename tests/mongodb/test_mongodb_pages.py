@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.store import MongoStore
-from shardq.storage.requests import Append, Claim
+from shardq.storage.requests import Append, Claim, Claimed
 from shardq.testing import BundleFactory
 
 pytestmark = pytest.mark.mongodb
@@ -30,7 +31,7 @@ def test_a_bundle_that_moves_on_to_the_next_page_is_claimed_once(
     pages: list[int] = []
 
     def interrupted(rows: ShardRows, *args: Any, **options: Any) -> Any:
-        if options.get("skip") and early:
+        if pages and early:
             store.append(Append(shard, tuple(early)))
             early.clear()
         page = find(rows, *args, **options)
@@ -46,3 +47,29 @@ def test_a_bundle_that_moves_on_to_the_next_page_is_claimed_once(
     assert len(ids) == len(set(ids)) == 50
     rest = store.claim(Claim(shard, os.urandom(16), 100, MINUTE)).slices
     assert len({each.bundle.id for each in (*claimed, *rest)}) == 63
+
+
+def test_nothing_is_passed_over_when_others_claim_what_was_on_the_first_page(
+    store: MongoStore, open_store: Callable[..., MongoStore], shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given more bundles than a claim expects to need, of which the first are smaller than the others
+    make = BundleFactory(store.now)
+    bundles = [make(count=1) for _ in range(5)] + [make(count=3) for _ in range(60)]
+    store.append(Append(shard, tuple(bundles)))
+    other, find = open_store(), ShardRows.find
+    pages: list[int] = []
+    theirs: list[Claimed] = []
+
+    def interrupted(rows: ShardRows, *args: Any, **options: Any) -> Any:
+        pages.append(options.get("limit", 0))
+        if len(pages) == 2:
+            theirs.append(other.claim(Claim(shard, os.urandom(16), 5, MINUTE)))
+        return find(rows, *args, **options)
+
+    # When another client claims the first of them, between two pages of a look
+    monkeypatch.setattr(ShardRows, "find", interrupted)
+    claimed = store.claim(Claim(shard, os.urandom(16), 50, MINUTE)).slices
+    # Then this one has what comes next, and nothing of that is left out
+    assert [each.bundle.id for each in theirs[0].slices] == [bundle.id for bundle in bundles[:5]]
+    ids = [each.bundle.id for each in claimed]
+    assert ids == [bundle.id for bundle in bundles[5 : 5 + len(ids)]] and len(ids) >= 15

@@ -132,22 +132,24 @@ class Claims:
         return found
 
     def _look(self, rows: ShardRows, request: Claim, sight: Sight, now: int) -> _Found:
-        """Choose the first deliverable messages, in their order."""
-        due = sight.due(now)
+        """Choose the first deliverable messages, in their order.
+
+        A page begins with the last bundle of the one before, wherever others have moved what comes before it.
+        """
         found: list[Row] = []
-        read = messages = 0
+        messages = 0
         while True:
             # As many as it takes if each has one message; beyond the last, reads cross what was consumed.
             wanted = min(_MOST_ROWS, request.limit - messages + _SPARE_ROWS)
             if not found:
                 wanted = self._sizes.rows_for(request.shard, request.limit)
-            page = rows.find(due, sort=_ORDER, limit=wanted, skip=read, bodies=True)
-            known = {row.id for row in found}  # what was stored meanwhile moves rows on to the next page
+            start = _order(found[-1]) if found else None
+            page = rows.find(sight.due(now, start), sort=_ORDER, limit=wanted, bodies=True)
+            known = {row.id for row in found}
             found += (row for row in page if row.id not in known)
-            read += len(page)
             complete = len(page) < wanted
             pieces, messages = _choose(found, request.limit, now, complete=complete)
-            if complete or messages >= request.limit or read >= _MOST_ROWS:
+            if complete or messages >= request.limit or len(found) >= _MOST_ROWS:
                 if pieces:
                     self._sizes.learn(request.shard, len({piece.row.id for piece in pieces}), messages)
                 return _Found(sight, pieces, rest=not complete or messages >= request.limit)
@@ -197,9 +199,9 @@ def _choose(found: Sequence[Row], limit: int, now: int, *, complete: bool) -> tu
     """Take deliverable slices up to the limit; unless all bundles were found, none that others may come before."""
     pieces: list[_Piece] = []
     messages = 0
-    last = found[-1] if found else None
+    last = None if complete else _order(found[-1])
     for place, row, each in _deliverable(found, now):
-        if last is not None and not complete and place[:3] > (last.priority, last.raw["d"], last.id):
+        if last is not None and place[:3] > last:
             break
         taken = each.part(each.first, min(each.end, each.first + limit - messages))
         pieces.append(_Piece(row, taken))
@@ -273,6 +275,10 @@ def _claimed_of(held: Sequence[Row], token: bytes, until: int) -> Claimed:
     """Return what a token holds, in the order of sending."""
     slices = sorted(_places(held, token), key=lambda item: item[0])
     return Claimed(tuple(taken for _, taken in slices), until)
+
+
+def _order(row: Row) -> tuple[int, int, bytes]:
+    return row.priority, row.raw["d"], row.id
 
 
 def _places(held: Sequence[Row], token: bytes) -> list[tuple[tuple[int, int, bytes, int], ClaimedSlice]]:

@@ -51,7 +51,6 @@ class ShardRows:
         hint: str = CLAIM_INDEX,
         sort: Sequence[tuple[str, int]] = (),
         limit: int = 0,
-        skip: int = 0,
         bodies: bool = False,
     ) -> list[Row]:
         """The documents that a filter finds in an index."""
@@ -61,7 +60,6 @@ class ShardRows:
                 None if bodies else WITHOUT_BODIES,
                 hint=hint,
                 limit=limit,
-                skip=skip,
                 session=self.transaction,
             )
             if sort:

@@ -7,7 +7,7 @@ shard is called empty, from the shard's floors, which all clients share: moments
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -56,9 +56,14 @@ class Sight(msgspec.Struct):
         """Tell whether the floors have to be read again."""
         return not self.scanned_at <= now < self.scanned_at + _RESCAN
 
-    def due(self, now: int) -> Document:
-        """Return the filter for what is due and not known to be consumed."""
-        return {"$or": [condition for group in self._groups() for condition in _conditions(*group, now)]}
+    def due(self, now: int, start: tuple[int, int, bytes] | None = None) -> Document:
+        """Return the filter for what is due and not known to be consumed; from a priority, due time and id on."""
+        places, first = list(self.places), 0
+        if start is not None:
+            first = start[0]
+            places[first] = max(places[first], start[1:])
+        groups = _groups(places, first)
+        return {"$or": [condition for group in groups for condition in _conditions(*group, now)]}
 
     def consumed(self, last: tuple[int, int, bytes] | None, now: int, until: int) -> None:
         """Move on to the bundle of this priority, due time and id; None: to the end, nothing more was due."""
@@ -81,14 +86,6 @@ class Sight(msgspec.Struct):
         if max(steps) < _RAISE or min(self.floors.moments) > self.busy_until:
             return None
         return Floors(moments, self.floors.late)
-
-    def _groups(self) -> Iterator[tuple[int, int, Place]]:
-        """Return neighbouring priorities that are read from one place: first, last, place."""
-        first = 0
-        for priority in PRIORITIES:
-            if priority + 1 == len(PRIORITIES) or self.places[priority + 1] != self.places[first]:
-                yield first, priority, self.places[first]
-                first = priority + 1
 
 
 class Sights:
@@ -115,6 +112,14 @@ class Sights:
         """Something came late there."""
         for shard in shards:
             self._sights.pop(shard, None)
+
+
+def _groups(places: Sequence[Place], first: int) -> Iterator[tuple[int, int, Place]]:
+    """Return neighbouring priorities that are read from one place: first, last, place."""
+    for priority in PRIORITIES[first:]:
+        if priority + 1 == len(PRIORITIES) or places[priority + 1] != places[first]:
+            yield first, priority, places[first]
+            first = priority + 1
 
 
 def _conditions(first: int, last: int, place: Place, now: int) -> Iterator[Document]:
