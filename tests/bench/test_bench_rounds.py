@@ -20,7 +20,7 @@ from tools.bench.starting import Entry, Servers, open_all, start_servers
 from tools.bench.usage import Usage
 
 OURS = Group(peers={"shardq_sqlite": "ShardqSqlite"}, store="SQLite")
-PLAN = Rounds(rounds=2, messages=40, singles=4, rate=50.0, seconds=0.2)
+PLAN = Rounds(rounds=2, messages=40, singles=4, latency_rounds=2, rate=50.0, seconds=0.2)
 
 
 class Failing(ShardqSqlite):

@@ -41,8 +41,9 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
             singles=self.singles // share,
             batch=self.batch,
             single_batch=self.single_batch,
+            latency_rounds=1 if quick else 3,
             rate=100.0,
-            seconds=1.0 if quick else 4.0,
+            seconds=1.0 if quick else 5.0,
         )
 
     def of(self, modules: tuple[str, ...]) -> Field:

@@ -41,7 +41,7 @@ def run_latencies(
             entry.peer.join(entry.peer.place)
 
     say(LATENCY)
-    failed = in_turn(joined, range(1, plan.rounds + 1), work, say=say)
+    failed = in_turn(joined, range(1, plan.latency_rounds + 1), work, say=say)
     results = [
         summarize(LATENCY, "ms", load, taken, subject=name)
         for name, taken in samples.items()

@@ -26,7 +26,7 @@ MILLION = 1_000_000
 class Rounds(msgspec.Struct, frozen=True, kw_only=True):
     """How often, and how much: messages in bulk and one by one, and how many of each are received at a time.
 
-    In rounds of their own, messages at a ``rate`` per second for some ``seconds``, to measure latencies.
+    In ``latency_rounds`` of their own, messages at a ``rate`` per second for some ``seconds``.
     """
 
     rounds: int
@@ -35,6 +35,7 @@ class Rounds(msgspec.Struct, frozen=True, kw_only=True):
     singles: int
     batch: int = 500
     single_batch: int = 500
+    latency_rounds: int = 1
     rate: float
     seconds: float
 

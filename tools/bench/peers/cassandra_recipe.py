@@ -49,7 +49,7 @@ class CassandraRecipe:
         session.cluster.shutdown()
         self.join(self.place)
 
-    def join(self, _: None) -> None:
+    def join(self, place: None) -> None:
         self._session = connect(KEYSPACE)
         queries = (INSERT, DELETE, READ, LOCK, UNLOCK)
         self._insert, self._delete, self._read, self._lock, self._unlock = map(self._session.prepare, queries)

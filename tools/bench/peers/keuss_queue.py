@@ -42,7 +42,7 @@ class KeussQueue:
             raise PeerMissing("Node.js or its package keuss is not installed")
         self._start()
 
-    def join(self, _: None) -> None:
+    def join(self, place: None) -> None:
         self._start(str(round(POLL_SECONDS * 1_000)))
 
     def _start(self, *poll: str) -> None:

@@ -26,9 +26,9 @@ class KombuMongodb:
         clear("bench_kombu")
         self.join(self.place)
 
-    def join(self, _: None) -> None:
-        place, _, options = url().partition("?")
-        address = f"{place.rpartition('/')[0]}/bench_kombu?{options}&w=majority&journal=true"
+    def join(self, place: None) -> None:
+        server, _, options = url().partition("?")
+        address = f"{server.rpartition('/')[0]}/bench_kombu?{options}&w=majority&journal=true"
         self._connection = Connection(address, transport_options={"polling_interval": POLL_SECONDS})
         self._queue = self._connection.SimpleQueue("bench", serializer="raw", compression=None)
 

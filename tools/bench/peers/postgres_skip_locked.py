@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..peer import AT_ONCE, POLLED, PeerMissing, look_again
 
@@ -82,10 +83,10 @@ class PostgresSkipLocked:
             yield [body for _, body in rows]
             self._ack(rows)
 
-    def _claim(self, count: int) -> list[tuple[int, bytes]]:
-        return self._connection.execute(CLAIM, (count,), binary=True).fetchall()  # type: ignore[return-value]
+    def _claim(self, count: int) -> list[Any]:
+        return self._connection.execute(CLAIM, (count,), binary=True).fetchall()
 
-    def _ack(self, rows: Sequence[tuple[int, bytes]]) -> None:
+    def _ack(self, rows: Sequence[Any]) -> None:
         if rows:
             self._connection.execute(ACK, ([identity for identity, _ in rows],))
 
