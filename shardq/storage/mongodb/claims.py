@@ -137,17 +137,18 @@ class Claims:
         A page begins with the last bundle of the one before, wherever others have moved what comes before it.
         """
         found: list[Row] = []
+        start: tuple[int, int, bytes] | None = None
         messages = 0
         while True:
             # As many as it takes if each has one message; beyond the last, reads cross what was consumed.
             wanted = min(_MOST_ROWS, request.limit - messages + _SPARE_ROWS)
             if not found:
                 wanted = self._sizes.rows_for(request.shard, request.limit)
-            start = _order(found[-1]) if found else None
             page = rows.find(sight.due(now, start), sort=_ORDER, limit=wanted, bodies=True)
             known = {row.id for row in found}
             found += (row for row in page if row.id not in known)
             complete = len(page) < wanted
+            start = _order(page[-1]) if page else None
             pieces, messages = _choose(found, request.limit, now, complete=complete)
             if complete or messages >= request.limit or len(found) >= _MOST_ROWS:
                 if pieces:
@@ -199,7 +200,7 @@ def _choose(found: Sequence[Row], limit: int, now: int, *, complete: bool) -> tu
     """Take deliverable slices up to the limit; unless all bundles were found, none that others may come before."""
     pieces: list[_Piece] = []
     messages = 0
-    last = None if complete else _order(found[-1])
+    last = None if complete else max(map(_order, found))
     for place, row, each in _deliverable(found, now):
         if last is not None and place[:3] > last:
             break
