@@ -18,6 +18,7 @@ import shardq
 ROUNDS = int(os.environ.get("SHARDQ_CRASH_ROUNDS", "6"))
 LEASE = 0.6
 SECONDS = 2.5
+ENOUGH = 100  # messages to be sent, however long processes take to start
 
 
 def torment(stage: Stage, dice: random.Random) -> None:
@@ -76,6 +77,7 @@ def test_every_message_is_accounted_for_whoever_dies(tmp_path: Path, url: str, s
             for role in ("produce", "produce", "work", "work", "work"):
                 stage.start(role)
             torment(stage, random.Random(seed))
+            wait_for(lambda: len(Ledger(stage.logs).times["sent"]) > ENOUGH)
             stage.end("produce")
             drain(queue)
         finally:
@@ -84,7 +86,7 @@ def test_every_message_is_accounted_for_whoever_dies(tmp_path: Path, url: str, s
         queue.sweep()
     assert_nothing_is_left(tmp_path / "queue.db")
     ledger = Ledger(stage.logs)
-    assert len(ledger.times["sent"]) > 100
+    assert len(ledger.times["sent"]) > ENOUGH
     assert not ledger.problems()
 
 
