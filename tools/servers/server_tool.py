@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -38,6 +39,7 @@ class ServerTool:
         end = words.index("--") if "--" in words else len(words)
         options = self._parser().parse_args(words[:end])
         folder = options.folder or cache_folder() / self.name
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that servers are ended
         try:
             if options.action == "run":
                 return self._run(options, words[end + 1 :])
