@@ -36,7 +36,7 @@ class HeldSlice:
         self.deliveries = claimed.deliveries
         self.token = token
         self.lease_until = lease_until
-        self.failed: set[int] = set()  # positions whose settling failed, of which the caller was told
+        self.failed: frozenset[int] = frozenset()  # positions whose settling failed, as the caller was told
         self._fates = bytearray(claimed.count)
 
     @cached_property

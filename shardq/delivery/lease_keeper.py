@@ -40,7 +40,7 @@ class LeaseKeeper:
     def let_go(self) -> None:
         """Extend nothing more of what could not be settled."""
         with self._lock:
-            self._held.update({piece: frozenset(piece.failed) for piece in self._held})
+            self._held.update({piece: piece.failed for piece in self._held})
 
     def stop(self) -> None:
         """Extend nothing more."""

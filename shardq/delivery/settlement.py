@@ -161,7 +161,7 @@ class Settlement:
             except ShardqError:
                 if verb.fate is not Fate.OPEN:
                     for pick in picks:
-                        pick.held.failed.update(pick.positions)
+                        pick.held.failed = pick.held.failed.union(pick.positions)
                 raise
             taken = [self._lost(pick, answer, verb) for pick in group]
             rest = [pick.without(away) for pick, away in zip(group, taken, strict=True)]

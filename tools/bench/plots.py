@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from shardq.bench.result import Result
+from shardq.bench.wording import figure as words
 
 from .axis import Axis
 from .comparison import Comparison
@@ -98,7 +99,7 @@ def waiting(comparison: Comparison) -> Figure:
         axes.plot(marks[::2], [place, place], color=colour, linewidth=1.5)
         for value, marker in zip(marks, ("o", "d", "|"), strict=True):
             axes.plot(value, place, marker, color=colour)
-        axes.annotate(f"{marks[0]:.2g}", (marks[0], place), (-6, 0), **LEFT_OF_IT)
+        axes.annotate(words(marks[0]), (marks[0], place), (-6, 0), **LEFT_OF_IT)
     axes.set_yticks(range(len(results)), [result.subject for result in results])
     axes.set(title="From send to receive in another process", xscale="log")
     axes.set_xlabel("milliseconds (log scale): o median, ♦ 99 %, | longest")
