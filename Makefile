@@ -50,7 +50,7 @@ lint: $(READY)  ## formatting, lint, types, layers
 
 check: lint test  ## what CI runs: lint and test
 
-bench: $(READY)  ## every store and every peer; writes docs/benchmarks.md, or that of STORE=sqlite, cassandra, mongodb (36 minutes on Cassandra)
+bench: $(READY)  ## every store and every peer; writes docs/benchmarks.md, or that of STORE=sqlite, cassandra, mongodb (45 minutes; 36 on Cassandra)
 	tools/bench/run $(if $(STORE),--store $(STORE)) $(ARGS)
 
 bench-quick: $(READY)  ## the same, smaller (10 minutes)
