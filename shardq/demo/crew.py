@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from types import TracebackType
@@ -22,6 +19,7 @@ from shardq.demo.plan import Plan
 from shardq.demo.producing import produce
 from shardq.demo.working import work
 from shardq.errors import OutcomeUnknown, StoreUnavailable
+from shardq.worker.signals import ignore_interrupts, without_interrupts
 
 __all__ = ["Crew"]
 
@@ -87,13 +85,14 @@ class Crew:
         news, theirs = self._context.Pipe(duplex=False)
         arguments = (task, self._plan, self.board, place, theirs)
         process = self._context.Process(target=_run, name=name, args=arguments, daemon=True)
-        with theirs, _no_interrupts():
+        with theirs, without_interrupts():  # Ctrl-C is for this process, which then ends the others
             process.start()
             self._members[name] = Member(name, process, news)
 
 
 def _run(task: Task, plan: Plan, board: Board, place: int, news: Connection) -> None:
     """The body of every process."""
+    ignore_interrupts()
     try:
         task(plan, board, place)
     except Exception as error:  # whatever it is, the first process has to hear of it
@@ -119,16 +118,3 @@ def _close(member: Member) -> None:
     member.process.join()
     member.process.close()
     member.news.close()
-
-
-@contextmanager
-def _no_interrupts() -> Iterator[None]:
-    """Ctrl-C is for the first process, which then ends the others: they inherit that it is ignored."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

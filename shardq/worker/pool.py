@@ -14,7 +14,7 @@ from shardq.settings import check_number
 from shardq.worker.child import Child
 from shardq.worker.plan import Handler, WorkerPlan
 from shardq.worker.report import WorkerReport
-from shardq.worker.signals import stop_signals, without_interrupts
+from shardq.worker.signals import stop_signals
 from shardq.worker.slot import Slot, WorkersFailing
 
 __all__ = ["PoolReport", "WorkerPool", "WorkersFailing"]
@@ -127,8 +127,7 @@ class WorkerPool:
         """Look after the processes once; True when all is done."""
         self._give_orders()
         for slot in self._slots:
-            with without_interrupts():
-                slot.start_if_due()
+            slot.start_if_due()
         _listen([slot.child for slot in self._slots if slot.child is not None])
         for slot in self._slots:
             self._look_after(slot)

@@ -13,6 +13,7 @@ from shardq.client import connect
 from shardq.errors import ShardqError
 from shardq.worker.plan import WorkerPlan
 from shardq.worker.report import WorkerReport
+from shardq.worker.signals import ignore_interrupts
 from shardq.worker.worker import Worker
 
 __all__ = ["REPORT_SECONDS", "Ended", "run_process"]
@@ -32,7 +33,7 @@ def run_process(plan: WorkerPlan, channel: Connection) -> None:
 
     SIGTERM is a clean stop. SIGINT is left to the parent, which gets the Ctrl-C of a terminal too.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ignore_interrupts()
     report, error = WorkerReport(), None
     try:
         with connect(plan.url) as client:

@@ -6,8 +6,9 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 
-__all__ = ["stop_signals", "without_interrupts"]
+__all__ = ["ignore_interrupts", "stop_signals", "without_interrupts"]
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
@@ -35,12 +36,19 @@ def stop_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def without_interrupts() -> Iterator[None]:
-    """Processes that are started meanwhile ignore SIGINT from their first moment on."""
-    if not _may_handle_signals():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Processes that are started meanwhile get no SIGINT from their first moment on, until :func:`ignore_interrupts`.
+
+    This one gets what came meanwhile afterwards: no Ctrl-C is lost.
+    """
+    resource_tracker.ensure_running()  # starts with the first process otherwise, and unblocks SIGINT then
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def ignore_interrupts() -> None:
+    """Leave Ctrl-C to the parent. For the main thread of a process that was started without interrupts."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))

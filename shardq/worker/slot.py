@@ -10,6 +10,7 @@ from shardq.worker.backoff import Backoff
 from shardq.worker.child import Child
 from shardq.worker.plan import WorkerPlan
 from shardq.worker.report import WorkerReport
+from shardq.worker.signals import without_interrupts
 
 __all__ = ["Slot", "WorkersFailing"]
 
@@ -50,7 +51,8 @@ class Slot:
     def start_if_due(self) -> None:
         """Start a process where there is none and the pause is over."""
         if self.child is None and not self.finished and time.monotonic() >= self._start_at:
-            self.child = Child(self._plan, self._name)
+            with without_interrupts():
+                self.child = Child(self._plan, self._name)
 
     def look_after(self, handler_timeout: float | None) -> None:
         """Take in the process's reports, and its end. Raises the error that it ended with."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 import shardq
 from shardq import Queue
 from shardq.worker import PoolReport, WorkerPool, WorkersFailing
+from shardq.worker.shell_command import ShellCommand
+from shardq.worker.signals import stop_signals, without_interrupts
 
 
 def fill(queue: Queue, count: int, body: bytes = b"x") -> None:
@@ -45,6 +48,26 @@ def test_sigterm_ends_a_pool_cleanly_and_gives_back_what_was_not_started(
     assert (counts.ready, counts.in_flight) == (100 - report.total.worked, 0)
     assert report.total.given_back == 100 - report.total.worked
     assert {message.deliveries for message in queue.peek(100)} == {0}
+
+
+def test_a_ctrl_c_that_comes_while_a_process_is_started_is_not_lost() -> None:
+    told: list[int] = []
+    with stop_signals(lambda: told.append(len(told))):
+        with without_interrupts():
+            os.kill(os.getpid(), signal.SIGINT)
+            assert told == []
+        assert told == [0]
+
+
+def test_processes_of_a_pool_ignore_ctrl_c_and_block_it_for_nobody(
+    url: str, queue: Queue, tmp_path: Path
+) -> None:
+    fill(queue, 1)
+    state = tmp_path / "state"
+    command = f"kill -INT $PPID; {sys.executable} -c 'import signal; print(signal.pthread_sigmask(0, ()))' > {state}"
+    report = WorkerPool(url, "jobs", ShellCommand(command), idle_exit=0.3).run()
+    assert (report.total.worked, report.restarts) == (1, 0)
+    assert state.read_text() == "set()\n"
 
 
 def test_a_second_stop_ends_at_once(url: str, queue: Queue, handlers: str) -> None:
