@@ -68,6 +68,14 @@ class ShardRows:
                 cursor = cursor.batch_size(limit)
             return [decode(raw) for raw in cursor]
 
+    def first_ids(self, filter: Document, *, sort: Sequence[tuple[str, int]], limit: int) -> list[bytes]:  # noqa: A002
+        """The ids of the first documents that a filter finds in the claim index, out of that index alone."""
+        with self.session.translated(writing=False):
+            cursor = self.session.collection(self.name).find(
+                filter, {"_id": 1}, hint=CLAIM_INDEX, limit=limit, sort=list(sort), session=self.transaction
+            )
+            return [raw["_id"] for raw in cursor]
+
     def stream(self, filter: Document, *, hint: str, bodies: bool) -> Iterator[Row]:  # noqa: A002
         """The documents that a filter finds, in the order of the index."""
         shown = None if bodies else WITHOUT_BODIES
