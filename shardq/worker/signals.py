@@ -38,7 +38,7 @@ def stop_signals(stop: Callable[[], None]) -> Iterator[None]:
 def without_interrupts() -> Iterator[None]:
     """Processes that are started meanwhile get no SIGINT from their first moment on, until :func:`ignore_interrupts`.
 
-    This one gets what came meanwhile afterwards: no Ctrl-C is lost.
+    This one gets what comes meanwhile, afterwards at the latest: no Ctrl-C is lost.
     """
     resource_tracker.ensure_running()  # starts with the first process otherwise, and unblocks SIGINT then
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))

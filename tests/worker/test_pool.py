@@ -55,7 +55,6 @@ def test_a_ctrl_c_that_comes_while_a_process_is_started_is_not_lost() -> None:
     with stop_signals(lambda: told.append(len(told))):
         with without_interrupts():
             os.kill(os.getpid(), signal.SIGINT)
-            assert told == []
         assert told == [0]
 
 
