@@ -11,6 +11,7 @@ from shardq.bench.measurements.latency_process import latency_process
 from shardq.bench.measurements.latency_processes import latency_processes
 from shardq.bench.size import Size
 from shardq.bench.throughput_cases import LARGE, SMALL, USUAL
+from shardq.bench.wording import FIXED_RATE
 
 __all__ = ["latency_cases"]
 
@@ -28,6 +29,4 @@ def latency_cases(size: Size) -> Iterator[Case]:
     )
     for body_bytes in (USUAL,) if size.thin else (SMALL, USUAL, LARGE):
         load = Load(body_bytes=body_bytes, rate=size.rate, seconds=size.rate_seconds, batch=100)
-        yield Case(
-            name="latency at a fixed rate", unit="ms", measure=latency_fixed_rate, load=load, rounds=ROUNDS
-        )
+        yield Case(name=FIXED_RATE, unit="ms", measure=latency_fixed_rate, load=load, rounds=ROUNDS)

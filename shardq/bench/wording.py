@@ -5,8 +5,9 @@ from __future__ import annotations
 from shardq.bench.load import Load
 from shardq.bench.result import Result
 
-__all__ = ["IDLE_WITH_SERVER", "figure", "load_in_words", "spread"]
+__all__ = ["FIXED_RATE", "IDLE_WITH_SERVER", "figure", "load_in_words", "spread"]
 
+FIXED_RATE = "latency at a fixed rate"
 IDLE_WITH_SERVER = "idle consumers and what the server does for them"
 
 
@@ -76,7 +77,7 @@ _SAID = {
     "receive and ack": _reads,
     "receive and ack singles": _reads,
     "end to end": _both,
-    "latency at a fixed rate": _fixed_rate,
+    FIXED_RATE: _fixed_rate,
     "claim": _claims,
     "claim of singles": _claims,
     "claim after consumption": _past,

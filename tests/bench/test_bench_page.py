@@ -13,10 +13,10 @@ from shardq.bench.load import Load
 from shardq.bench.machine import this_machine
 from shardq.bench.report import Report
 from shardq.bench.result import Figure, Sample, summarize
+from shardq.bench.wording import FIXED_RATE
 from tools.bench.__main__ import run
 from tools.bench.comparison import Comparison, Promise
 from tools.bench.field import FIELDS, Field
-from tools.bench.latency import LATENCY
 from tools.bench.page import page
 from tools.bench.plots import plots_of
 from tools.bench.rounds import BULK_SEND, DISK, PROCESSOR
@@ -74,7 +74,7 @@ def test_a_ratio_compares_within_rounds() -> None:
 def test_latencies_of_queues_stand_beside_each_other_with_what_wakes_their_receivers() -> None:
     marks = tuple(Figure(name, 1.5) for name in ("p50", "p90", "p99", "p99.9", "p100"))
     load = Load(rate=100.0, seconds=2.0)
-    result = summarize(LATENCY, "ms", load, [Sample(1.5, marks)], subject="us")
+    result = summarize(FIXED_RATE, "ms", load, [Sample(1.5, marks)], subject="us")
     comparison = _comparison((result,))
 
     text = page(comparison, "Benchmarks", "benchmarks")

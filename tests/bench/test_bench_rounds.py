@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from shardq.bench.wording import FIXED_RATE
 from tools.bench.database import Database
 from tools.bench.field import FIELDS
 from tools.bench.group import Group
-from tools.bench.latency import LATENCY, run_latencies
+from tools.bench.latency import run_latencies
 from tools.bench.peer import SILENCE, look_again
 from tools.bench.peers.shardq_sqlite import ShardqSqlite
 from tools.bench.rounds import DISK, KINDS, PROCESSOR, Rounds, run_rounds
@@ -98,7 +99,7 @@ def test_latencies_are_measured_between_processes_that_join_the_queue(tmp_path: 
         (result,), (failed,) = run_latencies(entries, PLAN, say=lambda _: None)
         assert entries[0].peer.receive(0, 1) == 0  # it is joined again
 
-    assert (result.name, result.subject, len(result.rounds)) == (LATENCY, "shardq (SQLite)", 2)
+    assert (result.name, result.subject, len(result.rounds)) == (FIXED_RATE, "shardq (SQLite)", 2)
     assert 0 < result.low <= result.figure("p100") < 10_000
     assert failed.startswith("the latency of one that stammers (failed in round 1: ")
     assert failed.endswith("10 of 10 messages came twice)")

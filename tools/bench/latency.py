@@ -15,12 +15,11 @@ from shardq.bench.percentiles import latencies
 from shardq.bench.processes import Job, run_together
 from shardq.bench.result import Result, Sample, summarize
 from shardq.bench.stamps import LONGEST_SILENCE, count_at_rate, moment_of, send_at_rate
+from shardq.bench.wording import FIXED_RATE
 
 from .peer import Peer
 from .rounds import BODY_BYTES, Rounds, in_turn
 from .starting import Entry
-
-LATENCY = "latency at a fixed rate"
 
 PeerKind = type[Peer]
 
@@ -40,10 +39,10 @@ def run_latencies(
         finally:
             entry.peer.join(entry.peer.place)
 
-    say(LATENCY)
+    say(FIXED_RATE)
     failed = in_turn(joined, range(1, plan.latency_rounds + 1), work, say=say)
     results = [
-        summarize(LATENCY, "ms", load, taken, subject=name)
+        summarize(FIXED_RATE, "ms", load, taken, subject=name)
         for name, taken in samples.items()
         if name not in failed
     ]

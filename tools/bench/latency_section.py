@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from shardq.bench.result import Result
 from shardq.bench.stamps import count_at_rate
-from shardq.bench.wording import figure, load_in_words
+from shardq.bench.wording import FIXED_RATE, figure, load_in_words
 
 from .cells import table, with_spread
 from .comparison import Comparison
-from .latency import LATENCY
 
 PLOT = "waiting"
 SECTION = """\
@@ -41,7 +40,7 @@ def latency_section(comparison: Comparison, folder: str) -> str:
         for result in results
     ]
     return SECTION.format(
-        load=load_in_words(LATENCY, load),
+        load=load_in_words(FIXED_RATE, load),
         messages=count_at_rate(load),
         name=folder,
         plot=PLOT,
@@ -51,5 +50,5 @@ def latency_section(comparison: Comparison, folder: str) -> str:
 
 def latency_results(comparison: Comparison) -> list[Result]:
     """Those of the queues that were joined by other processes, in the order of the page."""
-    found = (comparison.peer(promise.name, LATENCY) for promise in comparison.promises)
+    found = (comparison.peer(promise.name, FIXED_RATE) for promise in comparison.promises)
     return [result for result in found if result]
