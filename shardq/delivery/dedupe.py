@@ -23,10 +23,10 @@ __all__ = ["Reservation", "confirm", "reserve"]
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """What is left to store, the keys to confirm afterwards, and the ids of messages that are there already."""
+    """What is left to store, the entries to confirm afterwards, and the ids of messages that are there already."""
 
     drafts: list[Draft]
-    keys: tuple[str, ...]
+    reserved: tuple[DedupeEntry, ...]
     duplicates: dict[int, str]  # place in the input -> id of the message that has the key
 
 
@@ -40,20 +40,20 @@ def reserve(context: QueueContext, drafts: Sequence[Draft]) -> Reservation:
     standing = context.retry(context.store.reserve_keys, context.name, entries, window)
     kept = [draft for draft in drafts if draft.dedupe_key is None]
     duplicates: dict[int, str] = {}
-    seen: set[str] = set()
+    reserved: dict[str, DedupeEntry] = {}
     for (draft, _), entry in zip(keyed, standing, strict=True):
-        if entry.confirmed or entry.key in seen:
+        if entry.confirmed or entry.key in reserved:
             duplicates[draft.places[0]] = entry.message_id
         else:
-            seen.add(entry.key)
+            reserved[entry.key] = entry
             kept.append(_under(draft, MessageId.parse(entry.message_id)))
-    return Reservation(kept, tuple(seen), duplicates)
+    return Reservation(kept, tuple(reserved.values()), duplicates)
 
 
 def confirm(context: QueueContext, reservation: Reservation) -> None:
     """Mark the reserved keys' messages as stored."""
-    if reservation.keys:
-        context.retry(context.store.confirm_keys, context.name, reservation.keys)
+    if reservation.reserved:
+        context.retry(context.store.confirm_keys, context.name, reservation.reserved)
 
 
 def _under(draft: Draft, identity: MessageId) -> Draft:

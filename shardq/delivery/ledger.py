@@ -49,9 +49,10 @@ class Ledger:
         found = self._reserve(keys, _NOTHING, _NO_TIME) if keys else []
         return [entry if entry.value else None for entry in found]
 
-    def finish(self, key: str) -> None:
-        """Take note that the work is done."""
-        self._context.retry(self._context.store.confirm_keys, self._context.name, [self._prefix + key])
+    def finish(self, key: str, value: str) -> None:
+        """Take note that the work is done, if this value stands."""
+        entry = DedupeEntry(self._prefix + key, value)
+        self._context.retry(self._context.store.confirm_keys, self._context.name, [entry])
 
     def _reserve(self, keys: Sequence[str], value: str, window: int) -> list[LedgerEntry]:
         context = self._context

@@ -115,7 +115,7 @@ class Run:
         for append in _appends(self._bundles(part, terms)):
             self._pace(sum(bundle.count for bundle in append.bundles))
             self._context.retry(self._context.store.append, append)
-        self._ledger.finish(part.name)
+        self._ledger.finish(part.name, entry.value)
         self._context.counters.add(sent=len(part.bodies))
         return len(part.bodies)
 

@@ -72,6 +72,9 @@ class Claim(msgspec.Struct, frozen=True):
     limit: int  # messages, 1 or more
     lease: int
     owner: str = ""  # who claims, for people who look
+    started: bool = (
+        True  # False: nobody works on them yet, so this delivery does not count before `Extend.starts`
+    )
 
 
 class ClaimedSlice(msgspec.Struct, frozen=True):
@@ -104,7 +107,7 @@ class Fenced(msgspec.Struct, frozen=True):
     """What an ack, extension or release did not touch; everything else in it was done.
 
     ``lost`` is stored but no longer held under the token: its lease ran out and it was claimed again, or it
-    was released. ``gone`` is not stored any more: it was acked before, removed or purged.
+    was released; or it was moved elsewhere. ``gone`` is not stored any more: it was acked before, removed or purged.
     """
 
     lost: tuple[Span, ...] = ()
@@ -117,6 +120,7 @@ class Acknowledge(msgspec.Struct, frozen=True):
     shard: Shard
     spans: tuple[Span, ...]
     keep: bool = False  # keep them as processed, for the queue's history
+    moved: bool = False  # they are stored elsewhere now
 
 
 class Extend(msgspec.Struct, frozen=True):
@@ -126,6 +130,7 @@ class Extend(msgspec.Struct, frozen=True):
     spans: tuple[Span, ...]
     lease: int
     shorten: bool = True  # False: a lease that ends later stays as it is
+    starts: bool = False  # count the delivery of what was claimed without `started`
 
 
 class Release(msgspec.Struct, frozen=True):

@@ -108,7 +108,9 @@ class Store(Protocol):
         """Remove the queue with all that it holds. False when there is none.
 
         A client that still uses the queue afterwards MUST NOT bring any of it back: its appends raise
-        QueueNotFound; other calls do so too, or find nothing.
+        QueueNotFound; other calls do so too, or find nothing. A queue that is created again under the name is
+        another incarnation: nothing of the one before MUST appear in it, or stand in the way of an append, whatever its
+        bundle ids are, also while clients of the one before go on. What such clients leave behind, a sweep removes.
         """
         ...
 
@@ -126,13 +128,19 @@ class Store(Protocol):
         """The shard directory: MUST hold every shard that holds an entry, of any layout; MAY hold empty ones."""
         ...
 
-    def probe(self, shards: Sequence[Shard], *, glance: bool = False) -> tuple[Probe, ...]:
+    def probe(
+        self, shards: Sequence[Shard], *, glance: bool = False, deep: bool = False
+    ) -> tuple[Probe, ...]:
         """What each of the shards has to offer, in their order. One request for all where the store can.
 
         With ``glance`` it MAY leave out what lies ahead, what was claimed before, and what was sent with a due time
         in the past. A ``next_due`` that is a minute ahead or more MAY be left out.
 
         The cost MUST NOT depend on the number of messages that wait or have been consumed.
+
+        With ``deep`` it MUST go by nothing that is kept to make reads cheap (cursors, low watermarks, due indexes, the
+        directory): what such a hint hides is found and offered, and every client's ordinary calls find it from then on.
+        That MAY cost what was consumed since the storage last cleaned up.
         """
         ...
 
@@ -163,6 +171,9 @@ class Store(Protocol):
         taken counts one more delivery and is hidden until now + lease. A slice larger than what is left of
         the limit MUST be split: the first messages are taken, the rest stays as it was.
 
+        Without ``started`` the delivery is not counted yet, though the answer's ``deliveries`` has it: an extension that
+        ``starts`` the slice counts it.
+
         Repeated with the same token, it MUST hold the same messages for a fresh lease, less those that were
         acked, released or claimed by others since, without counting another delivery; only when there are
         none does it claim. The cost MUST NOT depend on the number of messages that wait or have been
@@ -175,19 +186,25 @@ class Store(Protocol):
 
         Here, and wherever something is held under a token: a lease that ran out counts while nobody else has claimed.
 
-        A bundle goes with its last message (with ``keep``: when the history gives up the last one).
+        A bundle goes with its last message (with ``keep``: when the history gives up the last one). With ``moved``, and
+        in ``forward``, what was finished MUST be lost, not gone, to whoever settles it within the next 15 minutes.
         """
         ...
 
     def extend(self, request: Extend) -> Fenced:
         """Hide what is still held under each span's token until now + lease.
 
-        Unless it may ``shorten``, what is hidden for longer MUST stay so.
+        Unless it may ``shorten``, what is hidden for longer MUST stay so. With ``starts`` it counts the delivery of what was
+        claimed without that, once however often it is repeated.
         """
         ...
 
     def release(self, request: Release) -> Fenced:
-        """Give back what is still held under each span's token, deliverable from now + delay; nobody holds it then."""
+        """Give back what is still held under each span's token, deliverable from now + delay; nobody holds it then.
+
+        What was never delivered then (``started`` is False, no delivery before it) and has no delay takes its place in the
+        order again, by its bundle's due time.
+        """
         ...
 
     def forward(self, request: Forward) -> Fenced:
@@ -225,7 +242,11 @@ class Store(Protocol):
         ...
 
     def sweep(self, request: Sweep) -> int:
-        """Remove leftovers, a bounded number at a time; returns how many things were removed."""
+        """Remove leftovers, a bounded number at a time; returns how many things were removed.
+
+        It MUST look at everything that is stored for the queue without any hint, listed in the directory or not, as a
+        ``deep`` probe does, and remove what is left of its earlier incarnations.
+        """
         ...
 
     # -- dedupe ------------------------------------------------------------------------------------------------
@@ -240,8 +261,11 @@ class Store(Protocol):
         """
         ...
 
-    def confirm_keys(self, queue: str, keys: Sequence[str]) -> None:
-        """Mark the keys' messages as stored. Keys that are not reserved are passed over."""
+    def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
+        """Mark the entries' messages as stored. A key that does not stand for the entry's message is passed over.
+
+        A confirmed key MUST stand until the end of its window.
+        """
         ...
 
     # -- consumers ---------------------------------------------------------------------------------------------

@@ -84,8 +84,10 @@ class WrappedStore:
     def shards(self, queue: str) -> tuple[Shard, ...]:
         return self._call("shards", self.inner.shards, queue)
 
-    def probe(self, shards: Sequence[Shard], *, glance: bool = False) -> tuple[Probe, ...]:
-        return self._call("probe", self.inner.probe, shards, glance=glance)
+    def probe(
+        self, shards: Sequence[Shard], *, glance: bool = False, deep: bool = False
+    ) -> tuple[Probe, ...]:
+        return self._call("probe", self.inner.probe, shards, glance=glance, deep=deep)
 
     def forget(self, shard: Shard) -> bool:
         return self._call("forget", self.inner.forget, shard)
@@ -131,8 +133,8 @@ class WrappedStore:
     ) -> tuple[DedupeEntry, ...]:
         return self._call("reserve_keys", self.inner.reserve_keys, queue, entries, window)
 
-    def confirm_keys(self, queue: str, keys: Sequence[str]) -> None:
-        self._call("confirm_keys", self.inner.confirm_keys, queue, keys)
+    def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
+        self._call("confirm_keys", self.inner.confirm_keys, queue, entries)
 
     def enlist(self, queue: str, consumer: str, lifetime: int) -> tuple[str, ...]:
         return self._call("enlist", self.inner.enlist, queue, consumer, lifetime)

@@ -66,14 +66,16 @@ def reserve(
     return tuple(standing[entry.key] for entry in entries)
 
 
-def confirm(session: Session, queue: str, keys: Sequence[str], now: int) -> None:
-    """Mark the messages of the keys as stored."""
-    for bucket, chunk in _chunks(keys):
+def confirm(session: Session, queue: str, entries: Sequence[DedupeEntry], now: int) -> None:
+    """Mark the messages of the entries as stored."""
+    stored = {entry.key: entry.message_id for entry in entries}
+    for bucket, chunk in _chunks(stored):
         for _ in range(_ATTEMPTS):
             rows = _read(session, queue, bucket, chunk)
             statements = [
                 (_CONFIRM, (_ttl(expires_at - now), queue, bucket, key, message_id, expires_at))
-                for key, (message_id, expires_at, _) in rows.items()
+                for key, (message_id, expires_at, confirmed) in rows.items()
+                if message_id == stored[key] and not confirmed
             ]
             if not statements or session.apply(statements):
                 break

@@ -134,7 +134,13 @@ class CassandraStore:
         """Return the shard directory, sorted."""
         return directory.listing(self._session, queue)
 
-    def probe(self, shards: Sequence[Shard], *, glance: bool = False) -> tuple[Probe, ...]:
+    def probe(
+        self,
+        shards: Sequence[Shard],
+        *,
+        glance: bool = False,
+        deep: bool = False,  # noqa: ARG002
+    ) -> tuple[Probe, ...]:
         """Return what each of the shards has to offer: four requests for fifty shards, one for a glance at them."""
         return probing.probe(self._session, self._sights, shards, self.now(), glance=glance)
 
@@ -213,9 +219,9 @@ class CassandraStore:
         """Reserve the keys that are free; raises QueueNotFound."""
         return dedupe.reserve(self._session, queue, entries, window, self.now())
 
-    def confirm_keys(self, queue: str, keys: Sequence[str]) -> None:
-        """Mark the keys' messages as stored."""
-        dedupe.confirm(self._session, queue, keys, self.now())
+    def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
+        """Mark the entries' messages as stored."""
+        dedupe.confirm(self._session, queue, entries, self.now())
 
     # -- consumers -----------------------------------------------------------------------------------------
 

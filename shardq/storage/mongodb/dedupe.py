@@ -46,12 +46,15 @@ def reserve(
     return tuple(standing.get(entry.key, entry) for entry in entries)
 
 
-def confirm(session: Session, queue: str, keys: Sequence[str]) -> None:
-    """Mark the messages of the keys as stored."""
-    with session.translated(writing=True):
-        session.collection(_KEYS).update_many(
-            {"_id": {"$in": [_id(queue, key) for key in keys]}}, {"$set": {"c": True}}
-        )
+def confirm(session: Session, queue: str, entries: Sequence[DedupeEntry]) -> None:
+    """Mark the messages of the entries as stored."""
+    _write(
+        session,
+        [
+            UpdateOne({"_id": _id(queue, entry.key), "m": entry.message_id}, {"$set": {"c": True}})
+            for entry in entries
+        ],
+    )
 
 
 def expire(session: Session, queue: str, now: int, limit: int) -> int:

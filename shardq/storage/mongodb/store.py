@@ -138,7 +138,13 @@ class MongoStore:
         """Return the shard directory, sorted."""
         return directory.listing(self._session, queue)
 
-    def probe(self, shards: Sequence[Shard], *, glance: bool = False) -> tuple[Probe, ...]:
+    def probe(
+        self,
+        shards: Sequence[Shard],
+        *,
+        glance: bool = False,
+        deep: bool = False,  # noqa: ARG002
+    ) -> tuple[Probe, ...]:
         """Return what each of the shards has to offer, 50 of them in one command."""
         return probing.probe(self._session, self._lookout, shards, self.now(), glance=glance)
 
@@ -225,9 +231,9 @@ class MongoStore:
         """Reserve the keys that are free; raises QueueNotFound."""
         return dedupe.reserve(self._session, queue, entries, window, self.now())
 
-    def confirm_keys(self, queue: str, keys: Sequence[str]) -> None:
-        """Mark the keys' messages as stored."""
-        dedupe.confirm(self._session, queue, keys)
+    def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
+        """Mark the entries' messages as stored."""
+        dedupe.confirm(self._session, queue, entries)
 
     # -- consumers -----------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ _RESERVE = """
     SET message_id = ?3, confirmed = 0, expires_at = ?4 WHERE expires_at <= ?5
 """
 _STANDING = "SELECT key, message_id, confirmed FROM dedupe WHERE queue = ? AND key = ?"
-_CONFIRM = "UPDATE dedupe SET confirmed = 1 WHERE queue = ? AND key = ?"
+_CONFIRM = "UPDATE dedupe SET confirmed = 1 WHERE queue = ? AND key = ? AND message_id = ?"
 _EXPIRE = """
     DELETE FROM dedupe WHERE queue = ?1
     AND key IN (SELECT key FROM dedupe WHERE queue = ?1 AND expires_at <= ?2 LIMIT ?3)
@@ -37,9 +37,9 @@ def _standing(sql: sqlite3.Connection, queue: str, key: str) -> DedupeEntry:
     return DedupeEntry(key, message_id, bool(confirmed))
 
 
-def confirm(sql: sqlite3.Connection, queue: str, keys: Sequence[str]) -> None:
-    """Mark the messages of the keys as stored."""
-    sql.executemany(_CONFIRM, ((queue, key) for key in keys))
+def confirm(sql: sqlite3.Connection, queue: str, entries: Sequence[DedupeEntry]) -> None:
+    """Mark the messages of the entries as stored."""
+    sql.executemany(_CONFIRM, ((queue, entry.key, entry.message_id) for entry in entries))
 
 
 def expire(sql: sqlite3.Connection, queue: str, limit: int, now: int) -> int:

@@ -132,7 +132,13 @@ class SqliteStore:
         """Return the shard directory, sorted."""
         return self._database.read(lambda sql: directory.listing(sql, queue))
 
-    def probe(self, shards: Sequence[Shard], *, glance: bool = False) -> tuple[Probe, ...]:  # noqa: ARG002 -- costs no less
+    def probe(
+        self,
+        shards: Sequence[Shard],
+        *,
+        glance: bool = False,
+        deep: bool = False,  # noqa: ARG002 -- goes by no hint
+    ) -> tuple[Probe, ...]:
         """Return what each of the shards has to offer, in one query of 20 seeks for each."""
         return self._database.read(lambda sql: measuring.probe(sql, shards, self.now()))
 
@@ -209,9 +215,9 @@ class SqliteStore:
             lambda sql: dedupe.reserve(sql, queue, entries, window, self.now()), durable=False
         )
 
-    def confirm_keys(self, queue: str, keys: Sequence[str]) -> None:
-        """Mark the keys' messages as stored."""
-        self._database.write(lambda sql: dedupe.confirm(sql, queue, keys), durable=False)
+    def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
+        """Mark the entries' messages as stored."""
+        self._database.write(lambda sql: dedupe.confirm(sql, queue, entries), durable=False)
 
     # -- consumers -----------------------------------------------------------------------------------------
 

@@ -48,14 +48,19 @@ class DedupeContract(Contract):
 
     def test_a_confirmed_key_is_told_as_such(self, bench: Bench) -> None:
         self._reserve(bench, DedupeEntry("k", "m1"), DedupeEntry("j", "m2"))
-        bench.other.confirm_keys(bench.queue, ["k"])
+        bench.other.confirm_keys(bench.queue, [DedupeEntry("k", "m1")])
         standing = self._reserve(bench, DedupeEntry("k", "m3"), DedupeEntry("j", "m4"))
         assert standing == (DedupeEntry("k", "m1", True), DedupeEntry("j", "m2", False))
 
     def test_confirming_what_is_not_reserved_does_nothing(self, bench: Bench) -> None:
-        bench.store.confirm_keys(bench.queue, ["k", "j"])
+        bench.store.confirm_keys(bench.queue, [DedupeEntry("k", "m1"), DedupeEntry("j", "m2")])
         bench.store.confirm_keys(bench.queue, [])
         assert self._reserve(bench, DedupeEntry("k", "m1")) == (DedupeEntry("k", "m1", False),)
+
+    def test_a_key_is_confirmed_for_the_message_that_it_stands_for_only(self, bench: Bench) -> None:
+        self._reserve(bench, DedupeEntry("k", "m1"))
+        bench.other.confirm_keys(bench.queue, [DedupeEntry("k", "m2")])
+        assert self._reserve(bench, DedupeEntry("k", "m3")) == (DedupeEntry("k", "m1", False),)
 
     def test_new_and_taken_keys_are_answered_in_their_order(self, bench: Bench) -> None:
         self._reserve(bench, DedupeEntry("b", "m1"))
@@ -69,7 +74,7 @@ class DedupeContract(Contract):
     def test_many_keys_are_reserved_at_once(self, bench: Bench) -> None:
         entries = [DedupeEntry(f"key {i}", f"m{i}") for i in range(1200)]
         assert self._reserve(bench, *entries) == tuple(entries)
-        bench.store.confirm_keys(bench.queue, [entry.key for entry in entries])
+        bench.store.confirm_keys(bench.queue, entries)
         assert all(entry.confirmed for entry in self._reserve(bench, *entries))
 
     def test_no_keys_are_no_work(self, bench: Bench) -> None:
@@ -77,7 +82,7 @@ class DedupeContract(Contract):
 
     def test_a_key_is_free_again_after_its_window(self, bench: Bench) -> None:
         self._reserve(bench, DedupeEntry("k", "m1"), window=20)
-        bench.store.confirm_keys(bench.queue, ["k"])
+        bench.store.confirm_keys(bench.queue, [DedupeEntry("k", "m1")])
         bench.advance(30)
         assert self._reserve(bench, DedupeEntry("k", "m2")) == (DedupeEntry("k", "m2", False),)
         assert self._reserve(bench, DedupeEntry("k", "m3")) == (DedupeEntry("k", "m2", False),)
@@ -88,7 +93,7 @@ class DedupeContract(Contract):
 
     def test_a_reservation_for_no_time_shows_what_stands_and_leaves_it(self, bench: Bench) -> None:
         self._reserve(bench, DedupeEntry("k", "m1"))
-        bench.store.confirm_keys(bench.queue, ["k"])
+        bench.store.confirm_keys(bench.queue, [DedupeEntry("k", "m1")])
         for _ in range(2):
             assert self._reserve(bench, DedupeEntry("k", "m2"), window=0) == (DedupeEntry("k", "m1", True),)
         assert self._reserve(bench, DedupeEntry("k", "m3")) == (DedupeEntry("k", "m1", True),)
@@ -106,13 +111,13 @@ class DedupeContract(Contract):
         self._reserve(bench, DedupeEntry("k", "m1"))
         standing = bench.store.reserve_keys(other, [DedupeEntry("k", "m2")], bench.duration(60))
         assert standing == (DedupeEntry("k", "m2"),)
-        bench.store.confirm_keys(other, ["k"])
+        bench.store.confirm_keys(other, [DedupeEntry("k", "m2")])
         assert self._reserve(bench, DedupeEntry("k", "m3")) == (DedupeEntry("k", "m1", False),)
 
     @pytest.mark.parametrize("key", KEYS)
     def test_a_key_may_be_any_text(self, bench: Bench, key: str) -> None:
         assert self._reserve(bench, DedupeEntry(key, "m1")) == (DedupeEntry(key, "m1"),)
-        bench.store.confirm_keys(bench.queue, [key])
+        bench.store.confirm_keys(bench.queue, [DedupeEntry(key, "m1")])
         assert self._reserve(bench, DedupeEntry(key, "m2")) == (DedupeEntry(key, "m1", True),)
 
     def test_keys_that_look_alike_are_different(self, bench: Bench) -> None:
