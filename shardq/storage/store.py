@@ -171,8 +171,8 @@ class Store(Protocol):
         taken counts one more delivery and is hidden until now + lease. A slice larger than what is left of
         the limit MUST be split: the first messages are taken, the rest stays as it was.
 
-        Without ``started`` the delivery is not counted yet, though the answer's ``deliveries`` has it: an extension that
-        ``starts`` the slice counts it.
+        Without ``started`` the delivery is not counted yet, though the answer's ``deliveries`` has it: an
+        extension that ``starts`` the slice counts it.
 
         Repeated with the same token, it MUST hold the same messages for a fresh lease, less those that were
         acked, released or claimed by others since, without counting another delivery; only when there are
@@ -194,16 +194,16 @@ class Store(Protocol):
     def extend(self, request: Extend) -> Fenced:
         """Hide what is still held under each span's token until now + lease.
 
-        Unless it may ``shorten``, what is hidden for longer MUST stay so. With ``starts`` it counts the delivery of what was
-        claimed without that, once however often it is repeated.
+        Unless it may ``shorten``, what is hidden for longer MUST stay so. With ``starts`` it counts the delivery
+        of what was claimed without ``started``, once however often it is repeated.
         """
         ...
 
     def release(self, request: Release) -> Fenced:
         """Give back what is still held under each span's token, deliverable from now + delay; nobody holds it then.
 
-        What was never delivered then (``started`` is False, no delivery before it) and has no delay takes its place in the
-        order again, by its bundle's due time.
+        What was never delivered then (``started`` is False, no delivery before it) and has no delay takes its
+        place in the order again, by its bundle's due time.
         """
         ...
 

@@ -136,7 +136,7 @@ class SqliteStore:
         self,
         shards: Sequence[Shard],
         *,
-        glance: bool = False,
+        glance: bool = False,  # noqa: ARG002 -- costs no less
         deep: bool = False,  # noqa: ARG002 -- goes by no hint
     ) -> tuple[Probe, ...]:
         """Return what each of the shards has to offer, in one query of 20 seeks for each."""
