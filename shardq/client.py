@@ -6,6 +6,7 @@ import threading
 from datetime import datetime
 from typing import Any
 
+from shardq.callables import check_runs
 from shardq.clock import Clock, SystemClock, to_datetime
 from shardq.closing import Closing
 from shardq.delivery.context import QueueContext
@@ -54,6 +55,8 @@ class Client(Closing):
         self, store: Store, *, hooks: Hooks | None = None, retry_seconds: float = RETRY_SECONDS
     ) -> None:
         check_number("retry_seconds", retry_seconds, 0.0, 3_600.0)
+        for name in ("before_send", "after_send", "before_ack", "after_ack") if hooks is not None else ():
+            check_runs("hook", getattr(hooks, name))
         self._store, self._hooks = store, hooks
         self._counters = Counters()
         self._retry = Retry(retry_seconds, self._counters)

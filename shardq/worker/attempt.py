@@ -8,6 +8,8 @@ from typing import Protocol
 import msgspec
 
 from shardq.batch import Batch
+from shardq.callables import check_has_run
+from shardq.errors import InvalidSetting
 from shardq.message import Message
 from shardq.worker.report import Tally
 
@@ -31,7 +33,7 @@ class Attempt:
         self.batch = batch
         self.worked: list[Message] = []
         self.failures: list[Failure] = []
-        self.interrupted: list[Message] = []  # the process was told to end while their handler ran
+        self.interrupted: list[Message] = []  # their handler was ended, or has not really run
         self.started = 0
 
     @property
@@ -60,15 +62,14 @@ class EachMessage(msgspec.Struct, frozen=True):
                 return
             attempt.started += 1
             try:
-                self.handler(message)
+                result = self.handler(message)
             except Exception as error:
                 _fail(attempt, tally, [message], error)
             except BaseException:
                 attempt.interrupted.append(message)
                 raise
             else:
-                attempt.worked.append(message)
-                tally.add(worked=1)
+                _finish(attempt, tally, [message], self.handler, result)
 
 
 class WholeBatch(msgspec.Struct, frozen=True):
@@ -83,15 +84,25 @@ class WholeBatch(msgspec.Struct, frozen=True):
         messages = list(attempt.batch)
         attempt.started = len(messages)
         try:
-            self.handler(attempt.batch)
+            result = self.handler(attempt.batch)
         except Exception as error:
             _fail(attempt, tally, messages, error)
         except BaseException:
-            attempt.interrupted = messages
+            attempt.interrupted += messages
             raise
         else:
-            attempt.worked = messages
-            tally.add(worked=len(messages))
+            _finish(attempt, tally, messages, self.handler, result)
+
+
+def _finish(attempt: Attempt, tally: Tally, messages: list[Message], handler: object, result: object) -> None:
+    """Take note that the handler is done; raises InvalidSetting when it has only made something that would run."""
+    try:
+        check_has_run("handler", handler, result)
+    except InvalidSetting:
+        attempt.interrupted += messages
+        raise
+    attempt.worked += messages
+    tally.add(worked=len(messages))
 
 
 def _fail(attempt: Attempt, tally: Tally, messages: list[Message], error: Exception) -> None:

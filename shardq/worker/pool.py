@@ -9,6 +9,7 @@ from multiprocessing.connection import wait
 
 import msgspec
 
+from shardq.callables import check_runs
 from shardq.errors import ShardqError
 from shardq.settings import check_number
 from shardq.worker.child import Child
@@ -66,6 +67,7 @@ class WorkerPool:
         max_restarts: int = 10,
         on_progress: Callable[[PoolReport], None] = lambda _: None,
     ) -> None:
+        check_runs("handler", handler)
         check_number("processes", processes, 1, MAX_PROCESSES, whole=True)
         check_number("max_restarts", max_restarts, 0, 1_000_000, whole=True)
         if handler_timeout is not None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import cast
 
+from shardq.callables import check_runs
 from shardq.codec import BYTES, Codec
 from shardq.consumer import Consumer
 from shardq.errors import ShardqError
@@ -34,6 +35,7 @@ class Worker:
     ``max_retry_delay``, and after the queue's ``max_deliveries`` it goes to the dead-letter queue with the
     exception as its reason. Delivery is at least once: a handler should be harmless when it is run twice.
     With ``by_batch`` the handler takes the whole :class:`~shardq.Batch` and may settle parts of it itself.
+    Async and generator functions are refused with InvalidSetting: calling them runs nothing.
 
     It also ends when the queue has been empty for ``idle_exit`` seconds. Leases are kept while the handler
     runs, unless ``keep_leases`` is False. A store that is away is waited for.
@@ -60,6 +62,7 @@ class Worker:
         idle_exit: float | None = None,
         prefetch: int = 0,
     ) -> None:
+        check_runs("handler", handler)
         check_number("batch", batch, 1, MAX_BATCH, whole=True)
         if idle_exit is not None:
             check_number("idle_exit", idle_exit, 0.0, MAX_IDLE_SECONDS)

@@ -48,3 +48,7 @@ def _first(message: Message) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+async def asynchronous(message: Message) -> None:
+    pass
