@@ -13,6 +13,7 @@
     ├── InvalidReceipt       an id or receipt is malformed, or belongs to another queue
     ├── LeaseLost            the claim on some messages is no longer the caller's
     ├── PartialSend          a bulk send stopped part way
+    ├── RepeatTooLate        a message may be stored already, and it is too late to repeat its send
     ├── ReplayConflict       a part of a run that is repeated is not what it was
     ├── StoreUnavailable     the store could not be reached; nothing was changed
     ├── OutcomeUnknown       the store did not say whether it did what was asked
@@ -44,6 +45,7 @@ __all__ = [
     "QueueExists",
     "QueueNotFound",
     "QueuePaused",
+    "RepeatTooLate",
     "ReplayConflict",
     "SchemaMismatch",
     "ShardqError",
@@ -127,9 +129,9 @@ class PartialSend(ShardqError):
     """Raised when a bulk send stopped before its end.
 
     ``stored`` holds the ids of the messages that the store confirmed. ``unsent`` holds the others, in their
-    order, with their ids fixed: passing it to ``send_many`` again cannot duplicate any of them, whatever had
-    become of the attempt. Where the input was an iterator, what had not been drawn from it is still in it.
-    The cause is ``__cause__``.
+    order; those that may be stored all the same keep their ids: passing it to ``send_many`` again cannot duplicate
+    any of them, whatever had become of the attempt. Where the input was an iterator, what had not been drawn from
+    it is still in it. The cause is ``__cause__``.
     """
 
     code = "partial_send"
@@ -139,6 +141,16 @@ class PartialSend(ShardqError):
         super().__init__(text)
         self.stored = stored
         self.unsent = unsent
+
+
+class RepeatTooLate(ShardqError):
+    """Raised when a message that may be stored already is sent again too late: nothing of it was stored now.
+
+    A store remembers for 15 minutes what was sent and finished; after that a repeated send would deliver it again.
+    Shardq refuses one minute earlier. :meth:`shardq.Queue.get` shows whether the message waits.
+    """
+
+    code = "repeat_too_late"
 
 
 class ReplayConflict(ShardqError):
@@ -166,12 +178,17 @@ class StoreUnavailable(ShardqError):
 class OutcomeUnknown(ShardqError):
     """Raised when the store did not answer in time: the change was made, or it was not.
 
-    Every operation of shardq can be repeated in that case without duplicating or losing anything; the library
-    did so for a while before raising this.
+    Acks, releases and extensions can be repeated as they are. To repeat a send, send what is in ``unsent``: the
+    message of the call, under the id that it may be stored under. A new send of the same body would be another
+    message. The library repeated the operation for a while before raising this.
     """
 
     code = "outcome_unknown"
     retryable = True
+
+    def __init__(self, text: str, *, unsent: Sequence[OutgoingMessage] = ()) -> None:
+        super().__init__(text)
+        self.unsent = tuple(unsent)
 
 
 class SchemaMismatch(ShardqError):

@@ -10,7 +10,7 @@ import msgspec
 from shardq.clock import to_datetime
 from shardq.receipt import MessageId, Receipt
 from shardq.storage.bundle_data import Headers
-from shardq.storage.requests import EntryState
+from shardq.storage.requests import Bundle, EntryState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,16 +20,26 @@ if TYPE_CHECKING:
     from shardq.delivery.settlement import Settlement
     from shardq.storage.bundle_data import HeaderValue
 
-__all__ = ["DEFAULT_PRIORITY", "Message", "OutgoingMessage", "StoredMessage"]
+__all__ = ["DEFAULT_PRIORITY", "Attempt", "Message", "OutgoingMessage", "StoredMessage"]
 
 DEFAULT_PRIORITY = 5
 
 
-class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message to be sent with its own options, for ``send_many``.
+class Attempt(msgspec.Struct, frozen=True):
+    """The bundle that a message was sent in, with its neighbours: what is stored when its send is repeated."""
 
-    ``delay`` is seconds from now, ``due`` an aware ``datetime``; at most one of them is given. ``id`` is set
-    by shardq on messages that a :class:`~shardq.PartialSend` hands back.
+    bundle: Bundle
+
+    def __repr__(self) -> str:
+        return f"<Attempt {self.bundle.id.hex()}>"
+
+
+class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message to be sent with its own options.
+
+    ``delay`` is seconds from now, ``due`` an aware ``datetime``; at most one of them is given. ``id`` and
+    ``attempt`` are set by shardq on messages that a :class:`~shardq.PartialSend` or
+    :class:`~shardq.OutcomeUnknown` hands back.
 
     >>> OutgoingMessage(body=b"one", priority=1, delay=5).priority
     1
@@ -42,6 +52,7 @@ class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, HeaderValue] | None = None
     dedupe_key: str | None = None
     id: str | None = None
+    attempt: Attempt | None = None
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):

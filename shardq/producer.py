@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from shardq.closing import Closing
 from shardq.codec import BYTES, Codec
 from shardq.delivery.bulk_send import BulkSend, BundleLimits
@@ -13,7 +15,7 @@ from shardq.delivery.coalescer import Coalescer
 from shardq.delivery.context import QueueContext
 from shardq.delivery.outgoing import PreparedMessage, describe, prepare, prepare_options
 from shardq.delivery.writing import Written, plan, store, tell_stored
-from shardq.errors import InvalidSetting
+from shardq.errors import InvalidMessage, InvalidSetting, OutcomeUnknown
 from shardq.message import DEFAULT_PRIORITY, OutgoingMessage
 from shardq.settings import check_number
 from shardq.storage.bundle_data import HeaderValue
@@ -69,21 +71,31 @@ class Producer(Closing):
     ) -> str:
         """Store one message and return its id.
 
-        ``delay`` is seconds from now by the store's clock, ``due`` an aware ``datetime``; a moment that has
-        passed means now. With a ``dedupe_key`` that was used within the queue's ``dedupe_window`` nothing is
-        stored, and the id of the message that has the key is returned.
+        ``body`` may be an :class:`~shardq.OutgoingMessage`, which brings its own options. ``delay`` is seconds
+        from now by the store's clock, ``due`` an aware ``datetime``; a moment that has passed means now. With a
+        ``dedupe_key`` that was used within the queue's ``dedupe_window`` nothing is stored, and the id of the
+        message that has the key is returned.
 
         Raises InvalidMessage or MessageTooLarge (nothing stored), QueuePaused, QueueNotFound,
-        StoreUnavailable (nothing stored), or OutcomeUnknown after repeating the attempt for a while.
+        StoreUnavailable (nothing stored), or OutcomeUnknown after repeating the attempt for a while: to repeat it
+        further without storing the message twice, send ``error.unsent[0]``. That is refused with RepeatTooLate
+        (nothing stored) when the first attempt was too long ago.
         """
         message = OutgoingMessage(
             body=body, priority=priority, delay=delay, due=due, headers=headers, dedupe_key=dedupe_key
         )
+        if isinstance(body, OutgoingMessage):
+            message = _alone(body, message)
         self._check_open()
         context = self._context
         options = prepare_options(message, context.name)
         limit = context.settings.max_message_bytes
-        return self._coalescer.submit(prepare(body, options, self._codec, limit, context.name))
+        prepared = prepare(message.body, options, self._codec, limit, context.name)
+        try:
+            return self._coalescer.submit(prepared)
+        except OutcomeUnknown as error:
+            error.unsent = tuple(msgspec.structs.replace(again, body=message.body) for again in error.unsent)
+            raise
 
     def send_many(
         self,
@@ -127,3 +139,11 @@ class Producer(Closing):
         written = store(context, drafts, len(messages))
         tell_stored(context, outgoing, written)
         return written
+
+
+def _alone(message: OutgoingMessage, options: OutgoingMessage) -> OutgoingMessage:
+    if msgspec.structs.replace(options, body=None) != OutgoingMessage(body=None):
+        raise InvalidMessage(
+            "an OutgoingMessage and further options are both given: give the options to the OutgoingMessage"
+        )
+    return message

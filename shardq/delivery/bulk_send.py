@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from shardq.delivery.outgoing import Alike, PreparedMessage, describe, prepare, 
 from shardq.delivery.sent_ids import SentIds
 from shardq.delivery.source import Source
 from shardq.delivery.window import Chunk, Window
-from shardq.delivery.writing import Written, plan, tell_stored
+from shardq.delivery.writing import Written, plan, tell_stored, unsent
 from shardq.errors import OutcomeUnknown, PartialSend
 from shardq.message import OutgoingMessage
 
@@ -118,8 +119,10 @@ class BulkSend:
         limit, name = self._context.settings.max_message_bytes, self._context.name
         messages = [PreparedMessage(body, self._shared) for body in bodies]
         size = sum(map(len, bodies))
-        while size < self._limits.size and len(messages) < self._limits.messages:
-            if not (items := self._source.take(1)):
+        while items := self._source.take(1):
+            full = size >= self._limits.size or len(messages) >= self._limits.messages
+            if full and not _neighbours(chunk, items):
+                self._source.give_back(items)
                 break
             chunk += items
             (item,) = items
@@ -142,9 +145,15 @@ class BulkSend:
         for chunk, written in results:
             self._sent.extend(written.stored)
             if written.error is not None:
+                if not isinstance(written.error, Exception):
+                    raise written.error
                 self._error = self._error or written.error
                 self._unknown = self._unknown or isinstance(written.error, OutcomeUnknown)
-                self._unsent += _unsent(chunk, written)
+                bodies = [item.body if isinstance(item, OutgoingMessage) else item for item in chunk.items]
+                self._unsent += [
+                    message
+                    for _, message in sorted(unsent(written, chunk.messages, bodies), key=itemgetter(0))
+                ]
             self._tell_stored(chunk, written)
 
     def _tell_stored(self, chunk: Chunk, written: Written) -> None:
@@ -174,11 +183,11 @@ def _described(chunk: Chunk) -> list[OutgoingMessage]:
     return [describe(item, message) for item, message in zip(chunk.items, chunk.messages, strict=True)]
 
 
-def _unsent(chunk: Chunk, written: Written) -> Iterator[OutgoingMessage]:
-    """What was not confirmed, as messages that keep the ids under which they may be stored already."""
-    drafts = {place: draft for draft in written.pending for place in draft.places}
-    for place, identity in enumerate(written.ids):
-        if identity is None:
-            item = chunk.items[place]
-            body = item.body if isinstance(item, OutgoingMessage) else item
-            yield drafts[place].outgoing(place, body, chunk.messages[place].options)
+def _neighbours(chunk: Sequence[Any], items: Sequence[Any]) -> bool:
+    """True when what comes next was sent in one bundle with the last one before, and has to stay with it."""
+    ids = [
+        item.id.rpartition(":")[0]
+        for item in (chunk[-1], *items)
+        if isinstance(item, OutgoingMessage) and item.id
+    ]
+    return len(ids) == 2 and ids[0] == ids[1]

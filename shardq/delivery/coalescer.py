@@ -11,8 +11,9 @@ import threading
 from collections.abc import Callable, Sequence
 
 from shardq.delivery.outgoing import PreparedMessage
-from shardq.delivery.writing import Written
-from shardq.errors import ShardqError
+from shardq.delivery.writing import Written, unsent
+from shardq.errors import OutcomeUnknown, ShardqError
+from shardq.message import OutgoingMessage
 
 __all__ = ["Coalescer"]
 
@@ -92,22 +93,36 @@ class Coalescer:
             return tickets
 
     def _store(self, tickets: list[_Ticket]) -> None:
+        messages = [ticket.message for ticket in tickets]
         try:
-            written = self._write([ticket.message for ticket in tickets])
+            written = self._write(messages)
         except BaseException as error:
             for ticket in tickets:
-                ticket.error = _copy(error)
+                ticket.error = _for_another_thread(error)
             raise
         for ticket, identity in zip(tickets, written.ids, strict=True):
             ticket.id = identity
-            if identity is None:
-                ticket.error = _copy(written.error or ShardqError("the message was not stored"))
+        if written.error is None:
+            return
+        for place, message in unsent(written, messages, [message.body for message in messages]):
+            tickets[place].error = _for_another_thread(written.error, message)
+        if not isinstance(written.error, Exception):
+            raise written.error
 
 
-def _copy(error: BaseException) -> BaseException:
-    """An error of its own for each thread, as raising changes an error."""
-    if not isinstance(error, ShardqError):
+def _for_another_thread(error: BaseException, message: OutgoingMessage | None = None) -> BaseException:
+    """What a thread is told of an error that another one met: an error of its own, as raising changes an error."""
+    unsent = () if message is None else (message,)
+    if not isinstance(error, Exception):  # it is the other thread that is to end
+        told: BaseException = OutcomeUnknown(
+            "the thread that stored this message was interrupted", unsent=unsent
+        )
+    elif isinstance(error, ShardqError):
+        told = type(error).__new__(type(error), *error.args)
+        told.__dict__.update(error.__dict__)
+        if isinstance(told, OutcomeUnknown):
+            told.unsent = unsent
+    else:
         return error
-    copy = type(error)(*error.args)
-    copy.__cause__ = error
-    return copy
+    told.__cause__ = error
+    return told

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from shardq.clock import to_datetime
 from shardq.delivery.context import QueueContext
 from shardq.delivery.outgoing import Alike, PreparedMessage, SendOptions
 from shardq.errors import InvalidMessage
-from shardq.message import OutgoingMessage
 from shardq.receipt import MessageId
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, encode_bundle
@@ -26,25 +24,26 @@ class Draft(msgspec.Struct, frozen=True):
     shard: Shard
     bundle: Bundle
     places: Sequence[int]
+    positions: Sequence[int]  # of these messages in the bundle; others may be in it when it is sent again
     dedupe_key: str | None = None  # of its only message
     delay: int | None = (
         None  # of a message with a key: its due time counts from its id, so both repeat together
     )
+    again: bool = False  # it may be stored already
+
+    @property
+    def complete(self) -> bool:
+        """True when its messages are all that is in the bundle, in their order."""
+        return self.positions == range(self.bundle.count)
+
+    def ids(self) -> Iterator[tuple[int, MessageId]]:
+        """Where each message was in the input, and its id."""
+        for place, position in zip(self.places, self.positions, strict=True):
+            yield place, self.message_id(position)
 
     def message_id(self, position: int) -> MessageId:
-        """The id of one of its messages."""
+        """The id of the message at a position of the bundle."""
         return MessageId(self.shard, self.bundle.id, position)
-
-    def outgoing(self, place: int, body: object, options: SendOptions) -> OutgoingMessage:
-        """One of its messages, to be sent again under the same id."""
-        return OutgoingMessage(
-            body=body,
-            priority=options.priority,
-            due=to_datetime(self.bundle.due),
-            headers=options.headers,
-            dedupe_key=options.dedupe_key,
-            id=str(self.message_id(self.places.index(place))),
-        )
 
 
 def make_drafts(context: QueueContext, messages: Sequence[PreparedMessage], now: int) -> list[Draft]:
@@ -77,27 +76,41 @@ def _draft(
     context: QueueContext, messages: Sequence[PreparedMessage], places: Sequence[int], now: int
 ) -> Draft:
     options = messages[0].options
+    if options.id is not None:
+        return _again(options.id, messages, places, now)
     delay = options.delay if options.dedupe_key is not None and options.due is None else None
-    if options.id is None:
-        due = options.moment(now)
-        shard = context.placement.choose(context.settings.layout, due, len(messages))
-        bundle_id = context.ids.new(now)
-        if delay is not None:
-            due = made_at(bundle_id) + delay
-    else:
-        due = options.due if options.due is not None else now
-        shard, bundle_id = options.id.shard, options.id.bundle_id
-        _check_positions([message.options.id for message in messages])
+    due = options.moment(now)
+    shard = context.placement.choose(context.settings.layout, due, len(messages))
+    bundle_id = context.ids.new(now)
+    if delay is not None:
+        due = made_at(bundle_id) + delay
     bundle = Bundle(bundle_id, options.priority, due, now, len(messages), encode_bundle(_layout(messages)))
-    return Draft(shard, bundle, places, options.dedupe_key, delay)
+    return Draft(shard, bundle, places, range(len(messages)), options.dedupe_key, delay)
 
 
-def _check_positions(ids: Sequence[MessageId | None]) -> None:
-    positions = [identity.position for identity in ids if identity is not None]
-    if positions != list(range(len(ids))):
+def _again(
+    identity: MessageId, messages: Sequence[PreparedMessage], places: Sequence[int], now: int
+) -> Draft:
+    """The bundle that the messages were in when they were sent before."""
+    options = messages[0].options
+    positions = [message.options.id.position for message in messages if message.options.id is not None]
+    if options.attempt is not None:
+        return Draft(identity.shard, options.attempt.bundle, places, positions, again=True)
+    if positions != list(range(len(messages))):
         raise InvalidMessage(
-            f"message {ids[0]} comes without its neighbours: send everything in `PartialSend.unsent`, in its order"
+            f"message {identity} comes without its neighbours: send everything in `error.unsent`, in its order"
         )
+    due = options.due if options.due is not None else now
+    data = encode_bundle(_layout(messages))
+    bundle = Bundle(identity.bundle_id, options.priority, due, now, len(messages), data)
+    return Draft(
+        identity.shard,
+        bundle,
+        places,
+        range(len(messages)),
+        options.dedupe_key,
+        again=options.dedupe_key is None,
+    )
 
 
 def _layout(messages: Sequence[PreparedMessage]) -> BundleData:

@@ -12,7 +12,7 @@ import msgspec
 from shardq.clock import from_datetime, microseconds, seconds, to_datetime
 from shardq.codec import Codec
 from shardq.errors import InvalidMessage, MessageTooLarge
-from shardq.message import DEFAULT_PRIORITY, OutgoingMessage
+from shardq.message import DEFAULT_PRIORITY, Attempt, OutgoingMessage
 from shardq.receipt import MessageId
 from shardq.storage.bundle_data import Headers
 
@@ -44,6 +44,7 @@ class SendOptions(msgspec.Struct, frozen=True):
     headers: Headers | None = None
     dedupe_key: str | None = None
     id: MessageId | None = None
+    attempt: Attempt | None = None
 
     def moment(self, now: int) -> int:
         """The due time; never in the past."""
@@ -85,6 +86,7 @@ def prepare_options(message: OutgoingMessage, queue: str) -> SendOptions:
         _check_headers(message.headers),
         _check_dedupe_key(message.dedupe_key),
         MessageId.parse(message.id, queue) if message.id is not None else None,
+        message.attempt,
     )
 
 

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import cast
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, cast
 
 import msgspec
 
+from shardq.clock import to_datetime
+from shardq.delivery.appending import append, check_age
 from shardq.delivery.context import QueueContext
-from shardq.delivery.dedupe import confirm, reserve
+from shardq.delivery.dedupe import Reservation, confirm, reserve
 from shardq.delivery.drafts import Draft, make_drafts
 from shardq.delivery.outgoing import PreparedMessage
 from shardq.delivery.sent_ids import BundleIdRun
-from shardq.errors import QueuePaused, ShardqError
-from shardq.message import OutgoingMessage
+from shardq.errors import OutcomeUnknown, QueuePaused, ShardqError
+from shardq.message import Attempt, OutgoingMessage
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Append
 
-__all__ = ["Written", "plan", "store", "tell_stored"]
+__all__ = ["Written", "plan", "store", "tell_stored", "unsent"]
 
 
 class Written(msgspec.Struct, frozen=True):
     """What came of storing some messages: their ids by place, and what stopped it where it did not get through."""
 
     ids: Sequence[str | None]  # None: not confirmed
-    error: Exception | None = None
+    error: BaseException | None = None
     pending: tuple[Draft, ...] = ()  # the bundles that were not confirmed
+    doubtful: Collection[bytes] = ()  # those of them, by id, that may be stored all the same
 
     @property
     def stored(self) -> Sequence[str]:
@@ -39,7 +41,7 @@ class Written(msgspec.Struct, frozen=True):
 
 
 def plan(context: QueueContext, messages: Sequence[PreparedMessage]) -> list[Draft]:
-    """The bundles that the messages make, each with its place and its id; raises QueuePaused.
+    """The bundles that the messages make, each with its place and its id; raises QueuePaused or RepeatTooLate.
 
     Bundles are stored in the order of their plans where each is stored before the next one is.
     """
@@ -47,28 +49,34 @@ def plan(context: QueueContext, messages: Sequence[PreparedMessage]) -> list[Dra
         raise QueuePaused(
             f"queue {context.name!r} takes no messages now: `shardq resume {context.name}` lets it"
         )
-    return make_drafts(context, messages, context.store.now())
+    drafts = make_drafts(context, messages, context.store.now())
+    for draft in drafts:
+        if draft.again:
+            check_age(context, draft.shard, draft.bundle.id)
+    return drafts
 
 
 def store(context: QueueContext, drafts: Sequence[Draft], count: int) -> Written:
-    """Store what was planned for so many messages; returns when the store has confirmed them, or could not."""
+    """Store what was planned for so many messages; returns when the store has confirmed them, or could not.
+
+    What stops it is in the answer, also what is no error of the store.
+    """
+    doubtful = {draft.bundle.id for draft in drafts if draft.again}
     try:
         reservation = reserve(context, drafts)
-    except ShardqError as error:
-        return Written([None] * count, error, tuple(drafts))
+    except BaseException as error:
+        return Written([None] * count, error, tuple(drafts), doubtful)
     stored: list[Draft] = []
-    failure = _append(context, reservation.drafts, stored)
+    failure = _append(context, reservation.drafts, stored, doubtful)
     if failure is None:
-        with suppress(
-            ShardqError
-        ):  # all is stored; an unconfirmed key only costs its next sender a second look
-            confirm(context, reservation)
+        failure = _confirm(context, reservation)
     ids = _ids(stored, reservation.duplicates, count)
     context.counters.add(
-        sent=sum(draft.bundle.count for draft in stored), deduplicated=len(reservation.duplicates)
+        sent=sum(len(draft.places) for draft in stored), deduplicated=len(reservation.duplicates)
     )
     done = {draft.bundle.id for draft in stored}
-    return Written(ids, failure, tuple(draft for draft in reservation.drafts if draft.bundle.id not in done))
+    pending = tuple(draft for draft in reservation.drafts if draft.bundle.id not in done)
+    return Written(ids, failure, pending, doubtful)
 
 
 def tell_stored(context: QueueContext, messages: Sequence[OutgoingMessage], written: Written) -> None:
@@ -78,26 +86,64 @@ def tell_stored(context: QueueContext, messages: Sequence[OutgoingMessage], writ
         context.hooks.after_send(context.name, [message for message, _ in stored], written.stored)
 
 
-def _append(context: QueueContext, drafts: Sequence[Draft], stored: list[Draft]) -> ShardqError | None:
+def unsent(
+    written: Written, messages: Sequence[PreparedMessage], bodies: Sequence[Any]
+) -> Iterator[tuple[int, OutgoingMessage]]:
+    """What was not confirmed, by place: to be sent again under the id that it may be stored under."""
+    for draft in written.pending:
+        doubtful = draft.bundle.id in written.doubtful
+        for place, identity in draft.ids():
+            options = messages[place].options
+            yield (
+                place,
+                OutgoingMessage(
+                    body=bodies[place],
+                    priority=draft.bundle.priority,
+                    due=to_datetime(draft.bundle.due),
+                    headers=options.headers,
+                    dedupe_key=options.dedupe_key,
+                    id=str(identity) if doubtful else None,
+                    attempt=Attempt(draft.bundle) if doubtful and draft.bundle.count > 1 else None,
+                ),
+            )
+
+
+def _append(
+    context: QueueContext, drafts: Sequence[Draft], stored: list[Draft], doubtful: set[bytes]
+) -> BaseException | None:
     by_shard: dict[Shard, list[Draft]] = {}
     for draft in drafts:
         by_shard.setdefault(draft.shard, []).append(draft)
     for shard, group in by_shard.items():
+        request = Append(shard, tuple(draft.bundle for draft in group))
+        keyed = {draft.bundle.id for draft in group if draft.dedupe_key is not None}
         try:
-            context.retry(context.store.append, Append(shard, tuple(draft.bundle for draft in group)))
-        except ShardqError as error:
+            append(context, request, sent_before=doubtful, keyed=keyed)
+        except BaseException as error:
+            if not isinstance(error, ShardqError) or isinstance(error, OutcomeUnknown):
+                doubtful.update(draft.bundle.id for draft in group)
             return error
         stored.extend(group)
     return None
 
 
+def _confirm(context: QueueContext, reservation: Reservation) -> BaseException | None:
+    try:
+        confirm(context, reservation)
+    except ShardqError:  # all is stored; whoever is handed the messages confirms their keys
+        return None
+    except BaseException as error:
+        return error
+    return None
+
+
 def _ids(stored: Sequence[Draft], duplicates: dict[int, str], count: int) -> Sequence[str | None]:
-    if len(stored) == 1 and stored[0].bundle.count == count:
+    if len(stored) == 1 and stored[0].bundle.count == count and stored[0].complete:
         return BundleIdRun(stored[0].shard, stored[0].bundle.id, count)
     ids: list[str | None] = [None] * count
     for draft in stored:
-        for position, place in enumerate(draft.places):
-            ids[place] = str(draft.message_id(position))
-    for place, identity in duplicates.items():
-        ids[place] = identity
+        for place, identity in draft.ids():
+            ids[place] = str(identity)
+    for place, holder in duplicates.items():
+        ids[place] = holder
     return ids
