@@ -12,7 +12,7 @@ from shardq.testing.bundle_factory import BundleFactory
 from shardq.testing.clock import ManualClock
 from shardq.testing.fault_plan import Fault, FaultKind, FaultPlan
 from shardq.testing.faulty_store import Call, FaultyStore
-from shardq.testing.harness import RawEntry, RawState, StoreHarness
+from shardq.testing.harness import RawEntry, RawQueue, RawState, StoreHarness
 
 __all__ = [
     "BundleFactory",
@@ -23,6 +23,7 @@ __all__ = [
     "FaultyStore",
     "ManualClock",
     "RawEntry",
+    "RawQueue",
     "RawState",
     "StoreHarness",
     "WrappedStore",

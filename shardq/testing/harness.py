@@ -11,7 +11,7 @@ import msgspec
 from shardq.sharding.shard import Shard
 from shardq.storage.store import Store
 
-__all__ = ["LASTING_KINDS", "RawEntry", "RawState", "StoreHarness"]
+__all__ = ["LASTING_KINDS", "RawEntry", "RawQueue", "RawState", "StoreHarness"]
 
 LASTING_KINDS = frozenset({"finished", "shard", "dedupe", "consumer"})  # of `raw_leftovers`: outlive messages
 
@@ -35,6 +35,20 @@ class RawEntry(msgspec.Struct, frozen=True, order=True):
     first: int
     count: int
     state: RawState
+
+
+class RawQueue(msgspec.Struct, frozen=True):
+    """Everything that is stored for a queue, whatever directory or index names it."""
+
+    entries: Mapping[Shard, Sequence[RawEntry]]
+    bodies: Mapping[Shard, Sequence[bytes]]  # the ids of the bundles whose bodies are stored
+    listed: frozenset[Shard]  # the shard directory
+    strays: Sequence[str] = ()  # rows that belong to nothing, named by their reader
+
+    @property
+    def shards(self) -> list[Shard]:
+        """Those in which something is stored, listed or not."""
+        return sorted({shard for found in (self.entries, self.bodies) for shard in found if found[shard]})
 
 
 class StoreHarness(ABC):
@@ -73,6 +87,13 @@ class StoreHarness(ABC):
         The suite knows ``finished`` (ids remembered so that a repeated append is recognised), ``shard`` (the
         directory, locks included), ``dedupe`` and ``consumer``; rows of other kinds (``entry``, ``bundle``,
         ``acked``, ...) count as leftovers once all messages are finished. A kind without rows may be missing.
+        """
+
+    @abstractmethod
+    def raw_queue(self, queue: str) -> RawQueue:
+        """Everything that is stored for the queue, by the rows that there are and by no directory or index.
+
+        No client is at work meanwhile. What belongs to nothing is given as strays.
         """
 
     def open_empty(self) -> Store | None:

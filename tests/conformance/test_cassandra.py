@@ -13,8 +13,9 @@ cassandra_cluster = pytest.importorskip("cassandra.cluster", reason="the extra `
 from shardq.sharding.shard import Shard  # noqa: E402
 from shardq.storage.cassandra.store import CassandraStore  # noqa: E402
 from shardq.storage.cassandra.url import parse  # noqa: E402
-from shardq.testing import RawEntry, RawState, StoreHarness  # noqa: E402
+from shardq.testing import RawEntry, RawQueue, RawState, StoreHarness  # noqa: E402
 from shardq.testing.conformance import StoreConformance  # noqa: E402
+from tools.audit.cassandra_rows import read_cassandra  # noqa: E402
 
 HOLDING, READY, BUNDLE, HISTORY = 1, 2, 3, 4
 KINDS = {0: "shard", 1: "entry", 2: "entry", 3: "bundle", 4: "history", 5: "alarm"}
@@ -65,6 +66,9 @@ class CassandraHarness(StoreHarness):
             rows = self._rows(f"SELECT queue FROM {table}")
             found[name] = found.get(name, 0) + sum(row[0] == queue for row in rows)
         return found
+
+    def raw_queue(self, queue: str) -> RawQueue:
+        return read_cassandra(self.session, self.address.keyspace, queue)
 
     def open_empty(self) -> CassandraStore:
         self.session.execute(f"DROP KEYSPACE IF EXISTS {EMPTY}", timeout=60)

@@ -14,8 +14,9 @@ pymongo = pytest.importorskip("pymongo", reason="the extra `mongodb` is not inst
 from shardq.sharding.shard import Shard  # noqa: E402
 from shardq.storage.mongodb.store import MongoStore  # noqa: E402
 from shardq.storage.mongodb.url import parse  # noqa: E402
-from shardq.testing import RawEntry, RawState, StoreHarness  # noqa: E402
+from shardq.testing import RawEntry, RawQueue, RawState, StoreHarness  # noqa: E402
 from shardq.testing.conformance import StoreConformance  # noqa: E402
+from tools.audit.mongodb_documents import read_mongodb  # noqa: E402
 
 EMPTY = "shardq_empty"
 
@@ -66,6 +67,9 @@ class MongoHarness(StoreHarness):
             found[kind] = sum(each["_id"]["q"] == queue for each in self.database[f"shardq.{kind}"].find())
         found["intent"] = self.database["shardq.intent"].count_documents({"queue": queue})
         return found
+
+    def raw_queue(self, queue: str) -> RawQueue:
+        return read_mongodb(self.database, queue)
 
     def open_empty(self) -> MongoStore:
         self.client.drop_database(EMPTY)

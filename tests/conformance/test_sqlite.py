@@ -10,8 +10,9 @@ import pytest
 
 from shardq.sharding.shard import Shard
 from shardq.storage.sqlite.store import SqliteStore
-from shardq.testing import ManualClock, RawEntry, RawState, StoreHarness
+from shardq.testing import ManualClock, RawEntry, RawQueue, RawState, StoreHarness
 from shardq.testing.conformance import StoreConformance
+from tools.audit.sqlite_rows import read_sqlite
 
 SHARD = "(SELECT shard_key FROM shard WHERE queue = ?1 AND time_shard = ?2 AND number = ?3)"
 SHARDS = "(SELECT shard_key FROM shard WHERE queue = ?1)"
@@ -57,6 +58,9 @@ class SqliteHarness(StoreHarness):
             for t in ("entry", "bundle", "history")
         }
         return {kind: len(self._rows(sql, queue)) for kind, sql in (by_shard | by_queue | lost).items()}
+
+    def raw_queue(self, queue: str) -> RawQueue:
+        return read_sqlite(self.path, queue)
 
     def open_empty(self) -> SqliteStore:
         for path in self.empty.parent.glob("empty.db*"):

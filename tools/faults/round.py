@@ -1,4 +1,4 @@
-"""One round: clients at work under faults, healing, a full drain, and the verdict."""
+"""One round: clients at work under faults, healing, a full drain, an audit, and the verdict."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from shardq.clock import SystemClock
 from shardq.storage.opening import open_store
 
 from .assignment import Assignment
+from .behind import audit
 from .history import read_history
 from .liveness import Progress, progress
 from .nemesis import Deed, Nemesis
@@ -60,7 +61,9 @@ class Round(msgspec.Struct, frozen=True):
     plan: Plan
     verdict: Verdict
     liveness: tuple[Progress, ...]
-    problems: tuple[str, ...]  # beyond single messages: no progress, no drain, clients that died
+    problems: tuple[
+        str, ...
+    ]  # beyond single messages: no progress, no drain, clients that died, what the audit found
     steps: tuple[Step, ...]
     deeds: tuple[Deed, ...]
     seconds: float
@@ -141,6 +144,7 @@ def _finish(nemesis: Nemesis, plan: Plan, steps: Sequence[Step], began: float) -
     problems += _bury(stage, plan)
     problems += [f"client {name} died" for name in stage.deaths()]
     stage.end()
+    problems += audit(target, [plan.queue, f"{plan.queue}.dead", f"{plan.queue}.bystander"])
     events = read_history(stage.logs)
     promise = Promise(target.lease, MAX_DELIVERIES, target.tolerance, remains)
     liveness = progress(events, alive, healed)

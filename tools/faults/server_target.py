@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.parse import urlsplit
 
+from shardq.testing import RawQueue
+from tools.audit.cassandra_rows import read_cassandra
+from tools.audit.mongodb_documents import read_mongodb
+
 from .disk import Disk
 from .proxy import Proxy
 
@@ -59,6 +63,10 @@ class _ServerTarget:
         host = list(self.detours)[node]
         return int((self._folder / self._folder_of(host) / "pid").read_text())
 
+    @property
+    def _database(self) -> str:
+        return urlsplit(self.url).path.strip("/")
+
     def _folder_of(self, host: str) -> str:
         raise NotImplementedError
 
@@ -79,6 +87,16 @@ class CassandraTarget(_ServerTarget):
 
     def _folder_of(self, host: str) -> str:
         return host.partition(":")[0]
+
+    def read(self, queue: str) -> RawQueue:
+        from cassandra import ConsistencyLevel  # noqa: PLC0415 -- only this target needs the driver
+        from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile  # noqa: PLC0415
+
+        hosts, ports = zip(*(host.split(":") for host in self.detours), strict=True)
+        profile = ExecutionProfile(consistency_level=ConsistencyLevel.ALL, request_timeout=30)
+        profiles = {EXEC_PROFILE_DEFAULT: profile}
+        with Cluster(hosts, port=int(ports[0]), execution_profiles=profiles) as cluster:
+            return read_cassandra(cluster.connect(), self._database, queue)
 
 
 class MongodbTarget(_ServerTarget):
@@ -108,3 +126,9 @@ class MongodbTarget(_ServerTarget):
 
     def _folder_of(self, host: str) -> str:
         return host.partition(":")[2]
+
+    def read(self, queue: str) -> RawQueue:
+        from pymongo import MongoClient  # noqa: PLC0415
+
+        with MongoClient(self.url) as client:
+            return read_mongodb(client[self._database], queue)

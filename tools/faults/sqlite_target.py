@@ -6,6 +6,9 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from shardq.testing import RawQueue
+from tools.audit.sqlite_rows import read_sqlite
+
 from .disk import Disk
 from .proxy import Proxy
 
@@ -57,3 +60,6 @@ class SqliteTarget:
 
     def restart(self) -> None:
         """There is nothing to start."""
+
+    def read(self, queue: str) -> RawQueue:
+        return read_sqlite(self._folder / "queue.db", queue)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from shardq.testing import RawQueue
+
 from .disk import Disk
 from .proxy import Proxy
 
@@ -45,4 +47,8 @@ class Target(Protocol):
 
     def restart(self) -> None:
         """Start the nodes that do not run; returns when they answer."""
+        ...
+
+    def read(self, queue: str) -> RawQueue:
+        """Read everything that is stored for a queue, without the code under test."""
         ...

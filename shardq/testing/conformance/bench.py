@@ -28,6 +28,7 @@ from shardq.storage.requests import (
     Sweep,
 )
 from shardq.storage.store import Store
+from shardq.testing.audit import broken_rows, drain, hidden, remains
 from shardq.testing.bundle_factory import BundleFactory
 from shardq.testing.conformance.taken import Taken
 from shardq.testing.harness import LASTING_KINDS, RawState, StoreHarness
@@ -247,3 +248,11 @@ class Bench:
             assert counts.processed == len(history)
             assert (self.harness.raw_bundles(shard) > 0) == bool(stored or history)
             assert not stored or shard in self.other.shards(shard.queue)
+
+    def audit(self) -> None:
+        """Check that every message is found through the port, and that nothing remains of a drained queue."""
+        for queue in self.queues:
+            raw = self.harness.raw_queue(queue)
+            found = broken_rows(raw) + hidden(raw, self.other) + drain(queue, self.other)
+            found += remains(self.harness.raw_queue(queue))
+            assert not found, found

@@ -19,11 +19,12 @@ class Contract:
 
     @pytest.fixture
     def bench(self, harness: StoreHarness) -> Iterator[Bench]:
-        """Make a new queue on the store; when the test is over, check that its shards are consistent."""
+        """Make a new queue on the store; when the test is over, check and audit its shards."""
         bench = Bench(harness)
         yield bench
         try:
             bench.check_books()
+            bench.audit()
         finally:
             bench.close()
 

@@ -1,0 +1,87 @@
+"""The rows of a queue in a Cassandra keyspace."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import Any
+
+import msgspec
+
+from shardq.sharding.shard import Shard
+from shardq.testing import RawEntry, RawQueue, RawState
+
+__all__ = ["read_cassandra"]
+
+_CONTROL, _HOLDING, _READY, _BUNDLE, _HISTORY, _ALARM = range(6)
+_PARTITIONS = "SELECT DISTINCT shard FROM {}.entry"
+_ROWS = "SELECT kind, priority, due, id, first, value, tally, data FROM {}.entry WHERE shard = %s"
+_LISTED = "SELECT time_shard, number FROM {}.shard_directory WHERE queue = %s"
+_QUEUE = "SELECT name FROM {}.queue WHERE name = %s"
+_decode = msgspec.msgpack.decode
+
+
+def read_cassandra(session: Any, keyspace: str, queue: str) -> RawQueue:
+    """Read everything of the queue, by the names of the partitions. Nobody may be at work meanwhile.
+
+    The driver's session decides on the consistency.
+    """
+
+    def ask(query: str, *values: object) -> list[Any]:
+        return list(session.execute(query.format(keyspace), values or None))
+
+    pattern = re.compile(rf"{re.escape(queue)}:(\d+):(\d+)")
+    found = _Partitions()
+    known = bool(ask(_QUEUE, queue))
+    for (partition,) in ask(_PARTITIONS):
+        if place := pattern.fullmatch(partition):
+            rows = ask(_ROWS, partition)
+            found.add(Shard(queue, int(place[1]), int(place[2])), rows)
+            content = [row for row in rows if row[0] != _CONTROL]
+            if content and not known:
+                found.strays.append(f"{len(content)} rows in {partition} of no queue")
+    listed = frozenset(Shard(queue, *row) for row in ask(_LISTED, queue))
+    return RawQueue(found.entries, found.bodies, listed, found.strays)
+
+
+class _Partitions:
+    """What was found so far."""
+
+    def __init__(self) -> None:
+        self.entries: dict[Shard, list[RawEntry]] = defaultdict(list)
+        self.bodies: dict[Shard, list[bytes]] = defaultdict(list)
+        self.strays: list[str] = []
+
+    def add(self, shard: Shard, rows: list[Any]) -> None:
+        """Add the rows of a partition."""
+        alarms: set[tuple[int, bytes, int]] = set()  # those of holdings: due, token, number
+        holdings: set[tuple[int, bytes, int]] = set()
+        for kind, priority, due, row_id, first, value, _, data in rows:
+            fields = _decode(value) if value else []
+            if kind == _HOLDING:
+                holdings.add((fields[0], row_id, first))
+                self._holding(shard, fields, data)
+            elif kind == _READY:
+                self.entries[shard].append(RawEntry(row_id, first, fields[0], RawState.WAITING))
+                self.bodies[shard] += [row_id] if data is not None else []
+            elif kind == _BUNDLE:
+                self.bodies[shard].append(row_id)
+            elif kind == _HISTORY:
+                self.entries[shard].append(RawEntry(row_id, fields[1], fields[2], RawState.PROCESSED))
+            elif kind == _ALARM and priority == 0:
+                alarms.add((due, row_id, first))
+        self._name(shard, "holdings without an alarm", holdings - alarms)
+        self._name(shard, "alarms without a holding", alarms - holdings)
+        sent = {row[3] for row in rows if row[0] == _ALARM and row[1] == 1}
+        self._name(shard, "alarms without a bundle", sent - set(self.bodies[shard]))
+
+    def _holding(self, shard: Shard, fields: list[Any], data: bytes | None) -> None:
+        state = RawState.HELD if fields[1] else RawState.WAITING
+        slices = [RawEntry(each[0], each[1], each[2], state) for each in fields[2]]
+        self.entries[shard] += slices
+        used = {each.bundle_id for each in slices}  # a holding may carry some that are finished
+        self.bodies[shard] += [each for each in _decode(data) if each in used] if data else []
+
+    def _name(self, shard: Shard, what: str, rows: set[Any]) -> None:
+        if rows:
+            self.strays.append(f"{len(rows)} {what} in {shard}")
