@@ -1,9 +1,12 @@
 """Dedupe keys: a second message with the same key, within the queue's window, is not stored.
 
-The key is reserved for a message's id, the message is stored under that id, the key is confirmed. A key that
-was reserved and not confirmed belongs to a send that did not finish: whoever comes next with the key stores
-the message under the reserved id, which the store takes once only. So a crash at any point loses nothing and
-duplicates nothing.
+The key is reserved for a message's id, the message is stored under that id, the key is confirmed: by the producer, or
+by the consumer who is about to be handed the message. A key that was reserved and not confirmed belongs to a message
+that is stored still, or was never: whoever comes next with the key stores the message under the reserved id, which the
+store takes once only. So a crash at any point loses nothing and duplicates nothing, however late the key comes again.
+
+The window counts from the reservation. What a producer found of a key it goes by for some minutes only: if it stood
+still for longer, the message may have been stored by another one, worked, and forgotten by the store.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ class Reservation(msgspec.Struct, frozen=True):
     drafts: list[Draft]
     reserved: tuple[DedupeEntry, ...]
     duplicates: dict[int, str]  # place in the input -> id of the message that has the key
+    read_at: int = 0  # not later than the keys were found to be as they are here
 
 
 def reserve(context: QueueContext, drafts: Sequence[Draft]) -> Reservation:
@@ -37,6 +41,7 @@ def reserve(context: QueueContext, drafts: Sequence[Draft]) -> Reservation:
         return Reservation(list(drafts), (), {})
     entries = [DedupeEntry(key, str(draft.message_id(0))) for draft, key in keyed]
     window = microseconds(context.settings.dedupe_window)
+    read_at = context.store.now()
     standing = context.retry(context.store.reserve_keys, context.name, entries, window)
     kept = [draft for draft in drafts if draft.dedupe_key is None]
     duplicates: dict[int, str] = {}
@@ -47,7 +52,7 @@ def reserve(context: QueueContext, drafts: Sequence[Draft]) -> Reservation:
         else:
             reserved[entry.key] = entry
             kept.append(_under(draft, MessageId.parse(entry.message_id)))
-    return Reservation(kept, tuple(reserved.values()), duplicates)
+    return Reservation(kept, tuple(reserved.values()), duplicates, read_at)
 
 
 def confirm(context: QueueContext, reservation: Reservation) -> None:

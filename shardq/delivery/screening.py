@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 
 from shardq.clock import microseconds
 from shardq.codec import BYTES
+from shardq.delivery.confirming import confirm_held
 from shardq.delivery.context import QueueContext
 from shardq.delivery.dead_letters import EXHAUSTED
 from shardq.delivery.held import HeldSlice, Pick
 from shardq.delivery.settlement import Settlement
-from shardq.errors import InvalidMessage, LeaseLost
+from shardq.errors import InvalidMessage, LeaseLost, ShardqError
 from shardq.settings import QueueSettings
 from shardq.storage.requests import Acknowledge
 
@@ -28,7 +30,16 @@ class Screening:
         self._settlement = Settlement(context, BYTES)
 
     def deliverable(self, held: Sequence[HeldSlice], settings: QueueSettings) -> list[HeldSlice]:
-        """Drop what is too old, dead-letter what was delivered too often; the rest is for the consumer."""
+        """Drop what is too old, dead-letter what was delivered too often; the rest is for the consumer.
+
+        Before that the keys of all of them are confirmed; where that cannot be done, everything is given back.
+        """
+        try:
+            confirm_held(self._context, held)
+        except ShardqError:
+            with suppress(ShardqError):  # it comes back by itself when its lease is over
+                self._settlement.release([_whole(piece) for piece in held], 0.0, started=False)
+            raise
         kept = []
         for piece in held:
             if settings.retention is not None and self._age(piece) > microseconds(settings.retention):
@@ -50,8 +61,12 @@ class Screening:
     def _bury(self, piece: HeldSlice) -> None:
         piece.deliveries -= 1  # this delivery does not take place
         try:
-            self._settlement.dead_letter([Pick(piece, list(range(piece.count)))], EXHAUSTED)
+            self._settlement.dead_letter([_whole(piece)], EXHAUSTED)
         except LeaseLost:  # whoever has it now will do the same
             return
         except InvalidMessage as error:  # damaged in the store: it stays there, for a person to look at
             _log.error("messages of shard %s cannot be dead-lettered: %s", piece.shard, error)
+
+
+def _whole(piece: HeldSlice) -> Pick:
+    return Pick(piece, list(range(piece.count)))

@@ -67,7 +67,7 @@ def store(context: QueueContext, drafts: Sequence[Draft], count: int) -> Written
     except BaseException as error:
         return Written([None] * count, error, tuple(drafts), doubtful)
     stored: list[Draft] = []
-    failure = _append(context, reservation.drafts, stored, doubtful)
+    failure = _append(context, reservation, stored, doubtful)
     if failure is None:
         failure = _confirm(context, reservation)
     ids = _ids(stored, reservation.duplicates, count)
@@ -109,16 +109,16 @@ def unsent(
 
 
 def _append(
-    context: QueueContext, drafts: Sequence[Draft], stored: list[Draft], doubtful: set[bytes]
+    context: QueueContext, reservation: Reservation, stored: list[Draft], doubtful: set[bytes]
 ) -> BaseException | None:
     by_shard: dict[Shard, list[Draft]] = {}
-    for draft in drafts:
+    for draft in reservation.drafts:
         by_shard.setdefault(draft.shard, []).append(draft)
     for shard, group in by_shard.items():
         request = Append(shard, tuple(draft.bundle for draft in group))
         keyed = {draft.bundle.id for draft in group if draft.dedupe_key is not None}
         try:
-            append(context, request, sent_before=doubtful, keyed=keyed)
+            append(context, request, sent_before=doubtful, keyed=keyed, keys_read_at=reservation.read_at)
         except BaseException as error:
             if not isinstance(error, ShardqError) or isinstance(error, OutcomeUnknown):
                 doubtful.update(draft.bundle.id for draft in group)

@@ -1,7 +1,7 @@
 """How the messages of a bundle are laid out in its ``data``: MessagePack, one array.
 
-``[bodies, headers, dedupe keys]``: three arrays of the bundle's length; the second and third are nil when no
-message has any.
+``[bodies, headers, dedupe keys, move key]``: three arrays of the bundle's length, of which the second and third are nil
+when no message has any, and a text or nil. The move key may be missing: it came later.
 """
 
 from __future__ import annotations
@@ -12,7 +12,15 @@ import msgspec
 
 from shardq.errors import InvalidMessage
 
-__all__ = ["BundleData", "HeaderValue", "Headers", "decode_bundle", "encode_bundle"]
+__all__ = [
+    "BundleData",
+    "BundleKeys",
+    "HeaderValue",
+    "Headers",
+    "decode_bundle",
+    "decode_keys",
+    "encode_bundle",
+]
 
 HeaderValue = str | int | float | bool | bytes
 Headers = dict[str, HeaderValue]
@@ -24,6 +32,7 @@ class BundleData(msgspec.Struct, array_like=True, frozen=True):
     bodies: list[bytes]
     headers: list[dict[str, Any] | None] | None = None  # values as in HeaderValue
     dedupe_keys: list[str | None] | None = None
+    move_key: str | None = None  # of a message that was moved to its queue, in a bundle of its own
 
     def slice(self, first: int, count: int) -> BundleData:
         """Messages ``first`` .. ``first + count - 1`` as a bundle of their own."""
@@ -37,8 +46,18 @@ class BundleData(msgspec.Struct, array_like=True, frozen=True):
         )
 
 
+class BundleKeys(msgspec.Struct, array_like=True, frozen=True):
+    """The keys of a bundle, without a look at its messages."""
+
+    bodies: msgspec.Raw
+    headers: msgspec.Raw = msgspec.Raw()
+    dedupe_keys: list[str | None] | None = None
+    move_key: str | None = None
+
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(BundleData)
+_key_decoder = msgspec.msgpack.Decoder(BundleKeys)
 
 
 def encode_bundle(messages: BundleData) -> bytes:
@@ -54,3 +73,11 @@ def decode_bundle(data: bytes) -> BundleData:
         raise InvalidMessage(
             f"a stored bundle of {len(data)} bytes cannot be read ({error}): remove it by id"
         ) from error
+
+
+def decode_keys(data: bytes) -> BundleKeys | None:
+    """The keys out of :func:`encode_bundle`; None when the bytes are damaged."""
+    try:
+        return _key_decoder.decode(data)
+    except msgspec.MsgspecError:
+        return None

@@ -79,6 +79,10 @@ def confirm(session: Session, queue: str, entries: Sequence[DedupeEntry], now: i
             ]
             if not statements or session.apply(statements):
                 break
+        else:
+            raise StoreUnavailable(
+                f"dedupe keys of queue {queue!r} are changed by others all the time: try again"
+            )
 
 
 def drop(session: Session, queue: str) -> None:
