@@ -64,7 +64,11 @@ class Consumer(Closing):
         self._stopped = threading.Event()
         self._closed = False
         self._idling = Idling(context, self._receiving.reader, self._stopped.is_set)
-        self._keeper = LeaseKeeper(self._settlement, self._receiving.lease) if keep_leases else None
+        self._keeper = (
+            LeaseKeeper(Settlement(context, codec), context.retry, self._receiving.lease)
+            if keep_leases
+            else None
+        )
         self._prefetcher = (
             Prefetcher(context, self._receiving, self._settlement, prefetch) if prefetch else None
         )

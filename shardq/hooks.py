@@ -16,6 +16,9 @@ class Hooks:
 
     A hook that raises before a send or an ack stops it: nothing is stored or acked, and the caller gets the
     error. Hooks run in the caller's thread; with ``linger`` in that of the sender who writes the bundle.
+
+    For an ack by receipt each message is read from the store first, at the cost of a request; its body is bytes. What
+    is not stored any more is not shown.
     """
 
     def before_send(self, queue: str, messages: Sequence[OutgoingMessage]) -> None:

@@ -37,6 +37,7 @@ class HeldSlice:
         self.token = token
         self.lease_until = lease_until
         self.failed: frozenset[int] = frozenset()  # positions whose settling failed, as the caller was told
+        self.unanswered: set[str] = set()  # what was tried and may have been done
         self._fates = bytearray(claimed.count)
 
     @cached_property
@@ -48,6 +49,11 @@ class HeldSlice:
         """The bodies of messages, by position."""
         bodies = self.messages.bodies
         return bodies if len(positions) == self.count else [bodies[position] for position in positions]
+
+    @property
+    def known(self) -> bool:
+        """False when it is known by a receipt only: where it is, and under which claim."""
+        return self.bundle.count > 0
 
     @property
     def open(self) -> bool:

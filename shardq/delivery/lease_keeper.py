@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterable
 from weakref import WeakKeyDictionary
 
+from shardq.clock import seconds
 from shardq.delivery.held import Fate, HeldSlice, Pick
+from shardq.delivery.retry import Retry
 from shardq.delivery.settlement import Settlement
 from shardq.errors import ShardqError
 
@@ -22,10 +25,12 @@ class LeaseKeeper:
     It extends nothing that the application has let go of: messages that it does not refer to any more, and those
     that it failed to settle before it went on to receive others. It ends with its process, too: the messages of a
     worker that died come back when their lease is over. Those of one that hangs do not.
+
+    A shard that fails is tried after all others from then on, and repeated for a small part of a lease only.
     """
 
-    def __init__(self, settlement: Settlement, lease: int) -> None:
-        self._settlement, self._lease = settlement, lease
+    def __init__(self, settlement: Settlement, retry: Retry, lease: int) -> None:
+        self._settlement, self._retry, self._lease = settlement, retry, lease
         self._lock = threading.Lock()
         self._held: WeakKeyDictionary[HeldSlice, frozenset[int]] = WeakKeyDictionary()  # positions let go of
         self._stopped = threading.Event()
@@ -48,7 +53,10 @@ class LeaseKeeper:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopped.wait(self._lease / 3_000_000):
+        third = seconds(self._lease) / 3
+        began = time.monotonic()
+        while not self._stopped.wait(max(0.0, began + third - time.monotonic())):
+            began = time.monotonic()
             self._extend()
 
     def _extend(self) -> None:
@@ -61,6 +69,7 @@ class LeaseKeeper:
                 for piece, left in self._held.items()
             ]
         try:
-            self._settlement.keep([pick for pick in picks if pick.positions], self._lease)
+            with self._retry.within(seconds(self._lease) / 10):
+                self._settlement.keep([pick for pick in picks if pick.positions], self._lease)
         except ShardqError as error:
-            _log.warning("leases of %d slices were not extended, trying again: %s", len(picks), error)
+            _log.warning("some leases were not extended, trying again: %s", error)

@@ -15,10 +15,11 @@ from hashlib import blake2b
 import msgspec
 
 from shardq.delivery.context import QueueContext
+from shardq.delivery.failures import Failures
 from shardq.delivery.held import HeldSlice
 from shardq.delivery.ledger import Ledger
 from shardq.delivery.screening import Screening
-from shardq.errors import LeaseLost
+from shardq.errors import LeaseLost, ShardqError
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Acknowledge, Claim, Claimed, Extend, Fenced, Release, Span
 
@@ -148,11 +149,19 @@ class NamedClaims:
             self._context.retry(self._context.store.release, Release(shard, tuple(spans), started=False))
 
     def _settle(self, claims: Sequence[ClaimName], call: Callable[[Shard, tuple[Span, ...]], Fenced]) -> int:
-        """Call the store for each shard in which a claim got anything, some claims at a time."""
-        lost = 0
+        """Call the store for each shard in which a claim got anything, some claims at a time.
+
+        A shard that fails costs the others nothing; the error comes at the end.
+        """
+        lost, failures = 0, Failures()
         for start in range(0, len(claims), CLAIMS_AT_ONCE):
             for shard, spans in self._spans(claims[start : start + CLAIMS_AT_ONCE]).items():
-                lost += sum(span.count for span in call(shard, tuple(spans)).lost)
+                try:
+                    lost += sum(span.count for span in call(shard, tuple(spans)).lost)
+                except ShardqError as error:
+                    failures.add(shard, error)
+        if failures:
+            raise failures.error(f"claims of queue {self._context.name!r} were not settled")
         return lost
 
     def _spans(self, claims: Sequence[ClaimName]) -> dict[Shard, list[Span]]:

@@ -2,90 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 
-from shardq.clock import microseconds
+from shardq.codec import BYTES
 from shardq.delivery.context import QueueContext
-from shardq.delivery.outgoing import check_delay
-from shardq.delivery.retry import Answer
-from shardq.delivery.settlement import MAX_LEASE_SECONDS
-from shardq.errors import LeaseLost
+from shardq.delivery.failures import Failures
+from shardq.delivery.held import HeldSlice, Pick
+from shardq.delivery.settlement import Settlement
+from shardq.errors import LeaseLost, ShardqError
 from shardq.receipt import Receipt
-from shardq.settings import check_number
-from shardq.sharding.shard import Shard
-from shardq.storage.requests import Acknowledge, Extend, Fenced, Release, Span
+from shardq.storage.requests import Bundle, ClaimedSlice
 
 __all__ = ["ack_receipts", "extend_receipts", "release_receipts"]
 
-_Spans = tuple[Span, ...]
-
 
 def ack_receipts(context: QueueContext, receipts: Iterable[str]) -> None:
-    """Finish messages; one that is not stored any more counts as acked before."""
-    keep = context.settings.history_retention > 0
+    """Finish messages; one that is not stored any more counts as acked before.
 
-    def ack(shard: Shard, spans: _Spans) -> Answer[Fenced]:
-        return context.retry.ask(context.store.acknowledge, Acknowledge(shard, spans, keep))
-
-    done = _settle(context, receipts, ack, lambda answer: answer.value.lost)
-    context.counters.add(acked=done)
+    Where there are hooks each message is read first, to be shown to them; what cannot be read is not acked.
+    """
+    if context.hooks is None:
+        _settlement(context).ack(_picks(context, receipts))
+        return
+    picks, failures = _shown(context, _parsed(context, receipts))
+    try:
+        _settlement(context).ack(picks)
+    except LeaseLost:
+        if not failures:
+            raise
+    if failures:
+        raise failures.error(f"messages of queue {context.name!r} were not acked, as they could not be read,")
 
 
 def release_receipts(context: QueueContext, receipts: Iterable[str], delay: float) -> None:
     """Give messages back, deliverable again after so many seconds."""
-    delay_microseconds = check_delay(delay)
-
-    def release(shard: Shard, spans: _Spans) -> Answer[Fenced]:
-        return context.retry.ask(context.store.release, Release(shard, spans, delay_microseconds))
-
-    done = _settle(context, receipts, release, _lost_or_gone)
-    context.counters.add(released=done)
+    _settlement(context).release(_picks(context, receipts), delay)
 
 
 def extend_receipts(context: QueueContext, receipts: Iterable[str], seconds: float) -> None:
     """Hold messages for so many seconds from now on."""
-    check_number("seconds", seconds, 0.0, MAX_LEASE_SECONDS)
-
-    def extend(shard: Shard, spans: _Spans) -> Answer[Fenced]:
-        return context.retry.ask(context.store.extend, Extend(shard, spans, microseconds(seconds)))
-
-    done = _settle(context, receipts, extend, lambda answer: (*answer.value.lost, *answer.value.gone))
-    context.counters.add(extended=done)
+    _settlement(context).extend(_picks(context, receipts), seconds)
 
 
-def _lost_or_gone(answer: Answer[Fenced]) -> Sequence[Span]:
-    """After an unanswered attempt, that attempt may be why nothing is held any more."""
-    return () if answer.after_unknown else (*answer.value.lost, *answer.value.gone)
+def _settlement(context: QueueContext) -> Settlement:
+    return Settlement(context, BYTES, by_receipt=True)
 
 
-def _settle(
-    context: QueueContext,
-    texts: Iterable[str],
-    call: Callable[[Shard, _Spans], Answer[Fenced]],
-    lost_spans: Callable[[Answer[Fenced]], Sequence[Span]],
-) -> int:
-    """Settle by shard; returns how many were done, or raises LeaseLost with the receipts that were not."""
-    receipts = dict.fromkeys(Receipt.parse(text, context.name) for text in texts)
-    by_shard: dict[Shard, list[Receipt]] = {}
-    for receipt in receipts:
-        by_shard.setdefault(receipt.id.shard, []).append(receipt)
-    lost: list[str] = []
-    for shard, group in by_shard.items():
-        spans = lost_spans(call(shard, tuple(receipt.span for receipt in group)))
-        lost += [str(receipt) for receipt in group if any(_covers(span, receipt) for span in spans)]
-    if lost:
-        context.counters.add(lease_lost=len(lost))
-        raise LeaseLost(
-            f"{len(lost)} of {len(receipts)} messages of queue {context.name!r} are no longer held, first {lost[0]}: "
-            "their lease was over and they are delivered again",
-            lost,
-        )
-    return len(receipts)
+def _picks(context: QueueContext, receipts: Iterable[str]) -> list[Pick]:
+    return [Pick(_unseen(receipt), [0]) for receipt in _parsed(context, receipts)]
 
 
-def _covers(span: Span, receipt: Receipt) -> bool:
-    return (
-        span.bundle_id == receipt.id.bundle_id
-        and span.token == receipt.token
-        and span.first <= receipt.id.position < span.first + span.count
-    )
+def _parsed(context: QueueContext, receipts: Iterable[str]) -> list[Receipt]:
+    return list(dict.fromkeys(Receipt.parse(text, context.name) for text in receipts))
+
+
+def _shown(context: QueueContext, receipts: Iterable[Receipt]) -> tuple[list[Pick], Failures]:
+    """The messages as they are stored, and the shards that could not be read."""
+    picks, failures = [], Failures()
+    with context.retry.within():
+        for receipt in receipts:
+            if receipt.id.shard not in failures:
+                try:
+                    picks.append(Pick(_stored(context, receipt), [0]))
+                except ShardqError as error:
+                    failures.add(receipt.id.shard, error)
+    return picks, failures
+
+
+def _unseen(receipt: Receipt) -> HeldSlice:
+    place = receipt.id
+    claimed = ClaimedSlice(Bundle(place.bundle_id, 0, 0, 0, 0, b""), place.position, 1, 0)
+    return HeldSlice(place.shard, claimed, receipt.token, 0)
+
+
+def _stored(context: QueueContext, receipt: Receipt) -> HeldSlice:
+    place = receipt.id
+    found = context.retry(context.store.find, place.shard, place.bundle_id, place.position)
+    if found is None:
+        return _unseen(receipt)
+    claimed = ClaimedSlice(found.bundle, place.position, 1, found.deliveries)
+    return HeldSlice(place.shard, claimed, receipt.token, found.due)

@@ -6,7 +6,10 @@ an earlier attempt could have been carried out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Generic, ParamSpec, TypeVar
 
 import msgspec
@@ -37,6 +40,31 @@ class Retry:
     def __init__(self, seconds: float, counters: Counters) -> None:
         self._seconds = seconds
         self._counters = counters
+        self._here = threading.local()
+
+    @contextmanager
+    def within(self, seconds: float | None = None) -> Iterator[None]:
+        """All that this thread calls meanwhile is repeated for so many seconds together (None: as long as one call).
+
+        With 0 nothing is repeated. What is within another such block gets no more than that one has left.
+        """
+        outer: float | None = getattr(self._here, "until", None)
+        until = time.monotonic() + (self._seconds if seconds is None else min(seconds, self._seconds))
+        self._here.until = until if outer is None else min(until, outer)
+        try:
+            yield
+        finally:
+            self._here.until = outer
+
+    @property
+    def repeats(self) -> bool:
+        """True when a call that fails now is repeated."""
+        return self._left > 0
+
+    @property
+    def _left(self) -> float:
+        until: float | None = getattr(self._here, "until", None)
+        return self._seconds if until is None else until - time.monotonic()
 
     def __call__(self, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The operation's result; OutcomeUnknown if any attempt may have been carried out, else the last error."""
@@ -47,7 +75,7 @@ class Retry:
         try:
             return Answer(operation(*args, **kwargs), after_unknown=False)
         except ShardqError as error:
-            if self._seconds <= 0 or not _passing(error):
+            if not self.repeats or not _passing(error):
                 raise
             return self._repeat(isinstance(error, OutcomeUnknown), operation, *args, **kwargs)
 
@@ -60,7 +88,7 @@ class Retry:
             unknown = unknown or isinstance(error, OutcomeUnknown)
 
         attempts = Retrying(
-            stop=stop_after_delay(self._seconds),
+            stop=stop_after_delay(self._left),
             wait=wait_random_exponential(multiplier=0.05, max=1.0),
             retry=retry_if_exception(_passing),
             after=note,

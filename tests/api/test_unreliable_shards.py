@@ -1,0 +1,234 @@
+"""One shard that cannot be reached, among others that can: it costs them nothing, and nothing is told wrongly."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec, TypeVar
+
+import pytest
+
+import shardq
+from shardq.delivery.lease_keeper import LeaseKeeper
+from shardq.sharding.shard import Shard
+from shardq.storage.opening import open_store
+from shardq.storage.store import Store
+from shardq.storage.wrapped_store import WrappedStore
+from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class ShardsDown(WrappedStore):
+    """Calls that concern a shard which is down fail, as where the replicas of a token range are away."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.down: set[Shard] = set()
+        self.methods: set[str] | None = None  # all
+        self.answered = False  # True: what fails was done, and the answer was lost
+        self.asked: list[tuple[str, set[Shard]]] = []
+
+    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        shards = _shards_of(args[0]) if args else set()
+        self.asked.append((method, shards))
+        if shards & self.down and (self.methods is None or method in self.methods):
+            if not self.answered:
+                raise shardq.StoreUnavailable("1 of the 2 replicas that the consistency needs")
+            do(*args, **kwargs)
+            raise shardq.OutcomeUnknown("no answer in time")
+        return do(*args, **kwargs)
+
+
+def _shards_of(argument: Any) -> set[Shard]:
+    if isinstance(argument, Shard):
+        return {argument}
+    if isinstance(argument, list | tuple):
+        return {shard for shard in argument if isinstance(shard, Shard)}
+    if hasattr(argument, "acknowledge"):
+        return {argument.acknowledge.shard, argument.append.shard}
+    return {argument.shard} if hasattr(argument, "shard") else set()
+
+
+class Bench:
+    """A queue of four shards with five messages in each, and a consumer whose store fails by shard."""
+
+    def __init__(self, url: str, clock: ManualClock, hooks: shardq.Hooks | None = None) -> None:
+        self.clock = clock
+        self.store = ShardsDown(open_store(url, clock))
+        self.client = shardq.Client(self.store, retry_seconds=0, hooks=hooks)
+        self.queue = self.client.create_queue("q", shards=4, time_shards=1, visibility_timeout=30)
+        self.client.create_queue("other", shards=4, time_shards=1)
+        with self.queue.producer(bundle_messages=5) as producer:
+            producer.send_many([b"%d" % number for number in range(20)])
+        self.first, *self.others = self.store.shards("q")
+
+    def states(self) -> Counter[str]:
+        down, self.store.down = self.store.down, set()
+        counts = self.queue.counts()
+        self.store.down = down
+        return Counter(ready=counts.ready, in_flight=counts.in_flight)
+
+
+@pytest.fixture
+def bench(url: str, clock: ManualClock) -> Iterator[Bench]:
+    bench = Bench(url, clock)
+    yield bench
+    bench.client.close()
+
+
+SETTLE: dict[str, Callable[[shardq.Batch], None]] = {
+    "ack": lambda batch: batch.ack(),
+    "release": lambda batch: batch.release(),
+    "give_back": lambda batch: batch.give_back(),
+    "extend": lambda batch: batch.extend(60),
+    "dead_letter": lambda batch: batch.dead_letter("why"),
+    "forward": lambda batch: batch.forward("other"),
+}
+
+
+@pytest.mark.parametrize("answered", [False, True])
+@pytest.mark.parametrize("verb", SETTLE)
+def test_settling_goes_on_with_the_other_shards_and_tells_at_the_end_what_failed(
+    bench: Bench, verb: str, answered: bool
+) -> None:
+    batch = bench.queue.consumer().receive(20)
+    bench.store.down, bench.store.answered = {bench.first}, answered
+    kind = shardq.OutcomeUnknown if answered else shardq.StoreUnavailable
+    with pytest.raises(kind, match=f"5 messages of queue 'q' were not .* in shard {bench.first}") as caught:
+        SETTLE[verb](batch)
+    assert caught.value.retryable
+    if verb == "extend":
+        bench.clock.advance(45)
+        assert bench.states()["in_flight"] == (20 if answered else 15)
+    elif not answered:
+        assert bench.states()["in_flight"] == 5
+    bench.store.down = set()
+    if verb != "extend":
+        SETTLE[verb](batch)  # what was done is known to be done, and the rest follows
+        assert bench.states()["in_flight"] == 0
+        moved = [bench.client.queue(name).counts().ready for name in ("q.dead", "other")]
+        assert sum(moved) == (20 if verb in ("dead_letter", "forward") else 0)
+
+
+@pytest.mark.parametrize("hooks", [None, shardq.Hooks()])
+def test_an_ack_by_receipt_goes_on_with_the_other_shards_too(
+    url: str, clock: ManualClock, hooks: shardq.Hooks | None
+) -> None:
+    bench = Bench(url, clock, hooks)
+    receipts = [message.receipt for message in bench.queue.consumer().receive(20)]
+    bench.store.down = {bench.first}
+    with pytest.raises(shardq.StoreUnavailable, match=str(bench.first)):
+        bench.queue.ack(receipts)
+    assert bench.states()["in_flight"] == 5
+    bench.store.down = set()
+    bench.queue.ack(receipts)
+    assert bench.states()["in_flight"] == 0
+
+
+def test_two_failing_shards_are_named_and_an_unanswered_one_makes_the_outcome_unknown(bench: Bench) -> None:
+    batch = bench.queue.consumer().receive(20)
+    plan = (Fault("acknowledge", 2, FaultKind.UNAVAILABLE), Fault("acknowledge", 3, FaultKind.LOST_RESPONSE))
+    faulty = FaultyStore(bench.store, FaultPlan(faults=plan))
+    other = shardq.Client(faulty, retry_seconds=0).queue("q")
+    with pytest.raises(shardq.OutcomeUnknown, match=r"10 messages .* in 2 shards \(q:0:\d, q:0:\d\)"):
+        other.ack([message.receipt for message in batch])
+
+
+def test_the_leases_of_healthy_shards_are_kept_and_the_failing_shard_is_tried_last(bench: Bench) -> None:
+    consumer = bench.queue.consumer()
+    batch = consumer.receive(20)
+    keeper = LeaseKeeper(consumer._settlement, bench.client._retry, 30_000_000)
+    keeper.keep([pick.held for pick in batch._picks])
+    for down in bench.store.shards("q"):
+        bench.store.down = {down}
+        for _ in range(2):
+            bench.store.asked.clear()
+            bench.clock.advance(10)
+            keeper._extend()
+        assert [shards for method, shards in bench.store.asked if method == "extend"][-1] == {down}
+        bench.store.down = set()
+        keeper._extend()
+    bench.clock.advance(20)
+    assert bench.states()["in_flight"] == 20
+    keeper.stop()
+
+
+@pytest.mark.parametrize("verb", ["forward", "dead_letter"])
+def test_after_an_unanswered_move_what_somebody_else_holds_by_then_is_told_to_be_lost(
+    bench: Bench, verb: str
+) -> None:
+    """An attempt that never arrived does not explain why a message is not held any more."""
+    batch = bench.queue.consumer().receive(20)
+    lost = FaultyStore(bench.store, FaultPlan(faults=(Fault("forward", 1, FaultKind.LOST_REQUEST),)))
+    settlement = batch._settlement
+    settlement._context = shardq.Client(lost, retry_seconds=1).queue("q")._context
+    lost_forward = lost.forward
+
+    def forward_late(request: Any) -> Any:
+        try:
+            return lost_forward(request)
+        except shardq.OutcomeUnknown:
+            bench.clock.advance(31)
+            assert len(bench.queue.consumer().receive(20)) == 20
+            raise
+
+    lost.forward = forward_late  # type: ignore[method-assign]
+    with pytest.raises(shardq.LeaseLost) as caught:
+        SETTLE[verb](batch)
+    assert len(caught.value.messages) == 20
+
+
+@pytest.mark.parametrize("unanswered", [False, True])
+@pytest.mark.parametrize("by_receipt", [False, True])
+def test_an_extension_of_what_is_gone_is_told_to_be_lost_through_every_door(
+    bench: Bench, by_receipt: bool, unanswered: bool
+) -> None:
+    batch = bench.queue.consumer().receive(20)
+    bench.queue.ack([batch[0].receipt])
+    faults = (Fault("extend", 1, FaultKind.LOST_RESPONSE),) if unanswered else ()
+    faulty = FaultyStore(bench.store, FaultPlan(faults=faults))
+    queue = shardq.Client(faulty, retry_seconds=1).queue("q")
+    batch._settlement._context = queue._context
+    with pytest.raises(shardq.LeaseLost) as caught:
+        if by_receipt:
+            queue.extend([message.receipt for message in batch], 60)
+        else:
+            batch.extend(60)
+    expected = [batch[0].receipt] if by_receipt else [batch[0]]
+    assert list(caught.value.messages) == expected
+
+
+class Recorder(shardq.Hooks):
+    """Notes acks, and refuses those of a body."""
+
+    def __init__(self) -> None:
+        self.before: list[bytes] = []
+        self.after: list[bytes] = []
+        self.refused = b""
+
+    def before_ack(self, queue: str, messages: Any) -> None:
+        self.before += [message.body for message in messages]
+        if self.refused in self.before:
+            raise PermissionError
+
+    def after_ack(self, queue: str, messages: Any) -> None:
+        self.after += [message.body for message in messages]
+
+
+def test_hooks_see_acks_by_receipt_as_they_see_others(url: str, clock: ManualClock) -> None:
+    hooks = Recorder()
+    bench = Bench(url, clock, hooks)
+    batch = bench.queue.consumer().receive(4)
+    bodies = [message.body for message in batch]
+    bench.queue.ack([batch[0].receipt, batch[1].receipt])
+    assert (hooks.before, hooks.after) == (bodies[:2], bodies[:2])
+    hooks.refused = bodies[2]
+    with pytest.raises(PermissionError):
+        bench.queue.ack([batch[2].receipt])
+    assert bench.states()["in_flight"] == 2
+    hooks.refused = b""
+    hooks.before.clear()
+    bench.queue.ack([batch[0].receipt, batch[3].receipt])  # the first is acked, and shown to nobody, again
+    assert (hooks.before, hooks.after[2:]) == (bodies[3:], bodies[3:])
