@@ -19,6 +19,7 @@ from shardq.storage.requests import (
     Forward,
     Peek,
     PeekPage,
+    QueueRecord,
     Release,
     ShardCounts,
     Sweep,
@@ -144,6 +145,94 @@ class CountsEveryRelease(WrappedStore):
         return super().release(replace(request, started=True))
 
 
+class CountsEveryClaim(WrappedStore):
+    """Counts a delivery when it is claimed, whoever says that nobody works on it yet."""
+
+    def claim(self, request: Claim) -> Claimed:
+        return super().claim(replace(request, started=True))
+
+
+class CountsNoStart(WrappedStore):
+    """Does not count what an extension starts."""
+
+    def extend(self, request: Extend) -> Fenced:
+        return super().extend(replace(request, starts=False))
+
+
+class StartsWhatItExtends(WrappedStore):
+    """Counts a delivery with every extension, asked to or not."""
+
+    def extend(self, request: Extend) -> Fenced:
+        return super().extend(replace(request, starts=True))
+
+
+class PutsTheUnseenLast(WrappedStore):
+    """Gives what was never delivered back behind everything that waits."""
+
+    def release(self, request: Release) -> Fenced:
+        return super().release(request if request.delay else replace(request, delay=1))
+
+
+class ForgetsMoves(WrappedStore):
+    """Takes what was moved elsewhere for acked."""
+
+    def acknowledge(self, request: Acknowledge) -> Fenced:
+        return super().acknowledge(replace(request, moved=False))
+
+
+class TakesAcksForMoves(WrappedStore):
+    """Takes what was acked for moved elsewhere."""
+
+    def acknowledge(self, request: Acknowledge) -> Fenced:
+        return super().acknowledge(replace(request, moved=True))
+
+
+class ConfirmsKeysForAnyone(WrappedStore):
+    """Confirms a key whatever message it stands for."""
+
+    def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
+        super().confirm_keys(queue, self.inner.reserve_keys(queue, entries, 0))
+
+
+class RemembersDroppedQueues(WrappedStore):
+    """Takes an append to a queue that was created again for a repetition of one to the queue before."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self._finished: set[bytes] = set()
+
+    def acknowledge(self, request: Acknowledge) -> Fenced:
+        fenced = super().acknowledge(request)
+        self._finished |= {span.bundle_id for span in request.spans}
+        return fenced
+
+    def append(self, request: Append) -> None:
+        bundles = tuple(bundle for bundle in request.bundles if bundle.id not in self._finished)
+        super().append(replace(request, bundles=bundles))
+
+
+class KeepsKeysOfDroppedQueues(WrappedStore):
+    """Brings the keys of a dropped queue back with the next queue of its name."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self._keys: dict[tuple[str, str], DedupeEntry] = {}
+
+    def reserve_keys(
+        self, queue: str, entries: Sequence[DedupeEntry], window: int
+    ) -> tuple[DedupeEntry, ...]:
+        standing = super().reserve_keys(queue, entries, window)
+        self._keys |= {(queue, entry.key): entry for entry in standing if window}
+        return standing
+
+    def create_queue(self, record: QueueRecord) -> bool:
+        created = super().create_queue(record)
+        for (queue, _), entry in list(self._keys.items()):
+            if created and queue == record.name:
+                super().reserve_keys(queue, [entry], 600_000_000)
+        return created
+
+
 class ReleasesAtOnce(WrappedStore):
     """Ignores the delay of a release."""
 
@@ -247,6 +336,15 @@ BROKEN_STORES: tuple[type[WrappedStore], ...] = (
     ClaimsInDisorder,
     ForgetsDeliveries,
     CountsEveryRelease,
+    CountsEveryClaim,
+    CountsNoStart,
+    StartsWhatItExtends,
+    PutsTheUnseenLast,
+    ForgetsMoves,
+    TakesAcksForMoves,
+    ConfirmsKeysForAnyone,
+    RemembersDroppedQueues,
+    KeepsKeysOfDroppedQueues,
     ReleasesAtOnce,
     ForwardsInTwoSteps,
     KeepsNoHistory,

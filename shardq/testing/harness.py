@@ -13,7 +13,9 @@ from shardq.storage.store import Store
 
 __all__ = ["LASTING_KINDS", "RawEntry", "RawQueue", "RawState", "StoreHarness"]
 
-LASTING_KINDS = frozenset({"finished", "shard", "dedupe", "consumer"})  # of `raw_leftovers`: outlive messages
+LASTING_KINDS = frozenset(
+    {"finished", "moved", "shard", "dedupe", "consumer"}
+)  # of `raw_leftovers`: outlive messages
 
 
 class RawState(Enum):
@@ -84,9 +86,10 @@ class StoreHarness(ABC):
     def raw_leftovers(self, queue: str) -> Mapping[str, int]:
         """How many rows of each kind are stored for the queue, beside the queue's own record.
 
-        The suite knows ``finished`` (ids remembered so that a repeated append is recognised), ``shard`` (the
-        directory, locks included), ``dedupe`` and ``consumer``; rows of other kinds (``entry``, ``bundle``,
-        ``acked``, ...) count as leftovers once all messages are finished. A kind without rows may be missing.
+        The suite knows ``finished`` (ids remembered so that a repeated append is recognised), ``moved`` (what
+        was finished because it is stored elsewhere), ``shard`` (the directory, locks included), ``dedupe`` and
+        ``consumer``; rows of other kinds (``entry``, ``bundle``, ``acked``, ...) count as leftovers once all
+        messages are finished. A kind without rows may be missing.
         """
 
     @abstractmethod

@@ -68,11 +68,17 @@ class StoreStateMachine(StoreAgreement):
 
     # -- claiming
 
-    @rule(where=CLIENT, client=CLIENT, limit=st.integers(1, 9), lease=st.sampled_from([5, 20]))
-    def claim(self, where: int, client: int, limit: int, lease: int) -> None:
+    @rule(
+        where=CLIENT,
+        client=CLIENT,
+        limit=st.integers(1, 9),
+        lease=st.sampled_from([5, 20]),
+        started=st.booleans(),
+    )
+    def claim(self, where: int, client: int, limit: int, lease: int, started: bool) -> None:
         """Claim with a new token."""
         self.store = self.clients[client]
-        self._claim(self._busy(where), os.urandom(16), limit, lease)
+        self._claim(self._busy(where), os.urandom(16), limit, lease, started)
 
     @precondition(lambda self: self.claims)
     @rule(pick=PICK, client=CLIENT, limit=st.integers(1, 9), lease=st.sampled_from([5, 20]))
@@ -80,15 +86,15 @@ class StoreStateMachine(StoreAgreement):
         """Repeat a claim of the past."""
         past = self.claims[pick % len(self.claims)]
         self.store = self.clients[client]
-        self._claim(past.shard, past.token, limit, lease)
+        self._claim(past.shard, past.token, limit, lease, past.started)
 
-    def _claim(self, shard: Shard, token: bytes, limit: int, lease: int) -> None:
+    def _claim(self, shard: Shard, token: bytes, limit: int, lease: int, started: bool) -> None:
         self._pass()
         model = self.models[shard]
         repeated = bool(model.held_by(token))
-        claimed = self._ask(Claim(shard, token, limit, self._duration(lease)))
-        taken = model.claim(token, limit, now=self._moment(), until=claimed.lease_until)
-        expected = [(each.key, each.deliveries) for each in taken]
+        claimed = self._ask(Claim(shard, token, limit, self._duration(lease), started=started))
+        taken = model.claim(token, limit, now=self._moment(), until=claimed.lease_until, started=started)
+        expected = [(each.key, each.deliveries + each.unstarted) for each in taken]
         actual = [
             ((each.bundle.id, each.first + i), each.deliveries)
             for each in claimed.slices
@@ -101,7 +107,7 @@ class StoreStateMachine(StoreAgreement):
         if claimed.slices:
             assert self.harness.real_time or claimed.lease_until == self._moment() + self._duration(lease)
             spans = tuple(Span(each.bundle.id, each.first, each.count, token) for each in claimed.slices)
-            self.claims.append(PastClaim(shard, token, spans))
+            self.claims.append(PastClaim(shard, token, spans, started))
 
     def _busy(self, where: int) -> Shard:
         """Choose a shard, one with messages if there is any."""
@@ -111,21 +117,31 @@ class StoreStateMachine(StoreAgreement):
     # -- finishing, extending, giving back
 
     @precondition(lambda self: self.claims)
-    @rule(pick=PICK, cut=PICK, client=CLIENT, keep=st.sampled_from([False, False, False, True]))
-    def acknowledge(self, pick: int, cut: int, client: int, keep: bool) -> None:
+    @rule(
+        pick=PICK,
+        cut=PICK,
+        client=CLIENT,
+        keep=st.sampled_from([False, False, False, True]),
+        moved=st.sampled_from([False, False, True]),
+    )
+    def acknowledge(self, pick: int, cut: int, client: int, keep: bool, moved: bool) -> None:
         """Finish a part of a claim of the past."""
         shard, spans, verdict = self._past(pick, cut, client)
-        self._agree(self.store.acknowledge(Acknowledge(shard, spans, keep)), verdict)
-        self.models[shard].finish(verdict.held, kept_at=self._moment() if keep else None)
+        self._agree(self.store.acknowledge(Acknowledge(shard, spans, keep, moved)), verdict)
+        now = self._moment()
+        self.models[shard].finish(
+            verdict.held, kept_at=now if keep else None, moved_at=now if moved else None
+        )
 
     @precondition(lambda self: self.claims)
-    @rule(pick=PICK, cut=PICK, client=CLIENT, lease=st.sampled_from([3, 25]))
-    def extend(self, pick: int, cut: int, client: int, lease: int) -> None:
+    @rule(pick=PICK, cut=PICK, client=CLIENT, lease=st.sampled_from([3, 25]), starts=st.booleans())
+    def extend(self, pick: int, cut: int, client: int, lease: int, starts: bool) -> None:
         """Extend a part of a claim of the past."""
         self._pass()
         shard, spans, verdict = self._past(pick, cut, client)
-        self._agree(self.store.extend(Extend(shard, spans, self._duration(lease))), verdict)
-        self.models[shard].extend(verdict.held, self._moment() + self._duration(lease))
+        request = Extend(shard, spans, self._duration(lease), starts=starts)
+        self._agree(self.store.extend(request), verdict)
+        self.models[shard].extend(verdict.held, self._moment() + self._duration(lease), starts=starts)
 
     @precondition(lambda self: self.claims)
     @rule(pick=PICK, cut=PICK, client=CLIENT, delay=st.sampled_from([0, 0, 10]), started=st.booleans())
@@ -134,7 +150,8 @@ class StoreStateMachine(StoreAgreement):
         self._pass()
         shard, spans, verdict = self._past(pick, cut, client)
         self._agree(self.store.release(Release(shard, spans, self._duration(delay), started)), verdict)
-        self.models[shard].release(verdict.held, self._moment() + self._duration(delay), started=started)
+        now = self._moment()
+        self.models[shard].release(verdict.held, now + self._duration(delay), now=now, started=started)
 
     @precondition(lambda self: self.claims)
     @rule(pick=PICK, cut=PICK, to=CLIENT, count=st.integers(1, 4), priority=st.integers(0, 2))
@@ -147,7 +164,7 @@ class StoreStateMachine(StoreAgreement):
         request = Forward(Acknowledge(shard, spans), Append(target, (bundle,)))
         self._agree(self.store.forward(request), verdict)
         if not verdict.lost and not verdict.gone:
-            self.models[shard].finish(verdict.held)
+            self.models[shard].finish(verdict.held, moved_at=self._moment())
             self.models[target].append(bundle)
 
     def _past(self, pick: int, cut: int, client: int) -> tuple[Shard, tuple[Span, ...], Verdict]:
@@ -162,7 +179,7 @@ class StoreStateMachine(StoreAgreement):
             first = cut % span.count
             count = 1 + (cut // 7) % (span.count - first)
             spans = (Span(span.bundle_id, span.first + first, count, span.token),)
-        return past.shard, spans, self.models[past.shard].judge(spans)
+        return past.shard, spans, self.models[past.shard].judge(spans, self._moment())
 
     def _agree(self, fenced: Fenced, verdict: Verdict) -> None:
         assert sorted(of_spans(fenced.lost)) == sorted(verdict.lost), "other messages are lost than should be"

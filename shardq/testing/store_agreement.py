@@ -38,6 +38,7 @@ class PastClaim:
     shard: Shard
     token: bytes
     spans: tuple[Span, ...]
+    started: bool
 
 
 class StoreAgreement(RuleBasedStateMachine):

@@ -10,6 +10,8 @@ from shardq.testing.messages import Message, of_bundle, of_spans
 
 __all__ = ["ModelMessage", "ShardModel", "Verdict"]
 
+_MEMORY = 15 * 60 * 1_000_000  # for how long a move is known, in microseconds
+
 
 @dataclass(slots=True)
 class ModelMessage:
@@ -20,6 +22,7 @@ class ModelMessage:
     due: int
     deliveries: int = 0
     token: bytes | None = None
+    unstarted: bool = False  # held, and this delivery is not among `deliveries`
 
     @property
     def key(self) -> Message:
@@ -48,6 +51,7 @@ class ShardModel:
         self.messages: dict[Message, ModelMessage] = {}
         self.history: dict[Message, int] = {}  # processed at
         self.bundles: dict[bytes, Bundle] = {}  # every bundle that was ever appended
+        self.moved: dict[Message, int] = {}  # when it was moved elsewhere
 
     def append(self, bundle: Bundle) -> None:
         """Add the bundle unless it was there before."""
@@ -67,46 +71,63 @@ class ShardModel:
         """Return what is held under the token."""
         return [each for each in self.messages.values() if each.token == token]
 
-    def claim(self, token: bytes, limit: int, *, now: int, until: int) -> list[ModelMessage]:
+    def claim(
+        self, token: bytes, limit: int, *, now: int, until: int, started: bool = True
+    ) -> list[ModelMessage]:
         """Claim, or hold again what the token holds already."""
         again = self.held_by(token)
         taken = again or self.deliverable(now)[:limit]
         for each in taken:
             each.token, each.due = token, until
-            each.deliveries += not again
+            if not again:
+                each.deliveries += started
+                each.unstarted = not started
         return taken
 
-    def judge(self, spans: Iterable[Span]) -> Verdict:
+    def judge(self, spans: Iterable[Span], now: int) -> Verdict:
         """Sort the messages of the spans by whether they are still held."""
         verdict = Verdict()
         for span in spans:
             for key in of_spans([span]):
                 message = self.messages.get(key)
                 if message is None:
-                    verdict.gone.append(key)
+                    moved = now - self.moved.get(key, -_MEMORY) < _MEMORY
+                    (verdict.lost if moved else verdict.gone).append(key)
                 elif message.token == span.token:
                     verdict.held.append(message)
                 else:
                     verdict.lost.append(key)
         return verdict
 
-    def finish(self, messages: Iterable[ModelMessage], *, kept_at: int | None = None) -> None:
-        """Finish the messages; keep them for the history if a moment is given."""
+    def finish(
+        self,
+        messages: Iterable[ModelMessage],
+        *,
+        kept_at: int | None = None,
+        moved_at: int | None = None,
+    ) -> None:
+        """Finish the messages; keep them for the history, or take them for moved, if a moment is given."""
         for each in messages:
             del self.messages[each.key]
+            if moved_at is not None:
+                self.moved[each.key] = moved_at
             if kept_at is not None:
                 self.history[each.key] = kept_at
 
-    def extend(self, messages: Iterable[ModelMessage], until: int) -> None:
+    def extend(self, messages: Iterable[ModelMessage], until: int, *, starts: bool = False) -> None:
         """Hide the messages until then."""
         for each in messages:
             each.due = until
+            if starts:
+                each.deliveries += each.unstarted
+                each.unstarted = False
 
-    def release(self, messages: Iterable[ModelMessage], due: int, *, started: bool) -> None:
-        """Give the messages back."""
+    def release(self, messages: Iterable[ModelMessage], due: int, *, now: int, started: bool) -> None:
+        """Give the messages back; what was never delivered and has no delay takes its place again."""
         for each in messages:
-            each.token, each.due = None, due
-            each.deliveries -= not started
+            each.deliveries += each.unstarted - (not started)
+            again = not started and due == now and not each.deliveries
+            each.token, each.due, each.unstarted = None, each.bundle.due if again else due, False
 
     def remove(self, key: Message) -> bool:
         """Remove a message in any state."""

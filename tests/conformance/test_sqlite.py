@@ -52,7 +52,10 @@ class SqliteHarness(StoreHarness):
             for t in ("entry", "bundle", "history", "shard")
         }
         by_queue = {t: f"SELECT 1 FROM {t} WHERE queue = ?1" for t in ("dedupe", "consumer")}
-        by_queue["finished"] = "SELECT 1 FROM finished WHERE ?1 = ?1"  # which does not tell the queue
+        for t in ("finished", "moved"):
+            by_queue[t] = (
+                f"SELECT 1 FROM {t} WHERE incarnation = (SELECT incarnation FROM queue WHERE name = ?1)"
+            )
         lost = {
             f"lost {t}": f"SELECT 1 FROM {t} WHERE shard_key NOT IN (SELECT shard_key FROM shard) AND ?1 = ?1"
             for t in ("entry", "bundle", "history")

@@ -24,10 +24,11 @@ _COVERING = """
 """
 _TAIL = """
     INSERT INTO entry
-        (shard_key, priority, due, bundle_key, bundle_id, first, count, deliveries, enqueued_at, token)
+        (shard_key, priority, due, bundle_key, bundle_id, first, count, deliveries, enqueued_at, token,
+        unstarted)
     SELECT
         shard_key, priority, due, bundle_key, bundle_id,
-        first + ?2, count - ?2, deliveries, enqueued_at, token
+        first + ?2, count - ?2, deliveries, enqueued_at, token, unstarted
     FROM entry WHERE entry_key = ?1
 """
 _HEAD = "UPDATE entry SET count = ?2 WHERE entry_key = ?1"

@@ -25,9 +25,11 @@ _DELIVERABLE = """
     WHERE shard_key = ? AND priority IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9) AND due <= ?
     ORDER BY priority, due, bundle_id, first
 """
-_TAKE = "UPDATE entry SET due = ?, token = ?, deliveries = deliveries + 1 WHERE entry_key = ?"
+_TAKE = """
+    UPDATE entry SET due = ?1, token = ?2, deliveries = deliveries + 1 - ?3, unstarted = ?3 WHERE entry_key = ?4
+"""
 _READ = """
-    SELECT bundle_key, first, entry.count, deliveries,
+    SELECT bundle_key, first, entry.count, deliveries + unstarted,
         bundle.bundle_id, bundle.priority, bundle.due, bundle.enqueued_at, bundle.count, data
     FROM entry INDEXED BY entry_by_token JOIN bundle USING (bundle_key) WHERE token = ?
 """
@@ -43,7 +45,8 @@ def take(sql: sqlite3.Connection, request: Claim, now: int) -> tuple[Taken, int]
         sql.executemany(_PROLONG, ((now + request.lease, key) for key, *_ in held))
         return tuple((bundle_key, first) for _, bundle_key, first in held), now
     rows = _deliverable(sql, shard_key, now, request.limit)
-    sql.executemany(_TAKE, ((now + request.lease, request.token, key) for key, *_ in rows))
+    until, unstarted = now + request.lease, int(not request.started)
+    sql.executemany(_TAKE, ((until, request.token, unstarted, key) for key, *_ in rows))
     return tuple((bundle_key, first) for _, bundle_key, first, _ in rows), now
 
 

@@ -46,5 +46,5 @@ def expire(sql: sqlite3.Connection, queue: str, before: int, limit: int, now: in
     """Give up to ``limit`` slices up that were processed before a moment; returns how many."""
     old: Sequence[tuple[int, bytes]] = sql.execute(_OLD, (queue, before, limit)).fetchall()
     sql.executemany(_DELETE, ((key,) for key, _ in old))
-    bundles.finish(sql, dict.fromkeys(bundle_id for _, bundle_id in old), now)
+    bundles.finish(sql, queue, dict.fromkeys(bundle_id for _, bundle_id in old), now)
     return len(old)

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
+from shardq.sharding.shard import Shard
 from shardq.storage.requests import Acknowledge, Extend, Fenced, Forward, Release, Span
-from shardq.storage.sqlite import bundles, directory, queues
+from shardq.storage.sqlite import bundles, directory, moves, queues
 from shardq.storage.sqlite.carving import carve
 
 __all__ = ["acknowledge", "extend", "forward", "release"]
@@ -27,18 +29,30 @@ def _step(statement: str) -> _Step:
 
 
 # Steps with the parameters that they have in front of those that find the entry.
-_Steps: TypeAlias = Sequence[tuple[_Step, tuple[int, ...]]]
+_Steps: TypeAlias = Sequence[tuple[_Step, tuple[int | None, ...]]]
 
 _EXACT = " WHERE bundle_id = ? AND first = ? AND count = ? AND token = ? AND shard_key = ?"
 _BY_KEY = " WHERE entry_key = ?"
 _KEEP = _step(
     "INSERT INTO history (shard_key, processed_at, bundle_key, first, count, deliveries)"
-    " SELECT shard_key, ?, bundle_key, first, count, deliveries FROM entry"
+    " SELECT shard_key, ?, bundle_key, first, count, deliveries + unstarted FROM entry"
 )
 _DELETE = _step("DELETE FROM entry")
+_MOVE = _step(moves.REMEMBER)
 _HIDE = _step("UPDATE entry SET due = ?")
 _HIDE_LONGER = _step("UPDATE entry SET due = max(due, ?)")
-_GIVE_BACK = _step("UPDATE entry SET due = ?, token = NULL, deliveries = deliveries - ?")
+_START = _step("UPDATE entry SET deliveries = deliveries + unstarted, unstarted = 0")
+_GIVE_BACK = _step(
+    "UPDATE entry SET due = ?, token = NULL, deliveries = deliveries + unstarted, unstarted = 0"
+)
+_UNDO = "token = NULL, deliveries = deliveries - 1 + unstarted, unstarted = 0"
+_GIVE_BACK_UNSTARTED = _step(f"UPDATE entry SET due = ?, {_UNDO}")
+# What this delivery was the first of takes its place in the order again.
+_PUT_BACK = _step(
+    "UPDATE entry SET due = iif(deliveries + unstarted > 1, ?,"
+    " (SELECT min(bundle.due, ?) FROM bundle WHERE bundle.bundle_key = entry.bundle_key)),"
+    f" {_UNDO}"
+)
 
 _SAVE = "SAVEPOINT held"
 _RESTORE = "ROLLBACK TO held"
@@ -47,36 +61,48 @@ _KEEP_CHANGES = "RELEASE held"
 
 def acknowledge(sql: sqlite3.Connection, request: Acknowledge, now: int) -> Fenced:
     """Delete the entries, and the bundles that have none left; with ``keep`` note them in the history."""
-    steps = [(_DELETE, ())] if not request.keep else [(_KEEP, (now,)), (_DELETE, ())]
-    shard_key = directory.key_of(sql, request.shard)
-    fenced = _apply(sql, shard_key, request.spans, steps)
+    steps: list[tuple[_Step, tuple[int | None, ...]]] = [(_DELETE, ())]
+    if request.keep:
+        steps.insert(0, (_KEEP, (now,)))
+    if request.moved:
+        steps.insert(0, (_MOVE, (now, queues.incarnation(sql, request.shard.queue))))
+        moves.prune(sql, now, 2 * len(request.spans))
+    fenced = _apply(sql, request.shard, request.spans, steps, now)
     if not request.keep:
-        bundles.finish(sql, dict.fromkeys(span.bundle_id for span in request.spans), now)
+        bundles.finish(sql, request.shard.queue, dict.fromkeys(span.bundle_id for span in request.spans), now)
     return fenced
 
 
 def extend(sql: sqlite3.Connection, request: Extend, now: int) -> Fenced:
-    """Move the end of the entries' lease."""
-    shard_key = directory.key_of(sql, request.shard)
+    """Move the end of the entries' lease; with ``starts`` count what is not counted yet."""
     hide = _HIDE if request.shorten else _HIDE_LONGER
-    return _apply(sql, shard_key, request.spans, [(hide, (now + request.lease,))])
+    steps: list[tuple[_Step, tuple[int, ...]]] = [(hide, (now + request.lease,))]
+    if request.starts:
+        steps.append((_START, ()))
+    return _apply(sql, request.shard, request.spans, steps, now)
 
 
 def release(sql: sqlite3.Connection, request: Release, now: int) -> Fenced:
     """Take the token off the entries; without ``started`` their last delivery is not counted."""
-    shard_key = directory.key_of(sql, request.shard)
-    values = (now + request.delay, 0 if request.started else 1)
-    fenced = _apply(sql, shard_key, request.spans, [(_GIVE_BACK, values)])
-    if shard_key is not None:
+    fenced = _apply(sql, request.shard, request.spans, [_giving_back(request, now)], now)
+    if directory.key_of(sql, request.shard) is not None:
         queues.announce(sql, request.shard.queue)
     return fenced
+
+
+def _giving_back(request: Release, now: int) -> tuple[_Step, tuple[int, ...]]:
+    if request.started:
+        return _GIVE_BACK, (now + request.delay,)
+    if request.delay:
+        return _GIVE_BACK_UNSTARTED, (now + request.delay,)
+    return _PUT_BACK, (now, now)
 
 
 def forward(sql: sqlite3.Connection, request: Forward, now: int) -> Fenced:
     """Acknowledge and append, or neither when some message is lost or gone."""
     queues.require(sql, request.append.shard.queue)
     sql.execute(_SAVE)
-    fenced = acknowledge(sql, request.acknowledge, now)
+    fenced = acknowledge(sql, replace(request.acknowledge, moved=True), now)
     if fenced.lost or fenced.gone:
         sql.execute(_RESTORE)
     else:
@@ -85,13 +111,14 @@ def forward(sql: sqlite3.Connection, request: Forward, now: int) -> Fenced:
     return fenced
 
 
-def _apply(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span], steps: _Steps) -> Fenced:
+def _apply(sql: sqlite3.Connection, shard: Shard, spans: Sequence[Span], steps: _Steps, now: int) -> Fenced:
+    shard_key = directory.key_of(sql, shard)
     if _apply_exactly(sql, shard_key, spans, steps):
         return Fenced()
     carved = carve(sql, shard_key, spans)
     for step, values in steps:
         sql.executemany(step.by_key, ((*values, key) for key in carved.entry_keys))
-    return carved.fenced
+    return moves.tell(sql, shard.queue, carved.fenced, now)
 
 
 def _apply_exactly(

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 
 from shardq.errors import QueueNotFound
 from shardq.storage.requests import QueueRecord
 from shardq.storage.sqlite import schema
 
-__all__ = ["announce", "create", "listing", "load", "require", "signal", "update"]
+__all__ = ["announce", "create", "incarnation", "listing", "load", "require", "signal", "update"]
 
-_INSERT = "INSERT INTO queue (name, version, settings) VALUES (?, ?, ?) ON CONFLICT (name) DO NOTHING"
+_INSERT = """
+    INSERT INTO queue (name, version, settings, incarnation) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO NOTHING
+"""
 _SELECT = "SELECT name, settings, version FROM queue WHERE name = ?"
 _UPDATE = "UPDATE queue SET settings = ?, version = ? WHERE name = ? AND version = ?"
 _LIST = "SELECT name FROM queue WHERE substr(name, 1, length(?1)) = ?1 ORDER BY name"
 _SIGNAL = "SELECT signal FROM queue WHERE name = ?"
-_ANNOUNCE = "UPDATE queue SET signal = signal + 1 WHERE name = ?"
+_ANNOUNCE = "UPDATE queue SET signal = signal + 1 WHERE name = ? RETURNING incarnation"
+_INCARNATION = "SELECT incarnation FROM queue WHERE name = ?"
+_BITS = 40  # of an incarnation: never twice the same for one name
 
 
 def create(sql: sqlite3.Connection, record: QueueRecord) -> bool:
     """Store the record; False when the name is taken."""
-    return sql.execute(_INSERT, (record.name, record.version, record.settings)).rowcount == 1
+    values = (record.name, record.version, record.settings, secrets.randbits(_BITS))
+    return sql.execute(_INSERT, values).rowcount == 1
 
 
 def load(sql: sqlite3.Connection, name: str) -> QueueRecord | None:
@@ -47,10 +53,18 @@ def signal(sql: sqlite3.Connection, name: str) -> int:
     return int(row[0]) if row else 0
 
 
-def announce(sql: sqlite3.Connection, name: str) -> None:
-    """Change the queue's signal; raises QueueNotFound when there is no such queue."""
-    if not sql.execute(_ANNOUNCE, (name,)).rowcount:
+def announce(sql: sqlite3.Connection, name: str) -> int:
+    """Change the queue's signal and return its incarnation; raises QueueNotFound when there is no such queue."""
+    rows = sql.execute(_ANNOUNCE, (name,)).fetchall()
+    if not rows:
         raise _not_found(name)
+    return int(rows[0][0])
+
+
+def incarnation(sql: sqlite3.Connection, name: str) -> int | None:
+    """Return what tells the queue from others that had its name before; None when there is no such queue."""
+    row = sql.execute(_INCARNATION, (name,)).fetchone()
+    return int(row[0]) if row else None
 
 
 def require(sql: sqlite3.Connection, name: str) -> None:

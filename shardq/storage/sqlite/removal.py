@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from shardq.sharding.shard import Shard
-from shardq.storage.sqlite import bundles, directory
+from shardq.storage.sqlite import bundles, directory, queues
 from shardq.storage.sqlite.carving import cut_out
 from shardq.storage.sqlite.history import remove_processed
 
@@ -19,18 +19,17 @@ _PURGED = """
     AND NOT EXISTS (SELECT 1 FROM history WHERE history.bundle_key = bundle.bundle_key)
 """
 _REMEMBER = f"""
-    INSERT OR REPLACE INTO finished (bundle_id, finished_at) SELECT bundle_id, ?2 FROM bundle WHERE {_PURGED}
+    INSERT OR REPLACE INTO finished (bundle_id, finished_at, incarnation)
+    SELECT bundle_id, ?2, ?3 FROM bundle WHERE {_PURGED}
 """
 _DELETE_BUNDLES = f"DELETE FROM bundle WHERE {_PURGED}"
 _DELETE_ENTRIES = "DELETE FROM entry WHERE shard_key = ?"
-_REMEMBER_HISTORY = """
-    INSERT OR REPLACE INTO finished (bundle_id, finished_at)
-    SELECT bundle_id, ?2 FROM bundle WHERE bundle_key IN (SELECT bundle_key FROM history WHERE shard_key = ?1)
-"""
-_DELETE_HISTORY_BUNDLES = (
-    "DELETE FROM bundle WHERE bundle_key IN (SELECT bundle_key FROM history WHERE shard_key = ?)"
+_DROP_SHARD = (
+    "DELETE FROM bundle WHERE bundle_key IN (SELECT bundle_key FROM entry WHERE shard_key = ?)",
+    "DELETE FROM bundle WHERE bundle_key IN (SELECT bundle_key FROM history WHERE shard_key = ?)",
+    "DELETE FROM entry WHERE shard_key = ?",
+    "DELETE FROM history WHERE shard_key = ?",
 )
-_DELETE_HISTORY = "DELETE FROM history WHERE shard_key = ?"
 _DROP = (
     "DELETE FROM shard WHERE queue = ?",
     "DELETE FROM dedupe WHERE queue = ?",
@@ -49,32 +48,32 @@ def remove(sql: sqlite3.Connection, shard: Shard, bundle_id: bytes, position: in
         sql.execute(_DELETE_ENTRY, (entry_key,))
     elif not remove_processed(sql, shard_key, bundle_id, position):
         return False
-    bundles.finish(sql, (bundle_id,), now)
+    bundles.finish(sql, shard.queue, (bundle_id,), now)
     return True
 
 
-def purge(sql: sqlite3.Connection, shard_key: int | None, now: int) -> int:
+def purge(sql: sqlite3.Connection, shard: Shard, now: int) -> int:
     """Remove every entry of the shard; returns how many messages they held."""
+    shard_key = directory.key_of(sql, shard)
+    if shard_key is None:
+        return 0
     (messages,) = sql.execute(_MESSAGES, (shard_key,)).fetchone()
-    sql.execute(_REMEMBER, (shard_key, now))
+    sql.execute(_REMEMBER, (shard_key, now, queues.incarnation(sql, shard.queue)))
     sql.execute(_DELETE_BUNDLES, (shard_key,))
     sql.execute(_DELETE_ENTRIES, (shard_key,))
     return int(messages)
 
 
-def drop(sql: sqlite3.Connection, queue: str, now: int) -> bool:
-    """Remove the queue with all that it holds; False when there is none."""
+def drop(sql: sqlite3.Connection, queue: str) -> bool:
+    """Remove the queue with all that it holds; False when there is none.
+
+    What is remembered of its finished bundles belongs to its incarnation, and counts no more.
+    """
     if not sql.execute(_DROP_QUEUE, (queue,)).rowcount:
         return False
     for shard_key in directory.keys_of(sql, queue):
-        purge(sql, shard_key, now)
-        _forget_history(sql, shard_key, now)
+        for statement in _DROP_SHARD:
+            sql.execute(statement, (shard_key,))
     for statement in _DROP:
         sql.execute(statement, (queue,))
     return True
-
-
-def _forget_history(sql: sqlite3.Connection, shard_key: int, now: int) -> None:
-    sql.execute(_REMEMBER_HISTORY, (shard_key, now))
-    sql.execute(_DELETE_HISTORY_BUNDLES, (shard_key,))
-    sql.execute(_DELETE_HISTORY, (shard_key,))

@@ -121,7 +121,7 @@ class SqliteStore:
 
     def drop_queue(self, name: str) -> bool:
         """Remove the queue with all that it holds, in one transaction; False when there is none."""
-        return self._database.write(lambda sql: removal.drop(sql, name, self.now()))
+        return self._database.write(lambda sql: removal.drop(sql, name))
 
     # -- the shards of a queue -----------------------------------------------------------------------------
 
@@ -195,7 +195,7 @@ class SqliteStore:
 
     def purge(self, shard: Shard) -> int:
         """Remove all messages of the shard in one transaction; returns how many they were."""
-        return self._database.write(lambda sql: removal.purge(sql, directory.key_of(sql, shard), self.now()))
+        return self._database.write(lambda sql: removal.purge(sql, shard, self.now()))
 
     def count(self, shard: Shard) -> ShardCounts:
         """Messages by state; the cost grows with the number of slices."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from shardq.storage.requests import Sweep
-from shardq.storage.sqlite import bundles, consumers, dedupe, history
+from shardq.storage.sqlite import bundles, consumers, dedupe, history, moves
 
 __all__ = ["sweep"]
 
@@ -19,4 +19,5 @@ def sweep(sql: sqlite3.Connection, request: Sweep, now: int) -> int:
         + dedupe.expire(sql, request.queue, _LIMIT, now)
         + consumers.expire(sql, request.queue, now)
         + bundles.prune(sql, now, _LIMIT)
+        + moves.prune(sql, now, _LIMIT)
     )

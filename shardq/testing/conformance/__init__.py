@@ -34,15 +34,19 @@ _MODULES = (
     "fencing",
     "forward",
     "history",
+    "incarnations",
     "leftovers",
     "looking",
     "model",
+    "moves",
     "order",
+    "places",
     "queues",
     "release",
     "removing",
     "retries",
     "signals",
+    "starting",
 )
 # The one effect of this import: pytest explains the suite's assertions as it does those of a test file.
 pytest.register_assert_rewrite(
@@ -64,15 +68,19 @@ from shardq.testing.conformance.extend import ExtendContract  # noqa: E402
 from shardq.testing.conformance.fencing import FencingContract  # noqa: E402
 from shardq.testing.conformance.forward import ForwardContract  # noqa: E402
 from shardq.testing.conformance.history import HistoryContract  # noqa: E402
+from shardq.testing.conformance.incarnations import IncarnationContract  # noqa: E402
 from shardq.testing.conformance.leftovers import LeftoverContract  # noqa: E402
 from shardq.testing.conformance.looking import LookingContract  # noqa: E402
 from shardq.testing.conformance.model import ModelContract  # noqa: E402
+from shardq.testing.conformance.moves import MoveContract  # noqa: E402
 from shardq.testing.conformance.order import OrderContract  # noqa: E402
+from shardq.testing.conformance.places import PlaceContract  # noqa: E402
 from shardq.testing.conformance.queues import QueueContract  # noqa: E402
 from shardq.testing.conformance.release import ReleaseContract  # noqa: E402
 from shardq.testing.conformance.removing import RemovingContract  # noqa: E402
 from shardq.testing.conformance.retries import RetryContract  # noqa: E402
 from shardq.testing.conformance.signals import SignalContract  # noqa: E402
+from shardq.testing.conformance.starting import StartContract  # noqa: E402
 
 __all__ = [
     "AckContract",
@@ -90,15 +98,19 @@ __all__ = [
     "FencingContract",
     "ForwardContract",
     "HistoryContract",
+    "IncarnationContract",
     "LeftoverContract",
     "LookingContract",
     "ModelContract",
+    "MoveContract",
     "OrderContract",
+    "PlaceContract",
     "QueueContract",
     "ReleaseContract",
     "RemovingContract",
     "RetryContract",
     "SignalContract",
+    "StartContract",
     "StoreConformance",
 ]
 
@@ -107,15 +119,19 @@ class StoreConformance(
     ClientContract,
     QueueContract,
     DropContract,
+    IncarnationContract,
     AppendContract,
     ClaimContract,
+    StartContract,
     OrderContract,
     AckContract,
     FencingContract,
     ExtendContract,
     ReleaseContract,
+    PlaceContract,
     RetryContract,
     ForwardContract,
+    MoveContract,
     LookingContract,
     RemovingContract,
     HistoryContract,

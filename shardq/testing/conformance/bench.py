@@ -131,11 +131,18 @@ class Bench:
         *,
         lease: float = 30,
         token: bytes = b"",
+        started: bool = True,
         shard: Shard | None = None,
         by: Store | None = None,
     ) -> Taken:
         """Claim, again while another client has the shard's lock."""
-        request = Claim(shard or self.shard, token or os.urandom(16), limit, self.duration(lease))
+        request = Claim(
+            shard or self.shard,
+            token or os.urandom(16),
+            limit,
+            self.duration(lease),
+            started=started,
+        )
         claimed = (by or self.store).claim(request)
         for _ in range(500):
             if not claimed.contended:
@@ -145,16 +152,27 @@ class Bench:
         return Taken(request.token, claimed)
 
     def ack(
-        self, *spans: Span, keep: bool = False, shard: Shard | None = None, by: Store | None = None
+        self,
+        *spans: Span,
+        keep: bool = False,
+        moved: bool = False,
+        shard: Shard | None = None,
+        by: Store | None = None,
     ) -> Fenced:
         """Finish the messages."""
-        return (by or self.store).acknowledge(Acknowledge(shard or self.shard, spans, keep))
+        return (by or self.store).acknowledge(Acknowledge(shard or self.shard, spans, keep, moved))
 
     def extend(
-        self, *spans: Span, lease: float = 30, shorten: bool = True, by: Store | None = None
+        self,
+        *spans: Span,
+        lease: float = 30,
+        shorten: bool = True,
+        starts: bool = False,
+        by: Store | None = None,
     ) -> Fenced:
         """Hold the messages for longer."""
-        return (by or self.store).extend(Extend(self.shard, spans, self.duration(lease), shorten))
+        request = Extend(self.shard, spans, self.duration(lease), shorten, starts)
+        return (by or self.store).extend(request)
 
     def release(
         self, *spans: Span, delay: float = 0, started: bool = True, by: Store | None = None

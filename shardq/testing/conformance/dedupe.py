@@ -62,6 +62,23 @@ class DedupeContract(Contract):
         bench.other.confirm_keys(bench.queue, [DedupeEntry("k", "m2")])
         assert self._reserve(bench, DedupeEntry("k", "m3")) == (DedupeEntry("k", "m1", False),)
 
+    def test_a_confirmed_key_stands_until_the_end_of_its_window(self, bench: Bench) -> None:
+        self._reserve(bench, DedupeEntry("k", "m1"), window=1800)
+        bench.store.confirm_keys(bench.queue, [DedupeEntry("k", "m1")])
+        for _ in range(2):
+            bench.advance(800)
+            bench.sweep()
+            assert self._reserve(bench, DedupeEntry("k", "m2"), window=5) == (DedupeEntry("k", "m1", True),)
+            bench.other.confirm_keys(bench.queue, [DedupeEntry("k", "m2"), DedupeEntry("k", "m1")])
+
+    def test_of_several_keys_those_are_confirmed_that_stand_for_their_message(self, bench: Bench) -> None:
+        self._reserve(bench, DedupeEntry("a", "m1"), DedupeEntry("b", "m2"), DedupeEntry("c", "m3"))
+        bench.store.confirm_keys(
+            bench.queue, [DedupeEntry("a", "m1"), DedupeEntry("b", "other"), DedupeEntry("c", "m3")]
+        )
+        standing = self._reserve(bench, *[DedupeEntry(key, "new") for key in "abc"])
+        assert [entry.confirmed for entry in standing] == [True, False, True]
+
     def test_new_and_taken_keys_are_answered_in_their_order(self, bench: Bench) -> None:
         self._reserve(bench, DedupeEntry("b", "m1"))
         standing = self._reserve(bench, *[DedupeEntry(key, f"new {key}") for key in "cab"])

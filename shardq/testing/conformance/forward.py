@@ -82,7 +82,8 @@ class ForwardContract(Contract):
         new = bench.bundle(2)
         bench.forward(taken.spans, new, to=target)
         fenced = bench.forward(taken.spans, new, to=target)
-        assert sorted(of_spans(fenced.gone)) == of_bundle(bundle)
+        assert sorted(of_spans(fenced.lost)) == of_bundle(bundle)
+        assert fenced.gone == ()
         assert bench.stored(target) == of_bundle(new)
 
     def test_a_forward_repeated_after_its_bundle_was_finished_revives_nothing(
