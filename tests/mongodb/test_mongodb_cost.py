@@ -57,7 +57,11 @@ def test_a_claim_reads_what_it_takes_whatever_waits_and_was_consumed(
     with profiled(database) as done:
         assert len(take(store, shard, 100)) == 100
     done = [each for each in done if each["ns"].endswith(str(shard))]
-    assert [each["op"] for each in done] == ["query", "update", "update"]  # that it began; all that it takes
+    assert [each["op"] for each in done] == [
+        "command",
+        "update",
+        "update",
+    ]  # that it began; all that it takes
     assert all("IXSCAN" in each["planSummary"] or "IDHACK" in each["planSummary"] for each in done)
     assert sum(each.get("keysExamined", 0) for each in done) <= 330
     assert sum(each.get("docsExamined", 0) for each in done) <= 230

@@ -27,19 +27,19 @@ def test_a_bundle_that_moves_on_to_the_next_page_is_claimed_once(
     early = [make() for _ in range(3)]
     late = [make() for _ in range(60)]
     store.append(Append(shard, tuple(late)))
-    find = ShardRows.find
+    first = ShardRows.first
     pages: list[int] = []
 
-    def interrupted(rows: ShardRows, *args: Any, **options: Any) -> Any:
+    def interrupted(rows: ShardRows, *args: Any) -> Any:
         if pages and early:
             store.append(Append(shard, tuple(early)))
             early.clear()
-        page = find(rows, *args, **options)
-        pages.append(len(page))
+        page = first(rows, *args)
+        pages.append(len(page.rows))
         return page
 
     # When others store bundles that come before them, between two pages of a look
-    monkeypatch.setattr(ShardRows, "find", interrupted)
+    monkeypatch.setattr(ShardRows, "first", interrupted)
     claimed = store.claim(Claim(shard, os.urandom(16), 50, MINUTE)).slices
     # Then no bundle is in the answer twice, and none is left out
     assert len(pages) > 1 and not early
@@ -56,18 +56,18 @@ def test_nothing_is_passed_over_when_others_claim_what_was_on_the_first_page(
     make = BundleFactory(store.now)
     bundles = [make(count=1) for _ in range(5)] + [make(count=3) for _ in range(60)]
     store.append(Append(shard, tuple(bundles)))
-    other, find = open_store(), ShardRows.find
+    other, first = open_store(), ShardRows.first
     pages: list[int] = []
     theirs: list[Claimed] = []
 
-    def interrupted(rows: ShardRows, *args: Any, **options: Any) -> Any:
-        pages.append(options.get("limit", 0))
+    def interrupted(rows: ShardRows, *args: Any) -> Any:
+        pages.append(args[-1])
         if len(pages) == 2:
             theirs.append(other.claim(Claim(shard, os.urandom(16), 5, MINUTE)))
-        return find(rows, *args, **options)
+        return first(rows, *args)
 
     # When another client claims the first of them, between two pages of a look
-    monkeypatch.setattr(ShardRows, "find", interrupted)
+    monkeypatch.setattr(ShardRows, "first", interrupted)
     claimed = store.claim(Claim(shard, os.urandom(16), 50, MINUTE)).slices
     # Then this one has what comes next, and nothing of that is left out
     assert [each.bundle.id for each in theirs[0].slices] == [bundle.id for bundle in bundles[:5]]

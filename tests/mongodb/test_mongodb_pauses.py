@@ -11,7 +11,6 @@ import pytest
 from pymongo.errors import OperationFailure
 
 from shardq.sharding.shard import Shard
-from shardq.storage.mongodb import claims
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.sight import Floors, Sight
 from shardq.storage.mongodb.store import MongoStore
@@ -42,7 +41,6 @@ def test_a_look_sees_what_others_split_while_its_query_pauses(
     open_store: Callable[..., MongoStore],
     shard: Shard,
     pausing: None,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Given a bundle for each of three priorities, which are read from places of their own
     make = BundleFactory(store.now)
@@ -50,7 +48,6 @@ def test_a_look_sees_what_others_split_while_its_query_pauses(
     store.append(Append(shard, tuple(bundles)))
     sight = Sight(Floors(), store.now(), [(priority, b"") for priority in range(10)])
     due = sight.due(store.now() + MINUTE)
-    monkeypatch.setattr(claims, "_QUERY_SECONDS", 0.0)
     other, stopped = open_store(), threading.Event()
 
     def split() -> None:
@@ -65,7 +62,7 @@ def test_a_look_sees_what_others_split_while_its_query_pauses(
     thread.start()
     # When somebody else claims a half of one of them, again and again
     rows = ShardRows(store._session, shard)
-    seen = [{row.id for row in claims._page(rows, due, 100, store.now() + 2 * MINUTE)} for _ in range(LOOKS)]
+    seen = [{row.id for row in rows.first(due, 100).rows} for _ in range(LOOKS)]
     stopped.set()
     thread.join()
     # Then each look sees that one, of which a half is free all the time

@@ -22,11 +22,8 @@ __all__ = ["Claims"]
 
 _ATTEMPTS = 4
 _PAUSE = 0.05  # seconds
-# A query may pause on the server when it took 10 ms or 1,000 steps, of which a bundle takes a few:
-_QUERY_SECONDS, _QUERY_ROWS = 0.008, 200
 _MOST_ROWS = 1000
 _SPARE_ROWS = 1
-_ORDER = (("p", 1), ("d", 1), ("_id", 1))
 _TOKEN_INDEX = "token"
 
 
@@ -58,6 +55,12 @@ class _Found(msgspec.Struct, frozen=True):
     sight: Sight
     pieces: list[_Piece]
     rest: bool  # there may be more
+    late: bytes | None
+
+    @property
+    def is_sound(self) -> bool:
+        """False when something came late since the floors were read."""
+        return self.late == self.sight.floors.late
 
 
 class Claims:
@@ -123,10 +126,10 @@ class Claims:
         return held
 
     def _find(self, rows: ShardRows, request: Claim, now: int) -> _Found:
-        """Choose what to take; when nothing is found, from all that is above the floors."""
+        """Choose what to take; when nothing is found, or something came late, from all that is above the floors."""
         (sight,) = self._lookout.sights([request.shard], now)
         found = self._look(rows, request, sight, now)
-        if found.pieces:
+        if found.pieces and found.is_sound:
             return found
         found = self._look(rows, request, self._lookout.afresh(request.shard, now), now)
         if not found.pieces:
@@ -146,16 +149,16 @@ class Claims:
             wanted = min(_MOST_ROWS, request.limit - messages + _SPARE_ROWS)
             if not found:
                 wanted = self._sizes.rows_for(request.shard, request.limit)
-            page = _page(rows, sight.due(now, start), wanted, now)
+            page = rows.first(sight.due(now, start), wanted)
             known = {row.id for row in found}
-            found += (row for row in page if row.id not in known)
-            complete = len(page) < wanted
-            start = _order(page[-1]) if page else None
+            found += (row for row in page.rows if row.id not in known)
+            complete = page.complete
+            start = _order(page.rows[-1]) if page.rows else None
             pieces, messages = _choose(found, request.limit, now, complete=complete)
             if complete or messages >= request.limit or len(found) >= _MOST_ROWS:
                 if pieces:
                     self._sizes.learn(request.shard, len({piece.row.id for piece in pieces}), messages)
-                return _Found(sight, pieces, rest=not complete or messages >= request.limit)
+                return _Found(sight, pieces, not complete or messages >= request.limit, page.late)
 
     def _move(self, shard: Shard, found: _Found, now: int, until: int) -> None:
         """All that was found is taken: read on from there."""
@@ -163,21 +166,6 @@ class Claims:
         place = (last.row.priority, last.slice.due, last.row.id) if last else None
         found.sight.consumed(place, now, until)
         self._lookout.moved(shard, found.sight, now)
-
-
-def _page(rows: ShardRows, due: Document, limit: int, now: int) -> list[Row]:
-    """Return the first bundles that are due.
-
-    A query that reads several ranges holds the first key of each, and may pause; what others change meanwhile so that
-    its key is another one is left out. So a query that may have paused is checked by the keys alone.
-    """
-    began = time.monotonic()
-    page = rows.find(due, sort=_ORDER, limit=limit, bodies=True)
-    if limit < _QUERY_ROWS and time.monotonic() - began < _QUERY_SECONDS:
-        return page
-    unseen = set(rows.first_ids(due, sort=_ORDER, limit=limit)) - {row.id for row in page}
-    page += (row for row in rows.read(unseen, bodies=True).values() if row.slices and row.raw["d"] <= now)
-    return sorted(page, key=_order)[:limit]
 
 
 def _held(rows: ShardRows, request: Claim) -> list[Row]:

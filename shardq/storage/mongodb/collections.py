@@ -1,4 +1,4 @@
-"""The collections of shards: made in one step each, so that none is ever without its indexes."""
+"""The collections of shards. Whoever is the first of a client to use one makes the indexes that it lacks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,19 @@ from shardq.storage.mongodb import open_files, schema
 from shardq.storage.mongodb.session import Document, Session
 from shardq.storage.mongodb.shard_rows import ShardRows
 
-__all__ = ["MOST", "close", "drop", "find", "make", "number", "open_again", "prepare", "uuid_of"]
+__all__ = [
+    "MOST",
+    "close",
+    "drop",
+    "find",
+    "index",
+    "make",
+    "number",
+    "open_again",
+    "prepare",
+    "shards",
+    "uuid_of",
+]
 
 MOST = 3_000  # of six files each: as many files as 9,000 collections with one index have
 _AT_ONCE = 4
@@ -27,7 +39,7 @@ _NO_SUCH = 26
 
 
 def prepare(session: Session, shards: Sequence[Shard]) -> None:
-    """Make those that are missing, several at a time.
+    """Make those that are missing, and missing indexes of the others, several at a time.
 
     Raises InvalidSetting for too many, or StoreUnavailable when the server cannot open them yet, with none made.
     """
@@ -38,6 +50,7 @@ def prepare(session: Session, shards: Sequence[Shard]) -> None:
         open_files.check(session, len(there) + len(missing))
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         list(threads.map(lambda shard: _make(session, shard), missing))
+        list(threads.map(lambda shard: index(session, shard), set(shards).difference(missing)))
 
 
 def make(session: Session, shard: Shard) -> None:
@@ -46,9 +59,21 @@ def make(session: Session, shard: Shard) -> None:
     _make(session, shard)
 
 
+def index(session: Session, shard: Shard) -> None:
+    """Make the indexes that its collection lacks; what lets inserts in stays as it is."""
+    with session.translated(writing=True):
+        schema.index(session.database, schema.shard_collection(), str(shard))
+
+
 def number(session: Session) -> int:
     """Return how many there are in the database."""
     return len(_names(session, ".*"))
+
+
+def shards(session: Session, queue: str) -> tuple[Shard, ...]:
+    """Return the shards of the queue that have one."""
+    parts = [name.rsplit(":", 2) for name in _names(session, re.escape(queue))]
+    return tuple(Shard(queue, int(time_shard), int(number)) for _, time_shard, number in parts)
 
 
 def find(session: Session, shard: Shard) -> Document | None:
@@ -90,7 +115,7 @@ def _make(session: Session, shard: Shard) -> None:
     with session.translated(writing=True):
         schema.make(session.database, schema.shard_collection(), str(shard))
     if (made := find(session, shard)) is not None:
-        ShardRows(session, shard).insert([_END], uuid_of(made))
+        ShardRows(session, shard).insert([_END], uuid_of(made), any_shape=True)
 
 
 def _check_number(session: Session, wanted: int) -> None:
@@ -104,7 +129,13 @@ def _check_number(session: Session, wanted: int) -> None:
 def _validate(session: Session, shard: Shard, validator: Document) -> None:
     with session.translated(writing=True):
         try:
-            session.database.command("collMod", str(shard), validator=validator, validationLevel="moderate")
+            session.database.command(
+                "collMod",
+                str(shard),
+                validator=validator,
+                validationLevel="moderate",
+                writeConcern=session.write_concern,
+            )
         except OperationFailure as error:
             if error.code != _NO_SUCH:
                 raise

@@ -1,21 +1,26 @@
 """The shard directory, and the collections of the shards.
 
-A collection is open for appends or closed. Whoever forgets a shard takes it out of the directory, closes its
-collection and then looks whether something is in it; whoever appends to a closed one lists it, opens it, and lists it
-again. An append names the collection's uuid, so it fails when the collection was dropped meanwhile.
+A collection is open for appends or closed. Whoever forgets a shard marks it as leaving, closes its collection, looks
+whether something is in it, and takes it out of the directory if the mark is still there; so whatever is stored stays
+listed, wherever that stops. Whoever appends to a closed one lists it, which removes the mark, opens it, and lists it
+again. Nothing else opens one. An append names the collection's uuid, which is known to those who listed it only; so it
+fails when the collection was dropped meanwhile.
 """
 
 from __future__ import annotations
+
+import os
 
 from bson.binary import Binary
 
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import collections, queues, schema
+from shardq.storage.mongodb.looking import is_empty
 from shardq.storage.mongodb.session import Document, Session
+from shardq.storage.mongodb.shard_rows import SHARDS, ShardRows
+from shardq.storage.mongodb.shard_rows import directory_key as key
 
-__all__ = ["SHARDS", "Open", "drop", "enter", "key", "leave", "listing", "shard_of"]
-
-SHARDS = "shardq.shard"
+__all__ = ["SHARDS", "Open", "drop", "enter", "enter_again", "forget", "key", "listing", "shard_of"]
 
 
 class Open:
@@ -40,24 +45,43 @@ class Open:
 def enter(session: Session, shard: Shard) -> Binary:
     """List the shard and open its collection, made if need be; return its uuid. Raises QueueNotFound."""
     queues.require(session, shard.queue)
-    _list(session, shard)
-    found = collections.find(session, shard)
-    if found is None:
+    enter_again(session, shard)
+    if collections.find(session, shard) is None:
         collections.make(session, shard)
-        found = collections.find(session, shard)
-    elif found["options"].get("validator") != schema.shard_collection().validator:
+    else:
+        collections.index(session, shard)
+    found = collections.find(session, shard)
+    if found is not None and found["options"].get("validator") != schema.shard_collection().validator:
         collections.open_again(session, shard)
-    _list(session, shard)
+    enter_again(session, shard)
     queues.require(session, shard.queue)
     if found is None:
         raise queues.not_found(shard.queue)
     return collections.uuid_of(found)
 
 
-def leave(session: Session, shard: Shard) -> None:
-    """Take the shard out of the directory."""
+def enter_again(session: Session, shard: Shard) -> None:
+    """List the shard; whoever was about to take it out leaves it listed."""
     with session.translated(writing=True):
-        session.collection(SHARDS).delete_one({"_id": key(shard)})
+        session.collection(SHARDS).update_one({"_id": key(shard)}, {"$unset": {"leaving": 1}}, upsert=True)
+
+
+def forget(session: Session, shard: Shard) -> bool:
+    """Take the shard out of the directory if it holds nothing; True when it is out of it then.
+
+    One that holds something stays closed until the next append to it.
+    """
+    rows, mark = ShardRows(session, shard), os.urandom(8)
+    if not is_empty(rows):
+        return False
+    with session.translated(writing=True):
+        session.collection(SHARDS).update_one({"_id": key(shard)}, {"$set": {"leaving": mark}})
+    collections.close(session, shard)
+    if not is_empty(rows):
+        return False
+    with session.translated(writing=True):
+        session.collection(SHARDS).delete_one({"_id": key(shard), "leaving": mark})
+        return session.collection(SHARDS).find_one({"_id": key(shard)}) is None
 
 
 def listing(session: Session, queue: str) -> tuple[Shard, ...]:
@@ -73,16 +97,6 @@ def drop(session: Session, queue: str) -> None:
     between = {"$gt": {"q": queue}, "$lt": {"q": queue, "t": 2**62}}
     with session.translated(writing=True):
         session.collection(SHARDS).delete_many({"_id": between})
-
-
-def _list(session: Session, shard: Shard) -> None:
-    with session.translated(writing=True):
-        session.collection(SHARDS).update_one({"_id": key(shard)}, {"$set": {}}, upsert=True)
-
-
-def key(shard: Shard) -> Document:
-    """Return the id of the shard in the directory."""
-    return {"q": shard.queue, "t": shard.time_shard, "n": shard.number}
 
 
 def shard_of(listed: Document) -> Shard:

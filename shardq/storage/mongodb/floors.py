@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from pymongo import WriteConcern
 
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import directory
 from shardq.storage.mongodb.session import Document, Session
-from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.sight import OLDEST, PRIORITIES, Floors
 
-__all__ = ["heal", "lower", "raise_to", "read"]
+__all__ = ["lower", "raise_to", "read"]
 
 _UNACKNOWLEDGED = WriteConcern(w=0)
 
@@ -41,22 +40,6 @@ def lower(session: Session, shard: Shard, moments: Mapping[int, int]) -> None:
     change: Document = {"$set": lowered | {"late": os.urandom(8)}}
     with session.translated(writing=True):
         session.collection(directory.SHARDS).update_one({"_id": directory.key(shard)}, [change])
-
-
-def heal(session: Session, shards: Iterable[Shard]) -> int:
-    """Lower floors above which nothing would find a bundle: of a writer that died between writing and saying so."""
-    healed = 0
-    for shard, floors in read(session, list(shards)).items():
-        below = [
-            {"p": priority, "d": {"$lt": moment}}
-            for priority, moment in enumerate(floors.moments)
-            if moment > OLDEST
-        ]
-        hidden = ShardRows(session, shard).find({"$or": below}, limit=len(PRIORITIES)) if below else []
-        if hidden:
-            lower(session, shard, dict.fromkeys(PRIORITIES, OLDEST))
-            healed += 1
-    return healed
 
 
 def _lower_of(priority: int, moment: int) -> Document:

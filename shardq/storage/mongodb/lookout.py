@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import floors
 from shardq.storage.mongodb.session import Session
-from shardq.storage.mongodb.sight import GUARD, NOWHERE, PRIORITIES, Floors, Sight, Sights
+from shardq.storage.mongodb.sight import LATE, NOWHERE, PRIORITIES, Floors, Sight, Sights
 from shardq.storage.requests import Bundle
 from shardq.storage.server_clock import ServerClock
 
 __all__ = ["Lookout"]
-
-_LATE = GUARD - 1_500_000  # the clocks of two clients, and of two primaries, agree within the difference
 
 
 class Lookout:
@@ -60,19 +58,24 @@ class Lookout:
 
     def stored(self, shard: Shard, bundles: Iterable[Bundle]) -> None:
         """Bundles can be seen from now on; say so where that is late."""
-        last = self._clock.now() - _LATE
+        last = self._clock.now() - LATE
         late: dict[int, int] = {}
         for bundle in bundles:
             if bundle.due < last:
                 late[bundle.priority] = min(bundle.due, late.get(bundle.priority, bundle.due))
         if late:
-            self._lower(shard, late)
+            self.lower(shard, late)
 
     def put_off(self, shard: Shard, until: int) -> None:
         """Bundles of the shard are due at that moment from now on; say so where that is late."""
-        if until < self._clock.now() - _LATE:
-            self._lower(shard, dict.fromkeys(PRIORITIES, until))
+        if until < self._clock.now() - LATE:
+            self.lower(shard, dict.fromkeys(PRIORITIES, until))
 
-    def _lower(self, shard: Shard, moments: dict[int, int]) -> None:
+    def lower(self, shard: Shard, moments: Mapping[int, int]) -> None:
+        """Let everybody read again from these moments on, by priority."""
         floors.lower(self._session, shard, moments)
+        self.forget(shard)
+
+    def forget(self, shard: Shard) -> None:
+        """Read from the floors again."""
         self._sights.forget([shard])

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.lookout import Lookout
 from shardq.storage.mongodb.session import Document, Session
+from shardq.storage.mongodb.shard_rows import one_after_the_other
 from shardq.storage.mongodb.sight import OLDEST, Sight
 from shardq.storage.requests import Probe
 
@@ -14,7 +15,6 @@ __all__ = ["probe"]
 
 _AT_ONCE = 50
 _PRIORITIES = {"$gte": 0, "$lte": 9}
-_ORDER = {"p": 1, "d": 1, "_id": 1}
 
 
 def probe(
@@ -52,7 +52,7 @@ def _probe(
 def _due(index: int, shard: Shard, sight: Sight, now: int) -> Document:
     """The first that is due, by one seek for each priority."""
     shown = {"_id": 0, "i": {"$literal": index}, "p": 1, "d": 1}
-    stages = [{"$match": sight.due(now)}, {"$sort": _ORDER}, {"$limit": 1}, {"$project": shown}]
+    stages = [*one_after_the_other(str(shard), sight.due(now), 1), {"$project": shown}]
     return {"$unionWith": {"coll": str(shard), "pipeline": stages}}
 
 

@@ -13,7 +13,7 @@ from shardq.errors import SchemaMismatch, UnsupportedByStore
 from shardq.storage.migrations import migrations
 from shardq.storage.mongodb.session import Document, Session
 
-__all__ = ["Collection", "apply", "make", "require_current", "shard_collection", "version"]
+__all__ = ["Collection", "apply", "index", "make", "require_current", "shard_collection", "version"]
 
 _STORE = "mongodb"
 _VERSIONS = "shardq.schema"
@@ -84,17 +84,26 @@ def apply(session: Session) -> None:
 
 
 def make(database: Database[Document], collection: Collection, name: str) -> None:
-    """Make the collection as far as it is missing: with its indexes in one step, the validator afterwards."""
-    if collection.indexes:
-        database.command("createIndexes", name, indexes=collection.indexes)
-    else:
-        try:
-            database.create_collection(name, check_exists=False, **collection.options)
-        except OperationFailure as error:
-            if error.code != _EXISTS:
-                raise
+    """Make what is missing of the collection: itself with its validator in one step, then its indexes.
+
+    The validator of one that is there stays as it is.
+    """
+    options = dict(collection.options)
     if collection.validator:
-        database.command("collMod", name, validator=collection.validator, validationLevel="moderate")
+        options |= {"validator": collection.validator, "validationLevel": "moderate"}
+    try:
+        database.create_collection(name, check_exists=False, **options)
+    except OperationFailure as error:
+        if error.code != _EXISTS:
+            raise
+    index(database, collection, name)
+
+
+def index(database: Database[Document], collection: Collection, name: str) -> None:
+    """Make those of its indexes that are missing."""
+    if collection.indexes:
+        confirmed = database.write_concern.document
+        database.command("createIndexes", name, indexes=collection.indexes, writeConcern=confirmed)
 
 
 @cache

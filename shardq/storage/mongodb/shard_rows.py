@@ -14,9 +14,11 @@ from shardq.storage.mongodb.documents import WITHOUT_BODIES, Row, decode
 from shardq.storage.mongodb.faults import write_concern_error, write_error
 from shardq.storage.mongodb.session import Document, Session
 
-__all__ = ["CLAIM_INDEX", "ShardRows", "Statement"]
+__all__ = ["CLAIM_INDEX", "SHARDS", "Page", "ShardRows", "Statement", "directory_key", "one_after_the_other"]
 
+SHARDS = "shardq.shard"
 CLAIM_INDEX = "claim"
+CLAIM_ORDER = {"p": 1, "d": 1, "_id": 1, "m": 1, "e": 1}  # which no other index can have
 _BY_ID = "_id_"
 _DUPLICATE = 11000
 _NOT_OPEN = frozenset((361, 121))  # another collection, or none, of that name; closed by its validator
@@ -29,6 +31,14 @@ class Statement(msgspec.Struct, frozen=True):
 
     filter: Document
     change: Document | list[Document]
+
+
+class Page(msgspec.Struct, frozen=True):
+    """The first documents in some ranges."""
+
+    rows: list[Row]
+    complete: bool  # there are no more
+    late: bytes | None  # what changes when something came late
 
 
 class ShardRows:
@@ -68,13 +78,22 @@ class ShardRows:
                 cursor = cursor.batch_size(limit)
             return [decode(raw) for raw in cursor]
 
-    def first_ids(self, filter: Document, *, sort: Sequence[tuple[str, int]], limit: int) -> list[bytes]:  # noqa: A002
-        """The ids of the first documents that a filter finds in the claim index, out of that index alone."""
+    def first(self, ranges: Sequence[Document], limit: int) -> Page:
+        """The first documents in these ranges of the claim index, which follow each other.
+
+        Each range is read by itself, one after the other. A query of several at once holds the first key of each, may
+        pause, and leaves out a document whose key is another one by then. One that others move on meanwhile may come
+        twice: the last one counts.
+        """
+        pipeline = [*one_after_the_other(self.name, ranges, limit), _listed(self.shard)]
         with self.session.translated(writing=False):
-            cursor = self.session.collection(self.name).find(
-                filter, {"_id": 1}, hint=CLAIM_INDEX, limit=limit, sort=list(sort), session=self.transaction
+            found = list(
+                self.session.collection(self.name).aggregate(pipeline, hint=CLAIM_INDEX, batchSize=limit + 2)
             )
-            return [raw["_id"] for raw in cursor]
+        late = found.pop().get("late") if found and isinstance(found[-1]["_id"], dict) else None
+        rows = {raw["_id"]: decode(raw) for raw in found}
+        ordered = sorted(rows.values(), key=lambda row: (row.priority, row.raw["d"], row.id))
+        return Page(ordered, len(found) < limit, late)
 
     def stream(self, filter: Document, *, hint: str, bodies: bool) -> Iterator[Row]:  # noqa: A002
         """The documents that a filter finds, in the order of the index."""
@@ -111,19 +130,24 @@ class ShardRows:
             "upsert": True,
         }
         updates = [begun, *map(_update, statements)]
-        answer = self._write({"update": self.name, "updates": updates, "ordered": True})
+        command = {"update": self.name, "updates": updates, "ordered": True}
+        answer = self._write(command | {"bypassDocumentValidation": True})  # the shard may be closed
         for detail in answer.get("writeErrors", ()):
             if detail["index"] == 0 and detail["code"] == _DUPLICATE:
                 return None
             raise write_error(detail, str(self.session.address))
         return int(answer["n"]) - 1
 
-    def insert(self, documents: Sequence[Document], uuid: Binary) -> bool:
+    def insert(self, documents: Sequence[Document], uuid: Binary, *, any_shape: bool = False) -> bool:
         """Insert those whose ids are free; False when this collection is not open for it any more.
+
+        ``any_shape``: whatever the validator says.
 
         The collection is named by its uuid, so that an insert never makes one by itself.
         """
-        command = {"insert": self.name, "documents": list(documents), "collectionUUID": uuid}
+        command: Document = {"insert": self.name, "documents": list(documents), "collectionUUID": uuid}
+        if any_shape:
+            command["bypassDocumentValidation"] = True
         details = self._write(command).get("writeErrors", ())
         failed = [detail for detail in details if detail["code"] != _DUPLICATE]
         if any(detail["code"] in _NOT_OPEN for detail in failed):
@@ -146,6 +170,26 @@ class ShardRows:
 
     def _read(self, ids: Sequence[bytes], bodies: bool) -> list[Row]:
         return self.find({"_id": {"$in": ids}}, hint=_BY_ID, bodies=bodies)
+
+
+def directory_key(shard: Shard) -> Document:
+    """Return the id of the shard in the directory."""
+    return {"q": shard.queue, "t": shard.time_shard, "n": shard.number}
+
+
+def one_after_the_other(name: str, ranges: Sequence[Document], limit: int) -> list[Document]:
+    """Return the stages that read ranges of the claim index until there are enough documents."""
+    stages: list[Document] = []
+    for each in ranges:
+        scan: list[Document] = [{"$match": each}, {"$sort": CLAIM_ORDER}, {"$limit": limit}]
+        stages += [{"$unionWith": {"coll": name, "pipeline": scan}}] if stages else scan
+    return [*stages, {"$limit": limit}]
+
+
+def _listed(shard: Shard) -> Document:
+    """Return the stage that adds what the directory says of late bundles."""
+    entry = [{"$match": {"_id": directory_key(shard)}}, {"$project": {"late": 1}}]
+    return {"$unionWith": {"coll": SHARDS, "pipeline": entry}}
 
 
 def _update(statement: Statement) -> Document:

@@ -15,16 +15,21 @@ import msgspec
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.session import Document
 
-__all__ = ["GUARD", "NOWHERE", "OLDEST", "Floors", "Sight", "Sights"]
+__all__ = ["GUARD", "LATE", "NOWHERE", "OLDEST", "Floors", "Sight", "Sights"]
 
 Place: TypeAlias = tuple[int, bytes]  # due, bundle id
 
 GUARD = 2_500_000
-"""A bundle is seen so soon after it is due, in microseconds, or whoever wrote it says that it is late."""
+"""Floors stay so far behind, in microseconds."""
+
+LATE = 500_000
+"""A bundle is seen so soon after it is due, or whoever wrote it says that it is late."""
 
 OLDEST = -(2**62)
 PRIORITIES = range(10)
-_OVERLAP = 250_000  # reads begin so long ago where nothing was found
+_OVERLAP = (
+    2 * LATE
+)  # places stay so far behind; the clocks of two clients, and of two primaries, agree within the half
 _RESCAN = 1_000_000  # until everything above the floors is read again
 _RAISE = 1_000_000  # floors are raised in such steps
 _MOST = 4096  # shards that are remembered
@@ -56,14 +61,17 @@ class Sight(msgspec.Struct):
         """Tell whether the floors have to be read again."""
         return not self.scanned_at <= now < self.scanned_at + _RESCAN
 
-    def due(self, now: int, start: tuple[int, int, bytes] | None = None) -> Document:
-        """Return the filter for what is due and not known to be consumed; from a priority, due time and id on."""
+    def due(self, now: int, start: tuple[int, int, bytes] | None = None) -> list[Document]:
+        """Return filters for what is due and not known to be consumed; from a priority, due time and id on.
+
+        Each is for one range of the claim index, and the ranges follow each other.
+        """
         places, first = list(self.places), 0
         if start is not None:
             first = start[0]
             places[first] = max(places[first], start[1:])
         groups = _groups(places, first)
-        return {"$or": [condition for group in groups for condition in _conditions(*group, now)]}
+        return [each for group in groups for each in _ranges(*group, now)]
 
     def consumed(self, last: tuple[int, int, bytes] | None, now: int, until: int) -> None:
         """Move on to the bundle of this priority, due time and id; None: to the end, nothing more was due."""
@@ -122,7 +130,7 @@ def _groups(places: Sequence[Place], first: int) -> Iterator[tuple[int, int, Pla
             first = priority + 1
 
 
-def _conditions(first: int, last: int, place: Place, now: int) -> Iterator[Document]:
+def _ranges(first: int, last: int, place: Place, now: int) -> Iterator[Document]:
     due, bundle_id = place
     priorities: int | Document = first if first == last else {"$gte": first, "$lte": last}
     if bundle_id and due <= now:

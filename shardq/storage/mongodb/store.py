@@ -12,6 +12,7 @@ from shardq.storage.mongodb import (
     collections,
     consumers,
     dedupe,
+    deep_looks,
     diagnosis,
     directory,
     forwarding,
@@ -143,23 +144,17 @@ class MongoStore:
         shards: Sequence[Shard],
         *,
         glance: bool = False,
-        deep: bool = False,  # noqa: ARG002
+        deep: bool = False,
     ) -> tuple[Probe, ...]:
         """Return what each of the shards has to offer, 50 of them in one command."""
+        if deep:
+            return deep_looks.look(self._session, self._lookout, shards, self.now()).probes
         return probing.probe(self._session, self._lookout, shards, self.now(), glance=glance)
 
     def forget(self, shard: Shard) -> bool:
-        """Take the shard out of the directory, close it for appends, and look again whether it holds something."""
-        rows = self._rows(shard)
-        if not looking.is_empty(rows):
-            return False
-        directory.leave(self._session, shard)
-        collections.close(self._session, shard)
+        """Close the shard for appends, look again whether it holds something, and take it out of the directory."""
         self._open.is_not(shard)
-        if looking.is_empty(rows):
-            return True
-        self._open.uuid(shard)
-        return False
+        return directory.forget(self._session, shard)
 
     # -- one shard -----------------------------------------------------------------------------------------
 
@@ -221,7 +216,7 @@ class MongoStore:
 
     def sweep(self, request: Sweep) -> int:
         """Give up history, keys and consumers that are over, up to 1,000 of each kind; returns how many."""
-        return sweeping.sweep(self._session, self._open, request, self.now())
+        return sweeping.sweep(self._session, self._open, self._lookout, request, self.now())
 
     # -- dedupe --------------------------------------------------------------------------------------------
 

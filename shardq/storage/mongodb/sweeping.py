@@ -1,10 +1,22 @@
-"""Removing what no operation needs any more."""
+"""Removing what no operation needs any more, and finding what hints hide."""
 
 from __future__ import annotations
 
-from shardq.storage.mongodb import consumers, dedupe, directory, floors, intents, removal
+from shardq.sharding.shard import Shard
+from shardq.storage.mongodb import (
+    collections,
+    consumers,
+    dedupe,
+    deep_looks,
+    directory,
+    intents,
+    looking,
+    removal,
+)
 from shardq.storage.mongodb.directory import Open
+from shardq.storage.mongodb.lookout import Lookout
 from shardq.storage.mongodb.session import Session
+from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.requests import Sweep
 
 __all__ = ["sweep"]
@@ -12,19 +24,29 @@ __all__ = ["sweep"]
 _LIMIT = 1000
 
 
-def sweep(session: Session, collections: Open, request: Sweep, now: int) -> int:
+def sweep(session: Session, open_ones: Open, lookout: Lookout, request: Sweep, now: int) -> int:
     """Give up history, keys and consumers, up to 1,000 of each kind and shard; returns how many.
 
-    The ids of finished bundles are deleted by the server. Of crashed clients only forwards are
-    left, on a standalone server: a bundle is one document.
+    It looks at every collection of the queue, listed or not, by no hint. The ids of finished bundles are deleted by the
+    server. Of crashed clients only forwards are left, on a standalone server: a bundle is one document.
     """
-    shards = directory.listing(session, request.queue)
+    listed = directory.listing(session, request.queue)
+    shards = sorted({*listed, *collections.shards(session, request.queue)})
     processed = sum(removal.expire(session, shard, request.history_before, _LIMIT) for shard in shards)
-    completed = intents.sweep(session, collections, request.queue, now)
+    completed = intents.sweep(session, open_ones, request.queue, now)
     return (
         processed
         + completed
-        + floors.heal(session, shards)
+        + deep_looks.look(session, lookout, shards, now).put_right
+        + sum(_list(session, shard) for shard in set(shards).difference(listed))
         + dedupe.expire(session, request.queue, now, _LIMIT)
         + consumers.expire(session, request.queue, now)
     )
+
+
+def _list(session: Session, shard: Shard) -> bool:
+    """List a shard that holds history."""
+    if looking.is_empty(ShardRows(session, shard)) or shard in directory.listing(session, shard.queue):
+        return False
+    directory.enter_again(session, shard)
+    return True
