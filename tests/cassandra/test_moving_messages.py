@@ -11,11 +11,12 @@ import pytest
 
 from shardq.clock import microseconds
 from shardq.sharding.shard import Shard
-from shardq.storage.cassandra.directory import NOTICE, announce_leaving
+from shardq.storage.cassandra.directory import NOTICE
 from shardq.storage.cassandra.looking import is_empty
 from shardq.storage.cassandra.reading import WideRow
 from shardq.storage.cassandra.session import Answer, Session
 from shardq.storage.cassandra.store import CassandraStore
+from shardq.storage.elapsed import Moment, uptime
 from shardq.storage.requests import Append, Bundle, Claim, Release, ShardCounts, Span
 from shardq.testing import BundleFactory
 
@@ -45,7 +46,7 @@ LOOKS: dict[str, Look] = {
     "count": lambda store, shard, bundle_id: store.count(shard) != ShardCounts(),
     "find": lambda store, shard, bundle_id: store.find(shard, bundle_id, 0) is not None,
     "is empty": lambda store, shard, bundle_id: (
-        not is_empty(WideRow(store._session, str(shard)), store.now())
+        not is_empty(WideRow(store._session, str(store._place(shard))), store.now())
     ),
     "forget": lambda store, shard, bundle_id: not store.forget(shard),
     "remove": lambda store, shard, bundle_id: store.remove(shard, bundle_id, 0),
@@ -73,7 +74,7 @@ def test_a_message_that_moves_meanwhile_is_found(
         bundle = BundleFactory(store.now)(1, data=bytes(size))
         session.disturb = given(store, shard, bundle, move)
         if look == "forget":
-            announce_leaving(store._session, shard, store.now() - 2 * microseconds(NOTICE))
+            announced_long_ago(disturbed, shard)
         # When somebody claims it, or gives it back, between two reads of a look
         session.reads, session.disturb_at = 0, disturb_at
         found = LOOKS[look](disturbed, shard, bundle.id)
@@ -85,6 +86,15 @@ def test_a_message_that_moves_meanwhile_is_found(
         if not was_disturbed:
             return
     pytest.fail("the look has no end")
+
+
+def announced_long_ago(store: CassandraStore, shard: Shard) -> None:
+    """Announce that the shard is to go, and let the client think that it saw so a while ago."""
+    place = store._place(shard)
+    announced = store._leaving.announce(store._session, place)
+    assert announced is not None
+    long_ago = Moment(uptime() - 2 * microseconds(NOTICE), 0)
+    store._leaving._seen[place] = announced, long_ago
 
 
 def given(store: CassandraStore, shard: Shard, bundle: Bundle, move: str) -> Callable[[], object]:

@@ -19,7 +19,8 @@ HINT_WINDOW = 3 * 3600
     ],
 )
 def test_every_table_is_compacted_as_its_release_can(release: str, compaction: str) -> None:
-    tables = [text for each in migrations("cassandra") for text in statements(each.text, release)]
+    made = [text for each in migrations("cassandra") for text in statements(each.text, release)]
+    tables = [text for text in made if text.startswith("CREATE TABLE")]
     assert len(tables) == 5
     for table in tables:
         assert f"compaction = {{'class': '{compaction}'}}" in table

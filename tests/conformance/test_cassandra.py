@@ -32,6 +32,7 @@ class CassandraHarness(StoreHarness):
         self.address = parse(url)
         self.session = cassandra_cluster.Cluster(self.address.hosts, port=self.address.port).connect()
         self.session.execute(f"DROP KEYSPACE IF EXISTS {EMPTY}")
+        self.incarnations: dict[str, str] = {}
 
     def open(self) -> CassandraStore:
         return CassandraStore(self.address)
@@ -41,7 +42,7 @@ class CassandraHarness(StoreHarness):
 
     def raw_entries(self, shard: Shard) -> list[RawEntry]:
         entries = []
-        for kind, bundle_id, first, value in self._rows(ROWS, str(shard)):
+        for kind, bundle_id, first, value in self._rows(ROWS, self._partition(shard)):
             fields = msgspec.msgpack.decode(value) if value else []
             match kind:
                 case 1:
@@ -54,17 +55,17 @@ class CassandraHarness(StoreHarness):
         return entries
 
     def raw_bundles(self, shard: Shard) -> int:
-        rows = self._rows("SELECT kind, data FROM entry WHERE shard = %s", str(shard))
+        rows = self._rows("SELECT kind, data FROM entry WHERE shard = %s", self._partition(shard))
         return sum(kind == BUNDLE or bool(data) for kind, data in rows)
 
     def raw_leftovers(self, queue: str) -> dict[str, int]:
         found: dict[str, int] = {}
         for shard, kind in self._rows("SELECT shard, kind FROM entry"):
-            if shard.rpartition(":")[0].rpartition(":")[0] == queue:
+            if _queue_of(shard.rpartition(":")[0].rpartition(":")[0]) == queue:
                 found[KINDS[kind]] = found.get(KINDS[kind], 0) + 1
         for table, name in (("shard_directory", "shard"), ("dedupe", "dedupe"), ("consumer", "consumer")):
             rows = self._rows(f"SELECT queue FROM {table}")
-            found[name] = found.get(name, 0) + sum(row[0] == queue for row in rows)
+            found[name] = found.get(name, 0) + sum(_queue_of(row[0]) == queue for row in rows)
         return found
 
     def raw_queue(self, queue: str) -> RawQueue:
@@ -83,9 +84,20 @@ class CassandraHarness(StoreHarness):
     def close(self) -> None:
         self.session.cluster.shutdown()
 
+    def _partition(self, shard: Shard) -> str:
+        """The shard's name in the tables, under the last incarnation of its queue that was seen."""
+        for (incarnation,) in self._rows("SELECT incarnation FROM queue WHERE name = %s", shard.queue):
+            self.incarnations[shard.queue] = str(incarnation)
+        incarnation = self.incarnations.get(shard.queue, "")
+        return f"{shard.queue}@{incarnation}:{shard.time_shard}:{shard.number}"
+
     def _rows(self, query: str, *values: object) -> list[tuple[object, ...]]:
         self.session.set_keyspace(self.address.keyspace)
         return [tuple(row) for row in self.session.execute(query, values)]
+
+
+def _queue_of(name: object) -> str:
+    return str(name).partition("@")[0]
 
 
 pytestmark = pytest.mark.cassandra

@@ -20,6 +20,7 @@ from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.storage.cassandra import change, directory, settling
 from shardq.storage.cassandra.address import Address
 from shardq.storage.cassandra.held import Held
+from shardq.storage.cassandra.incarnations import Incarnations
 from shardq.storage.cassandra.sight import Sights
 from shardq.storage.cassandra.store import CassandraStore
 
@@ -120,11 +121,22 @@ class _Listed(directory.Entered):
     def is_fresh(self, shard: object) -> bool:
         return True
 
+    def heal(self, session: object, shards: object) -> None:
+        """Every shard is listed."""
+
+
+class _Unnumbered(Incarnations):
+    """No queue is created again."""
+
+    def of(self, session: object, queue: str) -> str:
+        return queue
+
 
 class ModelledStore(CassandraStore):
     def __init__(self, session: Session, memory: Memory) -> None:
         self._session, self._clock = session, session  # type: ignore[assignment]
         self._held, self._sights, self._entered, self._checked = Held(), Sights(), _Listed(), True
+        self._incarnations = _Unnumbered()
         self._held._known = dict(memory.held)
         for name, values in memory.sights:
             sight = self._sights.of(name)

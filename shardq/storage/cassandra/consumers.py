@@ -1,8 +1,7 @@
-"""The live consumers of a queue. Their rows end by themselves a while after their lifetime."""
+"""The live consumers of a queue, under its name in the tables. Their rows end by themselves after their lifetime."""
 
 from __future__ import annotations
 
-from shardq.storage.cassandra import queues
 from shardq.storage.cassandra.session import Session
 
 __all__ = ["drop", "enlist", "resign"]
@@ -10,16 +9,13 @@ __all__ = ["drop", "enlist", "resign"]
 _ENLIST = "INSERT INTO consumer (queue, name, expires_at) VALUES (?, ?, ?) USING TTL ?"
 _LIVE = "SELECT name, expires_at FROM consumer WHERE queue = ?"
 _RESIGN = "DELETE FROM consumer WHERE queue = ? AND name = ?"
-_DROP = "DELETE FROM consumer WHERE queue = ?"
+_DROP = "DELETE FROM consumer USING TIMESTAMP ? WHERE queue = ?"
 _GRACE = 60
 
 
 def enlist(session: Session, queue: str, name: str, lifetime: int, now: int) -> tuple[str, ...]:
-    """Count the consumer among the live ones and return them all, sorted. Raises QueueNotFound."""
+    """Count the consumer among the live ones and return them all, sorted."""
     session.write([(_ENLIST, (queue, name, now + lifetime, lifetime // 1_000_000 + _GRACE))])
-    if not queues.exists(session, queue):
-        resign(session, queue, name)
-        raise queues.not_found(queue)
     return tuple(sorted(live for live, expires_at in session.read(_LIVE, (queue,)) if expires_at > now))
 
 
@@ -28,6 +24,6 @@ def resign(session: Session, queue: str, name: str) -> None:
     session.write([(_RESIGN, (queue, name))])
 
 
-def drop(session: Session, queue: str) -> None:
-    """Forget all consumers of the queue."""
-    session.write([(_DROP, (queue,))])
+def drop(session: Session, queue: str, written: int) -> None:
+    """Forget all consumers of the queue, and those that are written until the moment."""
+    session.write([(_DROP, (written, queue))])

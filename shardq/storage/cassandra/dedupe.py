@@ -1,13 +1,14 @@
-"""Dedupe keys: which message a key stands for, for a time. Their rows end by themselves after that."""
+"""Dedupe keys: which message a key stands for, for a time. Their rows end by themselves after that.
+
+A queue is named by what it is called in the tables.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
-from itertools import islice
 
 from shardq.errors import StoreUnavailable
-from shardq.storage.cassandra import queues
 from shardq.storage.cassandra.session import Session
 from shardq.storage.requests import DedupeEntry
 
@@ -28,8 +29,7 @@ _CONFIRM = (
     "UPDATE dedupe USING TTL ? SET confirmed = true "
     "WHERE queue = ? AND bucket = ? AND key = ? IF message_id = ? AND expires_at = ?"
 )
-_KEYS = "SELECT key FROM dedupe WHERE queue = ? AND bucket = ?"
-_DELETE = "DELETE FROM dedupe WHERE queue = ? AND bucket = ? AND key = ? IF EXISTS"
+_DROP = "DELETE FROM dedupe USING TIMESTAMP ? WHERE queue = ? AND bucket = ?"
 
 _BUCKETS = 16
 _AT_ONCE = 100
@@ -43,8 +43,7 @@ _Row = tuple[str, int, bool]
 def reserve(
     session: Session, queue: str, entries: Sequence[DedupeEntry], window: int, now: int
 ) -> tuple[DedupeEntry, ...]:
-    """Reserve what is free; returns what now stands for each key. Raises QueueNotFound."""
-    queues.require(session, queue)
+    """Reserve what is free; returns what now stands for each key."""
     first = {entry.key: entry for entry in reversed(entries)}
     standing: dict[str, DedupeEntry] = {}
     for bucket, keys in _chunks(first):
@@ -85,14 +84,10 @@ def confirm(session: Session, queue: str, entries: Sequence[DedupeEntry], now: i
             )
 
 
-def drop(session: Session, queue: str) -> None:
-    """Delete the keys of the queue."""
+def drop(session: Session, queue: str, written: int) -> None:
+    """Delete the keys of the queue, and those that are written until the moment."""
     for bucket in range(_BUCKETS):
-        keys = iter([key for (key,) in session.read(_KEYS, (queue, bucket))])
-        while chunk := list(islice(keys, _AT_ONCE)):
-            if not session.apply([(_DELETE, (queue, bucket, key)) for key in chunk]):
-                for key in chunk:
-                    session.apply([(_DELETE, (queue, bucket, key))])
+        session.write([(_DROP, (written, queue, bucket))])
 
 
 def _reservation(

@@ -1,19 +1,24 @@
-"""The shard directory of a queue.
+"""The shard directory of a queue. Shards are named by what their queue is called in the tables.
 
 A producer looks whether its queue is there and its shard is listed, and relies on that for a quarter of a second. A
 write that is answered within that time needs no second look. Whoever takes a shard or a queue away announces
-it first, waits for longer than that, and only then looks whether something is in it.
+it first, waits for longer than that since it saw the announcement stored, and only then looks whether it is empty.
+
+The directory is a hint: a deep look and the sweep list a shard that holds something.
 """
 
 from __future__ import annotations
 
-import time
+import os
+from collections.abc import Iterable
 
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import queues
+from shardq.storage.cassandra.incarnations import parted
 from shardq.storage.cassandra.session import Session
+from shardq.storage.elapsed import Moment
 
-__all__ = ["NOTICE", "Entered", "announce_leaving", "enter", "leave", "listing", "still_listed", "take_out"]
+__all__ = ["NOTICE", "Entered", "Leaving", "drop", "enter", "leave", "listing", "still_listed"]
 
 _MEMORY = 0.25  # seconds for which a producer relies on what it saw
 NOTICE = 0.4
@@ -30,37 +35,88 @@ _SET_LEAVING = (
 )
 _LEAVING = "SELECT leaving FROM shard_directory WHERE queue = ? AND time_shard = ? AND number = ?"
 _LIST = "SELECT time_shard, number FROM shard_directory WHERE queue = ?"
+_DROP = "DELETE FROM shard_directory USING TIMESTAMP ? WHERE queue = ?"
 
 
 class Entered:
     """The shards that this client saw in the directory of an existing queue, and when it asked."""
 
     def __init__(self) -> None:
-        self._asked: dict[Shard, float] = {}
+        self._asked: dict[Shard, Moment] = {}
 
     def is_fresh(self, shard: Shard) -> bool:
         """Tell whether a write that has been answered by now needs no second look."""
-        return time.monotonic() < self._asked.get(shard, -1.0) + _MEMORY
+        asked = self._asked.get(shard)
+        return asked is not None and asked.passed() < _MEMORY
 
     def look(self, session: Session, shard: Shard) -> None:
-        """Look, and list the shard if it is not; raises QueueNotFound."""
-        asked = time.monotonic()
-        if not still_listed(session, shard):
-            raise queues.not_found(shard.queue)
+        """Look, and list the shard if it is not; raises QueueNotFound when this incarnation of its queue is over."""
+        asked = Moment.now()
+        enter(session, shard)
         if len(self._asked) >= _MOST:
             self._asked.clear()
         self._asked[shard] = asked
 
+    def heal(self, session: Session, shards: Iterable[Shard]) -> None:
+        """List those of these shards, which hold something, that are not listed."""
+        by_queue: dict[str, set[Shard]] = {}
+        for shard in shards:
+            by_queue.setdefault(shard.queue, set()).add(shard)
+        for queue, holding in by_queue.items():
+            for shard in holding.difference(listing(session, queue)):
+                still_listed(session, shard)
+
     def forget(self, queue: str) -> None:
-        """Look again before the next write to the queue."""
-        self._asked = {shard: asked for shard, asked in self._asked.items() if shard.queue != queue}
+        """Look again before the next write to the queue, whichever incarnation."""
+        self._asked = {
+            shard: asked for shard, asked in self._asked.items() if parted(shard.queue)[0] != queue
+        }
+
+
+class Leaving:
+    """The announcements that this client saw: which shards are to go, and when it saw so."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Shard, tuple[int, Moment]] = {}
+
+    def announce(self, session: Session, shard: Shard) -> int | None:
+        """Say that the shard is to go, unless that is said already; returns the announcement.
+
+        None when it is not listed. The time until every producer has taken notice begins here, on this client's own
+        clock: an announcement that was on its way for long, or is of another client, gives none of it away.
+        """
+        rows = session.read_serial(_LEAVING, _place(shard))
+        if not rows:
+            self._seen.pop(shard, None)
+            return None
+        announced = rows[0][0]
+        if announced is None:
+            announced = int.from_bytes(os.urandom(6), "big")
+            if not session.apply([(_SET_LEAVING, (announced, *_place(shard), None))]):
+                return announced  # someone else was faster, just now
+        if self._seen.get(shard, (None,))[0] != announced:
+            if len(self._seen) >= _MOST:
+                self._seen.clear()
+            self._seen[shard] = announced, Moment.now()
+        return int(announced)
+
+    def is_noticed(self, shard: Shard, announced: int) -> bool:
+        """Tell whether every producer has taken notice of the announcement."""
+        seen = self._seen.get(shard)
+        return seen is not None and seen[0] == announced and seen[1].surely_passed() >= NOTICE
+
+    def take_out(self, session: Session, shard: Shard, announced: int) -> bool:
+        """Take the shard out of the directory if nobody wrote to it since the announcement."""
+        self._seen.pop(shard, None)
+        return session.apply([(_DELETE_LEAVING, (*_place(shard), announced))])
 
 
 def still_listed(session: Session, shard: Shard) -> bool:
-    """List the shard unless it is listed; False when its queue is gone."""
+    """List the shard unless it is listed; False when this incarnation of its queue is over."""
+    name, incarnation = parted(shard.queue)
     while True:
         listed = session.start_read(_LEAVING, _place(shard))
-        if not queues.exists(session, shard.queue):
+        if queues.current(session, name) != incarnation:
             return False
         rows = listed()
         if (row := next(iter(rows), None)) is None:
@@ -72,29 +128,19 @@ def still_listed(session: Session, shard: Shard) -> bool:
 
 
 def enter(session: Session, shard: Shard) -> None:
-    """List the shard unless it is listed; raises QueueNotFound."""
+    """List the shard unless it is listed; raises QueueNotFound when this incarnation of its queue is over."""
     if not still_listed(session, shard):
-        raise queues.not_found(shard.queue)
-
-
-def announce_leaving(session: Session, shard: Shard, now: int) -> int | None:
-    """Say that the shard is to go, unless that is said already; returns since when, None if it is not listed."""
-    rows = session.read(_LEAVING, _place(shard))
-    if not rows:
-        return None
-    if rows[0][0] is None and not session.apply([(_SET_LEAVING, (now, *_place(shard), None))]):
-        return now  # someone else was faster, just now
-    return now if rows[0][0] is None else int(rows[0][0])
-
-
-def take_out(session: Session, shard: Shard, since: int) -> bool:
-    """Take the shard out of the directory if nobody wrote to it since that was announced."""
-    return session.apply([(_DELETE_LEAVING, (*_place(shard), since))])
+        raise queues.not_found(parted(shard.queue)[0])
 
 
 def leave(session: Session, shard: Shard) -> None:
     """Take the shard out of the directory of a queue that is dropped."""
     session.apply([(_DELETE, _place(shard))])
+
+
+def drop(session: Session, queue: str, written: int) -> None:
+    """Forget all shards of the queue, and what is listed until the moment."""
+    session.write([(_DROP, (written, queue))])
 
 
 def listing(session: Session, queue: str) -> tuple[Shard, ...]:

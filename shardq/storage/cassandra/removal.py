@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, islice
 
 import msgspec
 
 from shardq.sharding.shard import Shard
-from shardq.storage.cassandra import bundles, consumers, dedupe, directory, finishing, queues
+from shardq.storage.cassandra import consumers, dedupe, directory, finishing, queues
 from shardq.storage.cassandra.carving import cut_out
-from shardq.storage.cassandra.change import CONTROL_KEY, Change, attempts
+from shardq.storage.cassandra.change import Change, attempts
+from shardq.storage.cassandra.incarnations import name_of
 from shardq.storage.cassandra.reading import HistoryRow, WideRow
 from shardq.storage.cassandra.rows import (
     HISTORY_FLOOR,
@@ -26,16 +27,15 @@ from shardq.storage.cassandra.rows import (
 )
 from shardq.storage.cassandra.session import Session
 
-__all__ = ["drop", "expire", "purge", "remove"]
+__all__ = ["drop", "erase", "expire", "forget_name", "partitions", "purge", "remove"]
 
 _READY_AT_ONCE = 300
 _HOLDINGS_AT_ONCE = 30
-_DELETE_CONTROL = (
-    "DELETE FROM entry "
-    "WHERE shard = ? AND kind = ? AND priority = ? AND due = ? AND id = ? AND first = ? IF EXISTS"
-)
 _UNDER_WAY = 60_000_000  # far above the time that a conditional batch may be on its way
-_DELETE_SENT = "DELETE FROM entry USING TIMESTAMP ? WHERE shard = ?"
+_PARTITIONS = "SELECT DISTINCT shard FROM entry"
+_ERASE = "DELETE FROM entry USING TIMESTAMP ? WHERE shard = ?"
+_AHEAD = 3_600_000_000
+_PAGE = 1000
 _FOREVER = 2**62
 
 
@@ -100,22 +100,42 @@ def expire(session: Session, shard: Shard, before: int, limit: int) -> int:
 def drop(session: Session, queue: str, now: Callable[[], int]) -> bool:
     """Remove the queue with all that it holds; goes on where a crashed attempt stopped. False when there is none.
 
-    What an append left below the floors that nobody waited for goes too; what is sent under the name later does not.
+    Only the incarnation that was condemned is touched, whoever creates the queue again meanwhile.
     """
-    if not queues.condemn(session, queue):
+    incarnation = queues.condemn(session, queue)
+    if incarnation is None:
         return False
-    time.sleep(directory.NOTICE)  # producers that saw the queue a moment ago may still write to it
-    for shard in directory.listing(session, queue):
-        purge(session, shard)
-        while expire(session, shard, _FOREVER, _READY_AT_ONCE):
-            pass
-        session.apply([(_DELETE_CONTROL, (str(shard), *CONTROL_KEY))])
-        session.write([(_DELETE_SENT, (now() - bundles.HEAD_START, str(shard)))])
-        directory.leave(session, shard)
-    dedupe.drop(session, queue)
-    consumers.drop(session, queue)
-    queues.remove(session, queue)
+    time.sleep(directory.NOTICE)  # producers that saw the queue a moment ago do not look again before
+    name = name_of(queue, incarnation)
+    for shard in directory.listing(session, name):
+        erase(session, str(shard), now())
+    for partition in partitions(session):
+        if partition.rsplit(":", 2)[0] == name:
+            erase(session, partition, now())
+    forget_name(session, name, now())
+    queues.remove(session, queue, incarnation)
     return True
+
+
+def partitions(session: Session) -> Iterator[str]:
+    """Read the names of all shards in which something is stored, of all queues, page by page."""
+    for (partition,) in session.start_read(_PARTITIONS, (), page=_PAGE)():
+        yield partition
+
+
+def erase(session: Session, partition: str, now: int) -> None:
+    """Delete all of a shard whose incarnation is over, whatever is in it, without a read.
+
+    The delete is dated an hour ahead: what clients that have not noticed yet write there is deleted before it comes.
+    """
+    session.write([(_ERASE, (now + _AHEAD, partition))])
+
+
+def forget_name(session: Session, name: str, now: int) -> None:
+    """Delete what there is beside the shards of an incarnation that is over, as :func:`erase` does."""
+    directory.drop(session, name, now + _AHEAD)
+    dedupe.drop(session, name, now + _AHEAD)
+    consumers.drop(session, name, now + _AHEAD)
 
 
 def _with_history_floor(control: Control, floor: int) -> Control:

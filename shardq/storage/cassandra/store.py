@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
-from shardq.clock import microseconds
+import msgspec
+
+from shardq.errors import QueueNotFound
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import (
     bundles,
@@ -27,6 +29,7 @@ from shardq.storage.cassandra import (
 )
 from shardq.storage.cassandra.address import Address
 from shardq.storage.cassandra.held import Held
+from shardq.storage.cassandra.incarnations import Incarnations
 from shardq.storage.cassandra.reading import WideRow
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.sight import Sights
@@ -54,6 +57,8 @@ from shardq.storage.store import Capabilities
 
 __all__ = ["CassandraStore"]
 
+R = TypeVar("R", Append, Claim, Acknowledge, Extend, Release)
+
 
 class CassandraStore:
     """Queues in one keyspace of a Cassandra cluster.
@@ -74,7 +79,8 @@ class CassandraStore:
         self._session = Session(address)
         self._clock = ServerClock(partial(clock.lead, self._session))
         self._sights, self._held = Sights(), Held()
-        self._entered = directory.Entered()
+        self._incarnations = Incarnations()
+        self._entered, self._leaving = directory.Entered(), directory.Leaving()
         self._checked = False  # the schema, since the last connect
 
     def now(self) -> int:
@@ -99,18 +105,26 @@ class CassandraStore:
     # -- queues --------------------------------------------------------------------------------------------
 
     def create_queue(self, record: QueueRecord) -> bool:
-        """Store a new queue; False when the name is taken."""
+        """Store a new queue, which is a new incarnation; False when the name is taken."""
         self.create_schema()
         if queues.is_condemned(self._session, record.name):  # a drop crashed half way
             removal.drop(self._session, record.name, self.now)
-        return queues.create(self._session, record)
+        incarnation = queues.create(self._session, record)
+        if incarnation is not None:
+            self._incarnations.saw(record.name, incarnation)
+        return incarnation is not None
 
     def load_queue(self, name: str) -> QueueRecord | None:
         """Return the queue's record, or None."""
         if not self._checked:
             schema.require_current(self._session)
             self._checked = True
-        return queues.load(self._session, name)
+        found = queues.load(self._session, name)
+        if found is None:
+            return None
+        record, incarnation = found
+        self._incarnations.saw(name, incarnation)
+        return record
 
     def update_queue(self, record: QueueRecord) -> bool:
         """Replace the record of the version before; False when that is not the stored one."""
@@ -118,11 +132,12 @@ class CassandraStore:
 
     def list_queues(self, prefix: str = "") -> tuple[str, ...]:
         """Return the names that start with the prefix, sorted."""
-        return queues.listing(self._session, prefix)
+        return tuple(queues.listing(self._session, prefix))
 
     def drop_queue(self, name: str) -> bool:
         """Remove the queue with all that it holds; one that stopped half way is finished by the next."""
         self._entered.forget(name)
+        self._incarnations.forget(name)
         return removal.drop(self._session, name, self.now)
 
     # -- the shards of a queue -----------------------------------------------------------------------------
@@ -132,84 +147,113 @@ class CassandraStore:
 
     def shards(self, queue: str) -> tuple[Shard, ...]:
         """Return the shard directory, sorted."""
-        return directory.listing(self._session, queue)
+        listed = directory.listing(self._session, self._incarnations.of(self._session, queue))
+        return tuple(msgspec.structs.replace(shard, queue=queue) for shard in listed)
 
     def probe(
-        self,
-        shards: Sequence[Shard],
-        *,
-        glance: bool = False,
-        deep: bool = False,  # noqa: ARG002
+        self, shards: Sequence[Shard], *, glance: bool = False, deep: bool = False
     ) -> tuple[Probe, ...]:
-        """Return what each of the shards has to offer: four requests for fifty shards, one for a glance at them."""
-        return probing.probe(self._session, self._sights, shards, self.now(), glance=glance)
+        """Return what each of the shards has to offer: four requests for fifty shards, one for a glance at them.
+
+        A ``deep`` look lists what holds something and is not listed, with one request more for each queue.
+        """
+        places = [self._place(shard) for shard in shards]
+        probes = self._probe(places, glance=glance, deep=deep)
+        return tuple(
+            msgspec.structs.replace(probe, shard=shard) for probe, shard in zip(probes, shards, strict=True)
+        )
+
+    def _probe(
+        self, places: Sequence[Shard], *, glance: bool = False, deep: bool = False
+    ) -> tuple[Probe, ...]:
+        probes = probing.probe(self._session, self._sights, places, self.now(), glance=glance)
+        if deep:
+            self._entered.heal(self._session, [probe.shard for probe in probes if not probe.empty])
+        return probes
 
     def forget(self, shard: Shard) -> bool:
         """Announce that the shard is to go; take it out of the directory half a second later, if it is empty still."""
-        if not looking.is_empty(self._row(shard), self.now()):
+        place = self._place(shard)
+        if not looking.is_empty(self._row(place), self.now()):
             return False
-        since = directory.announce_leaving(self._session, shard, self.now())
-        if since is None:
+        announced = self._leaving.announce(self._session, place)
+        if announced is None:
             return True
-        noticed = self.now() >= since + microseconds(directory.NOTICE)
-        if not noticed or not looking.is_empty(self._row(shard), self.now()):
+        if not self._leaving.is_noticed(place, announced):
             return False
-        return directory.take_out(self._session, shard, since)
+        if not looking.is_empty(self._row(place), self.now()):
+            return False
+        return self._leaving.take_out(self._session, place, announced)
 
     # -- one shard -----------------------------------------------------------------------------------------
 
     def append(self, request: Append) -> None:
         """Store the bundles, each with one mutation at least; what was stored before stays as it is."""
-        bundles.append(self._session, self._entered, request, self.now)
+        placed = self._placed(request)
+        try:
+            bundles.append(self._session, self._entered, placed, self.now)
+        except QueueNotFound:  # or it was created again
+            self._incarnations.forget(request.shard.queue)
+            again = self._placed(request)
+            if again == placed:
+                raise
+            bundles.append(self._session, self._entered, again, self.now)
         signals.announce(request.shard.queue)
 
     def claim(self, request: Claim) -> Claimed:
         """Take messages with one look and one conditional batch."""
-        return claims.claim(self._session, self._sights, self._held, request, self._clock)
+        return claims.claim(self._session, self._sights, self._held, self._placed(request), self._clock)
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held."""
-        return settling.acknowledge(self._session, self._held, request, self.now)
+        return settling.acknowledge(self._session, self._held, self._placed(request), self.now)
 
     def extend(self, request: Extend) -> Fenced:
         """Hide what is still held until now + lease."""
-        return settling.extend(self._session, self._held, request, self.now)
+        return settling.extend(self._session, self._held, self._placed(request), self.now)
 
     def release(self, request: Release) -> Fenced:
         """Give back what is still held."""
-        fenced = settling.release(self._session, self._held, request, self.now)
+        fenced = settling.release(self._session, self._held, self._placed(request), self.now)
         signals.announce(request.shard.queue)
         return fenced
 
     def forward(self, request: Forward) -> Fenced:
         """Acknowledge and append in one conditional batch, within a shard."""
-        fenced = settling.forward(self._session, self._held, request, self.now)
+        placed = Forward(self._placed(request.acknowledge), self._placed(request.append))
+        fenced = settling.forward(self._session, self._held, placed, self.now)
         signals.announce(request.append.shard.queue)
         return fenced
 
     def peek(self, request: Peek) -> PeekPage:
         """One page of slices, in delivery order; the cursor is a place, so nothing shifts between pages."""
-        return looking.peek(self._row(request.shard), request, self.now())
+        return looking.peek(self._row(self._place(request.shard)), request, self.now())
 
     def find(self, shard: Shard, bundle_id: bytes, position: int) -> StoredSlice | None:
         """Return the slice that holds this message, in the history too, or None."""
-        return looking.find(self._row(shard), bundle_id, position, self.now())
+        return looking.find(self._row(self._place(shard)), bundle_id, position, self.now())
 
     def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
         """Remove one message, out of the history too; False when it is not stored."""
-        return removal.remove(self._session, shard, bundle_id, position)
+        return removal.remove(self._session, self._place(shard), bundle_id, position)
 
     def purge(self, shard: Shard) -> int:
         """Remove all messages of the shard, some hundred at a time; returns how many they were."""
-        return removal.purge(self._session, shard, self.now() + bundles.HEAD_START)
+        return removal.purge(self._session, self._place(shard), self.now() + bundles.HEAD_START)
 
     def count(self, shard: Shard) -> ShardCounts:
         """Messages by state; the cost grows with the number of slices."""
-        return looking.count(self._row(shard), self.now())
+        return looking.count(self._row(self._place(shard)), self.now())
 
     def sweep(self, request: Sweep) -> int:
-        """Give up history, up to 200 slices of each shard; returns how many."""
-        return sweeping.sweep(self._session, request)
+        """Give up history, up to 200 slices of each shard, and what is left of incarnations that are over.
+
+        Raises QueueNotFound.
+        """
+        name = self._incarnations.require(self._session, request.queue)
+        return sweeping.sweep(
+            self._session, name, request.history_before, self.now, partial(self._probe, deep=True)
+        )
 
     # -- dedupe --------------------------------------------------------------------------------------------
 
@@ -217,21 +261,23 @@ class CassandraStore:
         self, queue: str, entries: Sequence[DedupeEntry], window: int
     ) -> tuple[DedupeEntry, ...]:
         """Reserve the keys that are free; raises QueueNotFound."""
-        return dedupe.reserve(self._session, queue, entries, window, self.now())
+        name = self._incarnations.require(self._session, queue)
+        return dedupe.reserve(self._session, name, entries, window, self.now())
 
     def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
         """Mark the entries' messages as stored."""
-        dedupe.confirm(self._session, queue, entries, self.now())
+        dedupe.confirm(self._session, self._incarnations.of(self._session, queue), entries, self.now())
 
     # -- consumers -----------------------------------------------------------------------------------------
 
     def enlist(self, queue: str, consumer: str, lifetime: int) -> tuple[str, ...]:
         """Count the consumer among the live ones; raises QueueNotFound."""
-        return consumers.enlist(self._session, queue, consumer, lifetime, self.now())
+        name = self._incarnations.require(self._session, queue)
+        return consumers.enlist(self._session, name, consumer, lifetime, self.now())
 
     def resign(self, queue: str, consumer: str) -> None:
         """Count the consumer no longer."""
-        consumers.resign(self._session, queue, consumer)
+        consumers.resign(self._session, self._incarnations.of(self._session, queue), consumer)
 
     # -- signals -------------------------------------------------------------------------------------------
 
@@ -239,5 +285,12 @@ class CassandraStore:
         """Sleep until this process appends or releases something; what others do is not told."""
         return signals.wait(queue, seconds)
 
-    def _row(self, shard: Shard) -> WideRow:
-        return WideRow(self._session, str(shard))
+    def _place(self, shard: Shard) -> Shard:
+        return self._incarnations.place(self._session, shard)
+
+    def _placed(self, request: R) -> R:
+        """Return the request for the shard under what its queue is called in the tables."""
+        return msgspec.structs.replace(request, shard=self._place(request.shard))
+
+    def _row(self, place: Shard) -> WideRow:
+        return WideRow(self._session, str(place))

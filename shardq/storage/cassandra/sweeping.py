@@ -1,23 +1,62 @@
-"""Removing what no operation needs any more."""
+"""Removing what no operation needs any more, and putting hints right, whatever the hints say."""
 
 from __future__ import annotations
 
-from shardq.storage.cassandra import directory, removal
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+from shardq.sharding.shard import Shard
+from shardq.storage.cassandra import directory, queues, removal
+from shardq.storage.cassandra.incarnations import name_of, parted
 from shardq.storage.cassandra.session import Session
-from shardq.storage.requests import Sweep
 
 __all__ = ["sweep"]
 
 _LIMIT = 200
+_AT_ONCE = 50
 
 
-def sweep(session: Session, request: Sweep) -> int:
-    """Give up history, up to 200 slices of each shard; returns how many.
+def sweep(
+    session: Session,
+    queue: str,
+    before: int,
+    now: Callable[[], int],
+    look: Callable[[Sequence[Shard]], object],
+) -> int:
+    """Give up history, up to 200 slices of each shard, and leftovers of incarnations that are over; returns how much.
 
-    Crashed clients leave no orphans, because a bundle goes in the change that finishes its last message; keys and
-    consumers end by themselves.
+    It looks at every shard in which something is stored, listed or not. Keys and consumers end by themselves.
     """
-    return sum(
-        removal.expire(session, shard, request.history_before, _LIMIT)
-        for shard in directory.listing(session, request.queue)
-    )
+    living: set[Shard] = set(directory.listing(session, queue))
+    others: dict[str, list[str]] = {}
+    for partition in removal.partitions(session):
+        name, time_shard, number = partition.rsplit(":", 2)
+        if name == queue:
+            living.add(Shard(name, int(time_shard), int(number)))
+        else:
+            others.setdefault(name, []).append(partition)
+    shards = iter(sorted(living))
+    while chunk := list(islice(shards, _AT_ONCE)):
+        look(chunk)
+    given_up = sum(removal.expire(session, shard, before, _LIMIT) for shard in sorted(living))
+    return given_up + sum(_erase(session, name, others[name], now) for name in _over(session, others))
+
+
+def _over(session: Session, names: dict[str, list[str]]) -> Iterator[str]:
+    """Return which of the names are of incarnations that are over.
+
+    Nothing is stored under a name before its incarnation is created. So what was found under a name that is not among
+    those that there are, looked up afterwards, is left over.
+    """
+    known = {name_of(queue, incarnation) for queue, incarnation in queues.listing(session).items()}
+    for name in sorted(names.keys() - known):
+        queue, incarnation = parted(name)
+        if queues.surely_current(session, queue) != incarnation:
+            yield name
+
+
+def _erase(session: Session, name: str, partitions: Sequence[str], now: Callable[[], int]) -> int:
+    for partition in partitions:
+        removal.erase(session, partition, now())
+    removal.forget_name(session, name, now())
+    return len(partitions)

@@ -1,0 +1,236 @@
+"""A queue that is created again is another one, whatever is left of the one before and whoever has not noticed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from shardq.errors import QueueNotFound
+from shardq.sharding.shard import Shard
+from shardq.storage.cassandra import removal
+from shardq.storage.cassandra.session import Session, Statement
+from shardq.storage.cassandra.store import CassandraStore
+from shardq.storage.requests import Append, Claim, DedupeEntry, QueueRecord, ShardCounts, Sweep
+from shardq.testing import BundleFactory
+
+pytestmark = pytest.mark.cassandra
+
+MINUTE = 60_000_000
+PARTITIONS = "SELECT DISTINCT shard FROM entry"
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class MortalSession(Session):
+    """Ends at one of its writes, before or after it is carried out."""
+
+    die_at = -1
+    carried_out = False
+    writes = 0
+
+    def write(self, statements: Sequence[Statement]) -> None:
+        self._do(lambda: super(MortalSession, self).write(statements))
+
+    def apply(self, statements: Sequence[Statement]) -> bool:
+        return bool(self._do(lambda: super(MortalSession, self).apply(statements)))
+
+    def _do(self, do: Callable[[], Any]) -> Any:
+        self.writes += 1
+        if self.writes - 1 != self.die_at:
+            return do()
+        if self.carried_out:
+            do()
+        raise Killed
+
+
+@pytest.fixture
+def name(store: CassandraStore) -> Iterator[str]:
+    name = f"i{os.urandom(6).hex()}"
+    yield name
+    store.drop_queue(name)
+
+
+def create(store: CassandraStore, name: str) -> Shard:
+    assert store.create_queue(QueueRecord(name, b"", 1))
+    return Shard(name, 0, 0)
+
+
+def received(store: CassandraStore, shard: Shard) -> list[bytes]:
+    claimed = store.claim(Claim(shard, os.urandom(16), 100, MINUTE))
+    return [each.bundle.id for each in claimed.slices]
+
+
+def stored_of(store: CassandraStore, name: str) -> list[str]:
+    rows = (partition for (partition,) in store._session.read(PARTITIONS, ()))
+    return [partition for partition in rows if partition.startswith((f"{name}@", f"{name}:"))]
+
+
+def never_looks_again(store: CassandraStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a client stand still between its look and its write."""
+    incarnations = dict(store._incarnations._seen)
+    monkeypatch.setattr(
+        store._incarnations, "of", lambda _, queue: f"{queue}@{incarnations[queue][0]}", raising=True
+    )
+    monkeypatch.setattr(store._entered, "is_fresh", lambda _: True)
+
+
+def test_what_a_client_that_has_not_noticed_writes_is_nowhere(
+    store: CassandraStore,
+    open_store: Callable[[], CassandraStore],
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Given a client that stands still in the middle of an append, while the queue is dropped and created again
+    shard = create(store, name)
+    stale = open_store()
+    bundles = [BundleFactory(store.now)(3) for _ in range(2)]
+    stale.append(Append(shard, (bundles[0],)))
+    never_looks_again(stale, monkeypatch)
+    assert store.drop_queue(name)
+    create(store, name)
+    # When it goes on: with an append, a claim, a purge
+    stale.append(Append(shard, tuple(bundles)))
+    assert received(stale, shard) == []
+    stale.purge(shard)
+    # Then nothing of it is in the queue, nor in the way of the same bundles
+    assert store.count(shard) == ShardCounts()
+    store.append(Append(shard, tuple(bundles)))
+    assert received(store, shard) == [each.id for each in bundles]
+
+
+def test_a_client_that_notices_sends_to_the_queue_that_there_is_now(
+    store: CassandraStore, open_store: Callable[[], CassandraStore], name: str
+) -> None:
+    shard = create(store, name)
+    other = open_store()
+    first, second = (BundleFactory(store.now)() for _ in range(2))
+    other.append(Append(shard, (first,)))
+    assert store.drop_queue(name)
+    create(store, name)
+    other.append(Append(shard, (second,)))
+    assert received(store, shard) == [second.id]
+    assert store.drop_queue(name)
+    with pytest.raises(QueueNotFound):
+        other.append(Append(shard, (second,)))
+
+
+@pytest.mark.parametrize("carried_out", [False, True], ids=["before", "after"])
+def test_a_drop_that_ends_at_any_write_leaves_nothing_to_the_next_queue(
+    store: CassandraStore,
+    open_store: Callable[[], CassandraStore],
+    name: str,
+    carried_out: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("shardq.storage.cassandra.directory.NOTICE", 0.0)
+    bundle = BundleFactory(store.now)(2)
+    for die_at in range(60):
+        shard = create(store, name)
+        store.append(Append(shard, (bundle,)))
+        store.reserve_keys(name, [DedupeEntry("key", "old")], MINUTE)
+        store.enlist(name, "old", MINUTE)
+        # When the client that drops the queue ends at one of its writes
+        dying = open_store()
+        dying.load_queue(name)
+        dying._session.__class__ = MortalSession
+        session: Any = dying._session
+        session.die_at, session.carried_out, session.writes = die_at, carried_out, 0
+        died = False
+        try:
+            dying.drop_queue(name)
+        except Killed:
+            died = True
+        dying.close()
+        # Then it is dropped, or not; and what is created then is empty, and takes everything
+        if store.load_queue(name) is not None:
+            assert store.drop_queue(name)
+        create(store, name)
+        assert store.shards(name) == ()
+        assert store.count(shard) == ShardCounts()
+        assert store.enlist(name, "new", MINUTE) == ("new",)
+        entry = DedupeEntry("key", "new")
+        assert store.reserve_keys(name, [entry], MINUTE) == (entry,)
+        store.append(Append(shard, (bundle,)))
+        assert received(store, shard) == [bundle.id]
+        assert store.drop_queue(name)
+        assert stored_of(store, name) == []
+        if not died:
+            return
+    pytest.fail("a drop has no end")
+
+
+def test_a_drop_touches_only_what_it_condemned(
+    store: CassandraStore,
+    open_store: Callable[[], CassandraStore],
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shard = create(store, name)
+    store.append(Append(shard, (BundleFactory(store.now)(),)))
+    other, bundle = open_store(), BundleFactory(store.now)()
+
+    def meanwhile(_: float) -> None:
+        monkeypatch.undo()
+        create(other, name)  # which finishes the drop
+        other.append(Append(shard, (bundle,)))
+
+    # When somebody creates the queue again while one who drops it is between two steps
+    monkeypatch.setattr(removal.time, "sleep", meanwhile)
+    assert store.drop_queue(name)
+    # Then the new queue stays
+    assert store.load_queue(name) is not None
+    assert received(store, shard) == [bundle.id]
+
+
+def test_a_sweep_of_any_queue_removes_what_is_left_of_incarnations_that_are_over(
+    store: CassandraStore,
+    open_store: Callable[[], CassandraStore],
+    name: str,
+    shard: Shard,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Given leftovers of a queue that is gone, by a client that stood still for longer than a drop looks ahead
+    monkeypatch.setattr(removal, "_AHEAD", 0)
+    gone = create(store, name)
+    stale = open_store()
+    stale.append(Append(gone, (BundleFactory(store.now)(),)))
+    never_looks_again(stale, monkeypatch)
+    assert store.drop_queue(name)
+    stale.append(Append(gone, (BundleFactory(lambda: store.now() + 15_000_000)(),)))
+    assert len(stored_of(store, name)) == 1
+    # When another queue is swept, then they are gone, and what lives stays
+    bundle = BundleFactory(store.now)()
+    store.append(Append(shard, (bundle,)))
+    monkeypatch.setattr(removal, "_AHEAD", 3_600_000_000)
+    assert store.sweep(Sweep(shard.queue, 0)) > 0
+    assert stored_of(store, name) == []
+    assert store.sweep(Sweep(shard.queue, 0)) == 0
+    assert received(store, shard) == [bundle.id]
+
+
+def test_a_queue_of_before_there_were_incarnations_works_and_is_dropped(
+    store: CassandraStore, name: str
+) -> None:
+    # Given a queue whose record has none
+    store.create_schema()
+    record = "INSERT INTO queue (name, version, settings) VALUES (?, ?, ?) IF NOT EXISTS"
+    assert store._session.apply([(record, (name, 1, b""))])
+    shard, bundle = Shard(name, 0, 0), BundleFactory(store.now)(2)
+    # Then its rows are where they always were
+    store.append(Append(shard, (bundle,)))
+    assert stored_of(store, name) == [str(shard)]
+    assert store.shards(name) == (shard,)
+    assert received(store, shard) == [bundle.id]
+    assert store.sweep(Sweep(name, 0)) == 0
+    # And one that is created after it is another
+    assert store.drop_queue(name)
+    assert stored_of(store, name) == []
+    create(store, name)
+    store.append(Append(shard, (bundle,)))
+    assert received(store, shard) == [bundle.id]
+    assert stored_of(store, name) != [str(shard)]

@@ -1,0 +1,103 @@
+"""The directory is a hint: a shard is taken out of it with care, and what is missing in it is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from shardq.sharding.shard import Shard
+from shardq.storage import elapsed
+from shardq.storage.cassandra import directory
+from shardq.storage.cassandra.session import Session, Statement
+from shardq.storage.cassandra.store import CassandraStore
+from shardq.storage.requests import Append, Sweep
+from shardq.testing import BundleFactory
+
+pytestmark = pytest.mark.cassandra
+
+SECOND = 1_000_000
+
+
+class SlowSession(Session):
+    """Takes a while to store an announcement."""
+
+    passes: Callable[[int], None] = staticmethod(lambda _: None)
+
+    def apply(self, statements: Sequence[Statement]) -> bool:
+        if "SET leaving" in statements[0][0]:
+            self.passes(SECOND)
+        return super().apply(statements)
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Lets this machine's time pass as far as the clients can see."""
+    now = [0]
+    monkeypatch.setattr(elapsed, "uptime", lambda: now[0])
+
+    def let_pass(microseconds: int) -> None:
+        now[0] += microseconds
+
+    return let_pass
+
+
+def test_an_announcement_that_was_long_on_its_way_gives_no_time_away(
+    store: CassandraStore, shard: Shard, passes: Callable[[int], None]
+) -> None:
+    directory.enter(store._session, store._place(shard))
+    store._session.__class__ = SlowSession
+    store._session.passes = passes  # type: ignore[attr-defined]
+    assert store.forget(shard) is False
+    assert store.forget(shard) is False
+    passes(SECOND)
+    assert store.forget(shard) is True
+    assert store.shards(shard.queue) == ()
+
+
+def test_an_announcement_of_another_client_gives_no_time_away(
+    store: CassandraStore,
+    open_store: Callable[[], CassandraStore],
+    shard: Shard,
+    passes: Callable[[int], None],
+) -> None:
+    directory.enter(store._session, store._place(shard))
+    assert open_store().forget(shard) is False
+    passes(SECOND)
+    assert store.forget(shard) is False
+    passes(SECOND)
+    assert store.forget(shard) is True
+
+
+def test_an_append_takes_an_announcement_back(
+    store: CassandraStore,
+    open_store: Callable[[], CassandraStore],
+    shard: Shard,
+    passes: Callable[[int], None],
+) -> None:
+    directory.enter(store._session, store._place(shard))
+    assert store.forget(shard) is False
+    open_store().append(Append(shard, (BundleFactory(store.now)(),)))
+    store.purge(shard)
+    passes(SECOND)
+    assert store.forget(shard) is False
+    assert store.shards(shard.queue) == (shard,)
+
+
+def lost_from_the_directory(store: CassandraStore, shard: Shard) -> None:
+    store.append(Append(shard, (BundleFactory(store.now)(),)))
+    directory.leave(store._session, store._place(shard))
+    assert store.shards(shard.queue) == ()
+
+
+def test_a_deep_look_lists_what_holds_something(store: CassandraStore, shard: Shard) -> None:
+    lost_from_the_directory(store, shard)
+    empty = Shard(shard.queue, 0, 1)
+    assert [each.empty for each in store.probe([empty, shard], deep=True)] == [True, False]
+    assert store.shards(shard.queue) == (shard,)
+
+
+def test_a_sweep_finds_and_lists_what_is_in_no_directory(store: CassandraStore, shard: Shard) -> None:
+    lost_from_the_directory(store, Shard(shard.queue, 7, 3))
+    store.sweep(Sweep(shard.queue, 0))
+    assert store.shards(shard.queue) == (Shard(shard.queue, 7, 3),)
