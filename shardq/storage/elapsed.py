@@ -6,7 +6,7 @@ import time
 
 import msgspec
 
-__all__ = ["Moment", "uptime"]
+__all__ = ["Moment", "time_of_day", "uptime"]
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", None)
 
@@ -16,8 +16,13 @@ def uptime() -> int:
     return (time.monotonic_ns() if _CLOCK is None else time.clock_gettime_ns(_CLOCK)) // 1000
 
 
+def time_of_day() -> int:
+    """Return microseconds since 1970, as this machine is set."""
+    return time.time_ns() // 1000
+
+
 class Moment(msgspec.Struct, frozen=True):
-    """A moment on this machine's clocks: the one that nobody sets, and the time of day."""
+    """A moment on this machine's clocks, in microseconds."""
 
     uptime: int
     time_of_day: int
@@ -25,7 +30,7 @@ class Moment(msgspec.Struct, frozen=True):
     @classmethod
     def now(cls) -> Moment:
         """Return this moment."""
-        return cls(uptime(), time.time_ns() // 1000)
+        return cls(uptime(), time_of_day())
 
     def passed(self) -> float:
         """Return seconds since, at most: the more of what the two clocks say, whichever way the time of day went."""
@@ -36,7 +41,6 @@ class Moment(msgspec.Struct, frozen=True):
         """Return seconds since, at least."""
         return (uptime() - self.uptime) / 1_000_000
 
-    def drift(self) -> float:
-        """Return seconds by which the two clocks went apart: the machine stood still, or its time of day was set."""
-        now = Moment.now()
-        return abs((now.time_of_day - self.time_of_day) - (now.uptime - self.uptime)) / 1_000_000
+    def drift(self, since: Moment) -> int:
+        """Return by how much the two clocks went apart: the machine stood still, or its time of day was set."""
+        return abs((self.time_of_day - since.time_of_day) - (self.uptime - since.uptime))

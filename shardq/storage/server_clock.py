@@ -2,53 +2,79 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
+from statistics import median_low
 
 import msgspec
 
 from shardq.errors import OutcomeUnknown, StoreUnavailable
+from shardq.storage.elapsed import Moment
 
 __all__ = ["ServerClock"]
 
-_INTERVAL = 30.0
-_RETRY = 2.0
+_log = logging.getLogger(__name__)
+
+_INTERVAL = 30_000_000
+_RETRY = 2_000_000
+_MOST_DRIFT = (
+    500_000  # of this machine's two clocks until their difference from the server's is measured again
+)
+_MOST_DISAGREEMENT = 1_000_000
 
 
 class _Measured(msgspec.Struct, frozen=True):
-    offset: int  # of the server's clock from this machine's monotonic one
-    until: float  # when to ask again
+    lead: int  # of the server's clock from this machine's uptime
+    at: Moment
+    until: int  # when to ask again
 
 
 class ServerClock:
-    """Microseconds since 1970 by a server's clock, carried on by this machine's monotonic one.
+    """Microseconds since 1970 by the servers' clock, carried on by this machine's uptime.
 
-    ``measure`` asks how many microseconds the server's clock is ahead of this machine's monotonic one. It is asked anew
-    every 30 seconds; while one thread asks, the others go by what is known. This machine's own time of day does not
-    matter.
+    ``measure`` asks one or several nodes by how many microseconds their clocks are ahead of this machine's uptime.
+    They are asked anew every 30 seconds; while one thread asks, the others go by what is known. A node that tells
+    another time than the others is left out. This machine's time of day does not matter, but when it and the uptime go
+    apart, the machine may have stood still: then the servers are asked before anything is answered.
     """
 
-    def __init__(self, measure: Callable[[], int]) -> None:
+    def __init__(self, measure: Callable[[], Sequence[int]]) -> None:
         self._measure = measure
         self._measured: _Measured | None = None  # and no lock, which a fork could leave locked
 
     def now(self) -> int:
-        """Return the moment; raises StoreUnavailable as long as no server has ever told it."""
-        measured = self._measured
-        if measured is None:
-            measured = self._ask()
-        elif time.monotonic() > measured.until:
-            measured = self._ask_again(measured)
-        return measured.offset + time.monotonic_ns() // 1000
+        """Return the moment; raises StoreUnavailable as long as no server has told it since it was last in doubt."""
+        measured, here = self._measured, Moment.now()
+        if measured is None or here.drift(measured.at) > _MOST_DRIFT:
+            measured, here = self._ask(measured), Moment.now()
+        elif here.uptime > measured.until:
+            measured, here = self._ask_again(measured), Moment.now()
+        return measured.lead + here.uptime
 
-    def _ask(self) -> _Measured:
-        self._measured = measured = _Measured(self._measure(), time.monotonic() + _INTERVAL)
+    def _ask(self, known: _Measured | None) -> _Measured:
+        here = Moment.now()  # from before, so that a standstill while it is measured shows
+        lead = _agreed(self._measure(), known)
+        self._measured = measured = _Measured(lead, here, here.uptime + _INTERVAL)
         return measured
 
     def _ask_again(self, known: _Measured) -> _Measured:
         """Ask; without an answer the clock goes by what is known, and asks again a little later."""
-        self._measured = _Measured(known.offset, time.monotonic() + _RETRY)
+        self._measured = msgspec.structs.replace(known, until=Moment.now().uptime + _RETRY)
         try:
-            return self._ask()
+            return self._ask(known)
         except (StoreUnavailable, OutcomeUnknown):
             return known
+
+
+def _agreed(leads: Sequence[int], known: _Measured | None) -> int:
+    """Return what most say; of two that disagree, the one nearer to what was known, or to the time of day here."""
+    agreed = median_low(leads)
+    if max(leads) - min(leads) <= _MOST_DISAGREEMENT:
+        return agreed
+    if len(leads) == 2:
+        here = Moment.now()
+        expected = known.lead if known else here.time_of_day - here.uptime
+        agreed = min(leads, key=lambda lead: abs(lead - expected))
+    apart = max(abs(lead - agreed) for lead in leads) / 1_000_000
+    _log.warning("the clocks of the servers are %.1f s apart: set them, for example with NTP", apart)
+    return agreed

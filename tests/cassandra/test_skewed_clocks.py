@@ -10,7 +10,9 @@ import pytest
 
 from shardq.errors import StoreUnavailable
 from shardq.sharding.shard import Shard
+from shardq.storage.cassandra import clock
 from shardq.storage.cassandra.store import CassandraStore
+from shardq.storage.elapsed import uptime
 from shardq.storage.requests import (
     Acknowledge,
     Append,
@@ -128,22 +130,23 @@ def test_consumers_of_a_queue_made_again_are_seen_whatever_the_clock_of_who_drop
         owner.drop_queue(name)
 
 
-def test_a_clock_whose_server_does_not_answer_goes_on_by_what_it_knows(
-    store: CassandraStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Given a clock that was measured a minute ago
+def test_the_clock_goes_by_every_node_near_by(store: CassandraStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a node that answers within a second, or does not
     before = store.now()
-    monotonic = time.monotonic
-    monkeypatch.setattr(time, "monotonic", lambda: monotonic() + 60)
+    assert len(clock.leads(store._session)) == 1
+    (node,) = store._session.nodes()
+    asked: list[object] = []
+    read = store._session.read
 
-    def read(*_: object) -> None:
-        asked.append(store.now())
-        raise StoreUnavailable("no server answers, on purpose")
+    def noted(*query: object, **options: object) -> object:
+        asked.append(options.get("node"))
+        if options.get("node") is not None:
+            raise StoreUnavailable("this node hangs, on purpose")
+        return read(*query, **options)  # type: ignore[arg-type]
 
-    asked: list[int] = []
-    with monkeypatch.context() as lost:
-        lost.setattr(store._session, "read", read)
-        # When no server answers, then it goes on, and others do not wait for whoever asks
-        moments = [store.now() for _ in range(3)]
-    assert before < asked[0] < moments[0] < moments[2] < before + MINUTE
-    assert len(asked) == 1
+    monkeypatch.setattr(store._session, "read", noted)
+    # Then what is left is asked
+    (lead,) = clock.leads(store._session)
+    assert asked[0] == node
+    assert asked[-1] is None
+    assert abs(lead + uptime() - before) < MINUTE

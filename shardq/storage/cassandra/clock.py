@@ -1,28 +1,40 @@
-"""How far the cluster's clock is ahead."""
+"""How far the clocks of the cluster's nodes are ahead."""
 
 from __future__ import annotations
 
-import time
+from typing import Any
 
+from shardq.errors import ShardqError
 from shardq.storage.cassandra.session import Session
+from shardq.storage.elapsed import uptime
 
-__all__ = ["lead"]
+__all__ = ["leads"]
 
 _NOW = "SELECT now() FROM system.local"
 _UUID_EPOCH = 0x01B21DD213814000  # of version 1 UUIDs, in tenths of a microsecond before 1970
-_SAMPLES = 5
+_SAMPLES = 4
+_NODES = 3
+_PATIENCE = 1.0  # seconds; a node that has no answer by then is left out
 
 
-def lead(session: Session) -> int:
-    """Ask by how many microseconds a server's clock is ahead of this machine's monotonic one.
+def leads(session: Session) -> tuple[int, ...]:
+    """Ask up to three nodes by how many microseconds their clocks are ahead of this machine's uptime.
 
-    The fastest of five answers counts.
+    The fastest of four answers of each counts. All clients ask the same nodes, as long as they see the same ones up.
     """
-    return min(_sample(session) for _ in range(_SAMPLES))[1]
+    found = [lead for node in session.nodes()[:_NODES] if (lead := _lead(session, node)) is not None]
+    return tuple(found) or (min(_sample(session) for _ in range(_SAMPLES))[1],)
 
 
-def _sample(session: Session) -> tuple[int, int]:
-    before = time.monotonic_ns() // 1000
-    ((answer,),) = session.read(_NOW, ())
-    after = time.monotonic_ns() // 1000
+def _lead(session: Session, node: Any) -> int | None:
+    try:
+        return min(_sample(session, node=node, patience=_PATIENCE) for _ in range(_SAMPLES))[1]
+    except ShardqError:
+        return None
+
+
+def _sample(session: Session, **where: Any) -> tuple[int, int]:
+    before = uptime()
+    ((answer,),) = session.read(_NOW, (), **where)
+    after = uptime()
     return after - before, (answer.time - _UUID_EPOCH) // 10 - (before + after) // 2

@@ -70,9 +70,9 @@ class Session:
         if (connected := self._connected.take()) is not None:
             connected.cluster.shutdown()
 
-    def read(self, query: str, values: Sequence[Any], *, consistency: int | None = None) -> list[Any]:
-        """The rows of a query, as tuples."""
-        return list(self.start_read(query, values, consistency=consistency)())
+    def read(self, query: str, values: Sequence[Any], **options: Any) -> list[Any]:
+        """The rows of a query, as tuples; options are those of :meth:`start_read`."""
+        return list(self.start_read(query, values, **options)())
 
     def read_serial(self, query: str, values: Sequence[Any]) -> list[Any]:
         """The rows of one partition after every conditional change that has begun is finished or given up."""
@@ -80,17 +80,31 @@ class Session:
         return self.read(query, values, consistency=level)
 
     def start_read(
-        self, query: str, values: Sequence[Any], *, consistency: int | None = None, page: int | None = None
+        self,
+        query: str,
+        values: Sequence[Any],
+        *,
+        consistency: int | None = None,
+        page: int | None = None,
+        node: Any = None,
+        patience: float | None = None,
     ) -> Answer:
-        """Send a query; the rows come when the answer is called for."""
+        """Send a query, to a certain ``node`` if one is given; the rows come when the answer is called for."""
         with self._translated(writing=False):
             statement = self._prepare(query).bind(values)
             if consistency is not None:
                 statement.consistency_level = consistency
             if page is not None:
                 statement.fetch_size = page
-            future = self._connected.get().driver.execute_async(statement)
+            limit = {} if patience is None else {"timeout": patience}
+            future = self._connected.get().driver.execute_async(statement, host=node, **limit)
         return partial(self._rows, future)
+
+    def nodes(self) -> list[Any]:
+        """The nodes near by that answer, as far as is known, always in the same order."""
+        with self._translated(writing=False):
+            connected = self._connected.get()
+            return sorted(connected.suspects.trusted(), key=lambda node: str(node.endpoint))
 
     def write(self, statements: Sequence[Statement]) -> None:
         """Carry out statements on one partition as one mutation."""

@@ -77,7 +77,7 @@ class CassandraStore:
 
     def __init__(self, address: Address) -> None:
         self._session = Session(address)
-        self._clock = ServerClock(partial(clock.lead, self._session))
+        self._clock = ServerClock(partial(clock.leads, self._session))
         self._sights, self._held = Sights(), Held()
         self._incarnations = Incarnations()
         self._entered, self._leaving = directory.Entered(), directory.Leaving()

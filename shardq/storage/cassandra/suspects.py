@@ -28,6 +28,11 @@ class Suspects(WrapperPolicy):  # type: ignore[misc]
         """A request to the node had no answer in time."""
         self._until[node] = time.monotonic() + _SECONDS
 
+    def trusted(self) -> list[Any]:
+        """Return the nodes that are asked for anything and not suspected."""
+        now = time.monotonic()
+        return [node for node in self._child_policy.make_query_plan() if self._until.get(node, 0.0) <= now]
+
     def make_query_plan(self, working_keyspace: Any = None, query: Any = None) -> Iterator[Any]:
         """Return the nodes in the order in which they are asked."""
         now = time.monotonic()

@@ -67,7 +67,7 @@ class MongoStore:
 
     def __init__(self, address: Address) -> None:
         self._session = Session(address)
-        self._clock = ServerClock(partial(clock.lead, self._session))
+        self._clock = ServerClock(partial(clock.leads, self._session))
         self._open = directory.Open(self._session)
         self._lookout = Lookout(self._session, self._clock)
         self._claims = Claims(self._session, self._clock, self._lookout)
