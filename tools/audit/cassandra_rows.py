@@ -17,30 +17,32 @@ _CONTROL, _HOLDING, _READY, _BUNDLE, _HISTORY, _ALARM = range(6)
 _PARTITIONS = "SELECT DISTINCT shard FROM {}.entry"
 _ROWS = "SELECT kind, priority, due, id, first, value, tally, data FROM {}.entry WHERE shard = %s"
 _LISTED = "SELECT time_shard, number FROM {}.shard_directory WHERE queue = %s"
-_QUEUE = "SELECT name FROM {}.queue WHERE name = %s"
+_QUEUE = "SELECT incarnation FROM {}.queue WHERE name = %s"
 _decode = msgspec.msgpack.decode
 
 
 def read_cassandra(session: Any, keyspace: str, queue: str) -> RawQueue:
     """Read everything of the queue, by the names of the partitions. Nobody may be at work meanwhile.
 
-    The driver's session decides on the consistency.
+    What is stored under another incarnation than that of the queue's record is stray. The driver's session decides on
+    the consistency.
     """
 
     def ask(query: str, *values: object) -> list[Any]:
         return list(session.execute(query.format(keyspace), values or None))
 
-    pattern = re.compile(rf"{re.escape(queue)}:(\d+):(\d+)")
+    pattern = re.compile(rf"({re.escape(queue)}(?:@\w+)?):(\d+):(\d+)")
     found = _Partitions()
-    known = bool(ask(_QUEUE, queue))
+    names = {f"{queue}@{incarnation}" if incarnation else queue for (incarnation,) in ask(_QUEUE, queue)}
     for (partition,) in ask(_PARTITIONS):
         if place := pattern.fullmatch(partition):
             rows = ask(_ROWS, partition)
-            found.add(Shard(queue, int(place[1]), int(place[2])), rows)
             content = [row for row in rows if row[0] != _CONTROL]
-            if content and not known:
+            if place[1] in names:
+                found.add(Shard(queue, int(place[2]), int(place[3])), rows)
+            elif content:
                 found.strays.append(f"{len(content)} rows in {partition} of no queue")
-    listed = frozenset(Shard(queue, *row) for row in ask(_LISTED, queue))
+    listed = frozenset(Shard(queue, *row) for name in names for row in ask(_LISTED, name))
     return RawQueue(found.entries, found.bodies, listed, found.strays)
 
 

@@ -246,14 +246,8 @@ class CassandraStore:
         return looking.count(self._row(self._place(shard)), self.now())
 
     def sweep(self, request: Sweep) -> int:
-        """Give up history, up to 200 slices of each shard, and what is left of incarnations that are over.
-
-        Raises QueueNotFound.
-        """
-        name = self._incarnations.require(self._session, request.queue)
-        return sweeping.sweep(
-            self._session, name, request.history_before, self.now, partial(self._probe, deep=True)
-        )
+        """Give up history, up to 200 slices of each shard, and what is left of incarnations that are over."""
+        return sweeping.sweep(self._session, request, self.now, partial(self._probe, deep=True))
 
     # -- dedupe --------------------------------------------------------------------------------------------
 

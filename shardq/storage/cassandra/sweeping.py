@@ -9,6 +9,7 @@ from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import directory, queues, removal
 from shardq.storage.cassandra.incarnations import name_of, parted
 from shardq.storage.cassandra.session import Session
+from shardq.storage.requests import Sweep
 
 __all__ = ["sweep"]
 
@@ -17,28 +18,26 @@ _AT_ONCE = 50
 
 
 def sweep(
-    session: Session,
-    queue: str,
-    before: int,
-    now: Callable[[], int],
-    look: Callable[[Sequence[Shard]], object],
+    session: Session, request: Sweep, now: Callable[[], int], look: Callable[[Sequence[Shard]], object]
 ) -> int:
     """Give up history, up to 200 slices of each shard, and leftovers of incarnations that are over; returns how much.
 
     It looks at every shard in which something is stored, listed or not. Keys and consumers end by themselves.
     """
-    living: set[Shard] = set(directory.listing(session, queue))
+    incarnation = queues.current(session, request.queue)
+    own = None if incarnation is None else name_of(request.queue, incarnation)
+    living: set[Shard] = set(directory.listing(session, own)) if own else set()
     others: dict[str, list[str]] = {}
     for partition in removal.partitions(session):
         name, time_shard, number = partition.rsplit(":", 2)
-        if name == queue:
+        if name == own:
             living.add(Shard(name, int(time_shard), int(number)))
         else:
             others.setdefault(name, []).append(partition)
     shards = iter(sorted(living))
     while chunk := list(islice(shards, _AT_ONCE)):
         look(chunk)
-    given_up = sum(removal.expire(session, shard, before, _LIMIT) for shard in sorted(living))
+    given_up = sum(removal.expire(session, shard, request.history_before, _LIMIT) for shard in sorted(living))
     return given_up + sum(_erase(session, name, others[name], now) for name in _over(session, others))
 
 
