@@ -161,8 +161,8 @@ class Message:
         """Move the message to another queue of the same client: ack here and send there in one atomic step.
 
         Where the store cannot do that it raises UnsupportedByStore, unless ``atomic=False`` accepts send,
-        then ack: after a crash between the two the message is in both queues. Raises LeaseLost when it is
-        somebody else's by now.
+        then ack: after a crash between the two the message is in both queues, and moving it again within 7 days
+        completes the move. Raises LeaseLost when it is somebody else's by now.
         """
         self._settlement.forward([self._pick], queue, atomic=atomic)
 

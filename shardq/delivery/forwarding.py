@@ -1,8 +1,8 @@
 """Moving held messages: to another queue, to the dead-letter queue, or back into their shard with another body.
 
-A move acks here and sends there. Stores do it in one atomic step where they can. Where they cannot, it is
-sent first, under an id that is derived from the source's: a crash in between leaves the message in both
-places, and repeating the move completes it instead of sending again.
+A move acks here and sends there. Stores do it in one atomic step where they can. Where they cannot, it is sent first: a
+crash in between leaves the message in both places, and repeating the move completes it instead of sending again.
+A message keeps its ``enqueued_at`` wherever it is moved.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Protocol
 
 import msgspec
 
-from shardq.clock import microseconds
 from shardq.delivery.context import QueueContext
 from shardq.delivery.dead_letters import dead_letter_context, dead_letter_headers, original_headers
 from shardq.delivery.held import Pick
+from shardq.delivery.moving import Part, move_step_by_step
 from shardq.delivery.outgoing import too_large
 from shardq.delivery.picks import spans_of
 from shardq.delivery.retry import Answer
@@ -23,7 +23,7 @@ from shardq.errors import MessageTooLarge, QueuePaused, UnsupportedByStore
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, Headers, encode_bundle
 from shardq.storage.bundle_id import derive_bundle_id
-from shardq.storage.requests import Acknowledge, Append, Bundle, Extend, Fenced, Forward
+from shardq.storage.requests import Acknowledge, Append, Bundle, Fenced, Forward
 
 __all__ = ["BackToSource", "DeadLetters", "Move", "SameShard", "ToQueue"]
 
@@ -48,7 +48,8 @@ class SameShard:
         """Exchange the messages."""
         now = self._source.store.now()
         bundles = [
-            _bundle(pick, self._changed(pick), "replace", now=now, due=now + self._delay) for pick in group
+            _bundle(Part(pick, self._changed(pick)), _replacement_id(pick), now + self._delay)
+            for pick in group
         ]
         return _forward(self._source, Acknowledge(shard, spans_of(group)), Append(shard, tuple(bundles)))
 
@@ -132,20 +133,13 @@ def _send_over(
     keep: bool = False,
 ) -> Answer[Fenced]:
     """Move messages to another queue; with ``keep`` they count as processed in the one that they leave."""
+    moved = [Part(pick, part) for pick, part in zip(group, parts, strict=True)]
+    if not source.store.capabilities.forward_across_shards:
+        return move_step_by_step(source, target, shard, moved, keep=keep)
     now = target.store.now()
-    bundles = tuple(
-        _bundle(pick, part, target.name, now=now, due=now) for pick, part in zip(group, parts, strict=True)
-    )
+    bundles = tuple(_bundle(part, target.ids.new(now), now) for part in moved)
     place = target.placement.choose(target.settings.layout, now, sum(bundle.count for bundle in bundles))
-    append, acknowledge = Append(place, bundles), Acknowledge(shard, spans_of(group), keep)
-    if source.store.capabilities.forward_across_shards:
-        return _forward(source, acknowledge, append)
-    lease = microseconds(source.settings.visibility_timeout)
-    held = source.retry.ask(source.store.extend, Extend(shard, spans_of(group), lease))
-    if held.value == Fenced():
-        source.retry(source.store.append, append)
-        source.retry(source.store.acknowledge, acknowledge)
-    return held
+    return _forward(source, Acknowledge(shard, spans_of(group), keep), Append(place, bundles))
 
 
 def _too_large(size: int, queue: QueueContext) -> MessageTooLarge:
@@ -159,8 +153,6 @@ def _forward(source: QueueContext, acknowledge: Acknowledge, append: Append) -> 
 def _chosen(pick: Pick) -> BundleData:
     """The picked messages as a bundle of their own."""
     messages = pick.held.messages
-    if len(pick.positions) == pick.held.count:
-        return messages
     return BundleData(
         [messages.bodies[position] for position in pick.positions],
         messages.headers and [messages.headers[position] for position in pick.positions],
@@ -168,8 +160,14 @@ def _chosen(pick: Pick) -> BundleData:
     )
 
 
-def _bundle(pick: Pick, messages: BundleData, target: str, *, now: int, due: int) -> Bundle:
-    source = pick.held.bundle
+def _bundle(part: Part, identity: bytes, due: int) -> Bundle:
+    source, messages = part.pick.held.bundle, part.messages
+    return Bundle(
+        identity, source.priority, due, source.enqueued_at, len(messages.bodies), encode_bundle(messages)
+    )
+
+
+def _replacement_id(pick: Pick) -> bytes:
+    """The id of what takes the place of messages in their shard: it says of the same moment that it was made for."""
     places = ",".join(str(pick.held.first + position) for position in pick.positions)
-    identity = derive_bundle_id(source.id, target, places)
-    return Bundle(identity, source.priority, due, now, len(messages.bodies), encode_bundle(messages))
+    return derive_bundle_id(pick.held.bundle.id, "replace", places)

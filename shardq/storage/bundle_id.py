@@ -10,7 +10,14 @@ import secrets
 import threading
 from hashlib import blake2b
 
-__all__ = ["BUNDLE_ID_BYTES", "BundleIds", "derive_bundle_id", "made_at", "repeatable_bundle_id"]
+__all__ = [
+    "BUNDLE_ID_BYTES",
+    "BundleIds",
+    "bundle_ids_until",
+    "derive_bundle_id",
+    "made_at",
+    "repeatable_bundle_id",
+]
 
 BUNDLE_ID_BYTES = 16
 _VERSION = 0x7 << 76
@@ -31,6 +38,12 @@ class BundleIds:
         with self._lock:
             self._last = ticks = max((now << 12) // 1000, self._last + 1)
         return _assemble(ticks, secrets.randbits(_RANDOM_BITS))
+
+
+def bundle_ids_until(now: int, count: int) -> list[bytes]:
+    """So many fresh ids in rising order: the last is for a moment in microseconds, none for a later one."""
+    last = (now << 12) // 1000
+    return [_assemble(last - left, secrets.randbits(_RANDOM_BITS)) for left in reversed(range(count))]
 
 
 def derive_bundle_id(source: bytes, *parts: str) -> bytes:
