@@ -13,7 +13,7 @@ from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import collections
 from shardq.storage.mongodb.store import MongoStore
-from shardq.storage.requests import Acknowledge, Append, Claim, QueueRecord, Span
+from shardq.storage.requests import Acknowledge, Append, Claim, Peek, QueueRecord, Span, Sweep
 from shardq.testing import BundleFactory
 
 pytestmark = pytest.mark.mongodb
@@ -133,3 +133,29 @@ def test_too_many_collections_are_refused_before_any_is_made(
         assert small.settings.shards == 2
         assert len(names(database, queue)) == 2
         client.delete_queue(queue)
+
+
+@pytest.mark.parametrize("use", ["append", "claim", "peek", "count", "sweep", "prepare", "repeat", "keep"])
+def test_indexes_that_are_missing_are_made_by_whoever_needs_them(
+    open_store: Callable[..., MongoStore], store: MongoStore, shard: Shard, database: Database, use: str
+) -> None:
+    # Given a collection that lost its indexes
+    make = BundleFactory(store.now)
+    store.append(Append(shard, (make(),)))
+    database[str(shard)].drop_indexes()
+    # When a client uses it
+    other = open_store()
+    uses: dict[str, Callable[[], object]] = {
+        "append": lambda: other.append(Append(shard, (make(),))),
+        "claim": lambda: other.claim(Claim(shard, bytes(16), 1, MINUTE)),
+        "peek": lambda: other.peek(Peek(shard, 10)),
+        "count": lambda: other.count(shard),
+        "sweep": lambda: other.sweep(Sweep(shard.queue, 0)),
+        "prepare": lambda: other.prepare([shard]),
+        "repeat": lambda: [other.claim(Claim(shard, bytes(16), 1, MINUTE)) for _ in range(2)],
+        "keep": lambda: other.peek(Peek(shard, 10, processed=True)),
+    }
+    uses[use]()
+    # Then they are there, and nothing is lost
+    assert set(database[str(shard)].index_information()) == INDEXES
+    assert sum(each.count for each in other.peek(Peek(shard, 10)).slices) >= 1

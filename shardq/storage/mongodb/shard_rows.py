@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from bson.binary import Binary
 from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
 
+from shardq.errors import StoreUnavailable
 from shardq.sharding.shard import Shard
+from shardq.storage.mongodb import schema
 from shardq.storage.mongodb.documents import WITHOUT_BODIES, Row, decode
 from shardq.storage.mongodb.faults import write_concern_error, write_error
 from shardq.storage.mongodb.session import Document, Session
@@ -20,10 +23,14 @@ SHARDS = "shardq.shard"
 CLAIM_INDEX = "claim"
 CLAIM_ORDER = {"p": 1, "d": 1, "_id": 1, "m": 1, "e": 1}  # which no other index can have
 _BY_ID = "_id_"
+_NO_INDEX = "hint provided does not correspond to an existing index"
 _DUPLICATE = 11000
 _NOT_OPEN = frozenset((361, 121))  # another collection, or none, of that name; closed by its validator
 _AT_ONCE = 1000
 _LONGEST_WRITE = 10_000  # milliseconds; a transaction of a client that crashed may stand in the way
+
+
+T = TypeVar("T")
 
 
 class Statement(msgspec.Struct, frozen=True):
@@ -59,24 +66,19 @@ class ShardRows:
         filter: Document,  # noqa: A002 -- what the driver calls it
         *,
         hint: str = CLAIM_INDEX,
-        sort: Sequence[tuple[str, int]] = (),
         limit: int = 0,
         bodies: bool = False,
     ) -> list[Row]:
         """The documents that a filter finds in an index."""
-        with self.session.translated(writing=False):
-            cursor = self.session.collection(self.name).find(
-                filter,
-                None if bodies else WITHOUT_BODIES,
-                hint=hint,
-                limit=limit,
-                session=self.transaction,
-            )
-            if sort:
-                cursor = cursor.sort(list(sort))
-            if limit:
-                cursor = cursor.batch_size(limit)
-            return [decode(raw) for raw in cursor]
+        shown = None if bodies else WITHOUT_BODIES
+        return self._by_index(
+            lambda rows: [
+                decode(raw)
+                for raw in rows.find(
+                    filter, shown, hint=hint, limit=limit, batch_size=limit, session=self.transaction
+                )
+            ]
+        )
 
     def first(self, ranges: Sequence[Document], limit: int) -> Page:
         """The first documents in these ranges of the claim index, which follow each other.
@@ -86,10 +88,9 @@ class ShardRows:
         twice: the last one counts.
         """
         pipeline = [*one_after_the_other(self.name, ranges, limit), _listed(self.shard)]
-        with self.session.translated(writing=False):
-            found = list(
-                self.session.collection(self.name).aggregate(pipeline, hint=CLAIM_INDEX, batchSize=limit + 2)
-            )
+        found = self._by_index(
+            lambda rows: list(rows.aggregate(pipeline, hint=CLAIM_INDEX, batchSize=limit + 2))
+        )
         late = found.pop().get("late") if found and isinstance(found[-1]["_id"], dict) else None
         rows = {raw["_id"]: decode(raw) for raw in found}
         ordered = sorted(rows.values(), key=lambda row: (row.priority, row.raw["d"], row.id))
@@ -98,6 +99,7 @@ class ShardRows:
     def stream(self, filter: Document, *, hint: str, bodies: bool) -> Iterator[Row]:  # noqa: A002
         """The documents that a filter finds, in the order of the index."""
         shown = None if bodies else WITHOUT_BODIES
+        self.find(filter, hint=hint, limit=1)  # by an index that is there from now on
         with (
             self.session.translated(writing=False),
             self.session.collection(self.name).find(filter, shown, hint=hint, batch_size=50) as cursor,
@@ -107,8 +109,7 @@ class ShardRows:
 
     def aggregate(self, pipeline: list[Document], *, hint: str = CLAIM_INDEX) -> list[Document]:
         """The results of a pipeline on an index."""
-        with self.session.translated(writing=False):
-            return list(self.session.collection(self.name).aggregate(pipeline, hint=hint))
+        return self._by_index(lambda rows: list(rows.aggregate(pipeline, hint=hint)))
 
     def change(self, statements: Sequence[Statement]) -> int:
         """Carry out the statements in one command; return how many documents they found."""
@@ -155,6 +156,18 @@ class ShardRows:
         for detail in failed:
             raise write_error(detail, str(self.session.address))
         return True
+
+    def _by_index(self, read: Callable[[Collection[Document]], T]) -> T:
+        """Read by an index that is named; make those that the collection lacks when it is not there."""
+        try:
+            with self.session.translated(writing=False):
+                return read(self.session.collection(self.name))
+        except StoreUnavailable as error:
+            if _NO_INDEX not in str(error.__cause__):
+                raise
+        with self.session.translated(writing=True):
+            schema.index(self.session.database, schema.shard_collection(), self.name)
+            return read(self.session.collection(self.name))
 
     def _write(self, command: Document) -> dict[str, Any]:
         command.setdefault("ordered", False)
