@@ -17,7 +17,10 @@ _LAST = "SELECT coalesce(max(bundle_key), 0) FROM bundle"
 _INSERT = """
     INSERT INTO bundle (bundle_id, shard_key, priority, due, enqueued_at, count, data)
     SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7
-    WHERE NOT EXISTS (SELECT 1 FROM finished WHERE bundle_id = ?1 AND finished_at > ?8 AND incarnation = ?9)
+    WHERE NOT EXISTS (
+        SELECT 1 FROM finished WHERE bundle_id = ?1 AND finished_at > ?8
+        AND incarnation = (SELECT incarnation FROM queue WHERE name = ?9)
+    )
     ON CONFLICT (bundle_id) DO NOTHING
 """
 _ENTRIES = """
@@ -32,7 +35,7 @@ _UNUSED = """
 """
 _REMEMBER = f"""
     INSERT OR REPLACE INTO finished (bundle_id, finished_at, incarnation)
-    SELECT bundle_id, ?2, ?3 FROM bundle WHERE {_UNUSED}
+    SELECT bundle_id, ?2, (SELECT incarnation FROM queue WHERE name = ?3) FROM bundle WHERE {_UNUSED}
 """
 _DELETE = f"DELETE FROM bundle WHERE {_UNUSED}"
 _OLDEST = "SELECT finished_at FROM finished ORDER BY finished_key LIMIT 1"
@@ -44,25 +47,23 @@ _PRUNE = """
 
 def append(sql: sqlite3.Connection, request: Append, now: int) -> None:
     """Store the bundles that are not known, each with one ready entry; raises QueueNotFound."""
-    incarnation = queues.announce(sql, request.shard.queue)
+    queue = request.shard.queue
+    queues.announce(sql, queue)
     shard_key = directory.enter(sql, request.shard)
     (last,) = sql.execute(_LAST).fetchone()
-    sql.executemany(_INSERT, (_row(bundle, shard_key, incarnation, now) for bundle in request.bundles))
+    sql.executemany(_INSERT, (_row(bundle, shard_key, queue, now) for bundle in request.bundles))
     sql.execute(_ENTRIES, (last,))
 
 
-def _row(bundle: Bundle, shard_key: int, incarnation: int, now: int) -> tuple[object, ...]:
+def _row(bundle: Bundle, shard_key: int, queue: str, now: int) -> tuple[object, ...]:
     head = (bundle.id, shard_key, bundle.priority, bundle.due, bundle.enqueued_at, bundle.count)
-    return (*head, bundle.data, now - MEMORY, incarnation)
+    return (*head, bundle.data, now - MEMORY, queue)
 
 
 def finish(sql: sqlite3.Connection, queue: str, bundle_ids: Iterable[bytes], now: int) -> None:
     """Delete those of the queue's bundles that neither an entry nor the history refers to, and remember their ids."""
     ids = tuple(bundle_ids)
-    incarnation = queues.incarnation(sql, queue)
-    if incarnation is None:
-        return
-    sql.executemany(_REMEMBER, ((bundle_id, now, incarnation) for bundle_id in ids))
+    sql.executemany(_REMEMBER, ((bundle_id, now, queue) for bundle_id in ids))
     sql.executemany(_DELETE, ((bundle_id,) for bundle_id in ids))
     prune(sql, now, 2 * len(ids))
 

@@ -13,6 +13,7 @@ from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.connection import Connection
 from shardq.storage.sqlite.faults import translate
 from shardq.storage.sqlite.log import log_of
+from shardq.storage.sqlite.surroundings import check_file_system, check_release
 
 __all__ = ["diagnose"]
 
@@ -22,8 +23,7 @@ _LARGE_LOG = 256 * 1024 * 1024
 
 def diagnose(path: Path, *, synchronous: str) -> tuple[Finding, ...]:
     """Look at the file and its surroundings; changes nothing and makes nothing."""
-    findings = [Finding("sqlite", True, sqlite3.sqlite_version), Finding("synchronous", True, synchronous)]
-    findings += _folder(path.parent)
+    findings = [check_release(sqlite3.sqlite_version), _synchronous(synchronous), *_folder(path.parent)]
     if not path.exists():
         findings.append(
             Finding("file", False, f"{path} does not exist", "create a queue, or give another path")
@@ -39,11 +39,19 @@ def diagnose(path: Path, *, synchronous: str) -> tuple[Finding, ...]:
     return tuple(findings)
 
 
+def _synchronous(level: str) -> Finding:
+    if level == "full":
+        return Finding("synchronous", True, level)
+    value = f"{level}: a power failure may undo the last sends and acks"
+    return Finding("synchronous", False, value, "leave `synchronous` out of the URL")
+
+
 def _folder(folder: Path) -> Iterator[Finding]:
     if not folder.is_dir():
         yield Finding("folder", False, f"{folder} does not exist", "make the folder")
         return
     free = shutil.disk_usage(folder).free
+    yield from check_file_system(folder)
     yield Finding("free space", free >= _FREE_SPACE, _megabytes(free), "free some space on the disk")
 
 
@@ -72,6 +80,10 @@ def _state(sql: sqlite3.Connection) -> Iterator[Finding]:
     yield Finding("schema", current, str(schema.version(sql)), "create a queue, which applies the schema")
     yield Finding(
         "journal mode", mode == "wal" or not current, mode, "run `PRAGMA journal_mode = WAL` on the file"
+    )
+    locking = str(sql.execute("PRAGMA locking_mode").fetchone()[0])
+    yield Finding(
+        "locking", locking == "normal", locking, "use a SQLite that was built without exclusive locking"
     )
     check = str(sql.execute("PRAGMA quick_check(1)").fetchone()[0])
     yield Finding(

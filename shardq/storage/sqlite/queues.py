@@ -18,7 +18,7 @@ _SELECT = "SELECT name, settings, version FROM queue WHERE name = ?"
 _UPDATE = "UPDATE queue SET settings = ?, version = ? WHERE name = ? AND version = ?"
 _LIST = "SELECT name FROM queue WHERE substr(name, 1, length(?1)) = ?1 ORDER BY name"
 _SIGNAL = "SELECT signal FROM queue WHERE name = ?"
-_ANNOUNCE = "UPDATE queue SET signal = signal + 1 WHERE name = ? RETURNING incarnation"
+_ANNOUNCE = "UPDATE queue SET signal = signal + 1 WHERE name = ?"
 _INCARNATION = "SELECT incarnation FROM queue WHERE name = ?"
 _BITS = 40  # of an incarnation: never twice the same for one name
 
@@ -53,12 +53,10 @@ def signal(sql: sqlite3.Connection, name: str) -> int:
     return int(row[0]) if row else 0
 
 
-def announce(sql: sqlite3.Connection, name: str) -> int:
-    """Change the queue's signal and return its incarnation; raises QueueNotFound when there is no such queue."""
-    rows = sql.execute(_ANNOUNCE, (name,)).fetchall()
-    if not rows:
+def announce(sql: sqlite3.Connection, name: str) -> None:
+    """Change the queue's signal; raises QueueNotFound when there is no such queue."""
+    if not sql.execute(_ANNOUNCE, (name,)).rowcount:
         raise _not_found(name)
-    return int(rows[0][0])
 
 
 def incarnation(sql: sqlite3.Connection, name: str) -> int | None:

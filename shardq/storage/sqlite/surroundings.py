@@ -1,0 +1,98 @@
+"""What SQLite stands on: its own version, and the file system below the file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from shardq.storage.requests import Finding
+
+__all__ = ["Mount", "check_file_system", "check_release", "has_reset_bug", "mount_of"]
+
+_NETWORK = frozenset({
+    "9p", "afs", "beegfs", "ceph", "cifs", "coda", "fuse.ceph", "fuse.glusterfs", "fuse.rclone",
+    "fuse.s3fs", "fuse.sshfs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "orangefs",
+    "prl_fs", "smb2", "smb3", "smbfs", "vboxsf", "virtiofs", "vmhgfs",
+})  # fmt: skip
+_MEMORY = frozenset(["ramfs", "tmpfs"])
+_UNSAFE = frozenset(["barrier=0", "local_lock=all", "nobarrier", "nolock", "nostrictsync", "volatile"])
+_BROKEN, _FIXED, _BACK_PORTS = (3, 7, 0), (3, 51, 3), ((3, 44, 6), (3, 50, 7))
+_MOUNTS = Path("/proc/self/mountinfo")
+_ESCAPE = re.compile(r"\\(\d{3})")
+
+
+class Mount(msgspec.Struct, frozen=True):
+    """What a folder is mounted from."""
+
+    point: str
+    kind: str
+    options: frozenset[str]
+
+
+def has_reset_bug(version: tuple[int, ...]) -> bool:
+    """Return True for releases of SQLite in which a reset of the log may corrupt the file.
+
+    Two connections that write or checkpoint at the same moment are needed, and bad luck. Fixed in 3.51.3, and in 3.44.6
+    and 3.50.7 of older branches: https://sqlite.org/wal.html#walresetbug
+    """
+    first_fixed = next((fixed for fixed in _BACK_PORTS if fixed[:2] == version[:2]), _FIXED)
+    return _BROKEN <= version < first_fixed
+
+
+def check_release(version: str) -> Finding:
+    """Tell the release of SQLite, and whether it is one that may corrupt files."""
+    if not has_reset_bug(tuple(int(part) for part in version.split("."))):
+        return Finding("sqlite", True, version)
+    return Finding(
+        "sqlite",
+        False,
+        f"{version} can corrupt the file when two processes write at the same moment, which is rare",
+        "use SQLite 3.51.3 or newer (or 3.50.7, 3.44.6): https://sqlite.org/wal.html#walresetbug;"
+        " a distribution may have mended an older one",
+    )
+
+
+def mount_of(folder: Path, mounts: str) -> Mount | None:
+    """Return the mount that the folder is on, out of the text of ``/proc/self/mountinfo``."""
+    found: Mount | None = None
+    for line in mounts.splitlines():
+        mount = _parse(line)
+        if folder.is_relative_to(mount.point) and (found is None or len(mount.point) >= len(found.point)):
+            found = mount
+    return found
+
+
+def _parse(line: str) -> Mount:
+    """Read a line: id, parent, device, root, mount point, options, optional fields, -, type, source, more options."""
+    head, tail = line.split(" - ", 1)
+    point, options = head.split(" ")[4:6]
+    kind, _, more = (*tail.split(" "), "", "")[:3]
+    name = _ESCAPE.sub(lambda match: chr(int(match[1], 8)), point)
+    return Mount(name, kind, frozenset(f"{options},{more}".split(",")))
+
+
+def check_file_system(folder: Path, mounts: Path = _MOUNTS) -> Iterator[Finding]:
+    """Tell the file system below the folder where the system has a list of them."""
+    try:
+        mount = mount_of(folder.resolve(), mounts.read_text(encoding="utf-8", errors="replace"))
+    except (OSError, ValueError):
+        return
+    if mount is None:
+        return
+    unsafe = sorted(mount.options & _UNSAFE)
+    if mount.kind in _NETWORK:
+        value = f"{mount.kind}, which is shared between machines"
+        yield Finding("file system", False, value, "put the file on a disk of this machine")
+    elif mount.kind in _MEMORY:
+        value = f"{mount.kind}: messages end with the machine"
+        yield Finding("file system", False, value, "put the file on a disk")
+    elif unsafe:
+        value = f"{mount.kind} with {', '.join(unsafe)}"
+        yield Finding(
+            "file system", False, value, "mount it without, so that confirmed messages are on the disk"
+        )
+    else:
+        yield Finding("file system", True, mount.kind)

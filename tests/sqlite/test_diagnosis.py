@@ -1,0 +1,106 @@
+"""What `shardq doctor` says of SQLite where something weakens a promise."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from shardq.storage.requests import Finding, QueueRecord
+from shardq.storage.sqlite.store import SqliteStore
+from shardq.storage.sqlite.surroundings import check_file_system, check_release
+
+ROOT = "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw"
+
+
+def findings(store: SqliteStore) -> dict[str, Finding]:
+    return {finding.name: finding for finding in store.diagnose()}
+
+
+@pytest.mark.parametrize(
+    "version", ["3.7.0", "3.40.1", "3.44.5", "3.45.0", "3.49.2", "3.50.6", "3.51.0", "3.51.2"]
+)
+def test_a_release_with_the_corruption_bug_is_named(version: str) -> None:
+    finding = check_release(version)
+    assert not finding.ok
+    assert finding.value.startswith(version)
+    assert "3.51.3" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    "version", ["3.6.23", "3.44.6", "3.44.7", "3.50.7", "3.51.3", "3.52.0", "3.53.1", "4.0.0"]
+)
+def test_a_release_without_it_is_well(version: str) -> None:
+    assert check_release(version) == Finding("sqlite", True, version)
+
+
+def test_the_release_in_use_is_the_one_that_is_checked(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version", "3.51.2")
+    assert not findings(store)["sqlite"].ok
+    monkeypatch.setattr(sqlite3, "sqlite_version", "3.51.3")
+    assert findings(store)["sqlite"].ok
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("30 22 0:40 / /data rw shared:2 - nfs4 server:/x rw,vers=4.2", "nfs4"),
+        ("30 22 0:40 / /data rw - cifs //server/x rw", "cifs"),
+        ("30 22 0:40 / /data rw - tmpfs tmpfs rw,size=1g", "tmpfs"),
+        ("30 22 8:1 / /data rw - ext4 /dev/sda rw,nobarrier", "nobarrier"),
+        ("30 22 0:50 / /data rw - overlay overlay rw,lowerdir=/a,volatile", "volatile"),
+    ],
+)
+def test_a_file_system_that_cannot_keep_the_promises_is_named(tmp_path: Path, line: str, word: str) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(f"{ROOT}\n{line}\n")
+    (finding,) = check_file_system(Path("/data/queues"), mounts)
+    assert not finding.ok
+    assert word in finding.value
+    assert finding.remedy
+    assert [each.ok for each in check_file_system(Path("/elsewhere"), mounts)] == [True]
+
+
+def test_of_mounts_over_each_other_the_last_and_deepest_counts(tmp_path: Path) -> None:
+    mounts = tmp_path / "mountinfo"
+    over = "31 22 0:41 / /my\\040data rw - nfs server:/x rw\n32 31 8:1 / /my\\040data rw - xfs /dev/sda rw"
+    mounts.write_text(f"{ROOT}\n{over}\n33 22 0:42 / /my rw - tmpfs tmpfs rw\n")
+    assert [each.value for each in check_file_system(Path("/my data/q"), mounts)] == ["xfs"]
+
+
+def test_where_the_system_has_no_list_of_mounts_nothing_is_said(tmp_path: Path) -> None:
+    assert list(check_file_system(tmp_path, tmp_path / "absent")) == []
+    (tmp_path / "odd").write_text("no mounts\n")
+    assert list(check_file_system(tmp_path, tmp_path / "odd")) == []
+
+
+def test_a_store_that_does_not_wait_for_the_disk_says_so(path: Path) -> None:
+    store = SqliteStore(str(path), synchronous="normal")
+    store.create_queue(QueueRecord("orders", b"", 1))
+    assert not findings(store)["synchronous"].ok
+    store.close()
+
+
+def test_a_file_in_another_journal_mode_is_named(path: Path, store: SqliteStore) -> None:
+    assert findings(store)["journal mode"].ok
+    store.close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+    finding = findings(store)["journal mode"]
+    assert (finding.ok, finding.value) == (False, "delete")
+
+
+def test_in_order_all_is_well_but_what_lies_outside(store: SqliteStore) -> None:
+    ill = {name for name, finding in findings(store).items() if not finding.ok}
+    assert ill <= {"sqlite", "file system", "free space"}
+    assert findings(store)["locking"].value == "normal"
+
+
+def test_a_file_that_is_not_there_is_said_and_not_made(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "absent.db"))
+    assert not findings(store)["file"].ok
+    assert list(tmp_path.iterdir()) == []
