@@ -71,7 +71,7 @@ class _Msgspec:
     def decode(self, body: bytes) -> Any:
         try:
             return self._decoder.decode(body)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise InvalidMessage(f"body {_shorten(body)} is no {self._name}: {error}") from error
 
 

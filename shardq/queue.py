@@ -31,13 +31,18 @@ MANY = 2**31
 
 
 class QueueCounts(msgspec.Struct, frozen=True):
-    """Messages of a queue by state; ``oldest`` is when the oldest of those not processed was sent."""
+    """Messages of a queue by state.
+
+    ``oldest`` is when the oldest of those not processed was sent, ``ready_since`` since when one of those that are
+    ready could be delivered; None: there is none.
+    """
 
     ready: int
     delayed: int
     in_flight: int
     processed: int
     oldest: datetime | None
+    ready_since: datetime | None = None
 
 
 class ShardState(msgspec.Struct, frozen=True):
@@ -243,8 +248,10 @@ class Queue:
 
 
 def _counts(counts: ShardCounts) -> QueueCounts:
-    oldest = None if counts.oldest is None else to_datetime(counts.oldest)
-    return QueueCounts(counts.ready, counts.delayed, counts.in_flight, counts.processed, oldest)
+    oldest, since = (
+        None if moment is None else to_datetime(moment) for moment in (counts.oldest, counts.ready_since)
+    )
+    return QueueCounts(counts.ready, counts.delayed, counts.in_flight, counts.processed, oldest, since)
 
 
 def _total(parts: list[QueueCounts]) -> QueueCounts:
@@ -254,4 +261,5 @@ def _total(parts: list[QueueCounts]) -> QueueCounts:
         sum(part.in_flight for part in parts),
         sum(part.processed for part in parts),
         min((part.oldest for part in parts if part.oldest is not None), default=None),
+        min((part.ready_since for part in parts if part.ready_since is not None), default=None),
     )

@@ -18,7 +18,7 @@ from shardq.settings import QueueSettings
 __all__ = ["Check", "check_clock", "check_queue", "check_store", "examine"]
 
 CLOCK_TOLERANCE_SECONDS = 1.0
-OLD_LEASES = 10  # a ready message older than so many visibility timeouts
+OLD_LEASES = 10  # a message that has been ready for longer than so many visibility timeouts
 OLD_SECONDS = 300.0  # and than this
 
 
@@ -84,13 +84,13 @@ def _ring(name: str, settings: QueueSettings) -> Check:
 
 
 def _age(name: str, settings: QueueSettings, counts: QueueCounts) -> Check:
-    if counts.oldest is None:
-        return Check(name, "oldest message", True, "none")
-    age = (datetime.now(UTC) - counts.oldest).total_seconds()
-    fine = not counts.ready or age <= max(OLD_SECONDS, OLD_LEASES * settings.visibility_timeout)
+    if counts.ready_since is None:
+        return Check(name, "oldest due", True, "none")
+    age = (datetime.now(UTC) - counts.ready_since).total_seconds()
+    fine = age <= max(OLD_SECONDS, OLD_LEASES * settings.visibility_timeout)
     value = f"{in_words(max(age, 0.0))}, {counts.ready:,} ready"
     return _verdict(
-        name, "oldest message", fine, value, value, f"start workers: shardq work {name} --handler ..."
+        name, "oldest due", fine, value, value, f"start workers: shardq work {name} --handler ..."
     )
 
 

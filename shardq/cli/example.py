@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -30,6 +31,15 @@ class ExampleGroup(click.Group):
     def __init__(self, *arguments: Any, example: str = "", **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.example = example
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; a name that is none is answered with the nearest that is one."""
+        near = get_close_matches(args[0], self.list_commands(ctx), n=1)
+        if near and self.get_command(ctx, args[0]) is None:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the example at the end of the help."""

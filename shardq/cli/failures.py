@@ -26,6 +26,7 @@ __all__ = [
     "NOT_FOUND",
     "UNAVAILABLE",
     "USAGE",
+    "StoreMissing",
     "end",
     "exit_code",
     "explain",
@@ -33,6 +34,13 @@ __all__ = [
 
 FAILURE, USAGE, NOT_FOUND, UNAVAILABLE = 1, 2, 3, 4
 INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the signal, as shells count
+
+
+class StoreMissing(click.ClickException):
+    """Raised when the store that is asked is not there."""
+
+    exit_code = NOT_FOUND
+
 
 _CODES: dict[type[ShardqError], int] = {
     QueueNotFound: NOT_FOUND,
@@ -73,12 +81,14 @@ def _describe(error: BaseException) -> tuple[str, str]:
             words = error.code, str(error)
         case click.UsageError():
             words = "usage", _with_hint(error)
+        case StoreMissing():
+            words = "store_not_found", error.format_message()
         case click.ClickException():
             words = "failed", error.format_message()
         case click.Abort():
             words = "cancelled", "nothing was changed"
         case KeyboardInterrupt():
-            words = "interrupted", "stopped by Ctrl-C"
+            words = "interrupted", str(error) or "stopped by Ctrl-C"
         case OSError():
             words = "file", str(error)
         case _:

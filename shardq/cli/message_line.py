@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
+import click
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from shardq.cli.duration import duration
 from shardq.cli.message_view import Base64, HeaderText, header_texts
+from shardq.cli.moment import coming_moment
 from shardq.codec import JSON, TEXT, codec_named
 from shardq.errors import InvalidMessage
 from shardq.message import OutgoingMessage
@@ -20,14 +22,14 @@ __all__ = ["MessageLine", "encode_line", "parse_line", "parse_plain"]
 class MessageLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One message: its body is a value of the codec, or bytes in ``body_base64``.
 
-    What a line does not say, the options of the command say.
+    What a line does not say, the options of the command say; ``delay`` and ``due`` are written as theirs.
     """
 
     body: Any = UNSET
     body_base64: bytes | UnsetType = UNSET
     priority: int | UnsetType = UNSET
-    delay: float | UnsetType = UNSET
-    due: datetime | UnsetType = UNSET
+    delay: float | str | UnsetType = UNSET
+    due: str | UnsetType = UNSET
     headers: dict[str, HeaderText] | UnsetType = UNSET
     dedupe_key: str | UnsetType = UNSET
     id: str | UnsetType = UNSET
@@ -40,18 +42,16 @@ def parse_line(text: bytes, codec: str, shared: OutgoingMessage) -> OutgoingMess
     """A message out of a JSON line; raises InvalidMessage."""
     try:
         line = _decoder.decode(text)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise InvalidMessage(f"not a message in JSON: {error}") from error
     given: dict[str, Any] = {
         name: value
         for name, value in msgspec.structs.asdict(line).items()
-        if value is not UNSET and name not in ("body", "body_base64", "headers")
+        if value is not UNSET and name not in ("body", "body_base64", "headers", "delay", "due")
     }
     if isinstance(line.headers, dict):
         given["headers"] = {name: _header(value) for name, value in line.headers.items()}
-    if "due" in given or "delay" in given:  # either takes the place of both
-        given = {"due": None, "delay": 0.0} | given
-    return msgspec.structs.replace(shared, body=_body(line, codec), **given)
+    return msgspec.structs.replace(shared, body=_body(line, codec), **given, **_times(line))
 
 
 def parse_plain(text: bytes, codec: str, shared: OutgoingMessage) -> OutgoingMessage:
@@ -65,26 +65,34 @@ def parse_plain(text: bytes, codec: str, shared: OutgoingMessage) -> OutgoingMes
     return msgspec.structs.replace(shared, body=body)
 
 
-def encode_line(message: OutgoingMessage) -> bytes:
-    """A message as a JSON line that can be sent again; its body is bytes, its codec is done."""
-    body: str | UnsetType = UNSET
-    body_base64: bytes | UnsetType = UNSET
-    try:
-        body = message.body.decode()
-    except UnicodeDecodeError:
-        body_base64 = message.body
+def encode_line(message: OutgoingMessage, codec: str) -> bytes:
+    """A message that was parsed as a JSON line that can be sent again with the same codec."""
+    body = _value(message.body, codec)
+    body_base64 = message.body if body is UNSET else UNSET
     return msgspec.json.encode(
         MessageLine(
             body=body,
             body_base64=body_base64,
             priority=message.priority,
             delay=message.delay or UNSET,
-            due=message.due or UNSET,
+            due=message.due.isoformat() if message.due else UNSET,
             headers=header_texts(dict(message.headers)) if message.headers else UNSET,
             dedupe_key=message.dedupe_key or UNSET,
             id=message.id or UNSET,
         )
     )
+
+
+def _times(line: MessageLine) -> dict[str, Any]:
+    """Delay and due time; either takes the place of both options."""
+    if line.delay is UNSET and line.due is UNSET:
+        return {}
+    try:
+        delay = duration(line.delay) if isinstance(line.delay, str) else line.delay
+        due = coming_moment(line.due) if isinstance(line.due, str) else None
+    except click.BadParameter as error:
+        raise InvalidMessage(error.message) from None
+    return {"delay": 0.0 if delay is UNSET else delay, "due": due}
 
 
 def _header(value: HeaderText) -> HeaderValue:
@@ -99,3 +107,13 @@ def _body(line: MessageLine, codec: str) -> bytes:
     if codec == "bytes" and not isinstance(line.body, str):
         raise InvalidMessage("body is no string: --codec json sends other values")
     return codec_named("text" if codec == "bytes" else codec).encode(line.body)
+
+
+def _value(body: bytes, codec: str) -> Any:
+    """A body as what a line says it with; UNSET where only its bytes say the same."""
+    plain = codec_named("text" if codec == "bytes" else codec)
+    try:
+        value = JSON.decode(JSON.encode(plain.decode(body)))
+        return value if plain.encode(value) == body else UNSET
+    except InvalidMessage:
+        return UNSET

@@ -23,6 +23,7 @@ class Piece(msgspec.Struct, frozen=True):
     messages: Sequence[OutgoingMessage]
     read: int  # bytes
     error: InvalidMessage | None = None
+    faulty: bytes = b""  # the line that is none
 
 
 def pieces_of_texts(texts: Sequence[str], parse: Parse) -> Iterator[Piece]:
@@ -60,7 +61,7 @@ def _parsed(texts: Sequence[bytes], number: int, parse: Parse, kind: str) -> Ite
         try:
             messages.append(parse(text.removesuffix(b"\r")))
         except InvalidMessage as error:
-            yield Piece(messages, size, InvalidMessage(f"{kind} {place}: {error}"))
+            yield Piece(messages, size, InvalidMessage(f"{kind} {place}: {error}"), text)
             messages, size = [], 0
     if messages or size:
         yield Piece(messages, size)

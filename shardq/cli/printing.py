@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-__all__ = ["note", "print_columns", "print_json", "print_line"]
+__all__ = ["many", "note", "print_columns", "print_json", "print_line"]
 
 
 def print_json(value: Any) -> None:
@@ -35,6 +35,12 @@ def print_columns(rows: Iterable[Sequence[object]]) -> None:
             for (text, number), width in zip(row, widths, strict=True)
         ]
         print_line("  ".join(aligned).rstrip())
+
+
+def many(count: int, noun: str) -> str:
+    """A number with its noun: ``1 message``, ``2,000 messages``."""
+    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
+    return f"{count:,} {noun}{ending}"
 
 
 def note(text: str) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import BinaryIO
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 import msgspec
 
-from shardq.cli.message_line import encode_line
 from shardq.cli.message_source import Piece
+from shardq.cli.printing import many
+from shardq.cli.unsent import Unsent
 from shardq.errors import PartialSend, ShardqError
 from shardq.message import OutgoingMessage
 from shardq.producer import Producer
 
-__all__ = ["SendReport", "Watcher", "send_pieces"]
+__all__ = ["SendReport", "Watcher", "none_sent", "send_pieces"]
 
 
 class SendReport(msgspec.Struct, frozen=True):
@@ -34,12 +34,12 @@ class _Stopped(Exception):
 
 
 def send_pieces(
-    producer: Producer, queue: str, pieces: Iterator[Piece], unsent: Path | None, watch: Watcher
+    producer: Producer, queue: str, pieces: Iterator[Piece], unsent: Unsent | None, watch: Watcher
 ) -> SendReport:
     """Send every message; the watcher is told the ids of each piece as soon as it is stored.
 
-    Raises the error itself when nothing was stored and nothing is to be kept, else PartialSend. With
-    ``unsent`` the messages that were not stored, and all that the source still has, are in that file.
+    Raises the error itself when nothing was stored and nothing is to be kept, else PartialSend. With ``unsent`` the
+    messages that were not stored, a line that is none, and all that the source still has, are in that file.
     """
     report = SendReport()
     for piece in pieces:
@@ -52,11 +52,17 @@ def send_pieces(
             stored = caught.error.stored if isinstance(caught.error, PartialSend) else ()
         report = SendReport(report.sent + len(stored), report.bytes + piece.read)
         watch(report, stored)
+        if stopped is None and piece.error is not None:
+            stopped = _Stopped(piece.error, ())
         if stopped is not None:
-            raise _explained(stopped, report, queue, pieces, unsent)
-        if piece.error is not None:
-            raise _explained(_Stopped(piece.error, ()), report, queue, pieces, unsent)
+            left = msgspec.structs.replace(piece, messages=stopped.unsent)
+            raise _explained(stopped.error, report.sent, queue, left, pieces, unsent)
     return report
+
+
+def none_sent(error: ShardqError, queue: str, pieces: Iterator[Piece], unsent: Unsent | None) -> ShardqError:
+    """What to raise when the queue could not even be opened; all that the source has is kept."""
+    return _explained(error, 0, queue, Piece((), 0), pieces, unsent)
 
 
 def _send(producer: Producer, piece: Piece) -> Sequence[str]:
@@ -71,29 +77,17 @@ def _send(producer: Producer, piece: Piece) -> Sequence[str]:
 
 
 def _explained(
-    stopped: _Stopped, report: SendReport, queue: str, pieces: Iterator[Piece], unsent: Path | None
+    error: ShardqError, sent: int, queue: str, left: Piece, pieces: Iterable[Piece], unsent: Unsent | None
 ) -> ShardqError:
-    cause = stopped.error.__cause__ if isinstance(stopped.error, PartialSend) else stopped.error
-    if unsent is None and not report.sent:
-        return stopped.error
-    text = f"{report.sent:,} messages are stored in queue {queue!r}, the rest is not: {cause}"
+    cause = error.__cause__ if isinstance(error, PartialSend) else error
+    if unsent is None and not sent:
+        return error
+    text = f"{many(sent, 'message')} stored in queue {queue!r}, the rest is not: {str(cause).rstrip('.')}"
     if unsent is None:
         text += "; --unsent FILE keeps the rest"
     else:
-        with unsent.open("wb") as file:
-            kept = _keep(stopped.unsent, pieces, file)
-        text += f"; {kept:,} are kept: shardq send {queue} --jsonl --file {unsent}"
-    partial = PartialSend(text, (), stopped.unsent)
+        kept = unsent.keep(chain((left,), pieces))
+        text += f"; {many(kept, 'line')} kept: {unsent.command(queue)}"
+    partial = PartialSend(text, (), left.messages)
     partial.__cause__ = cause
     return partial
-
-
-def _keep(messages: Sequence[OutgoingMessage], pieces: Iterator[Piece], file: BinaryIO) -> int:
-    kept = _write(messages, file)
-    return kept + sum(_write(piece.messages, file) for piece in pieces)
-
-
-def _write(messages: Sequence[OutgoingMessage], file: BinaryIO) -> int:
-    for message in messages:
-        file.write(encode_line(message) + b"\n")
-    return len(messages)

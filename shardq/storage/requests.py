@@ -194,13 +194,14 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 class ShardCounts(msgspec.Struct, frozen=True):
-    """Messages of one shard by state, and the moment the oldest of them was sent."""
+    """Messages of one shard by state."""
 
     ready: int = 0
     delayed: int = 0
     in_flight: int = 0
     processed: int = 0
-    oldest: int | None = None
+    oldest: int | None = None  # when the oldest of those not processed was sent
+    ready_since: int | None = None  # since when the one that has been ready the longest could be delivered
 
 
 class Sweep(msgspec.Struct, frozen=True):

@@ -237,7 +237,7 @@ class Store(Protocol):
     def count(self, shard: Shard) -> ShardCounts:
         """Messages by state. MUST NOT read bodies.
 
-        A lease that ran out counts as ready; ``oldest`` leaves out the history.
+        A lease that ran out counts as ready, since its end; ``oldest`` leaves out the history.
         """
         ...
 

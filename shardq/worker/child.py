@@ -10,6 +10,7 @@ from multiprocessing.process import BaseProcess
 from shardq.worker.plan import WorkerPlan
 from shardq.worker.process import Ended, run_process
 from shardq.worker.report import WorkerReport
+from shardq.worker.signals import end_group
 
 __all__ = ["Child"]
 
@@ -53,7 +54,8 @@ class Child:
         self.process.terminate()
 
     def kill(self) -> None:
-        """End the process at once; what it held comes back when the lease is over."""
+        """End the process at once, and what it has started; what it held comes back when the lease is over."""
+        end_group(self.process.pid)
         self.process.kill()
 
     def close(self) -> None:

@@ -31,16 +31,20 @@ class PoolReport(msgspec.Struct, frozen=True):
     processes: int  # running now
     restarts: int  # processes that died and were replaced
     seconds: float  # since the start
+    left_in_flight: int = (
+        0  # held by processes that died or were killed: they come back when the lease is over
+    )
+    stops: int = 0  # how often it was told to end
 
 
 class WorkerPool:
     """Runs a :class:`~shardq.worker.Worker` in each of several processes, and replaces those that die.
 
     The handler is named, ``package.module:function``, or a callable that can be pickled. The options of the
-    worker are those of :class:`~shardq.worker.Worker`; its codec is given by name. SIGTERM and SIGINT end it
-    cleanly after the messages at hand, a second one at once. With ``idle_exit`` it ends when every process
-    has found the queue empty for so long. A process that has held messages for ``handler_timeout`` seconds
-    without finishing one is killed and replaced.
+    worker are those of :class:`~shardq.Worker`; its codec is given by name. SIGTERM and SIGINT end it
+    cleanly after the messages at hand, a second one at once, with the processes that handlers have started. With
+    ``idle_exit`` it ends when every process has found the queue empty for so long. A process that has held
+    messages for ``handler_timeout`` seconds without finishing one is killed and replaced.
 
     A process that dies is replaced after a pause that doubles up to 30 s; after ``max_restarts`` deaths in a
     row without one finished message the pool ends with WorkersFailing.
@@ -99,6 +103,8 @@ class WorkerPool:
             processes=sum(slot.running for slot in self._slots),
             restarts=sum(slot.restarts for slot in self._slots),
             seconds=time.monotonic() - self._started_at,
+            left_in_flight=sum(slot.left_in_flight for slot in self._slots),
+            stops=self._stops,
         )
 
     def run(self) -> PoolReport:

@@ -13,7 +13,7 @@ from shardq.client import connect
 from shardq.errors import ShardqError
 from shardq.worker.plan import WorkerPlan
 from shardq.worker.report import WorkerReport
-from shardq.worker.signals import ignore_interrupts
+from shardq.worker.signals import ignore_interrupts, own_group
 from shardq.worker.worker import Worker
 
 __all__ = ["REPORT_SECONDS", "Ended", "run_process"]
@@ -31,8 +31,10 @@ class Ended(msgspec.Struct, frozen=True):
 def run_process(plan: WorkerPlan, channel: Connection) -> None:
     """Work as planned; report on the channel a few times a second and at the end.
 
-    SIGTERM is a clean stop. SIGINT is left to the parent, which gets the Ctrl-C of a terminal too.
+    SIGTERM is a clean stop. SIGINT is left to the parent, which gets the Ctrl-C of a terminal. With the commands that
+    it starts the process is a group of its own, so that the parent can end them all.
     """
+    own_group()
     ignore_interrupts()
     report, error = WorkerReport(), None
     try:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 
-__all__ = ["ignore_interrupts", "stop_signals", "without_interrupts"]
+__all__ = ["end_group", "ignore_interrupts", "own_group", "stop_signals", "without_interrupts"]
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
@@ -52,3 +53,17 @@ def ignore_interrupts() -> None:
     """Leave Ctrl-C to the parent. For the main thread of a process that was started without interrupts."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
+
+
+def own_group() -> None:
+    """Make this process and what it starts from now on a group of their own, which :func:`end_group` can end."""
+    os.setpgid(0, 0)
+
+
+def end_group(pid: int | None) -> None:
+    """End the group of a process at once; one that has no group of its own, or has ended, is left alone."""
+    try:
+        if pid is not None:
+            os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):  # on macOS the second, where all of it have ended
+        return

@@ -35,6 +35,7 @@ class Slot:
         self._deaths = 0  # in a row, without one finished message
         self._stopping = False
         self.restarts = 0
+        self.left_in_flight = 0
         self.finished = False
         self.child: Child | None = None
 
@@ -111,6 +112,7 @@ class Slot:
 
     def _forget(self, child: Child) -> None:
         child.close()
+        self.left_in_flight += child.report.in_flight if child.ended is None else 0
         self._past += _without_messages_in_flight(child.report)
         self.child = None
 

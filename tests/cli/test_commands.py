@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 import shardq
+from shardq.cli.duration import duration
+from shardq.clock import from_datetime
 from shardq.settings import QueueSettings
+from shardq.testing import ManualClock
 
 
 def test_settings_are_given_with_units_and_none(shell) -> None:
@@ -143,7 +147,168 @@ def test_a_line_that_is_no_message_is_named_and_the_rest_is_kept(jobs, tmp_path:
     )
     assert (failed.exit_code, len(failed.stdout.split())) == (2, 1)
     assert "line 2" in failed.stderr
-    assert len(rest.read_text().splitlines()) == 1
+    assert [json.loads(line).get("body") for line in rest.read_text().splitlines()] == [None, "c"]
+
+
+FAULTY = {
+    "bytes": (["--jsonl"], '{"body": 7}'),
+    "text": ([], b"\xff"),
+    "json": ([], "{no"),
+    "msgpack": (["--jsonl"], '{"bodie": 1}'),
+}
+
+
+def _line(codec: str, options: list[str], number: int) -> str:
+    value = f"n{number}" if codec in ("bytes", "text") else {"n": number, "half": 0.5}
+    body = value if codec == "text" else json.dumps(value)
+    return json.dumps({"body": value}) if options else body
+
+
+@pytest.mark.parametrize("codec", FAULTY)
+def test_every_line_that_was_not_sent_is_kept_at_its_place_the_faulty_ones_too(
+    jobs, tmp_path: Path, codec: str
+) -> None:
+    # Given more lines than one reading takes, some of them faulty
+    options, bad = FAULTY[codec]
+    faulty = bad if isinstance(bad, bytes) else bad.encode()
+    lines = [_line(codec, options, number).encode() for number in range(6)]
+    lines[2:2], lines[5:5] = [faulty], [faulty]
+    rest = tmp_path / "the rest"
+    # When they are sent, and what is kept is sent again, each time without the faulty line at its head
+    send = ["send", "jobs", "--codec", codec, "--unsent", str(rest)]
+    failed = jobs(*send, *options, "-", stdin=b"\n".join(lines))
+    assert (failed.exit_code, len(failed.stdout.split())) == (2, 2)
+    kept = rest.read_bytes().splitlines()
+    assert (len(kept), kept[0], kept[3]) == (6, faulty, faulty)
+    failed = jobs(*send, "--jsonl", "-", stdin=b"\n".join(kept[1:]))
+    assert (failed.exit_code, len(failed.stdout.split())) == (2, 2)
+    kept = rest.read_bytes().splitlines()
+    assert (len(kept), kept[0]) == (3, faulty)
+    jobs.ok(*send, "--jsonl", "-", stdin=b"\n".join(kept[1:]))
+    # Then each is there once, as it would have been
+    sent = [message["body"] for message in jobs.lines("peek", "jobs", "--codec", codec)]
+    value = (lambda n: f"n{n}") if codec in ("bytes", "text") else (lambda n: {"n": n, "half": 0.5})
+    assert sorted(map(str, sent)) == sorted(str(value(number)) for number in range(6))
+
+
+def test_a_faulty_line_is_kept_when_the_store_refuses_what_was_read_before_it(jobs, tmp_path: Path) -> None:
+    jobs.ok("alter", "jobs", "--max-message-bytes", "10")
+    rest = tmp_path / "rest"
+    lines = [json.dumps({"body": "x" * 11}), "no message", json.dumps({"body": "y"})]
+    assert jobs("send", "jobs", "-", "--jsonl", "--unsent", str(rest), stdin="\n".join(lines)).exit_code == 2
+    kept = rest.read_text().splitlines()
+    assert (len(kept), kept[1]) == (3, "no message")
+
+
+def test_the_file_that_is_sent_may_be_the_one_that_keeps_the_rest(jobs, tmp_path: Path) -> None:
+    rest = tmp_path / "rest"
+    lines = [json.dumps({"body": "x" * 100})] * 30_000  # more than one reading
+    rest.write_text("\n".join(["no message", *lines]))
+    assert jobs("send", "jobs", "--jsonl", "--file", str(rest), "--unsent", str(rest)).exit_code == 2
+    assert len(rest.read_text().splitlines()) == 30_001
+    assert [path.name for path in tmp_path.glob("rest*")] == ["rest"]
+
+
+def test_everything_is_kept_when_there_is_no_queue(jobs, tmp_path: Path) -> None:
+    rest = tmp_path / "rest"
+    failed = jobs("send", "nowhere", "-", "--unsent", str(rest), stdin="one\ntwo")
+    assert (failed.exit_code, failed.stdout) == (3, "")
+    assert [json.loads(line)["body"] for line in rest.read_text().splitlines()] == ["one", "two"]
+
+
+def test_delays_and_due_times_of_a_json_line_are_written_as_those_of_the_options(jobs) -> None:
+    lines = [
+        {"body": "5s", "delay": "5s"},
+        {"body": "1h30m", "delay": "1h30m"},
+        {"body": "10m", "due": "10m"},
+    ]
+    before = datetime.now(UTC)
+    jobs.ok("send", "jobs", "-", "--jsonl", "--delay", "7d", stdin="\n".join(map(json.dumps, lines)))
+    after = datetime.now(UTC)
+    for message in jobs.lines("peek", "jobs"):
+        due = datetime.fromisoformat(message["due"]) - timedelta(seconds=duration(message["body"]))
+        assert before - timedelta(seconds=1) <= due <= after + timedelta(seconds=1)
+    wrong = jobs("send", "jobs", '{"body":"x","delay":"soon"}', "--jsonl")
+    assert wrong.exit_code == 2
+    assert "'soon' is no duration" in wrong.stderr
+
+
+def test_a_message_that_is_due_in_ten_minutes_is_not_delivered_now(jobs) -> None:
+    jobs.ok("send", "jobs", "later", "--due", "10m")
+    assert jobs.ok("receive", "jobs").stdout == ""
+    jobs.ok("send", "jobs", "long due", "--due", "2020-01-01T00:00:00")
+    assert jobs.ok("receive", "jobs").stdout == "long due\n"
+
+
+def test_json_of_a_send_has_the_ids_also_of_what_was_stored_before_a_failure(jobs) -> None:
+    ids = jobs.json("send", "jobs", "one", "two")["ids"]
+    assert [jobs.ok("get", one).stdout for one in ids] == ["one\n", "two\n"]
+    assert "ids" not in jobs.json("send", "jobs", "three", "--quiet")
+    failed = jobs("send", "jobs", "-", "--jsonl", "--json", stdin='{"body":"four"}\nno message')
+    assert failed.exit_code == 2
+    (fourth,) = json.loads(failed.stdout)["ids"]
+    assert jobs.ok("get", fourth).stdout == "four\n"
+
+
+def test_an_existing_queue_with_other_settings_is_left_and_the_exit_code_is_2(jobs) -> None:
+    jobs.ok("create", "jobs", "--exist-ok", "--shards", "2", "--max-deliveries", "1")
+    refused = jobs("create", "jobs", "--exist-ok", "--shards", "2", "--time-shards", "5", "--retention", "1d")
+    assert refused.exit_code == 2
+    assert "not applied: time-shards 5" in refused.stderr
+    assert "shards 2 (" not in refused.stderr
+    assert "alter jobs" in refused.stderr
+    assert jobs.json("describe", "jobs")["settings"]["time_shards"] == 2
+
+
+def test_list_says_that_the_file_is_not_there_and_makes_none(shell, tmp_path: Path) -> None:
+    for arguments in ((), ("a",), ("--json",), ("--counts",)):
+        missing = shell("list", *arguments)
+        assert (missing.exit_code, missing.stdout) == (3, "")
+        assert "queue.db does not exist" in missing.stderr
+    assert not (tmp_path / "queue.db").exists()
+    shell.ok("create", "jobs")
+    assert shell.ok("list", "nothing").stdout == ""
+
+
+def test_one_message_is_not_called_messages(jobs) -> None:
+    jobs.ok("alter", "jobs", "--history-retention", "1h", "--max-deliveries", "none")
+    (identity,) = jobs.ok("send", "jobs", "a").stdout.split()
+    receipt = jobs.ok("receive", "jobs", "--no-ack", "--receipts").stdout
+    for command in (["extend", "jobs", "1m"], ["release", "jobs"]):
+        assert jobs.ok(*command, stdin=receipt).stderr.startswith("1 message ")
+    receipt = jobs.ok("receive", "jobs", "--no-ack", "--receipts").stdout
+    assert jobs.ok("ack", "jobs", stdin=receipt).stderr == "1 message acked\n"
+    assert jobs.ok("history", "jobs", "--replay").stderr.startswith("1 message sent again")
+    assert jobs("delete", "jobs", stdin="n\n").stderr.startswith("Delete queue jobs with 1 message?")
+    assert jobs.ok("purge", "jobs", "--yes").stderr.startswith("1 message removed")
+    assert (
+        jobs.ok("remove", identity).stderr == "1 message removed\n"
+    )  # a processed one too, as its help says
+    assert jobs("remove", identity).stderr.splitlines()[0] == "0 messages removed"
+
+
+def test_remove_says_what_it_removes(shell) -> None:
+    text = " ".join(shell.ok("remove", "--help").stdout.split())
+    assert "in any state, in flight and processed too" in text
+
+
+def test_doctor_counts_the_oldest_from_what_is_due(jobs) -> None:
+    """A message that was sent long ago is not late before it is due, and then only since it is."""
+
+    def age(*, delay: float) -> dict[str, str | bool]:
+        """What the doctor says after a message that was sent a day ago."""
+        with shardq.connect(jobs.url, clock=ManualClock(from_datetime(yesterday))) as client:
+            client.queue("jobs").producer().send(b"x", delay=delay)
+        checks = json.loads(jobs("doctor", "jobs", "--json").stdout)["checks"]
+        return next(check for check in checks if check["name"] == "oldest due")
+
+    day, hour = 86_400, 3_600
+    yesterday = datetime.now(UTC) - timedelta(seconds=day)
+    assert (age(delay=day + hour)["ok"], age(delay=day + hour)["value"]) == (True, "none")
+    assert age(delay=day - 60)["ok"]
+    late = age(delay=day - hour)
+    assert (late["ok"], str(late["value"]).partition(", ")[2]) == (False, "2 ready")
+    assert "start workers" in str(late["remedy"])
 
 
 def test_messages_are_looked_at_and_removed_by_their_ids(jobs) -> None:

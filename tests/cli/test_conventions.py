@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import importlib
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import click
 import pytest
@@ -10,7 +13,8 @@ from shardq.cli import failures
 from shardq.cli.command_table import COMMANDS, SECTIONS
 from shardq.cli.duration import duration, in_words
 from shardq.cli.main import main
-from shardq.cli.moment import moment
+from shardq.cli.moment import coming_moment, past_moment
+from shardq.cli.printing import many
 
 OURS = [name for name in COMMANDS if name not in ("bench", "demo")]
 
@@ -122,6 +126,17 @@ def test_a_queue_that_does_not_exist_is_exit_code_3(jobs, name: str) -> None:
     assert jobs(name, "nowhere").exit_code == 3
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"), [(["lst"], "list"), (["creat", "x"], "create"), (["schema", "prnt"], "print")]
+)
+def test_a_command_that_is_mistyped_is_answered_with_the_one_that_is_meant(
+    shell, typed: list[str], meant: str
+) -> None:
+    result = shell(*typed)
+    assert result.exit_code == 2
+    assert f"Did you mean {meant!r}?" in result.stderr
+
+
 def test_a_file_that_is_no_database_is_exit_code_4(shell, tmp_path) -> None:
     (tmp_path / "text.db").write_text("this is no database")
     assert shell("list", "--url", f"sqlite:///{tmp_path}/text.db").exit_code == 4
@@ -130,7 +145,7 @@ def test_a_file_that_is_no_database_is_exit_code_4(shell, tmp_path) -> None:
 def test_the_url_may_come_after_the_name_of_the_command(shell, tmp_path) -> None:
     other = f"sqlite:///{tmp_path}/other.db"
     shell.ok("create", "there", "--url", other)
-    assert shell.ok("list").stdout == ""
+    assert shell("list").stdout == ""
     assert shell.ok("list", "--url", other).stdout.split() == ["there", "there.dead"]
 
 
@@ -151,12 +166,46 @@ def test_durations_are_seconds_or_have_units(text: str, seconds: float) -> None:
     assert duration(text) == seconds
 
 
-def test_moments_are_iso_or_how_long_ago() -> None:
-    assert moment("2026-01-31T08:00:00").isoformat() == "2026-01-31T08:00:00+00:00"
+@pytest.fixture
+def new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The user's time zone."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize("moment", [past_moment, coming_moment])
+def test_a_moment_is_in_the_users_time_zone_unless_it_says_otherwise(new_york: None, moment) -> None:
+    assert moment("2026-01-31T08:00:00").isoformat() == "2026-01-31T08:00:00-05:00"
+    assert moment("2026-07-31").isoformat() == "2026-07-31T00:00:00-04:00"
     assert moment("2026-01-31T08:00:00+01:00").utcoffset().total_seconds() == 3600
-    assert (moment("1m") - moment("2m")).total_seconds() == pytest.approx(60, abs=1)
+
+
+def test_a_duration_is_back_where_it_was_and_ahead_where_it_will_be() -> None:
+    before = datetime.now(UTC)
+    ago, ahead = past_moment("10m"), coming_moment("10m")
+    after = datetime.now(UTC)
+    assert before <= ago + timedelta(minutes=10) <= after
+    assert before <= ahead - timedelta(minutes=10) <= after
+
+
+@pytest.mark.parametrize("moment", [past_moment, coming_moment])
+@pytest.mark.parametrize("text", ["9999999999999d", "-10", "soon", "nan", "2026-02-30"])
+def test_what_is_no_moment_is_wrong_usage(moment, text: str) -> None:
     with pytest.raises(click.BadParameter):
-        moment("9999999999999d")
+        moment(text)
+
+
+def test_numbers_agree_with_their_nouns() -> None:
+    assert [many(count, "message") for count in (0, 1, 2, 3000)] == [
+        "0 messages", "1 message", "2 messages", "3,000 messages",
+    ]  # fmt: skip
+    assert many(2, "process") == "2 processes"
+
+
+def test_durations_in_words() -> None:
     assert [in_words(seconds) for seconds in (1.5, 300, 10_000, 500_000)] == [
         "1.5 s",
         "5 min",

@@ -15,8 +15,11 @@ from pathlib import Path
 PROGRAM = str(Path(sys.executable).parent / "shardq")
 
 
-def in_terminal(arguments: list[str], url: str, *, ctrl_c: str | None = None) -> tuple[str, int]:
-    """Run in a terminal of its own; press Ctrl-C when a text has appeared. Returns what was seen, and the exit code."""
+def in_terminal(arguments: list[str], url: str, *, ctrl_c: tuple[str, ...] = ()) -> tuple[str, int]:
+    """Run in a terminal of its own; press Ctrl-C when each of these texts has appeared.
+
+    Returns what was seen until nothing had the terminal open any more, and the exit code.
+    """
     terminal, theirs = pty.openpty()
     environment = os.environ | {"SHARDQ_URL": url, "TERM": "xterm"}
     process = subprocess.Popen(
@@ -31,9 +34,9 @@ def in_terminal(arguments: list[str], url: str, *, ctrl_c: str | None = None) ->
     seen = b""
     while data := _read(terminal):
         seen += data
-        if ctrl_c is not None and ctrl_c.encode() in seen:
+        if ctrl_c and ctrl_c[0].encode() in seen:
             os.killpg(process.pid, signal.SIGINT)
-            ctrl_c = None
+            ctrl_c = ctrl_c[1:]
     os.close(terminal)
     return seen.decode("utf-8", "replace"), process.wait()
 
@@ -89,16 +92,37 @@ def test_a_terminal_shows_progress_and_a_pipe_does_not(jobs, url: str, tmp_path:
     assert "messages" in seen
     assert "/s" in seen
     assert jobs.ok("send", "jobs", "--file", str(file), "--quiet").stderr.count("\n") == 1
-    seen, code = in_terminal(["work", "jobs", "--exec", "true", "--batch", "5"], url, ctrl_c=" worked, ")
+    seen, code = in_terminal(["work", "jobs", "--exec", "true", "--batch", "5"], url, ctrl_c=(" worked, ",))
     assert code == 0
     assert "in flight" in seen
     assert "Traceback" not in seen
 
 
+def test_what_a_handler_prints_has_lines_of_its_own(jobs, url: str) -> None:
+    jobs.ok("send", "jobs", "-", "-q", stdin="\n".join(map(str, range(100))))
+    seen, code = in_terminal(["work", "jobs", "--exec", "echo heard; sleep 0.02", "--idle-exit", "0.1"], url)
+    lines = [line.rstrip("\r") for line in seen.split("\n")]
+    assert code == 0
+    assert lines.count("heard") == 100
+    assert sum("heard" in line for line in lines) == 100
+    assert any("in flight" in line for line in lines)
+
+
+def test_ctrl_c_twice_ends_work_with_its_commands_and_says_what_is_in_flight(jobs, url: str) -> None:
+    jobs.ok("send", "jobs", "a", "b", "c")
+    command = "echo it has begun; exec sleep 600"  # the terminal is closed when this has ended too
+    seen, code = in_terminal(
+        ["work", "jobs", "--exec", command], url, ctrl_c=("3 in flight", "ends after those at hand")
+    )
+    assert code == 130
+    assert "shardq: interrupted: ended at once with 3 messages in flight" in seen
+    assert jobs.json("stats", "jobs")["in_flight"] == 3
+
+
 def test_a_terminal_shows_live_stats_until_ctrl_c(jobs, url: str) -> None:
     jobs.ok("send", "jobs", "x")
     seen, code = in_terminal(
-        ["stats", "jobs", "--watch", "--shards", "--interval", "0.1"], url, ctrl_c="+0/s"
+        ["stats", "jobs", "--watch", "--shards", "--interval", "0.1"], url, ctrl_c=("+0/s",)
     )
     assert code == 130
     assert "█" in seen

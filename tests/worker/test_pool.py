@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,32 @@ def test_a_second_stop_ends_at_once(url: str, queue: Queue, handlers: str) -> No
     started = time.monotonic()
     pool.run()
     assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("hangs", [False, True], ids=["told twice to end", "killed as it hangs"])
+def test_a_process_that_is_ended_at_once_leaves_nothing_running(
+    url: str, queue: Queue, tmp_path: Path, hangs: bool
+) -> None:
+    fill(queue, 3)
+    os.mkfifo(tmp_path / "pipe")
+    pipe = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    begun: list[bytes] = []
+
+    def end(report: PoolReport) -> None:
+        if not begun and report.total.in_flight:
+            with suppress(BlockingIOError):  # its command has the pipe open, and has written nothing yet
+                begun.extend(filter(None, [os.read(pipe, 9)]))
+        if report.left_in_flight if hangs else begun:
+            pool.stop()
+
+    command = ShellCommand(f"exec 3>{tmp_path}/pipe; echo begun >&3; sleep 600; true")
+    pool = WorkerPool(url, "jobs", command, handler_timeout=1 if hangs else None, on_progress=end)
+    report = pool.run()
+    assert (report.left_in_flight, report.total.in_flight, report.total.worked) == (3, 0, 0)
+    os.set_blocking(pipe, True)
+    while os.read(pipe, 9):  # to its end, which it has when no process has it open any more
+        pass
+    os.close(pipe)
 
 
 def time_waster(message: shardq.Message) -> None:

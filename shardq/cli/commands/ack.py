@@ -6,7 +6,7 @@ import click
 
 from shardq.cli.example import ExampleCommand
 from shardq.cli.options import queue_argument
-from shardq.cli.printing import note
+from shardq.cli.printing import many, note
 from shardq.cli.session import Session
 from shardq.cli.words import given_words
 
@@ -25,4 +25,4 @@ def ack(session: Session, queue: str, receipts: tuple[str, ...]) -> None:
     """
     given = list(given_words(receipts))
     session.queue(queue).ack(given)
-    note(f"{len(given):,} messages are acked")
+    note(f"{many(len(given), 'message')} acked")

@@ -6,7 +6,7 @@ import click
 
 from shardq.cli.example import ExampleCommand
 from shardq.cli.options import queue_argument, yes_option
-from shardq.cli.printing import note
+from shardq.cli.printing import many, note
 from shardq.cli.session import Session
 
 __all__ = ["delete"]
@@ -24,6 +24,6 @@ def delete(session: Session, queue: str, yes: bool) -> None:
     counts = session.queue(queue).counts()
     waiting = counts.ready + counts.delayed + counts.in_flight
     if not yes:
-        click.confirm(f"Delete queue {queue} with {waiting:,} messages?", abort=True, err=True)
+        click.confirm(f"Delete queue {queue} with {many(waiting, 'message')}?", abort=True, err=True)
     session.client.delete_queue(queue)
     note(f"queue {queue} is deleted")

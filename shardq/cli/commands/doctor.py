@@ -8,7 +8,7 @@ from shardq.cli.checkup import Check, examine
 from shardq.cli.example import ExampleCommand
 from shardq.cli.failures import FAILURE
 from shardq.cli.options import json_option
-from shardq.cli.printing import note, print_columns, print_json
+from shardq.cli.printing import many, note, print_columns, print_json
 from shardq.cli.session import Session
 
 __all__ = ["doctor"]
@@ -31,9 +31,9 @@ def doctor(ctx: click.Context, queue: str | None, as_json: bool) -> None:
     else:
         print_columns([_row(check) for check in checks])
         note(
-            f"{len(wrong)} of {len(checks)} checks need attention"
+            f"{len(wrong)} of {many(len(checks), 'check')} not in order"
             if wrong
-            else f"{len(checks)} checks, all is well"
+            else f"{many(len(checks), 'check')}, all is well"
         )
     if wrong:
         ctx.exit(FAILURE)

@@ -7,7 +7,7 @@ import click
 from shardq.cli.duration import duration
 from shardq.cli.example import ExampleCommand
 from shardq.cli.options import queue_argument
-from shardq.cli.printing import note
+from shardq.cli.printing import many, note
 from shardq.cli.session import Session
 from shardq.cli.words import given_words
 
@@ -26,4 +26,4 @@ def extend(session: Session, queue: str, seconds: float, receipts: tuple[str, ..
     """
     given = list(given_words(receipts))
     session.queue(queue).extend(given, seconds)
-    note(f"{len(given):,} messages are held for {seconds:g} s")
+    note(f"{many(len(given), 'message')} held for {seconds:g} s")

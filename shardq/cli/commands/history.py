@@ -8,9 +8,9 @@ import click
 
 from shardq.cli.example import ExampleCommand
 from shardq.cli.message_view import row_of, view_of
-from shardq.cli.moment import moment
+from shardq.cli.moment import past_moment
 from shardq.cli.options import codec_option, json_option, queue_argument
-from shardq.cli.printing import note, print_json, print_line
+from shardq.cli.printing import many, note, print_json, print_line
 from shardq.cli.session import Session
 from shardq.queue import Queue
 
@@ -19,8 +19,10 @@ __all__ = ["history"]
 
 @click.command(cls=ExampleCommand, example="shardq history orders --since 10m --replay --to orders-test")
 @queue_argument
-@click.option("--since", type=moment, help="Acked then or later: ISO 8601, or how long ago.")
-@click.option("--until", type=moment, help="Acked before.")
+@click.option(
+    "--since", type=past_moment, metavar="MOMENT", help="Acked then or later: ISO 8601, or how long ago."
+)
+@click.option("--until", type=past_moment, metavar="MOMENT", help="Acked before.")
 @click.option("--replay", is_flag=True, help="Send copies of them instead of showing them.")
 @click.option("--to", "target", metavar="QUEUE", help="With --replay: to this queue instead of the same.")
 @codec_option
@@ -62,4 +64,4 @@ def _replay(
     if as_json:
         print_json({"replayed": sent, "to": target or queue.name})
     else:
-        note(f"{sent:,} messages are sent again to queue {target or queue.name}")
+        note(f"{many(sent, 'message')} sent again to queue {target or queue.name}")

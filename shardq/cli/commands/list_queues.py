@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from shardq.cli.example import ExampleCommand
+from shardq.cli.failures import StoreMissing
 from shardq.cli.options import json_option
 from shardq.cli.printing import print_columns, print_json, print_line
 from shardq.cli.session import Session
@@ -30,9 +31,11 @@ class QueueLine(msgspec.Struct, frozen=True, omit_defaults=True):
 def list_queues(session: Session, prefix: str, counts: bool, as_json: bool) -> None:
     """List the queues.
 
-    Only those whose names start with PREFIX, when it is given.
+    Only those whose names start with PREFIX, when it is given. The exit code is 3 when the store's file is not there.
     """
     found = lines(session.client, prefix, counts=counts)
+    if not found and not session.client.queues():
+        _check_file(session.client)
     if as_json:
         print_json({"queues": found})
     elif counts:
@@ -47,6 +50,13 @@ def lines(client: Client, prefix: str, *, counts: bool) -> list[QueueLine]:
     return [
         QueueLine(name, client.queue(name).counts() if counts else None) for name in client.queues(prefix)
     ]
+
+
+def _check_file(client: Client) -> None:
+    """Raise StoreMissing when there is no queue because the store's file is not there."""
+    for finding in client.diagnose():
+        if finding.name == "file" and not finding.ok:
+            raise StoreMissing(f"{finding.value}: {finding.remedy}")
 
 
 def _row(line: QueueLine) -> tuple[str, int, int, int]:

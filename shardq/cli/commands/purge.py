@@ -6,7 +6,7 @@ import click
 
 from shardq.cli.example import ExampleCommand
 from shardq.cli.options import json_option, queue_argument, yes_option
-from shardq.cli.printing import note, print_json
+from shardq.cli.printing import many, note, print_json
 from shardq.cli.session import Session
 
 __all__ = ["purge"]
@@ -29,4 +29,4 @@ def purge(session: Session, queue: str, yes: bool, as_json: bool) -> None:
     if as_json:
         print_json({"purged": purged})
     else:
-        note(f"{purged:,} messages are removed from queue {queue}")
+        note(f"{many(purged, 'message')} removed from queue {queue}")

@@ -6,7 +6,7 @@ import click
 
 from shardq.cli.example import ExampleCommand
 from shardq.cli.options import json_option, queue_argument
-from shardq.cli.printing import note, print_json
+from shardq.cli.printing import many, note, print_json
 from shardq.cli.session import Session
 
 __all__ = ["redrive"]
@@ -26,4 +26,4 @@ def redrive(session: Session, queue: str, limit: int | None, as_json: bool) -> N
     if as_json:
         print_json({"redriven": moved})
     else:
-        note(f"{moved:,} dead letters are back in queue {queue}")
+        note(f"{many(moved, 'dead letter')} back in queue {queue}")

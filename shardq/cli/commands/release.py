@@ -7,7 +7,7 @@ import click
 from shardq.cli.duration import duration
 from shardq.cli.example import ExampleCommand
 from shardq.cli.options import queue_argument
-from shardq.cli.printing import note
+from shardq.cli.printing import many, note
 from shardq.cli.session import Session
 from shardq.cli.words import given_words
 
@@ -26,4 +26,4 @@ def release(session: Session, queue: str, receipts: tuple[str, ...], delay: floa
     """
     given = list(given_words(receipts))
     session.queue(queue).release(given, delay=delay)
-    note(f"{len(given):,} messages are released")
+    note(f"{many(len(given), 'message')} released")

@@ -10,7 +10,7 @@ import msgspec
 from shardq.cli.example import ExampleCommand
 from shardq.cli.failures import NOT_FOUND
 from shardq.cli.options import json_option
-from shardq.cli.printing import note, print_json
+from shardq.cli.printing import many, note, print_json
 from shardq.cli.session import Session
 from shardq.cli.words import given_words
 from shardq.receipt import MessageId
@@ -32,16 +32,18 @@ class Removal(msgspec.Struct, frozen=True):
 def remove(ctx: click.Context, ids: tuple[str, ...], as_json: bool) -> None:
     """Remove messages by their ids.
 
-    In any state but processed. With - or without an id they are read from stdin, the first word of each line.
+    For good, in any state, in flight and processed too: a consumer that holds one finds nothing left to ack.
+    With - or without an id they are read from stdin, the first word of each line. Ids come from `send` and
+    `peek`; the exit code is 3 when one is not stored.
     """
     removal = remove_all(ctx.ensure_object(Session), given_words(ids))
     if as_json:
         print_json(removal)
     else:
-        note(f"{removal.removed:,} messages are removed")
+        note(f"{many(removal.removed, 'message')} removed")
     if removal.missing:
         missing = removal.missing
-        note(f"shardq: message_not_found: {len(missing)} messages are not stored, first {missing[0]}")
+        note(f"shardq: message_not_found: {many(len(missing), 'message')} not stored, first {missing[0]}")
         ctx.exit(NOT_FOUND)
 
 

@@ -16,12 +16,14 @@ from shardq.cli.duration import duration, in_words
 from shardq.cli.example import ExampleCommand
 from shardq.cli.message_line import parse_line, parse_plain
 from shardq.cli.message_source import Parse, Piece, pieces_of_lines, pieces_of_texts
-from shardq.cli.moment import moment
+from shardq.cli.moment import coming_moment
 from shardq.cli.options import codec_option, json_option, queue_argument
-from shardq.cli.printing import note, print_json
-from shardq.cli.send_progress import send_progress
-from shardq.cli.sending import SendReport, send_pieces
+from shardq.cli.printing import many, note, print_json
+from shardq.cli.send_progress import SendProgress, send_progress
+from shardq.cli.sending import SendReport, Watcher, none_sent, send_pieces
 from shardq.cli.session import Session
+from shardq.cli.unsent import Unsent
+from shardq.errors import ShardqError
 from shardq.message import DEFAULT_PRIORITY, OutgoingMessage
 
 __all__ = ["send"]
@@ -39,10 +41,12 @@ _NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 @click.option("--jsonl", is_flag=True, help="Each line or BODY is an object in JSON, see above.")
 @click.option("--priority", type=int, default=DEFAULT_PRIORITY, show_default=True, help="0 first .. 9 last.")
 @click.option("--delay", type=duration, default=0.0, help="Not delivered before.")
-@click.option("--due", type=moment, help="Not delivered before: ISO 8601.")
+@click.option(
+    "--due", type=coming_moment, metavar="MOMENT", help="Not delivered before: ISO 8601, or as --delay."
+)
 @click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="May be repeated.")
 @click.option("--dedupe-key", help="Refuses a second message with the same key; for one message.")
-@click.option("--unsent", type=_NEW_FILE, help="Where to keep what could not be sent, as JSON lines.")
+@click.option("--unsent", type=_NEW_FILE, help="Where to keep every line that was not sent, as JSON lines.")
 @click.option("--quiet", "-q", is_flag=True, help="Print no ids.")
 @codec_option
 @json_option
@@ -64,40 +68,66 @@ def send(
 
     Prints their ids as they are stored, or with --json one object at the end. Lines of --jsonl have a body, a string
     or with --codec json any value, or body_base64; and may have priority, delay, due, headers, dedupe_key and id,
-    which take the place of the options. Empty lines are passed over.
+    which take the place of the options. Empty lines are passed over. A due time without an offset is in your time
+    zone, and 10m is in ten minutes.
     """
     shared = _shared(**options)
     parse = partial(parse_line if jsonl else parse_plain, codec=codec, shared=shared)
-    started = time.monotonic()
-    report = _run(session, queue, _pieces(bodies, file, parse), file, unsent, quiet=quiet or as_json)
-    seconds = time.monotonic() - started
-    if as_json:
-        print_json({"queue": queue, "sent": report.sent, "bytes": report.bytes, "seconds": round(seconds, 3)})
-    elif report.sent > 1:
-        note(f"{report.sent:,} messages sent in {in_words(seconds)}, {report.sent / seconds:,.0f}/s")
+    keep = Unsent(unsent, codec) if unsent is not None else None
+    size = file.stat().st_size if file is not None else None
+    show = _Show(quiet=quiet or as_json, keep_ids=as_json and not quiet)
+    try:
+        with send_progress(size, wanted=not sys.stdout.isatty() or quiet or as_json) as progress:
+            show.progress = progress
+            _run(session, queue, _pieces(bodies, file, parse), keep, show)
+    except (ShardqError, KeyboardInterrupt):
+        if as_json and show.report.sent:  # the ids of what is stored are known by nobody else
+            _finish(show, queue, as_json=True)
+        raise
+    _finish(show, queue, as_json=as_json)
+
+
+class _Show:
+    """Prints ids, or keeps them for the end; knows how far it is."""
+
+    def __init__(self, *, quiet: bool, keep_ids: bool) -> None:
+        self._quiet = quiet
+        self.ids: list[str] | None = [] if keep_ids else None
+        self.report, self.progress = SendReport(), SendProgress()
+        self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def __call__(self, report: SendReport, ids: Sequence[str]) -> None:
+        self.report = report
+        self.progress.update(report)
+        if self.ids is not None:
+            self.ids += ids
+        if not self._quiet and ids:
+            sys.stdout.write("\n".join(ids) + "\n")
+            sys.stdout.flush()
 
 
 def _run(
-    session: Session,
-    /,
-    queue: str,
-    pieces: Iterator[Piece],
-    file: Path | None,
-    unsent: Path | None,
-    *,
-    quiet: bool,
-) -> SendReport:
-    size = file.stat().st_size if file is not None else None
-    piped = not sys.stdout.isatty() or quiet
-    with session.queue(queue).producer() as producer, send_progress(size, wanted=piped) as progress:
+    session: Session, /, queue: str, pieces: Iterator[Piece], unsent: Unsent | None, watch: Watcher
+) -> None:
+    try:
+        producer = session.queue(queue).producer()
+    except ShardqError as error:
+        raise none_sent(error, queue, pieces, unsent) from error
+    with producer:
+        send_pieces(producer, queue, pieces, unsent, watch)
 
-        def watch(report: SendReport, ids: Sequence[str]) -> None:
-            progress.update(report)
-            if not quiet and ids:
-                sys.stdout.write("\n".join(ids) + "\n")
-                sys.stdout.flush()
 
-        return send_pieces(producer, queue, pieces, unsent, watch)
+def _finish(show: _Show, queue: str, *, as_json: bool) -> None:
+    sent, seconds = show.report.sent, show.seconds
+    if as_json:
+        facts = {"queue": queue, "sent": sent, "bytes": show.report.bytes, "seconds": round(seconds, 3)}
+        print_json(facts | ({"ids": show.ids} if show.ids is not None else {}))
+    elif sent > 1:
+        note(f"{many(sent, 'message')} sent in {in_words(seconds)}, {sent / seconds:,.0f}/s")
 
 
 def _pieces(bodies: tuple[str, ...], file: Path | None, parse: Parse) -> Iterator[Piece]:

@@ -11,7 +11,7 @@ import click
 from shardq.cli.duration import duration, in_words
 from shardq.cli.example import ExampleCommand
 from shardq.cli.options import codec_option, json_option, queue_argument
-from shardq.cli.printing import note, print_json
+from shardq.cli.printing import many, note, print_json
 from shardq.cli.session import Session
 from shardq.cli.work_progress import work_progress
 from shardq.worker import PoolReport, ShellCommand, WorkerPool
@@ -53,7 +53,8 @@ def work(
 
     A message is acked when its handler returns. When it raises, or the command ends with another exit code than 0, it
     comes back later, and after the queue's max-deliveries it goes to the dead-letter queue. Functions are
-    looked for in the current folder too. Ctrl-C or SIGTERM ends it after the messages at hand, again at once.
+    looked for in the current folder too. Ctrl-C or SIGTERM ends it after the messages at hand; again at once, with
+    the commands that still run and exit code 130: what they had comes back when its lease is over.
     """
     if (handler is None) == (command is None):
         raise click.UsageError("Give one of --handler and --exec.")
@@ -66,12 +67,15 @@ def work(
         print_json(report)
     else:
         note(summary(report))
+    if report.stops > 1:
+        left = many(report.left_in_flight, "message")
+        raise KeyboardInterrupt(f"ended at once with {left} in flight: back when the lease is over")
 
 
 def summary(report: PoolReport) -> str:
     """What a pool has done, in one line."""
     total = report.total
-    parts = [f"{total.worked:,} messages worked in {in_words(report.seconds)}"]
+    parts = [f"{many(total.worked, 'message')} worked in {in_words(report.seconds)}"]
     facts = {
         "failed": total.failed,
         "dead-lettered": total.dead_lettered,

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from shardq.cli.example import ExampleCommand
-from shardq.cli.moment import moment
+from shardq.cli.moment import past_moment
 from shardq.cli.options import json_option, queue_argument
 from shardq.cli.session import Session
 from shardq.cli.spark.shared import master_option, show
@@ -23,8 +23,10 @@ __all__ = ["replay_command"]
 @queue_argument
 @click.argument("target")
 @click.option("--to-url", metavar="URL", help="The store of TARGET. Default: the same.")
-@click.option("--since", type=moment, help="Acked then or later: ISO 8601, or how long ago.")
-@click.option("--until", type=moment, help="Acked before.")
+@click.option(
+    "--since", type=past_moment, metavar="MOMENT", help="Acked then or later: ISO 8601, or how long ago."
+)
+@click.option("--until", type=past_moment, metavar="MOMENT", help="Acked before.")
 @click.option(
     "--run-id", metavar="NAME", help="The same to complete an interrupted replay of the same period."
 )

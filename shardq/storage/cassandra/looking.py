@@ -96,13 +96,20 @@ def _find(row: WideRow, bundle_id: bytes, position: int, now: int) -> StoredSlic
 def _count(row: WideRow, now: int) -> ShardCounts:
     states = dict.fromkeys(EntryState, 0)
     oldest: int | None = None
+    due: list[int] = []
     ready = row.all_ready(bodies=False)
     for each in (*_of_holdings(row.all_holdings(), {}), *map(_of_ready, ready)):
         states[each._state(now)] += each.slice.count
+        due += [each.place[1]] if each._state(now) is EntryState.READY else []
         oldest = each.slice.enqueued_at if oldest is None else min(oldest, each.slice.enqueued_at)
     processed = sum(each.kept.count for each in row.history((-1, b"", 0), _FOREVER))
     return ShardCounts(
-        states[EntryState.READY], states[EntryState.DELAYED], states[EntryState.IN_FLIGHT], processed, oldest
+        states[EntryState.READY],
+        states[EntryState.DELAYED],
+        states[EntryState.IN_FLIGHT],
+        processed,
+        oldest,
+        min(due, default=None),
     )
 
 

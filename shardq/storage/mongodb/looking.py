@@ -56,6 +56,7 @@ def count(rows: ShardRows, now: int) -> ShardCounts:
     """Messages by state, out of the index but for bundles that are cut; the cost grows with the number of bundles."""
     totals = {EntryState.READY: 0, EntryState.DELAYED: 0, EntryState.IN_FLIGHT: 0}
     oldest: list[int] = []
+    ready_since: int | None = None
     live = {"p": _PRIORITIES, "d": {"$gte": -(2**62)}}
     due, held = {"$lte": ["$d", now]}, {"$lt": ["$m", 0]}
     state = {"$cond": [due, "ready", {"$cond": [held, "in_flight", "delayed"]}]}
@@ -63,12 +64,14 @@ def count(rows: ShardRows, now: int) -> ShardCounts:
         "_id": state,
         "messages": {"$sum": {"$abs": "$m"}},
         "oldest": {"$min": "$e"},
+        "due": {"$min": "$d"},
         "cut": {"$sum": {"$cond": [{"$eq": ["$m", 0]}, 1, 0]}},
     }
     cut = 0
     for each in rows.aggregate([{"$match": live}, {"$group": group}]):
         totals[EntryState(each["_id"])] += each["messages"]
         oldest.append(each["oldest"])
+        ready_since = each["due"] if each["_id"] == EntryState.READY.value else ready_since
         cut += each["cut"]
     for row in rows.find(live | {"m": 0}) if cut else ():
         for piece in row.slices:
@@ -84,6 +87,7 @@ def count(rows: ShardRows, now: int) -> ShardCounts:
         in_flight=totals[EntryState.IN_FLIGHT],
         processed=kept,
         oldest=min(oldest, default=None),
+        ready_since=ready_since,
     )
 
 

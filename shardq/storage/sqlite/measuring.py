@@ -34,7 +34,8 @@ _COUNT = """
         coalesce(sum(count) FILTER (WHERE due > ?2 AND token IS NULL), 0),
         coalesce(sum(count) FILTER (WHERE due > ?2 AND token IS NOT NULL), 0),
         (SELECT coalesce(sum(count), 0) FROM history WHERE shard_key = ?1),
-        min(enqueued_at)
+        min(enqueued_at),
+        min(due) FILTER (WHERE due <= ?2)
     FROM entry WHERE shard_key = ?1
 """
 

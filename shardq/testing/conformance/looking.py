@@ -119,10 +119,10 @@ class LookingContract(Contract):
     def test_count_tells_the_messages_by_state(self, bench: Bench) -> None:
         bench.given(5)
         bench.given(2, delay=60)
-        oldest = bench.peek()[0].bundle.enqueued_at
+        sent = bench.peek()[0].bundle
         taken = bench.claim(3)
         assert bench.other.count(bench.shard) == ShardCounts(
-            ready=2, delayed=2, in_flight=3, processed=0, oldest=oldest
+            ready=2, delayed=2, in_flight=3, processed=0, oldest=sent.enqueued_at, ready_since=sent.due
         )
         bench.ack(taken.span(0, 2), keep=True)
         counts = bench.other.count(bench.shard)
@@ -145,6 +145,19 @@ class LookingContract(Contract):
         assert bench.store.count(bench.shard).oldest == first.enqueued_at
         bench.store.remove(bench.shard, first.id, 0)
         assert bench.store.count(bench.shard).oldest == second.enqueued_at
+
+    def test_messages_are_ready_since_they_are_due_and_not_while_they_are_delayed_or_held(
+        self, bench: Bench
+    ) -> None:
+        later = bench.given(1, delay=20)
+        counts = bench.store.count(bench.shard)
+        assert (counts.oldest, counts.ready_since) == (later.enqueued_at, None)
+        bench.advance(30)
+        assert bench.store.count(bench.shard).ready_since == later.due
+        until = bench.claim(1).claimed.lease_until
+        assert bench.store.count(bench.shard).ready_since is None
+        bench.advance(31)
+        assert bench.store.count(bench.shard).ready_since == until
 
     def _state(self, bench: Bench, bundle_id: bytes, position: int) -> EntryState | None:
         found = bench.other.find(bench.shard, bundle_id, position)
