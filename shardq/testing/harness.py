@@ -99,6 +99,14 @@ class StoreHarness(ABC):
         No client is at work meanwhile. What belongs to nothing is given as strays.
         """
 
+    def raw_mislead(self, shard: Shard) -> bool:  # noqa: ARG002
+        """Make everything wrong that is kept to make reads of the shard cheap; False when there is no such thing.
+
+        Low watermarks, due indexes, summaries, and whether the directory lists the shard: all that a ``deep`` probe
+        MUST NOT go by. Messages, leases and what is remembered of finished bundles stay as they are.
+        """
+        return False
+
     def open_empty(self) -> Store | None:
         """Open a client of another, new storage without a schema; None skips its tests."""
         return None

@@ -20,6 +20,10 @@ from tools.audit.cassandra_rows import read_cassandra  # noqa: E402
 HOLDING, READY, BUNDLE, HISTORY = 1, 2, 3, 4
 KINDS = {0: "shard", 1: "entry", 2: "entry", 3: "bundle", 4: "history", 5: "alarm"}
 ROWS = "SELECT kind, id, first, value FROM entry WHERE shard = %s"
+RAISE_FLOORS = (
+    "UPDATE entry SET value = %s "
+    "WHERE shard = %s AND kind = 0 AND priority = 0 AND due = 0 AND id = 0x AND first = 0"
+)
 EMPTY = "shardq_empty"
 
 
@@ -70,6 +74,19 @@ class CassandraHarness(StoreHarness):
 
     def raw_queue(self, queue: str) -> RawQueue:
         return read_cassandra(self.session, self.address.keyspace, queue)
+
+    def raw_mislead(self, shard: Shard) -> bool:
+        """Raise every floor to the end of time, and take the alarms of holdings away."""
+        name = str(shard)
+        (late,) = [
+            msgspec.msgpack.decode(value)[1] if value else 0
+            for kind, _, _, value in self._rows(ROWS, name)
+            if kind == 0
+        ] or [0]
+        ends = [[b"\xff" * 16, 2**31 - 1]] * 10
+        self._rows(RAISE_FLOORS, msgspec.msgpack.encode([[2**61] * 12, late, ends]), name)
+        self._rows("DELETE FROM entry WHERE shard = %s AND kind = 5 AND priority = 0", name)
+        return True
 
     def open_empty(self) -> CassandraStore:
         self.session.execute(f"DROP KEYSPACE IF EXISTS {EMPTY}", timeout=60)

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-import msgspec
-
 from shardq.errors import QueueNotFound
-from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import directory
-from shardq.storage.cassandra.change import Change, attempts, bundle_key
+from shardq.storage.cassandra.change import bundle_key
 from shardq.storage.cassandra.faults import after_a_write
-from shardq.storage.cassandra.reading import WideRow
+from shardq.storage.cassandra.lowering import lower
 from shardq.storage.cassandra.rows import (
     READY,
     Head,
     Key,
+    Place,
     Ready,
     alarm_of,
     encode,
@@ -28,7 +26,7 @@ from shardq.storage.cassandra.rows import (
     is_light,
 )
 from shardq.storage.cassandra.session import Session, Statement
-from shardq.storage.cassandra.sight import GUARD
+from shardq.storage.cassandra.sight import OVERLAP
 from shardq.storage.parts import append_in_parts, parts
 from shardq.storage.requests import Append, Bundle
 
@@ -48,7 +46,7 @@ _DELETE = (
 )
 _PART_BYTES = 1 << 20
 _PART_BUNDLES = 100
-_LATE = GUARD - 2_000_000
+_LATE = OVERLAP - 400_000  # clocks agree within the difference
 
 
 def append(session: Session, entered: directory.Entered, request: Append, now: Callable[[], int]) -> None:
@@ -69,22 +67,13 @@ def append(session: Session, entered: directory.Entered, request: Append, now: C
 
 def announce_late(session: Session, request: Append, now: int) -> None:
     """Tell the shard's consumers when something may lie where they have been already."""
-    due = min((bundle.due for bundle in request.bundles), default=now)
-    if due < now - _LATE:
-        _mark_late(session, request.shard, due)
-
-
-def _mark_late(session: Session, shard: Shard, due: int) -> None:
-    row = WideRow(session, str(shard))
-    for _ in attempts(shard):
-        seen = row.control()
-        floors = tuple(min(floor, due) for floor in seen.control.floors)
-        change = Change(session, shard)
-        change.set_control(
-            msgspec.structs.replace(seen.control, floors=floors, late=seen.control.late + 1), seen.seen
-        )
-        if change.apply():
-            return
+    late: dict[int, Place] = {}
+    for bundle in request.bundles:
+        if bundle.due < now - _LATE:
+            place = bundle.due, b"", 0
+            late[bundle.priority] = min(place, late.get(bundle.priority, place))
+    if late:
+        lower(session, request.shard, late)
 
 
 def ready_of(bundle: Bundle) -> Ready:

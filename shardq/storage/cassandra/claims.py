@@ -96,9 +96,9 @@ class _Claimer:
             return self._take(sighted, chosen, now)
         if self._rescanned:
             if not chosen.from_the_future:
-                self._sight.consumed((), _PRIORITIES, now)
+                self._sight.consumed(self._sight.places_after((), _PRIORITIES, now), 0)
             return Claimed((), now + self._request.lease)
-        self._sight.scanned_at = -(2**62)
+        self._sight.forget()
         return self.attempt()
 
     def _look(self, now: int) -> _Sighted | None:
@@ -118,12 +118,11 @@ class _Claimer:
         ]
         control, own = start_own()
         if (control.control.late, control.taken) != (sight.late, sight.taken):
-            sight.scanned_at = -(2**62)
+            sight.forget()
             return None
         due = list(alarms())
         lapsed = [each for each in self._row.holdings(alarm[0] for alarm in due) if each.due <= now]
-        if not due:
-            sight.quiet(now)
+        sight.pass_alarms(due[0][2] if due else now, now)
         held = [each for each in own if each.held]
         streams = [map(_of_ready, answer()) for answer in ready]
         candidates = heapq.merge(sorted(_of_holdings(lapsed), key=_place), *streams, key=_place)
@@ -159,16 +158,21 @@ class _Claimer:
         token = change.take(ready, self._sight.taken) if ready else self._sight.taken
         taken = list(self._retire_ready(change, chosen))
         self._retire_lapsed(change, chosen)
-        raised = self._sight.raised(sighted.control.control, now)
-        if raised is not sighted.control.control and not chosen.from_the_future:
+        places = self._sight.places_after(taken, chosen.done, now)
+        raised = None
+        if not chosen.from_the_future:
+            raised = self._sight.raised(sighted.control.control, places, len(taken), now)
+        if raised:
             change.set_control(raised, sighted.control.seen)
         bundles = self._row.start_bundles(piece.bundle_id for piece in slices if not piece.light)
         if not change.apply():
-            self._sight.scanned_at = -(2**62)
+            self._sight.forget()
             return None
         self._sight.taken, self.holdings = token, [holding]
         if not chosen.from_the_future:
-            self._sight.consumed(taken, chosen.done, now)
+            self._sight.consumed(places, len(taken))
+        if raised:
+            self._sight.passed = 0
         self._sight.page = max(32, min(_ROWS, len(taken) * 5 // 4 + 1))
         with after_a_write():
             return Claimed(self._with_bundles(slices, bundles(), carried), until)

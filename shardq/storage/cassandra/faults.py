@@ -10,6 +10,7 @@ from cassandra import (
     DriverException,
     InvalidRequest,
     OperationTimedOut,
+    ReadFailure,
     Unauthorized,
     Unavailable,
     UnresolvableContactPoints,
@@ -35,7 +36,7 @@ from shardq.errors import (
     StoreUnavailable,
 )
 
-__all__ = ["DRIVER_ERRORS", "after_a_write", "translate"]
+__all__ = ["DRIVER_ERRORS", "TombstonesRefused", "after_a_write", "translate"]
 
 DRIVER_ERRORS = (DriverException, ErrorMessage, NoHostAvailable, ConnectionException, OSError)
 _LASTING = (AuthenticationFailed, Unauthorized, InvalidRequest, ConfigurationException, SyntaxException)
@@ -43,6 +44,11 @@ _REFUSALS = (Unavailable, OverloadedErrorMessage, IsBootstrappingErrorMessage)  
 _NOT_LOOKED_UP = "Unable to perform auth"  # entication, or orization: nodes that know are down
 _TOO_LARGE = ("too large", "exceeds allowed maximum")  # the server has no error of its own for it
 _UNCERTAIN = (WriteTimeout, WriteFailure, OperationTimedOut, ConnectionException, OSError)
+_TOO_MANY_TOMBSTONES = 1  # of the native protocol's reasons for a failure
+
+
+class TombstonesRefused(StoreUnavailable):
+    """Raised when the server gives a read up because it crosses too many tombstones. Smaller reads get through."""
 
 
 @contextmanager
@@ -65,6 +71,8 @@ def translate(error: BaseException, where: str, *, writing: bool) -> ShardqError
             f"{where} has {error.alive_replicas} of {error.required_replicas} replicas that the consistency needs: "
             "start the others, or lower `consistency` in the URL"
         )
+    if isinstance(error, ReadFailure) and _TOO_MANY_TOMBSTONES in (error.error_code_map or {}).values():
+        return TombstonesRefused(f"{where} gave up a read of too many tombstones: try again ({_name(error)})")
     if writing and _may_be_done(error, causes):
         return OutcomeUnknown(f"{where} did not say whether it wrote: repeat the call ({_name(error)})")
     if isinstance(error, NoHostAvailable | UnresolvableContactPoints):

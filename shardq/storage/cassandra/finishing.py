@@ -11,6 +11,7 @@ from shardq.storage.cassandra.rows import (
     Head,
     Kept,
     Key,
+    Ready,
     Slice,
     Tally,
     alarm_of,
@@ -18,7 +19,7 @@ from shardq.storage.cassandra.rows import (
     has_alarm,
 )
 
-__all__ = ["finish", "give_up", "keep"]
+__all__ = ["finish", "finish_ready", "give_up", "keep"]
 
 
 def finish(change: Change, row: WideRow, slices: Sequence[Slice]) -> None:
@@ -33,6 +34,15 @@ def finish(change: Change, row: WideRow, slices: Sequence[Slice]) -> None:
             parts[each.bundle_id] = parts.get(each.bundle_id, 0) + each.count
     for bundle in row.heads(parts).values() if parts else ():
         _count(change, bundle, Tally(bundle.tally.left - parts[bundle.id], bundle.tally.kept))
+
+
+def finish_ready(change: Change, row: WideRow, ready: Sequence[Ready], slices: Sequence[Slice]) -> None:
+    """Finish slices; whole bundles that were delayed lose their alarm too."""
+    finish(change, row, slices)
+    whole = {each.bundle_id for each in slices if each.count == each.total}
+    for each in ready:
+        if each.key.id in whole and has_alarm(each.key.due, each.key.id):
+            change.delete(alarm_of(each.key.due, each.key.id))
 
 
 def keep(

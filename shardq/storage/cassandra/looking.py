@@ -53,7 +53,7 @@ def peek(row: WideRow, request: Peek, now: int) -> PeekPage:
     The cursor is the place of the page's last slice, so that what comes and goes meanwhile shifts nothing.
     """
     after = _unpack(request.after)
-    shown = _history(row, request, after) if request.processed else _waiting(row, after, request.bodies)
+    shown = _history(row, request, after) if request.processed else _waiting(row, after, request.bodies, now)
     page: list[_Shown] = []
     wanted, more = request.limit, False
     for each in shown:
@@ -81,8 +81,11 @@ def count(row: WideRow, now: int) -> ShardCounts:
 
 
 def is_empty(row: WideRow, now: int) -> bool:
-    """Tell whether the shard holds nothing, its history included; False while it is changed all the time."""
-    return row.undisturbed(lambda: _count(row, now)) == (ShardCounts(), True)
+    """Tell whether the shard holds nothing, its history included; False while it is changed all the time.
+
+    It goes by no floor: a shard that holds something must not be taken out of the directory.
+    """
+    return row.undisturbed(lambda: _count(row, now) == ShardCounts() and row.holds_nothing()) == (True, True)
 
 
 def _find(row: WideRow, bundle_id: bytes, position: int, now: int) -> StoredSlice | None:
@@ -97,8 +100,8 @@ def _count(row: WideRow, now: int) -> ShardCounts:
     states = dict.fromkeys(EntryState, 0)
     oldest: int | None = None
     due: list[int] = []
-    ready = row.all_ready(bodies=False)
-    for each in (*_of_holdings(row.all_holdings(), {}), *map(_of_ready, ready)):
+    ready = row.all_ready(now, bodies=False)
+    for each in (*_of_holdings(row.all_holdings(now), {}), *map(_of_ready, ready)):
         states[each._state(now)] += each.slice.count
         due += [each.place[1]] if each._state(now) is EntryState.READY else []
         oldest = each.slice.enqueued_at if oldest is None else min(oldest, each.slice.enqueued_at)
@@ -113,9 +116,9 @@ def _count(row: WideRow, now: int) -> ShardCounts:
     )
 
 
-def _waiting(row: WideRow, after: tuple[int, int, bytes, int], bodies: bool) -> Iterator[_Shown]:
+def _waiting(row: WideRow, after: tuple[int, int, bytes, int], bodies: bool, now: int) -> Iterator[_Shown]:
     """Return what waits; without bodies all of it is known from its slices, and no bundle is read."""
-    held = row.all_holdings()
+    held = row.all_holdings(now)
     shown = _of_holdings(held, row.carried(held) if bodies else {})
     holdings = sorted((each for each in shown if each.place > after), key=lambda each: each.place)
     merged = heapq.merge(holdings, _ready_after(row, after, bodies), key=lambda each: each.place)
@@ -148,7 +151,7 @@ def _of_bundle(row: WideRow, bundle_id: bytes, bundle: BundleRow | None) -> Iter
         for each in bundle.tally.kept:
             part = Slice(bundle.id, each.first, each.count, each.deliveries, 0, 0, 0, 0)
             yield _Shown((0, each.processed_at, bundle.id, each.first), part, None)
-    holdings = [each for each in row.all_holdings() if any(s.bundle_id == bundle_id for s in each.slices)]
+    holdings = [each for each in row.every_holding() if any(s.bundle_id == bundle_id for s in each.slices)]
     for shown in _of_holdings(holdings, row.carried(holdings)):
         if shown.slice.bundle_id == bundle_id:
             yield shown

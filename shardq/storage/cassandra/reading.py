@@ -9,11 +9,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from shardq.storage.cassandra.floors import believed
 from shardq.storage.cassandra.rows import (
+    ALARM,
     ALARM_FLOOR,
     CONTROL,
     HISTORY,
     HISTORY_FLOOR,
+    HOLDING,
+    READY,
     SOON,
     Control,
     ControlRow,
@@ -32,6 +36,7 @@ from shardq.storage.cassandra.rows import (
     decode_tally,
     id_time,
 )
+from shardq.storage.cassandra.scanning import FIRST, FOREVER, Position, guarded, scan
 from shardq.storage.cassandra.session import Answer, Session
 from shardq.storage.requests import Bundle
 
@@ -40,7 +45,6 @@ __all__ = ["PRIORITIES", "BundleRow", "HistoryRow", "WideRow", "control_row"]
 PRIORITIES = tuple(range(10))
 T = TypeVar("T")
 
-_FOREVER = 2**62
 _PAGE = 1000
 _NAMES_AT_ONCE = 50
 _LOOKS = 5
@@ -50,16 +54,14 @@ _CONTROL_AND_HOLDINGS = (
     "WHERE shard = ? AND kind IN (0, 1) AND priority = 0 AND due = 0 AND id IN ?"
 )
 _READY = (
-    "SELECT kind, priority, due, id, first, value, WRITETIME(value), data FROM entry WHERE shard = ? AND kind = 2 "
+    "SELECT priority, due, id, first, value, WRITETIME(value), data FROM entry WHERE shard = ? AND kind = 2 "
     "AND priority IN ? AND (due, id, first) >= (?, ?, ?) AND (due) <= (?)"
 )
+_READY_COLUMNS = "value, WRITETIME(value), data"
 _READY_WITHOUT_DATA = _READY.replace(", data FROM", " FROM")
-_READY_OF_BUNDLE = (
-    "SELECT kind, priority, due, id, first, value, WRITETIME(value), data FROM entry WHERE shard = ? AND kind = 2 "
-    "AND priority = ? AND due = ? AND id = ?"
-)
+_COLUMNS_WITHOUT_DATA = _READY_COLUMNS.replace(", data", "")
 _ALARMS = (
-    "SELECT id, first, due FROM entry WHERE shard = ? AND kind = 5 AND priority = 0 "
+    "SELECT priority, due, id, first FROM entry WHERE shard = ? AND kind = 5 AND priority = 0 "
     "AND due >= ? AND due <= ? LIMIT ?"
 )
 _HOLDINGS = (
@@ -74,7 +76,7 @@ _HEADS = (
     "SELECT id, value, tally FROM entry WHERE shard = ? AND kind = 3 AND priority = 0 AND due = 0 AND id IN ?"
 )
 _HISTORY = (
-    "SELECT due, id, first, value FROM entry WHERE shard = ? AND kind = 4 AND priority = 0 "
+    "SELECT priority, due, id, first, value FROM entry WHERE shard = ? AND kind = 4 AND priority = 0 "
     "AND (due, id, first) >= (?, ?, ?) AND (due) < (?)"
 )
 
@@ -155,19 +157,23 @@ class WideRow:
         Without ``bodies`` it does not show which of them are light.
         """
         values = (self._shard, priorities, *start, until)
-        query = _READY if bodies else _READY_WITHOUT_DATA
-        return partial(_ready_rows, self._session.start_read(query, values, page=page))
+        query, columns = (_READY, _READY_COLUMNS) if bodies else (_READY_WITHOUT_DATA, _COLUMNS_WITHOUT_DATA)
+        ranges = [((priority, *start), (priority, until + 1, b"", FIRST)) for priority in priorities]
+        answer = self._session.start_read(query, values, page=page)
+        return lambda: _ready_rows(self._guarded(READY, answer, ranges, columns=columns, page=page))
 
-    def all_ready(self, *, bodies: bool = True) -> Iterator[Ready]:
-        """Read every ready row, delayed ones too."""
-        floors = self.control().control.floors
-        for priority in PRIORITIES:
-            yield from self.ready([priority], (floors[priority], b"", 0), _FOREVER, bodies=bodies)()
+    def all_ready(self, now: int, *, bodies: bool = True) -> Iterator[Ready]:
+        """Read every ready row above the floors, delayed ones too."""
+        for priority, place in enumerate(self.floors(now).places):
+            yield from self.ready([priority], place, FOREVER, bodies=bodies)()
 
     def ready_of(self, bundle_id: bytes, head: Head) -> list[Ready]:
         """Read what is left of a bundle at the place it was sent to."""
-        values = (self._shard, head.priority, head.due, bundle_id)
-        return list(_ready_rows(self._session.start_read(_READY_OF_BUNDLE, values)))
+        start = head.priority, head.due, bundle_id, FIRST
+        rows = scan(
+            self._session, self._shard, READY, start, (*start[:3], -FIRST - 1), columns=_READY_COLUMNS
+        )
+        return list(_ready_rows(rows))
 
     def light(self, bundle_id: bytes) -> list[Ready]:
         """Read the ready row of a light bundle."""
@@ -186,7 +192,10 @@ class WideRow:
 
     def start_alarms(self, since: int, until: int, limit: int) -> Answer:
         """Ask for id, number and due time of the holdings that are due between two moments, both included."""
-        return self._session.start_read(_ALARMS, (self._shard, since, until, limit))
+        answer = self._session.start_read(_ALARMS, (self._shard, since, until, limit))
+        ranges = [((0, since, b"", FIRST), (0, until + 1, b"", FIRST))]
+        rows = partial(self._guarded, ALARM, answer, ranges)
+        return lambda: ((row_id, number, due) for _, due, row_id, number in islice(rows(), limit))
 
     def holdings(self, ids: Iterable[bytes]) -> list[Holding]:
         """Read the holdings with these ids."""
@@ -197,11 +206,28 @@ class WideRow:
         chunks = [self._session.start_read(_HOLDINGS, (self._shard, chunk)) for chunk in _chunks(ids)]
         return lambda: [_holding(*row) for answer in chunks for row in answer()]
 
-    def all_holdings(self) -> list[Holding]:
-        """Read every holding; they are found by their alarms."""
-        floor = self.control().control.floors[ALARM_FLOOR]
-        alarms = self.start_alarms(floor, _FOREVER, 2**31 - 1)()
+    def all_holdings(self, now: int) -> list[Holding]:
+        """Read every holding whose alarm is above the floor."""
+        alarms = self.start_alarms(self.floors(now).floors[ALARM_FLOOR], FOREVER, 2**31 - 1)()
         return self.holdings(alarm[0] for alarm in alarms)
+
+    def every_holding(self, since: bytes = b"", *, page: int = _PAGE) -> Iterator[Holding]:
+        """Read every holding from an id on, whatever its alarm."""
+        start, end = (0, 0, since, FIRST), (0, 1, b"", FIRST)
+        rows = scan(self._session, self._shard, HOLDING, start, end, columns="value", page=page)
+        return (_holding(row_id, number, value) for _, _, row_id, number, value in rows)
+
+    def holds_nothing(self) -> bool:
+        """Tell whether there is no message, in any state, wherever the floors are."""
+        start, end = (0, -FOREVER, b"", FIRST), (len(PRIORITIES), 0, b"", FIRST)
+        kinds = (READY, HOLDING, HISTORY)
+        return all(
+            next(scan(self._session, self._shard, kind, start, end, page=1), None) is None for kind in kinds
+        )
+
+    def floors(self, now: int) -> Control:
+        """Read the floors."""
+        return believed(self.control().control, now)
 
     def start_bundles(self, ids: Iterable[bytes], *, consistency: int | None = None) -> Answer:
         """Ask for bundles by id, with their data."""
@@ -217,14 +243,23 @@ class WideRow:
         rows: dict[bytes, BundleRow] = _bundle_rows(chunks)
         return rows
 
-    def history(self, start: tuple[int, bytes, int], until: int) -> Iterator[HistoryRow]:
+    def history(
+        self, start: tuple[int, bytes, int], until: int, *, floored: bool = True
+    ) -> Iterator[HistoryRow]:
         """Read what was processed from a place until before a moment, in order."""
-        floor = self.control().control.floors[HISTORY_FLOOR]
-        answer = self._session.start_read(
-            _HISTORY, (self._shard, *max(start, (floor, b"", 0)), until), page=_PAGE
-        )
-        for due, row_id, first, value in answer():
-            yield HistoryRow(Key(HISTORY, 0, due, row_id, first), decode_kept(value))
+        floor = self.control().control.floors[HISTORY_FLOOR] if floored else -FOREVER
+        first = max(start, (floor, b"", 0))
+        answer = self._session.start_read(_HISTORY, (self._shard, *first, until), page=_PAGE)
+        ranges = [((0, *first), (0, until, b"", FIRST))]
+        for _, due, row_id, number, value in self._guarded(
+            HISTORY, answer, ranges, columns="value", page=_PAGE
+        ):
+            yield HistoryRow(Key(HISTORY, 0, due, row_id, number), decode_kept(value))
+
+    def _guarded(
+        self, kind: int, answer: Answer, ranges: Sequence[tuple[Position, Position]], **options: Any
+    ) -> Iterator[tuple[Any, ...]]:
+        return guarded(self._session, self._shard, kind, answer, ranges, **options)
 
 
 def _chunks(ids: Iterable[bytes]) -> Iterator[list[bytes]]:
@@ -251,11 +286,11 @@ def control_row(
     return ControlRow(control, value, taken, turn_at or 0, taken_at or 0)
 
 
-def _ready_rows(answer: Answer) -> Iterator[Ready]:
-    for kind, priority, due, row_id, first, value, written_at, *data in answer():
+def _ready_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[Ready]:
+    for priority, due, row_id, first, value, written_at, *data in rows:
         count, total, enqueued_at = msgspec.structs.astuple(decode_ready(value))
         yield Ready(
-            Key(kind, priority, due, row_id, first), count, total, enqueued_at, value, written_at, *data
+            Key(READY, priority, due, row_id, first), count, total, enqueued_at, value, written_at, *data
         )
 
 

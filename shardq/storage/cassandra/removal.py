@@ -12,25 +12,17 @@ from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import consumers, dedupe, directory, finishing, queues
 from shardq.storage.cassandra.carving import cut_out
 from shardq.storage.cassandra.change import Change, attempts
+from shardq.storage.cassandra.floors import with_history_floor
 from shardq.storage.cassandra.incarnations import name_of
 from shardq.storage.cassandra.reading import HistoryRow, WideRow
 from shardq.storage.cassandra.rows import (
-    HISTORY_FLOOR,
-    Control,
-    Holding,
     Kept,
     Ready,
-    Slice,
-    alarm_of,
-    has_alarm,
-    id_time,
 )
 from shardq.storage.cassandra.session import Session
 
-__all__ = ["drop", "erase", "expire", "forget_name", "partitions", "purge", "remove"]
+__all__ = ["drop", "erase", "expire", "forget_name", "partitions", "remove"]
 
-_READY_AT_ONCE = 300
-_HOLDINGS_AT_ONCE = 30
 _UNDER_WAY = 60_000_000  # far above the time that a conditional batch may be on its way
 _PARTITIONS = "SELECT DISTINCT shard FROM entry"
 _ERASE = "DELETE FROM entry USING TIMESTAMP ? WHERE shard = ?"
@@ -52,30 +44,6 @@ def remove(session: Session, shard: Shard, bundle_id: bytes, position: int) -> b
     return True
 
 
-def purge(session: Session, shard: Shard, until: int = _FOREVER) -> int:
-    """Remove what was sent until a moment and waits or is held, some hundred rows at a time; returns how many messages.
-
-    What is sent later stays, so it ends although producers are at work.
-    """
-    row = WideRow(session, str(shard))
-    messages = 0
-    with session.turn(str(shard)):
-        tries = attempts(shard)
-        while True:
-            taken = row.settled_control().taken
-            ready, holdings = _old(row, until)
-            if not ready and not holdings:
-                if row.undisturbed(lambda: _old(row, until)) == (([], []), True):
-                    return messages
-                next(tries)
-                continue
-            if _purge(Change(session, shard), row, taken, ready, holdings):
-                messages += sum(each.count for each in ready)
-                messages += sum(each.count for holding in holdings for each in holding.slices)
-            else:
-                next(tries)
-
-
 def expire(session: Session, shard: Shard, before: int, limit: int) -> int:
     """Give up to ``limit`` slices up that were processed before a moment; returns how many.
 
@@ -87,11 +55,13 @@ def expire(session: Session, shard: Shard, before: int, limit: int) -> int:
             control = row.control()
             old = list(islice(row.history((-1, b"", 0), before), limit))
             if not old:
+                old = list(islice(row.history((-_FOREVER, b"", 0), before, floored=False), limit))
+            if not old:
                 return 0
             change = Change(session, shard)
             _give_up(change, row, old)
             floor = min(old[-1].kept.processed_at, before - _UNDER_WAY)
-            change.set_control(_with_history_floor(control.control, floor), control.seen)
+            change.set_control(with_history_floor(control.control, floor), control.seen)
             if change.apply():
                 return len(old)
     return 0
@@ -138,12 +108,6 @@ def forget_name(session: Session, name: str, now: int) -> None:
     consumers.drop(session, name, now + _AHEAD)
 
 
-def _with_history_floor(control: Control, floor: int) -> Control:
-    floors = list(control.floors)
-    floors[HISTORY_FLOOR] = max(floors[HISTORY_FLOOR], floor)
-    return msgspec.structs.replace(control, floors=tuple(floors))
-
-
 def _removal(session: Session, shard: Shard, row: WideRow, bundle_id: bytes, position: int) -> Change | None:
     """Find the message and return the change that removes it, or None."""
     change = Change(session, shard)
@@ -159,7 +123,7 @@ def _removal(session: Session, shard: Shard, row: WideRow, bundle_id: bytes, pos
         if bundle and kept.first <= position < kept.end:
             finishing.give_up(change, bundle, [kept], _around(kept, position))
             return change
-    for holding in row.all_holdings():
+    for holding in row.every_holding():
         carved = cut_out(holding, bundle_id, position)
         if carved.named:
             change.retire(holding)
@@ -175,38 +139,7 @@ def _remove_ready(change: Change, row: WideRow, ready: Ready, position: int) -> 
     for first, stop in ((ready.key.first, position), (position + 1, end)):
         if first < stop:
             change.offer(ready.part(first, stop))
-    _finish_ready(change, row, [ready], [ready.slice.part(position, position + 1)])
-
-
-def _old(row: WideRow, until: int) -> tuple[list[Ready], list[Holding]]:
-    """Read what was sent until a moment, up to what one change can remove."""
-    ready = (each for each in row.all_ready() if _is_old(each.slice, until))
-    holdings = (each for each in row.all_holdings() if any(_is_old(part, until) for part in each.slices))
-    return list(islice(ready, _READY_AT_ONCE)), list(islice(holdings, _HOLDINGS_AT_ONCE))
-
-
-def _is_old(each: Slice, until: int) -> bool:
-    return id_time(each.bundle_id) <= until
-
-
-def _purge(
-    change: Change, row: WideRow, taken: bytes | None, ready: Sequence[Ready], holdings: Sequence[Holding]
-) -> bool:
-    change.take(ready, taken)
-    for holding in holdings:
-        change.retire(holding)
-    slices = [each.slice for each in ready] + [each for holding in holdings for each in holding.slices]
-    _finish_ready(change, row, ready, slices)
-    return change.apply()
-
-
-def _finish_ready(change: Change, row: WideRow, ready: Sequence[Ready], slices: Sequence[Slice]) -> None:
-    """Finish slices; whole bundles that were delayed lose their alarm too."""
-    finishing.finish(change, row, slices)
-    whole = {each.bundle_id for each in slices if each.count == each.total}
-    for each in ready:
-        if each.key.id in whole and has_alarm(each.key.due, each.key.id):
-            change.delete(alarm_of(each.key.due, each.key.id))
+    finishing.finish_ready(change, row, [ready], [ready.slice.part(position, position + 1)])
 
 
 def _give_up(change: Change, row: WideRow, old: Sequence[HistoryRow]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -24,6 +24,7 @@ __all__ = [
     "Holding",
     "Kept",
     "Key",
+    "Place",
     "Ready",
     "Slice",
     "Tally",
@@ -40,6 +41,10 @@ __all__ = [
     "id_time",
     "is_light",
 ]
+
+Place: TypeAlias = tuple[
+    int, bytes, int
+]  # due, bundle id, position: where a ready row is within its priority
 
 CONTROL, HOLDING, READY, BUNDLE, HISTORY, ALARM = range(6)
 ALARM_FLOOR, HISTORY_FLOOR = 10, 11  # among a shard's floors; those before are of the priorities
@@ -214,7 +219,16 @@ class Control(msgspec.Struct, frozen=True, array_like=True):
 
     floors: tuple[int, ...] = (0,) * 12
     """Before them no ready row of priority 0 .. 9 is due, no alarm of a holding, and nothing kept was processed."""
-    late: int = 0  # changes with every append that is due before a floor could be
+    late: int = 0  # changes with everything that comes where clients may have read already
+    within: tuple[
+        tuple[bytes, int], ...
+    ] = ()  # bundle and position from where on the floors of priorities are
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The floors of the priorities, as full places."""
+        within = self.within or ((b"", 0),) * ALARM_FLOOR
+        return tuple((due, *rest) for due, rest in zip(self.floors, within, strict=False))
 
 
 class ControlRow(msgspec.Struct, frozen=True):

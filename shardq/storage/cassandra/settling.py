@@ -199,7 +199,7 @@ def _stored(row: WideRow, missing: Sequence[Span]) -> list[Slice]:
     """Read the slices that there are of the spans' bundles, whoever holds them."""
     heads = row.heads(span.bundle_id for span in missing)
     named = {span.bundle_id for span in missing}
-    slices = [each for holding in row.all_holdings() for each in holding.slices if each.bundle_id in named]
+    slices = [each for holding in row.every_holding() for each in holding.slices if each.bundle_id in named]
     for bundle in heads.values():
         slices += [ready.slice for ready in row.ready_of(bundle.id, bundle.head)]
     return slices

@@ -4,50 +4,52 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import msgspec
 
-from shardq.storage.cassandra.rows import ALARM_FLOOR, Control, ControlRow, Ready
+from shardq.storage.cassandra import floors
+from shardq.storage.cassandra.rows import ALARM_FLOOR, Control, Place, Ready
 
-__all__ = ["GUARD", "Place", "Sight", "Sights"]
+__all__ = ["OVERLAP", "Sight", "Sights"]
 
-Place: TypeAlias = tuple[int, bytes, int]  # due, bundle id, position
+OVERLAP = 1_000_000
+"""No cursor is closer to the present, in microseconds: what is stored later after its due time says that it is late."""
 
-GUARD = 5_000_000
-"""An append is seen so soon after its due time, in microseconds, or it says that it is late."""
-
-_ALARM_GUARD = 60_000_000  # far above the time that a conditional batch may be on its way
-_OVERLAP = 1_000_000  # reads begin so long ago where nothing was found
 _RESCAN = 1_000_000  # until everything above the floors is read again
-_RAISE = 5_000_000  # floors are raised in such steps
 _MOST = 4096  # shards that are remembered
+_LONG_AGO = -(2**62)
 
 
 class Sight(msgspec.Struct):
     """Where to read from, by priority. Nothing is stored below, but for what comes late."""
 
     places: list[Place]
-    scanned_at: int = -(2**62)
+    scanned_at: int = _LONG_AGO
     alarm_at: int = 0
     late: int = 0
     taken: bytes | None = None  # the control row's, from before anything else was read
     page: int = 32
-    floors: tuple[int, ...] = Control().floors
+    floors: tuple[Place, ...] = Control().places
     quiet_at: int = 0  # a full look at this moment found nothing ready
+    passed: int = 0  # rows that this client took since it raised the floors
 
     def rescan(self, control: Control, taken: bytes | None, now: int) -> None:
         """Begin at the floors again."""
+        control = floors.believed(control, now)
         self.taken = taken
-        self.places = [(floor, b"", 0) for floor in control.floors[:10]]
+        self.floors = control.places
+        self.places = list(self.floors)
         self.alarm_at = control.floors[ALARM_FLOOR]
         self.scanned_at = now
         self.late = control.late
-        self.floors = control.floors
 
     def is_old(self, now: int) -> bool:
         """Tell whether the whole shard has to be read again."""
         return not self.scanned_at <= now < self.scanned_at + _RESCAN
+
+    def forget(self) -> None:
+        """Read the whole shard again before the next claim."""
+        self.scanned_at = _LONG_AGO
 
     def groups(self) -> dict[Place, list[int]]:
         """Return the priorities that are read from one place."""
@@ -56,56 +58,39 @@ class Sight(msgspec.Struct):
             groups.setdefault(place, []).append(priority)
         return groups
 
-    def starts(self) -> tuple[int, ...]:
+    def starts(self) -> tuple[Place, ...]:
         """Return by priority where to glance from: nothing is ready before, but for what came late."""
-        quiet = self.quiet_at - _OVERLAP
-        return tuple(
-            max(place[0], floor, quiet) for place, floor in zip(self.places, self.floors[:10], strict=True)
-        )
+        quiet = (self.quiet_at - OVERLAP, b"", 0)
+        return tuple(max(place, floor, quiet) for place, floor in zip(self.places, self.floors, strict=True))
 
-    def consumed(self, taken: Sequence[Ready], done: int, now: int) -> None:
-        """Move on: these were taken, in order, and nothing is left of the priorities before ``done``."""
-        for priority in range(done):
-            self._advance(priority, (now - _OVERLAP, b"", 0))
+    def places_after(self, taken: Sequence[Ready], done: int, now: int) -> list[Place]:
+        """Where to go on when these are taken, in order, and nothing is left of the priorities before ``done``."""
+        latest = (now - OVERLAP, b"", 0)
+        places = [max(place, latest) for place in self.places[:done]] + self.places[done:]
         for part in taken:
-            self._advance(part.key.priority, (part.key.due, part.key.id, part.key.first + part.count))
+            place = (part.key.due, part.key.id, part.key.first + part.count)
+            places[part.key.priority] = max(places[part.key.priority], min(place, latest))
+        return places
 
-    def quiet(self, now: int) -> None:
-        """No holding was due."""
-        self.alarm_at = max(self.alarm_at, now - _OVERLAP)
+    def consumed(self, places: list[Place], rows: int) -> None:
+        """Go on from these places: so many rows were taken."""
+        self.places = places
+        self.passed += rows
 
-    def raised(self, control: Control, now: int) -> Control:
-        """Return the control row with floors that follow; the same one when that is not worth a write."""
-        return _raised(control, [place[0] for place in self.places], self.alarm_at, now) or control
+    def pass_alarms(self, first: int, now: int) -> None:
+        """No holding was due before this moment."""
+        self.alarm_at = max(self.alarm_at, min(first, now - OVERLAP))
 
-    def _advance(self, priority: int, place: Place) -> None:
-        self.places[priority] = max(self.places[priority], place)
+    def raised(self, control: Control, places: Sequence[Place], rows: int, now: int) -> Control | None:
+        """Return the control row with floors that follow to these places; None when that is not worth a write."""
+        return floors.raised(control, places, self.alarm_at, now, self.passed + rows)
 
-
-def worth_raising(row: ControlRow, first_alarm: int, now: int) -> Control | None:
-    """Return the control row to write for a shard that has nothing ready, or None when that spares nobody anything.
-
-    It spares reading tombstones where something was taken after the moments of the floors.
-    """
-    floors = row.control.floors
-    ready = min(floors[:ALARM_FLOOR]) <= row.taken_at < now - GUARD
-    alarms = floors[ALARM_FLOOR] <= row.taken_at < now - _ALARM_GUARD
-    return _raised(row.control, [now] * 10, first_alarm, now) if row.taken_at and (ready or alarms) else None
-
-
-def _raised(control: Control, places: Sequence[int], alarm: int, now: int) -> Control | None:
-    """Raise the floors to these places, as far as nothing can be under way to below them; None for less than a step."""
-    guards = [*[GUARD] * 10, _ALARM_GUARD]
-    floors = (
-        tuple(
-            max(floor, min(place, now - guard))
-            for floor, place, guard in zip(control.floors, [*places, alarm], guards, strict=False)
-        )
-        + control.floors[len(guards) :]
-    )
-    if all(new < old + _RAISE for new, old in zip(floors, control.floors, strict=True)):
-        return None
-    return Control(floors, control.late)
+    def begin_anew(self, places: tuple[Place, ...]) -> None:
+        """Something was found where this client did not read: nothing is sure but that these are the floors."""
+        self.floors = places
+        self.places = list(places)
+        self.quiet_at = 0
+        self.forget()
 
 
 class Sights:
@@ -122,5 +107,5 @@ class Sights:
             with self._lock:
                 while len(self._sights) >= _MOST:
                     self._sights.pop(next(iter(self._sights)))
-                sight = self._sights.setdefault(shard, Sight([(0, b"", 0)] * 10))
+                sight = self._sights.setdefault(shard, Sight(list(Control().places)))
         return sight

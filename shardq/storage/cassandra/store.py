@@ -20,6 +20,7 @@ from shardq.storage.cassandra import (
     directory,
     looking,
     probing,
+    purging,
     queues,
     removal,
     schema,
@@ -166,7 +167,7 @@ class CassandraStore:
     def _probe(
         self, places: Sequence[Shard], *, glance: bool = False, deep: bool = False
     ) -> tuple[Probe, ...]:
-        probes = probing.probe(self._session, self._sights, places, self.now(), glance=glance)
+        probes = probing.probe(self._session, self._sights, places, self.now(), glance=glance, deep=deep)
         if deep:
             self._entered.heal(self._session, [probe.shard for probe in probes if not probe.empty])
         return probes
@@ -239,7 +240,7 @@ class CassandraStore:
 
     def purge(self, shard: Shard) -> int:
         """Remove all messages of the shard, some hundred at a time; returns how many they were."""
-        return removal.purge(self._session, self._place(shard), self.now() + bundles.HEAD_START)
+        return purging.purge(self._session, self._place(shard), self.now() + bundles.HEAD_START, self.now)
 
     def count(self, shard: Shard) -> ShardCounts:
         """Messages by state; the cost grows with the number of slices."""

@@ -33,6 +33,7 @@ _MODULES = (
     "extend",
     "fencing",
     "forward",
+    "hints",
     "history",
     "incarnations",
     "leftovers",
@@ -67,6 +68,7 @@ from shardq.testing.conformance.dropping import DropContract  # noqa: E402
 from shardq.testing.conformance.extend import ExtendContract  # noqa: E402
 from shardq.testing.conformance.fencing import FencingContract  # noqa: E402
 from shardq.testing.conformance.forward import ForwardContract  # noqa: E402
+from shardq.testing.conformance.hints import HintContract  # noqa: E402
 from shardq.testing.conformance.history import HistoryContract  # noqa: E402
 from shardq.testing.conformance.incarnations import IncarnationContract  # noqa: E402
 from shardq.testing.conformance.leftovers import LeftoverContract  # noqa: E402
@@ -97,6 +99,7 @@ __all__ = [
     "ExtendContract",
     "FencingContract",
     "ForwardContract",
+    "HintContract",
     "HistoryContract",
     "IncarnationContract",
     "LeftoverContract",
@@ -133,6 +136,7 @@ class StoreConformance(
     ForwardContract,
     MoveContract,
     LookingContract,
+    HintContract,
     RemovingContract,
     HistoryContract,
     DirectoryContract,

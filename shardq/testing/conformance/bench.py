@@ -187,9 +187,9 @@ class Bench:
         acknowledge = Acknowledge(self.shard, spans, keep)
         return self.store.forward(Forward(acknowledge, Append(to or self.shard, bundles)))
 
-    def probe(self, shard: Shard | None = None) -> Probe:
+    def probe(self, shard: Shard | None = None, *, deep: bool = False, by: Store | None = None) -> Probe:
         """Probe one shard with the other client."""
-        (probe,) = self.other.probe([shard or self.shard])
+        (probe,) = (by or self.other).probe([shard or self.shard], deep=deep)
         return probe
 
     def peek(

@@ -1,0 +1,118 @@
+"""Reading a range of rows whatever tombstones are in it.
+
+A server gives a read up that crosses too many tombstones before its page is full (100,000 by default). Then the range
+is cut into parts, which are read one after the other, and cut again where that is not enough: by priority, by due
+time, by id, by position. So every range can be read; what is crossed costs time, not the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+from shardq.storage.cassandra.faults import TombstonesRefused
+from shardq.storage.cassandra.session import Answer, Session
+
+__all__ = ["FIRST", "FOREVER", "Position", "after", "guarded", "scan"]
+
+Position: TypeAlias = tuple[
+    int, int, bytes, int
+]  # priority, due, id, first: where a row is among those of its kind
+
+FOREVER = 2**62
+FIRST = -(2**31)  # no row has a lower position
+_PARTS = 16  # a part without tombstones costs next to nothing, one with too many a whole refused read
+_ID_BYTES = 16
+_DUE_BITS, _ID_BITS, _FIRST_BITS = 64, 8 * _ID_BYTES, 32
+_RANGE = (
+    "WHERE shard = ? AND kind = ? AND (priority, due, id, first) >= (?, ?, ?, ?) "
+    "AND (priority, due, id, first) < (?, ?, ?, ?)"
+)
+
+
+def scan(
+    session: Session,
+    shard: str,
+    kind: int,
+    start: Position,
+    end: Position,
+    *,
+    columns: str = "",
+    page: int | None = None,
+) -> Iterator[tuple[Any, ...]]:
+    """Read the rows of a kind between two positions, the second not included, in order.
+
+    A row is priority, due, id and first, then the columns that are named.
+    """
+    chosen = f"priority, due, id, first{', ' if columns else ''}{columns}"
+    query = f"SELECT {chosen} FROM entry {_RANGE}"
+    at = start
+    try:
+        for row in session.start_read(query, (shard, kind, *start, *end), page=page)():
+            at = after(row[:4])
+            yield row
+    except TombstonesRefused:
+        parts = _parts(at, end)
+        if (at, end) in parts:
+            raise
+        for low, high in parts:
+            yield from scan(session, shard, kind, low, high, columns=columns, page=page)
+
+
+def guarded(
+    session: Session,
+    shard: str,
+    kind: int,
+    answer: Answer,
+    ranges: Sequence[tuple[Position, Position]],
+    *,
+    columns: str = "",
+    page: int | None = None,
+) -> Iterator[tuple[Any, ...]]:
+    """Return the rows of a query for some ranges, in their order; when it is refused, those of scans from there on.
+
+    The query's rows are as those of :func:`scan`.
+    """
+    at: Position | None = None
+    try:
+        for row in answer():
+            at = after(row[:4])
+            yield row
+    except TombstonesRefused:
+        for start, end in ranges:
+            low = start if at is None else max(start, at)
+            if low < end:
+                yield from scan(session, shard, kind, low, end, columns=columns, page=page)
+
+
+def after(position: Sequence[Any]) -> Position:
+    """The first position after this one."""
+    priority, due, row_id, first = position
+    return priority, due, row_id, first + 1
+
+
+def _parts(start: Position, end: Position) -> list[tuple[Position, Position]]:
+    low, high = _number(start), _number(end)
+    numbers = (low + (high - low) * part // _PARTS for part in range(1, _PARTS))
+    cuts = [start, *map(_position, dict.fromkeys(each for each in numbers if low < each < high)), end]
+    return list(pairwise(cuts))
+
+
+def _number(position: Position) -> int:
+    priority, due, row_id, first = position
+    value = (priority << _DUE_BITS) + due + (1 << _DUE_BITS - 1)
+    value = (value << _ID_BITS) + int.from_bytes(row_id[:_ID_BYTES].ljust(_ID_BYTES, b"\0"), "big")
+    return (value << _FIRST_BITS) + first + (1 << _FIRST_BITS - 1)
+
+
+def _position(number: int) -> Position:
+    number, first = divmod(number, 1 << _FIRST_BITS)
+    number, row_id = divmod(number, 1 << _ID_BITS)
+    priority, due = divmod(number, 1 << _DUE_BITS)
+    return (
+        priority,
+        due - (1 << _DUE_BITS - 1),
+        row_id.to_bytes(_ID_BYTES, "big"),
+        first - (1 << _FIRST_BITS - 1),
+    )
