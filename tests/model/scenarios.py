@@ -13,8 +13,8 @@ from promises import Call
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.bundles import _statements
 from shardq.storage.cassandra.change import _REPLACE, _TAKE, _TURN, CONTROL_KEY
+from shardq.storage.cassandra.floors import GUARD
 from shardq.storage.cassandra.rows import Control, encode
-from shardq.storage.cassandra.sight import GUARD
 from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, Claimed, Extend, Release, Span
 
 SHARD, DEAD = Shard("q", 0, 0), Shard("q.dead", 0, 0)
@@ -211,7 +211,7 @@ SCENARIOS: dict[str, Scenario] = {
         ticks=(LEASE + SECOND,),
     ),
     "a lost lease that goes on changing hands": Scenario(
-        (script(returning("A", 1)), script(consumer("B", 2))),
+        (script(returning("A", 3)), script(consumer("B", 2))),
         used(bundle(1)),
         ticks=(LEASE + SECOND,),
     ),
@@ -236,7 +236,7 @@ SCENARIOS: dict[str, Scenario] = {
     "an append while floors rise": Scenario(
         (script(producer("P", bundle(1))), script(prober("B"))),
         taken(),
-        ticks=(2 * SECOND, 6 * SECOND),
+        ticks=(SECOND // 2, 6 * SECOND),
         faults=1,
         longest_pause=30 * SECOND,
     ),

@@ -15,7 +15,7 @@ pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not in
 
 from modelled_table import Database, Statement
 
-from shardq.storage.cassandra import bundles, change, probing, reading, schema
+from shardq.storage.cassandra import bundles, change, joint, reading, scanning, schema
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.url import parse
 
@@ -117,13 +117,17 @@ def _queries(shard: str) -> list[Statement]:
         (reading._CARRIED, (shard, IDS)),
         (reading._READY, (shard, [0, 1], 0, b"\1", 0, 5)),
         (reading._READY_WITHOUT_DATA, (shard, [0, 1], 0, b"\1", 0, 5)),
-        (reading._READY_OF_BUNDLE, (shard, 0, 5, b"\1")),
+        (
+            f"SELECT priority, due, id, first FROM entry {scanning._RANGE}",
+            (shard, 2, 0, 0, b"\1", 0, 0, 5, b"\2", 0),
+        ),
         (reading._BUNDLES, (shard, IDS)),
         (reading._HEADS, (shard, IDS)),
         (reading._HISTORY, (shard, 0, b"", 0, 9)),
         (reading._ALARMS, (shard, 0, 5, 2)),
-        (probing._CONTROL, ([shard],)),
-        (probing._READY, ([shard], [0, 1], 0, 5)),
+        (joint._CONTROLS, ([shard],)),
+        (joint._READY, ([shard], [0, 1], 0, 5, 3)),
+        (joint._HELD, ([shard],)),
         (change._READ_TURN, (shard, *change.CONTROL_KEY)),
     ]
 
