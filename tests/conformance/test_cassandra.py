@@ -24,6 +24,7 @@ RAISE_FLOORS = (
     "UPDATE entry SET value = %s "
     "WHERE shard = %s AND kind = 0 AND priority = 0 AND due = 0 AND id = 0x AND first = 0"
 )
+UNLIST = "DELETE FROM shard_directory WHERE queue = %s AND time_shard = %s AND number = %s"
 EMPTY = "shardq_empty"
 
 
@@ -76,8 +77,8 @@ class CassandraHarness(StoreHarness):
         return read_cassandra(self.session, self.address.keyspace, queue)
 
     def raw_mislead(self, shard: Shard) -> bool:
-        """Raise every floor to the end of time, and take the alarms of holdings away."""
-        name = str(shard)
+        """Raise every floor to the end of time, and take the alarms of holdings and the shard's listing away."""
+        name = self._partition(shard)
         (late,) = [
             msgspec.msgpack.decode(value)[1] if value else 0
             for kind, _, _, value in self._rows(ROWS, name)
@@ -86,6 +87,8 @@ class CassandraHarness(StoreHarness):
         ends = [[b"\xff" * 16, 2**31 - 1]] * 10
         self._rows(RAISE_FLOORS, msgspec.msgpack.encode([[2**61] * 12, late, ends]), name)
         self._rows("DELETE FROM entry WHERE shard = %s AND kind = 5 AND priority = 0", name)
+        place = (name.partition(":")[0], shard.time_shard, shard.number)
+        self._rows(UNLIST, *place)
         return True
 
     def open_empty(self) -> CassandraStore:
