@@ -167,7 +167,10 @@ class Queue:
     def replay(
         self, *, since: datetime | None = None, until: datetime | None = None, to: str | None = None
     ) -> int:
-        """Send copies of what was acked in a period to this queue, or another one of the client; returns how many."""
+        """Send copies of what was acked in a period to this queue, or another one of the client; returns how many.
+
+        Raises QueuePaused or MessageTooLarge; the copies that were sent before stay sent.
+        """
         target = self._context if to is None else self._context.sibling(to)
         return replay(self._context, target, *self._period(since, until))
 
@@ -203,7 +206,8 @@ class Queue:
     def redrive(self, limit: int | None = None) -> int:
         """Move this queue's dead letters back to it, up to ``limit``; returns how many.
 
-        They come as new messages, with the headers that they were sent with and deliveries from 0.
+        They come as new messages, with the headers that they were sent with and deliveries from 0. Raises QueuePaused
+        while the queue's sends are paused; MessageTooLarge when some are above its limit and all others were moved.
         """
         if limit is not None:
             check_number("limit", limit, 1, MANY, whole=True)

@@ -12,6 +12,7 @@ from itertools import islice
 
 import msgspec
 
+from shardq.delivery.admission import check_sizes, check_takes_messages
 from shardq.delivery.browsing import slices
 from shardq.delivery.context import QueueContext
 from shardq.sharding.shard import Shard
@@ -46,12 +47,15 @@ def copy_shard(source: QueueContext, shard: Shard, target: QueueContext) -> Copi
         appends: dict[Shard, list[Bundle]] = {}
         for piece in some:
             data = decode_bundle(piece.bundle.data).slice(piece.first, piece.count)
+            data = msgspec.structs.replace(data, move_key=None)
+            check_sizes(target, data)
             bundle = _copy(piece, data, target)
             place = Shard(
                 target.name, layout.time_shard(bundle.due), int.from_bytes(bundle.id[-4:]) % layout.shards
             )
             appends.setdefault(place, []).append(bundle)
             total += _hashed(piece, data)
+        check_takes_messages(target)
         for place, bundles in appends.items():
             target.retry(target.store.append, Append(place, tuple(bundles)))
     target.counters.add(sent=total.messages)

@@ -12,20 +12,20 @@ from typing import Protocol
 
 import msgspec
 
+from shardq.delivery.admission import check_sizes, check_takes_messages
 from shardq.delivery.context import QueueContext
 from shardq.delivery.dead_letters import dead_letter_context, dead_letter_headers, original_headers
 from shardq.delivery.held import Pick
 from shardq.delivery.moving import Part, move_step_by_step
-from shardq.delivery.outgoing import too_large
 from shardq.delivery.picks import spans_of
 from shardq.delivery.retry import Answer
-from shardq.errors import MessageTooLarge, QueuePaused, UnsupportedByStore
+from shardq.errors import UnsupportedByStore
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, Headers, encode_bundle
 from shardq.storage.bundle_id import derive_bundle_id
 from shardq.storage.requests import Acknowledge, Append, Bundle, Fenced, Forward
 
-__all__ = ["BackToSource", "DeadLetters", "Move", "SameShard", "ToQueue"]
+__all__ = ["BackToSource", "DeadLetters", "Move", "SameShard", "ToQueue", "unmarked"]
 
 
 class Move(Protocol):
@@ -40,17 +40,16 @@ class SameShard:
     """Back into the shard as new messages with another body."""
 
     def __init__(self, source: QueueContext, body: bytes, delay: int) -> None:
-        if len(body) > source.settings.max_message_bytes:
-            raise _too_large(len(body), source)
+        check_sizes(source, BundleData([body]))
         self._source, self._body, self._delay = source, body, delay
 
     def carry_out(self, shard: Shard, group: Sequence[Pick]) -> Answer[Fenced]:
         """Exchange the messages."""
         now = self._source.store.now()
-        bundles = [
-            _bundle(Part(pick, self._changed(pick)), _replacement_id(pick), now + self._delay)
-            for pick in group
-        ]
+        parts = [Part(pick, self._changed(pick)) for pick in group]
+        for part in parts:
+            check_sizes(self._source, part.messages)
+        bundles = [_bundle(part, _replacement_id(part.pick), now + self._delay) for part in parts]
         return _forward(self._source, Acknowledge(shard, spans_of(group)), Append(shard, tuple(bundles)))
 
     def _changed(self, pick: Pick) -> BundleData:
@@ -63,8 +62,7 @@ class ToQueue:
 
     def __init__(self, source: QueueContext, queue: str, *, atomic: bool) -> None:
         self._source, self._target, self._atomic = source, source.sibling(queue), atomic
-        if self._target.settings.sends_paused:
-            raise QueuePaused(f"queue {queue!r} takes no messages now: `shardq resume {queue}` lets it")
+        check_takes_messages(self._target)
         if atomic and not source.store.capabilities.forward_across_shards:
             raise UnsupportedByStore(
                 "this store cannot ack in one shard and send to another in one step: "
@@ -74,9 +72,8 @@ class ToQueue:
     def carry_out(self, shard: Shard, group: Sequence[Pick]) -> Answer[Fenced]:
         """Move the messages."""
         parts = [_chosen(pick) for pick in group]
-        largest = max(len(body) for part in parts for body in part.bodies)
-        if largest > self._target.settings.max_message_bytes:
-            raise _too_large(largest, self._target)
+        for part in parts:
+            check_sizes(self._target, part)
         keep = self._source.settings.history_retention > 0
         return _send_over(self._source, self._target, shard, group, parts, keep=keep)
 
@@ -113,12 +110,14 @@ class BackToSource:
 
     def carry_out(self, shard: Shard, group: Sequence[Pick]) -> Answer[Fenced]:
         """Move the letters."""
+        check_takes_messages(self._target)
         return _send_over(
-            self._source, self._target, shard, group, [_unmarked(_chosen(pick)) for pick in group]
+            self._source, self._target, shard, group, [unmarked(_chosen(pick)) for pick in group]
         )
 
 
-def _unmarked(messages: BundleData) -> BundleData:
+def unmarked(messages: BundleData) -> BundleData:
+    """Dead letters as they were when they were sent."""
     headers = [original_headers(marked) for marked in messages.headers or ()]
     return msgspec.structs.replace(messages, headers=headers if any(headers) else None)
 
@@ -140,10 +139,6 @@ def _send_over(
     bundles = tuple(_bundle(part, target.ids.new(now), now) for part in moved)
     place = target.placement.choose(target.settings.layout, now, sum(bundle.count for bundle in bundles))
     return _forward(source, Acknowledge(shard, spans_of(group), keep), Append(place, bundles))
-
-
-def _too_large(size: int, queue: QueueContext) -> MessageTooLarge:
-    return too_large(size, queue.settings.max_message_bytes, queue.name)
 
 
 def _forward(source: QueueContext, acknowledge: Acknowledge, append: Append) -> Answer[Fenced]:

@@ -20,10 +20,11 @@ from typing import TypeVar
 
 import msgspec
 
+from shardq.delivery.admission import check_takes_messages
 from shardq.delivery.context import QueueContext
 from shardq.delivery.ledger import Ledger
 from shardq.delivery.outgoing import size_of, too_large
-from shardq.errors import QueuePaused, ReplayConflict
+from shardq.errors import ReplayConflict
 from shardq.message import DEFAULT_PRIORITY
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard
@@ -121,8 +122,7 @@ class Run:
 
     def _check(self, part: RunPart) -> None:
         settings, name = self._context.settings, self._context.name
-        if settings.sends_paused:
-            raise QueuePaused(f"queue {name!r} takes no messages now: `shardq resume {name}` lets it")
+        check_takes_messages(self._context)
         headers = part.headers or [None] * len(part.bodies)
         sizes = map(len, part.bodies) if part.headers is None else _sizes(part.bodies, headers)
         largest = max(sizes, default=0)

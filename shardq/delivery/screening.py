@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from shardq.clock import microseconds
 from shardq.codec import BYTES
+from shardq.delivery.aging import in_queue_since
 from shardq.delivery.confirming import confirm_held
 from shardq.delivery.context import QueueContext
 from shardq.delivery.dead_letters import EXHAUSTED
@@ -51,7 +52,7 @@ class Screening:
         return kept
 
     def _age(self, piece: HeldSlice) -> int:
-        return self._context.store.now() - piece.bundle.enqueued_at
+        return self._context.store.now() - in_queue_since(piece.bundle)
 
     def _drop(self, piece: HeldSlice) -> None:
         spans = piece.spans(list(range(piece.count)))

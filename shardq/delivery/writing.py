@@ -8,13 +8,14 @@ from typing import Any, cast
 import msgspec
 
 from shardq.clock import to_datetime
+from shardq.delivery.admission import check_takes_messages
 from shardq.delivery.appending import append, check_age
 from shardq.delivery.context import QueueContext
 from shardq.delivery.dedupe import Reservation, confirm, reserve
 from shardq.delivery.drafts import Draft, make_drafts
 from shardq.delivery.outgoing import PreparedMessage
 from shardq.delivery.sent_ids import BundleIdRun
-from shardq.errors import OutcomeUnknown, QueuePaused, ShardqError
+from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.message import Attempt, OutgoingMessage
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Append
@@ -45,10 +46,7 @@ def plan(context: QueueContext, messages: Sequence[PreparedMessage]) -> list[Dra
 
     Bundles are stored in the order of their plans where each is stored before the next one is.
     """
-    if context.settings.sends_paused:
-        raise QueuePaused(
-            f"queue {context.name!r} takes no messages now: `shardq resume {context.name}` lets it"
-        )
+    check_takes_messages(context)
     drafts = make_drafts(context, messages, context.store.now())
     for draft in drafts:
         if draft.again:
