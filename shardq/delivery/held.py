@@ -13,7 +13,7 @@ from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, decode_bundle
 from shardq.storage.requests import ClaimedSlice, Span
 
-__all__ = ["Fate", "HeldSlice", "Pick"]
+__all__ = ["Fate", "HeldSlice", "Pick", "first_of"]
 
 
 class Fate(IntEnum):
@@ -68,9 +68,9 @@ class HeldSlice:
         for position in positions:
             self._fates[position] = fate
 
-    def pick(self, positions: list[int]) -> Pick:
-        """Some of the messages, by position, in order."""
-        return Pick(self, positions)
+    def pick(self, positions: list[int] | None = None) -> Pick:
+        """Some of the messages, by position, in order; None: all that are held."""
+        return Pick(self, self.positions(Fate.OPEN) if positions is None else positions)
 
     def positions(self, *fates: Fate) -> list[int]:
         """The messages with one of these fates, in order."""
@@ -136,3 +136,17 @@ class Pick(msgspec.Struct, frozen=True):
             return self
         left_out = set(other.positions)
         return Pick(self.held, [position for position in self.positions if position not in left_out])
+
+
+def first_of(held: Sequence[HeldSlice], limit: int) -> tuple[list[HeldSlice], list[HeldSlice]]:
+    """The first messages, up to a limit, and the rest, before anything of them is settled."""
+    if sum(piece.count for piece in held) <= limit:
+        return list(held), []
+    first: list[HeldSlice] = []
+    for number, piece in enumerate(held):
+        if piece.count >= limit:
+            head, tail = piece.split(limit)
+            return [*first, head], [tail] * bool(tail.count) + list(held[number + 1 :])
+        first.append(piece)
+        limit -= piece.count
+    return first, []

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 
 from shardq.clock import microseconds
+from shardq.codec import BYTES
 from shardq.delivery.context import QueueContext
-from shardq.delivery.held import HeldSlice
+from shardq.delivery.failures import Failures
+from shardq.delivery.held import HeldSlice, first_of
 from shardq.delivery.screening import Screening
+from shardq.delivery.settlement import Settlement
 from shardq.delivery.sweeping import sweep
-from shardq.errors import ShardqError
+from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.settings import QueueSettings
 from shardq.sharding.ownership import Ownership
 from shardq.sharding.reading import ShardReader
@@ -21,13 +23,12 @@ from shardq.storage.requests import Claim, Claimed
 
 __all__ = ["Receiving"]
 
-_log = logging.getLogger(__name__)
-
 CONTENTION_PAUSE = 50_000  # microseconds for which a shard that another consumer has locked is left alone
 ENLIST_INTERVAL = 5_000_000
 ENLIST_LIFETIME = 16_000_000
 SWEEP_INTERVAL = 60_000_000
 TOKEN_BYTES = 16
+CLAIM_PATIENCE = 0.2  # seconds for which a claim is repeated before other shards are read
 
 
 class Receiving:
@@ -38,6 +39,8 @@ class Receiving:
         self.ownership = Ownership(consumer)
         self.reader = ShardReader(context.store, context.name, self.ownership)
         self._screening = Screening(context)
+        self._settlement = Settlement(context, BYTES)
+        self._unanswered: dict[Shard, Claim] = {}
         self._enlisted_at = self._swept_at = -(10**18)
 
     @property
@@ -66,45 +69,77 @@ class Receiving:
     def fill(self, limit: int, *, thorough: bool) -> list[HeldSlice]:
         """Claim up to so many messages, from as many shards as it takes; fewer when those it knows have no more.
 
-        When it is thorough, an empty result means that nothing was due in the whole queue.
+        A shard that fails is left out for a while, and the others are read. Where they have nothing and it is
+        thorough, or where there are no others, the error is raised after the usual repetitions: an empty result of a
+        thorough read means that nothing was due in the whole queue.
         """
+        with self._context.retry.within():
+            held = self._context.retry(self._fill, limit, thorough=thorough)
+        self._count(held)
+        return held
+
+    def _fill(self, limit: int, *, thorough: bool) -> list[HeldSlice]:
         settings = self._context.settings
         self.enlist()
         if settings.delivery_paused:
             return []
-        held: list[HeldSlice] = []
-        missing, surveyed = limit, False
-        while missing > 0:
-            shard = self._context.retry(self.reader.take, settings.layout)
-            if shard is None and (surveyed or held):
-                break
-            if shard is None:
-                self._context.retry(self.reader.survey, settings.layout, thorough=thorough)
-                surveyed = True
-                continue
-            try:
-                held += self._claim(shard, missing, settings)
-            except ShardqError as error:
-                if not held:
-                    raise
-                _log.warning("shard %s was not read, delivering what other shards gave: %s", shard, error)
-                break
-            missing = limit - sum(piece.count for piece in held)
-        self._count(held)
+        held = self._claim_all(limit, settings)
+        if not held:
+            self._context.retry(self.reader.survey, settings.layout, thorough=thorough)
+            held = self._claim_all(limit, settings)
+        if not held and self.reader.errors(thorough=thorough):
+            self.reader.look_at_failing()
+            held = self._claim_all(limit, settings)
+        if not held and (errors := self.reader.errors(thorough=thorough)):
+            raise _joined(errors).error(f"queue {self._context.name!r} gave nothing, and could not be read")
         return held
 
+    def _claim_all(self, limit: int, settings: QueueSettings) -> list[HeldSlice]:
+        """Claim from shard after shard; one that fails is left out from then on."""
+        held: list[HeldSlice] = []
+        missing = limit
+        while missing > 0:
+            shard = self._next(settings)
+            if shard is None:
+                break
+            try:
+                held += self._claim(shard, missing, settings)
+            except (StoreUnavailable, OutcomeUnknown) as error:
+                self.reader.failed(shard, error)
+            missing = limit - sum(piece.count for piece in held)
+        return held
+
+    def _next(self, settings: QueueSettings) -> Shard | None:
+        """The shard to claim from now; first where a claim was not answered, which may hide what it got for a lease."""
+        for shard in self._unanswered:
+            if not self.reader.is_left_out(shard):
+                return shard
+        return self._context.retry(self.reader.take, settings.layout)
+
     def _claim(self, shard: Shard, limit: int, settings: QueueSettings) -> list[HeldSlice]:
-        token = secrets.token_bytes(TOKEN_BYTES)
-        request = Claim(shard, token, limit, self.lease, self._consumer)
-        claimed = self._context.retry(self._context.store.claim, request)
-        self._report(shard, limit, claimed)
-        held = [HeldSlice(shard, piece, token, claimed.lease_until) for piece in claimed.slices]
-        return self._screening.deliverable(held, settings)
+        request = self._unanswered.pop(shard, None) or Claim(
+            shard, secrets.token_bytes(TOKEN_BYTES), limit, self.lease, self._consumer
+        )
+        claimed = self._claim_once(request)
+        self._report(shard, request.limit, claimed)
+        held = [HeldSlice(shard, piece, request.token, claimed.lease_until) for piece in claimed.slices]
+        wanted, surplus = first_of(held, limit)
+        if surplus:
+            self._settlement.release([piece.pick() for piece in surplus], 0.0, started=False)
+        return self._screening.deliverable(wanted, settings)
+
+    def _claim_once(self, request: Claim) -> Claimed:
+        try:
+            with self._context.retry.within(CLAIM_PATIENCE):
+                return self._context.retry(self._context.store.claim, request)
+        except OutcomeUnknown:
+            self._unanswered[request.shard] = request
+            raise
 
     def _report(self, shard: Shard, limit: int, claimed: Claimed) -> None:
         """Tell the reader what the claim said of the shard."""
         self._context.counters.add(claims=1, lock_contention=int(claimed.contended))
-        self.reader.changed(shard)
+        self.reader.claimed(shard)
         if claimed.contended:
             self.reader.avoid(shard, CONTENTION_PAUSE)
         elif sum(piece.count for piece in claimed.slices) >= limit:
@@ -115,3 +150,10 @@ class Receiving:
         received = sum(piece.count for piece in held)
         redelivered = sum(piece.count for piece in held if piece.deliveries > 1)
         self._context.counters.add(received=received, redelivered=redelivered, empty_reads=int(not received))
+
+
+def _joined(errors: dict[Shard, ShardqError]) -> Failures:
+    failures = Failures()
+    for shard, error in errors.items():
+        failures.add(shard, error)
+    return failures

@@ -14,7 +14,7 @@ from shardq.delivery.context import QueueContext
 from shardq.delivery.dead_letters import EXHAUSTED
 from shardq.delivery.held import HeldSlice, Pick
 from shardq.delivery.settlement import Settlement
-from shardq.errors import InvalidMessage, LeaseLost, ShardqError
+from shardq.errors import InvalidMessage, LeaseLost, OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.settings import QueueSettings
 from shardq.storage.requests import Acknowledge
 
@@ -43,13 +43,23 @@ class Screening:
             raise
         kept = []
         for piece in held:
-            if settings.retention is not None and self._age(piece) > microseconds(settings.retention):
-                self._drop(piece)
-            elif settings.max_deliveries is not None and piece.deliveries > settings.max_deliveries:
-                self._bury(piece)
-            else:
-                kept.append(piece)
+            try:
+                if self._is_for_consumers(piece, settings):
+                    kept.append(piece)
+            except (StoreUnavailable, OutcomeUnknown) as error:
+                _log.warning(
+                    "messages of shard %s are sorted out when their lease is over: %s", piece.shard, error
+                )
         return kept
+
+    def _is_for_consumers(self, piece: HeldSlice, settings: QueueSettings) -> bool:
+        if settings.retention is not None and self._age(piece) > microseconds(settings.retention):
+            self._drop(piece)
+        elif settings.max_deliveries is not None and piece.deliveries > settings.max_deliveries:
+            self._bury(piece)
+        else:
+            return True
+        return False
 
     def _age(self, piece: HeldSlice) -> int:
         return self._context.store.now() - in_queue_since(piece.bundle)

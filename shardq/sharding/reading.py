@@ -5,15 +5,23 @@ survey, all in one request; a full look at a shard is due when something changed
 has come, and every few seconds. Older ones come from the shard directory. Of those with something to read the
 reader's own come first, then others' that have waited for longer than their owner should need; within each, by
 priority and then by age. A glance at others' shards is not repeated before that: a signal wakes every idle reader.
+
+What makes looks cheap may hide a message, so some looks at the reader's own shards are deep (decision 22): those go by
+nothing that is kept to make reads cheap. So that they cost no more requests, their surveys do not read the directory.
 """
 
 from __future__ import annotations
 
 import heapq
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import msgspec
 
+from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.sharding.ownership import Ownership
+from shardq.sharding.probing import Probing
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Probe
@@ -25,6 +33,12 @@ __all__ = ["ShardReader"]
 CURRENT_GRACE = 2_000_000  # a time shard still counts as being written for so long after its window
 STEAL_AFTER = 100_000  # a message in another consumer's shard waits for so long before it is taken
 REST = 2_000_000  # until a shard gets a full look again without a reason
+FIRST_DEEP_LOOK = 2_000_000  # after the reader came to know a shard
+DEEP_INTERVAL = 30_000_000  # until a shard gets a deep look again, or
+DEEP_SHARE = 20  # so many times as long as the last one took
+DEEP_TOGETHER = (
+    5_000_000  # what comes due before an idle reader's next survey is looked at now, in the same request
+)
 SURVEY_INTERVAL = 500_000  # until shards are compared again while there is work
 DIRECTORY_INTERVAL = 1_000_000  # until the directory is read again
 FORGET_AFTER = 6_000_000  # until an empty shard is taken out of the directory
@@ -37,6 +51,9 @@ class _Known(msgspec.Struct):
     probe: Probe
     seen_at: int
     forget_at: int
+    deep_from: int
+    deep_after: int = FIRST_DEEP_LOOK  # from then on until the next deep look
+    deep_alone: bool = False  # the last one failed: in a request of its own the next time
     avoid_until: int = 0
     stale: bool = False  # something was done in the shard since it was seen
 
@@ -44,8 +61,12 @@ class _Known(msgspec.Struct):
 class ShardReader:
     """Chooses shards for one consumer. For one thread."""
 
-    def __init__(self, store: Store, queue: str, ownership: Ownership) -> None:
-        self._store, self._queue, self._ownership = store, queue, ownership
+    def __init__(
+        self, store: Store, queue: str, ownership: Ownership, timer: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store, self._queue, self._ownership, self._timer = store, queue, ownership, timer
+        self._probing = Probing(store, timer)
+        self._shards: tuple[Shard, ...] = ()
         self._known: dict[Shard, _Known] = {}
         self._candidates: list[tuple[bool, int, int, Shard]] = []
         self._directory: tuple[Shard, ...] = ()
@@ -64,8 +85,14 @@ class ShardReader:
         return heapq.heappop(self._candidates)[-1] if self._candidates else None
 
     def offers(self, layout: Layout) -> list[Probe]:
-        """What can be claimed now in the whole queue, shard by shard, what is due longest first."""
+        """What can be claimed now in the whole queue, shard by shard, what is due longest first.
+
+        Raises the error of a shard that cannot be read.
+        """
         self.survey(layout, thorough=True)
+        self.look_at_failing()
+        if errors := self.errors(thorough=True):
+            raise next(iter(errors.values()))
         found = [known.probe for known in self._known.values() if known.probe.priority is not None]
         return sorted(found, key=lambda probe: (probe.due or 0, probe.shard))
 
@@ -78,6 +105,31 @@ class ShardReader:
         if (known := self._known.get(shard)) is not None:
             known.stale = True
 
+    def failed(self, shard: Shard, error: ShardqError) -> None:
+        """The shard could not be claimed from: leave it out for a while."""
+        self._probing.fail(shard, error)
+
+    def is_left_out(self, shard: Shard) -> bool:
+        """True for a while after the shard failed."""
+        return self._probing.is_failing(shard) and self._probing.pause_left(shard) > 0
+
+    def claimed(self, shard: Shard) -> None:
+        """The shard was claimed from: look at it again in the next survey."""
+        self._probing.did_well(shard)
+        self.changed(shard)
+
+    def errors(self, *, thorough: bool) -> dict[Shard, ShardqError]:
+        """Shards that could not be read, and why: unless it is thorough, only when no other shard can be read."""
+        errors = self._probing.errors(self._shards)
+        return errors if thorough or len(errors) == len(self._shards) else {}
+
+    def look_at_failing(self) -> None:
+        """Look at those that failed now, each alone, and take their messages and others' for candidates."""
+        now = self._store.now()
+        for probe in self._probing.look_alone(list(self._probing.errors(self._shards))):
+            self._learn(probe, now)
+        self._choose(now, thorough=True)
+
     def avoid(self, shard: Shard, microseconds: int) -> None:
         """Another consumer has the shard's lock: leave it alone for a moment."""
         if (known := self._known.get(shard)) is not None:
@@ -87,20 +139,28 @@ class ShardReader:
         """Look at the shards that may have something, and choose candidates among them.
 
         A thorough survey looks at every shard and takes other consumers' too: after it, no candidate means no
-        work.
+        work, but for what `errors` tells of.
         """
         now = self._store.now()
         current = set(layout.shards_between(self._queue, now - CURRENT_GRACE, now))
-        if thorough or _over(self._directory_at, self._eased(DIRECTORY_INTERVAL), now):
+        deep = self._look_deep(now)
+        if thorough or (not deep and _over(self._directory_at, self._eased(DIRECTORY_INTERVAL), now)):
             self._directory, self._directory_at = self._store.shards(self._queue), now
-        shards = sorted(current.union(self._directory))
-        looked_at = [shard for shard in shards if thorough or self._needs_look(shard, now)]
-        glanced_at = self._choose_glances(current.difference(looked_at), now)
-        for probe in self._store.probe(looked_at):
+        self._shards = tuple(sorted(current.union(self._directory)))
+        self._probing.keep(set(self._shards))
+        looked_at = [
+            shard
+            for shard in self._shards
+            if shard not in deep and (thorough or self._needs_look(shard, now))
+        ]
+        glanced_at = self._choose_glances(current.difference(looked_at, deep), now)
+        for probe in self._probing.look(looked_at) if looked_at else ():
             self._learn(probe, now)
-        for probe in self._store.probe(glanced_at, glance=True) if glanced_at else ():
+        for probe in self._probing.look(glanced_at, glance=True) if glanced_at else ():
             self._notice(probe)
-        self._known = {shard: known for shard in shards if (known := self._known.get(shard)) is not None}
+        self._known = {
+            shard: known for shard in self._shards if (known := self._known.get(shard)) is not None
+        }
         self._choose(now, thorough)
         self._forget(current, now)
         self._surveyed_at = now
@@ -108,7 +168,13 @@ class ShardReader:
     def seconds_until_due(self) -> float | None:
         """Seconds until this reader can take a message that it knows of; None when it knows of none."""
         now = self._store.now()
-        moments = [moment for known in self._known.values() if (moment := _next(known)) is not None]
+        moments = [
+            now + round(self._probing.pause_left(shard) * 1_000_000)
+            if self._probing.is_failing(shard)
+            else moment
+            for shard, known in self._known.items()
+            if (moment := _next(known)) is not None
+        ]
         if self._others_skipped:
             moments.append(self._others_at + self._eased(STEAL_AFTER))
         return max(0, min(moments) - now) / 1_000_000 if moments else None
@@ -116,6 +182,38 @@ class ShardReader:
     def _eased(self, interval: int) -> int:
         """An interval, the longer the more consumers share the looking."""
         return max(interval, interval * self.consumers // 5)
+
+    def _look_deep(self, now: int) -> set[Shard]:
+        """Look without hints at what is due for it, all in one request; returns what was seen so."""
+        due = [shard for shard in self._shards if self._is_deep_due(shard, now, ahead=0)]
+        if not due:
+            return set()
+        ahead = min(max(DEEP_TOGETHER, self.consumers * 1_000_000), 2 * DEEP_TOGETHER)
+        due = [shard for shard in self._shards if self._is_deep_due(shard, now, ahead=ahead)]
+        together = [shard for shard in due if not self._known[shard].deep_alone]
+        alone = [[shard] for shard in due if self._known[shard].deep_alone]
+        return set().union(*(self._look_deep_at(group, now) for group in (together, *alone) if group))
+
+    def _look_deep_at(self, shards: Sequence[Shard], now: int) -> set[Shard]:
+        began = self._timer()
+        seen = set()
+        for probe in self._probing.look_deep(shards):
+            self._learn(probe, now)
+            seen.add(probe.shard)
+        took = round(max(0.0, self._timer() - began) * 1_000_000)
+        for shard in shards:
+            known = self._known[shard]
+            known.deep_from, known.deep_after = now, max(DEEP_INTERVAL, DEEP_SHARE * took)
+            known.deep_alone = shard not in seen
+        return seen
+
+    def _is_deep_due(self, shard: Shard, now: int, *, ahead: int) -> bool:
+        """True for an own shard whose next deep look comes within a time; the first of a shard is not made early."""
+        known = self._known.get(shard)
+        if known is None or not self._ownership.is_own(shard.number) or self._probing.is_failing(shard):
+            return False
+        early = ahead if known.deep_after > FIRST_DEEP_LOOK else 0
+        return _over(known.deep_from, known.deep_after - early, now)
 
     def _choose_glances(self, shards: set[Shard], now: int) -> list[Shard]:
         """Return this reader's own shards, and the others when it has not glanced at them for a while."""
@@ -137,13 +235,15 @@ class ShardReader:
     def _learn(self, probe: Probe, now: int) -> None:
         known = self._known.get(probe.shard)
         if known is None:
-            self._known[probe.shard] = _Known(probe, now, now + FORGET_AFTER)
+            self._known[probe.shard] = _Known(probe, now, now + FORGET_AFTER, now)
         else:
             known.probe, known.seen_at, known.stale = probe, now, False
 
     def _notice(self, probe: Probe) -> None:
         """Take over what a glance tells; it tells nothing of what lies ahead."""
-        known = self._known[probe.shard]
+        known = self._known.get(probe.shard)
+        if known is None:  # it was looked at in full for the first time, and that failed
+            return
         ahead = [due for due in (probe.next_due, known.probe.next_due) if due is not None]
         known.probe = Probe(probe.shard, probe.priority, probe.due, min(ahead, default=None))
 
@@ -154,6 +254,7 @@ class ShardReader:
             if known.probe.priority is not None
             and known.probe.due is not None
             and known.avoid_until <= now
+            and not self._probing.is_failing(shard)
             and (thorough or self._ownership.is_own(shard.number) or known.probe.due + STEAL_AFTER <= now)
         ]
         heapq.heapify(self._candidates)
@@ -166,7 +267,8 @@ class ShardReader:
         for shard, known in self._known.items():
             if known.probe.empty and shard not in current and known.forget_at <= now:
                 known.forget_at = now + FORGET_AGAIN
-                self._store.forget(shard)
+                with suppress(StoreUnavailable, OutcomeUnknown):  # it is tried again
+                    self._store.forget(shard)
 
 
 def _over(since: int, interval: int, now: int) -> bool:

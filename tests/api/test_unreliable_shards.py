@@ -232,3 +232,120 @@ def test_hooks_see_acks_by_receipt_as_they_see_others(url: str, clock: ManualClo
     hooks.before.clear()
     bench.queue.ack([batch[0].receipt, batch[3].receipt])  # the first is acked, and shown to nobody, again
     assert (hooks.before, hooks.after[2:]) == (bodies[3:], bodies[3:])
+
+
+def receive_all(bench: Bench, consumer: shardq.Consumer, *, wait: float = 0.0) -> set[bytes]:
+    """The bodies of what comes until nothing more does."""
+    bodies: set[bytes] = set()
+    while batch := consumer.receive(6, wait=wait):
+        bodies.update(message.body for message in batch)
+        batch.ack()
+    return bodies
+
+
+@pytest.mark.parametrize("answered", [False, True])
+@pytest.mark.parametrize("method", ["probe", "claim"])
+def test_a_shard_that_cannot_be_read_costs_the_messages_of_others_nothing(
+    bench: Bench, method: str, answered: bool
+) -> None:
+    bench.store.down, bench.store.methods, bench.store.answered = {bench.first}, {method}, answered
+    seen: set[bytes] = set()
+    with bench.queue.consumer() as consumer:
+        kind = shardq.OutcomeUnknown if answered else shardq.StoreUnavailable
+        with pytest.raises(kind, match=str(bench.first)):  # never "empty", as a shard could not be read
+            while batch := consumer.receive(6):
+                seen.update(message.body for message in batch)
+                batch.ack()
+        assert len(seen) == 15
+        bench.store.down = set()
+        assert len(receive_all(bench, consumer)) == 5
+        assert bench.states() == Counter(ready=0, in_flight=0)
+
+
+@pytest.mark.parametrize("method", ["probe", "claim"])
+def test_a_consumer_that_waits_goes_on_with_the_others_and_asks_for_the_failing_shard_less_and_less(
+    bench: Bench, method: str
+) -> None:
+    bench.queue.alter(visibility_timeout=1_000)
+    bench.store.down, bench.store.methods = {bench.first}, {method}
+    timer = [0.0]
+    with bench.queue.consumer() as consumer:
+        reader = consumer._receiving.reader
+        reader._probing._timer = lambda: timer[0]
+        asked = []
+        for _ in range(600):
+            bench.store.asked.clear()
+            held = consumer._receiving.fill(100, thorough=False)
+            assert all(piece.shard != bench.first for piece in held)
+            asked.append(sum(shards == {bench.first} for name, shards in bench.store.asked if name == method))
+            timer[0] += 0.25
+            bench.clock.advance(0.25)
+        assert sum(asked[:40]) >= 3  # soon again at first
+        assert 2 <= sum(asked[-240:]) <= 4  # and every 30 seconds at last
+        assert bench.states() == Counter(ready=5, in_flight=15)
+        bench.store.down = set()
+        timer[0] += 31
+        bench.clock.advance(3)
+        assert [piece.shard for piece in consumer._receiving.fill(100, thorough=False)] == [bench.first]
+
+
+def test_when_all_shards_fail_a_consumer_that_waits_is_told(bench: Bench) -> None:
+    bench.store.down, bench.store.methods = set(bench.store.shards("q")), {"probe"}
+    with bench.queue.consumer() as consumer, pytest.raises(shardq.StoreUnavailable, match="4 shards"):
+        consumer.receive(1, wait=5)
+
+
+def test_the_shards_that_fail_are_found_in_few_requests(url: str, clock: ManualClock) -> None:
+    store = ShardsDown(open_store(url, clock))
+    client = shardq.Client(store, retry_seconds=0)
+    queue = client.create_queue("q", shards=64, time_shards=1)
+    consumer = queue.consumer()
+    consumer.receive(1)
+    for number in (0, 17, 63):
+        store.down = {Shard("q", 0, number)}
+        clock.advance(3)
+        store.asked.clear()
+        consumer._receiving.fill(1, thorough=False)
+        assert sum(method == "probe" for method, _ in store.asked) <= 1 + 2 * 6 + 1
+        store.down = set()
+        assert not consumer.receive(1)
+    store.down = set(queue.settings.layout.all_shards("q"))
+    store.asked.clear()
+    with pytest.raises(shardq.StoreUnavailable):  # the store is away: that is seen without asking for each
+        consumer.receive(1)
+    assert sum(method == "probe" for method, _ in store.asked) <= 12
+
+
+def test_a_claim_that_was_not_answered_is_repeated_and_hides_nothing(bench: Bench) -> None:
+    """What it got is delivered as soon as the shard can be reached, not when the lease is over."""
+    with bench.queue.consumer() as consumer:
+        bench.store.down, bench.store.methods, bench.store.answered = {bench.first}, {"claim"}, True
+        others = receive_until_error(consumer)
+        bench.store.down = set()
+        batch = consumer.receive(2)  # fewer than the claim that was not answered
+        assert [message.deliveries for message in batch] == [1, 1]
+        batch.ack()
+        rest = receive_all(bench, consumer)
+        assert len(others) + len(batch) + len(rest) == 20
+
+
+def receive_until_error(consumer: shardq.Consumer) -> list[bytes]:
+    bodies: list[bytes] = []
+    with pytest.raises(shardq.OutcomeUnknown):
+        while batch := consumer.receive(6):
+            bodies += [message.body for message in batch]
+            batch.ack()
+    return bodies
+
+
+def test_dead_letters_that_cannot_be_moved_now_keep_nobody_from_the_other_messages(
+    url: str, clock: ManualClock
+) -> None:
+    bench = Bench(url, clock)
+    bench.queue.alter(max_deliveries=1)
+    bench.queue.consumer().receive(5)
+    clock.advance(31)
+    bench.store.down = set(bench.store.shards("q.dead")) or {Shard("q.dead", 0, 0)}
+    with bench.queue.consumer() as consumer:
+        bodies = set(receive_all(bench, consumer))
+    assert len(bodies) == 15

@@ -1,0 +1,129 @@
+"""Asking a store what shards have to offer, so that one which cannot be read costs the others nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
+from shardq.sharding.shard import Shard
+from shardq.storage.requests import Probe
+from shardq.storage.store import Store
+
+__all__ = ["FIRST_PAUSE", "LONGEST_PAUSE", "Probing"]
+
+_log = logging.getLogger(__name__)
+
+FIRST_PAUSE = 0.5  # seconds for which a shard that failed is left out; doubled by every failure up to
+LONGEST_PAUSE = 30.0
+GIVE_UP_AFTER = 12  # requests that failed before one did well: it is not a shard that is away, but the store
+
+
+class _Failing(msgspec.Struct):
+    """A shard that failed, since when it is left out, and for how long."""
+
+    error: (
+        ShardqError | None
+    )  # None: it could be read again, and is on trial until something was claimed in it
+    since: float
+    pause: float
+
+
+class Probing:
+    """Probes shards together; where that fails, in halves, until those that fail are known.
+
+    They are left out for some seconds and looked at alone then.
+    """
+
+    def __init__(self, store: Store, timer: Callable[[], float]) -> None:
+        self._store, self._timer = store, timer
+        self._failing: dict[Shard, _Failing] = {}
+
+    def look(self, shards: Iterable[Shard], *, glance: bool = False) -> list[Probe]:
+        """Probes of all that can be read; of those that failed only of the ones whose pause is over."""
+        known = list(shards)
+        found, failed = self._ask([shard for shard in known if not self.is_failing(shard)], glance=glance)
+        for shard, error in failed:
+            self.fail(shard, error)
+        return found + self.look_alone(
+            shard for shard in known if self.is_failing(shard) and self.pause_left(shard) <= 0
+        )
+
+    def look_deep(self, shards: Sequence[Shard]) -> list[Probe]:
+        """Deep probes of those that can be read so; the others may still do well in an ordinary look."""
+        found, failed = self._ask(shards, deep=True)
+        for shard, error in failed:
+            _log.warning("what hints hide in shard %s was not looked for: %s", shard, error)
+        return found
+
+    def look_alone(self, shards: Iterable[Shard]) -> list[Probe]:
+        """Probes of shards that failed before, each in a request of its own."""
+        found = []
+        for shard in shards:
+            try:
+                (probe,) = self._store.probe([shard])
+            except (StoreUnavailable, OutcomeUnknown) as error:
+                self.fail(shard, error)
+                continue
+            self._failing[shard].error = None
+            if probe.priority is None:
+                self.did_well(shard)
+            found.append(probe)
+        return found
+
+    def fail(self, shard: Shard, error: ShardqError) -> None:
+        """Something failed in the shard: leave it out for a while."""
+        before = self._failing.get(shard)
+        pause = FIRST_PAUSE if before is None else min(2 * before.pause, LONGEST_PAUSE)
+        self._failing[shard] = _Failing(error, self._timer(), pause)
+        _log.warning("shard %s is left out for %g seconds: %s", shard, pause, error)
+
+    def did_well(self, shard: Shard) -> None:
+        """Something was claimed in the shard, or there was nothing to claim."""
+        self._failing.pop(shard, None)
+
+    def is_failing(self, shard: Shard) -> bool:
+        """True from its failure on until it could be read."""
+        entry = self._failing.get(shard)
+        return entry is not None and entry.error is not None
+
+    def pause_left(self, shard: Shard) -> float:
+        """For how many seconds a failing shard is still left out; 0 or less when it may be looked at."""
+        entry = self._failing[shard]
+        return entry.since + entry.pause - self._timer()
+
+    def errors(self, shards: Iterable[Shard]) -> dict[Shard, ShardqError]:
+        """Those of the shards that are failing, with the last error of each."""
+        entries = ((shard, self._failing.get(shard)) for shard in shards)
+        return {
+            shard: entry.error for shard, entry in entries if entry is not None and entry.error is not None
+        }
+
+    def keep(self, shards: set[Shard]) -> None:
+        """Forget all others."""
+        self._failing = {shard: entry for shard, entry in self._failing.items() if shard in shards}
+
+    def _ask(
+        self, shards: Sequence[Shard], *, glance: bool = False, deep: bool = False
+    ) -> tuple[list[Probe], list[tuple[Shard, ShardqError]]]:
+        """Probe in as few requests as it takes; raises when nothing can be read at all."""
+        found: list[Probe] = []
+        failed: list[tuple[Shard, ShardqError]] = []
+        waiting = [list(shards)] if shards else []
+        failures = 0
+        while waiting:
+            group = waiting.pop()
+            try:
+                found += self._store.probe(group, glance=glance, deep=deep)
+            except (StoreUnavailable, OutcomeUnknown) as error:
+                failures += 1
+                if failures >= GIVE_UP_AFTER and not found:
+                    raise
+                if len(group) == 1:
+                    failed.append((group[0], error))
+                else:
+                    middle = len(group) // 2
+                    waiting += [group[middle:], group[:middle]]
+        return found, failed
