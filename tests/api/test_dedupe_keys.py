@@ -125,7 +125,7 @@ def test_a_message_that_is_kept_from_its_consumer_has_its_key_confirmed_before(
 def test_what_was_claimed_is_given_back_when_its_keys_cannot_be_confirmed(
     url: str, clock: ManualClock
 ) -> None:
-    store = failing(url, clock, "confirm_keys", FaultKind.UNAVAILABLE, times=2)
+    store = failing(url, clock, "confirm_keys", FaultKind.UNAVAILABLE, times=3)
     queue = client_of(store).create_queue("q")
     queue.producer().send(b"x", dedupe_key="key")
     with pytest.raises(shardq.StoreUnavailable):
