@@ -108,6 +108,8 @@ class ShardReader:
     def failed(self, shard: Shard, error: ShardqError) -> None:
         """The shard could not be claimed from: leave it out for a while."""
         self._probing.fail(shard, error)
+        self._candidates = [candidate for candidate in self._candidates if candidate[-1] != shard]
+        heapq.heapify(self._candidates)
 
     def is_left_out(self, shard: Shard) -> bool:
         """True for a while after the shard failed."""
