@@ -59,7 +59,9 @@ class Consumer(Closing):
         check_number("prefetch", prefetch, 0, MAX_BATCH, whole=True)
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._context = context
-        self._receiving = Receiving(context, self.name, visibility_timeout=visibility_timeout)
+        self._receiving = Receiving(
+            context, self.name, visibility_timeout=visibility_timeout, ahead=prefetch > 0
+        )
         self._settlement = Settlement(context, codec, self._receiving.reader.changed)
         self._stopped = threading.Event()
         self._closed = False
@@ -70,7 +72,11 @@ class Consumer(Closing):
             else None
         )
         self._prefetcher = (
-            Prefetcher(context, self._receiving, self._settlement, prefetch) if prefetch else None
+            Prefetcher(
+                context, self._receiving, Settlement(context, codec, self._receiving.reader.changed), prefetch
+            )
+            if prefetch
+            else None
         )
 
     def receive(self, limit: int = 1, *, wait: float = 0.0) -> Batch:
@@ -159,5 +165,8 @@ class Consumer(Closing):
         while True:
             left = deadline - time.monotonic()
             held = self._prefetcher.take(limit, max(0.0, min(left, 0.5)))
-            if held or left <= 0 or self._stopped.is_set():
+            if held or self._stopped.is_set():
+                return held
+            if left <= 0:
+                self._prefetcher.check()
                 return held

@@ -28,7 +28,9 @@ class Fate(IntEnum):
 class HeldSlice:
     """Messages of one bundle under one claim. Positions are those within the slice, from 0."""
 
-    def __init__(self, shard: Shard, claimed: ClaimedSlice, token: bytes, lease_until: int) -> None:
+    def __init__(
+        self, shard: Shard, claimed: ClaimedSlice, token: bytes, lease_until: int, *, started: bool = True
+    ) -> None:
         self.shard = shard
         self.bundle = claimed.bundle
         self.first = claimed.first
@@ -36,6 +38,7 @@ class HeldSlice:
         self.deliveries = claimed.deliveries
         self.token = token
         self.lease_until = lease_until
+        self.started = started  # False: the store does not count this delivery yet
         self.failed: frozenset[int] = frozenset()  # positions whose settling failed, as the caller was told
         self.unanswered: set[str] = set()  # what was tried and may have been done
         self._fates = bytearray(claimed.count)
@@ -112,7 +115,17 @@ class HeldSlice:
     def part(self, offset: int, count: int) -> HeldSlice:
         """Some neighbouring messages as a slice of their own, before anything of it is settled."""
         claimed = ClaimedSlice(self.bundle, self.first + offset, count, self.deliveries)
-        return HeldSlice(self.shard, claimed, self.token, self.lease_until)
+        part = HeldSlice(self.shard, claimed, self.token, self.lease_until, started=self.started)
+        part._fates[:] = self._fates[offset : offset + count]
+        return part
+
+    @property
+    def held_parts(self) -> list[HeldSlice]:
+        """What is not lost of it, as slices of their own if that is not all."""
+        held = self.positions(Fate.OPEN)
+        if len(held) == self.count:
+            return [self]
+        return [self.part(span.first - self.first, span.count) for span in self.spans(held)] if held else []
 
 
 class Pick(msgspec.Struct, frozen=True):

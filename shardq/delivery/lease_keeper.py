@@ -42,6 +42,12 @@ class LeaseKeeper:
         with self._lock:
             self._held.update(dict.fromkeys(held, frozenset()))
 
+    def leave(self, held: Iterable[HeldSlice]) -> None:
+        """Extend these no more."""
+        with self._lock:
+            for piece in held:
+                self._held.pop(piece, None)
+
     def let_go(self) -> None:
         """Extend nothing more of what could not be settled."""
         with self._lock:

@@ -34,8 +34,11 @@ CLAIM_PATIENCE = 0.2  # seconds for which a claim is repeated before other shard
 class Receiving:
     """Bulk reads over the shards of a queue, for one consumer and one thread at a time."""
 
-    def __init__(self, context: QueueContext, consumer: str, *, visibility_timeout: float | None) -> None:
+    def __init__(
+        self, context: QueueContext, consumer: str, *, visibility_timeout: float | None, ahead: bool = False
+    ) -> None:
         self._context, self._consumer, self._visibility_timeout = context, consumer, visibility_timeout
+        self._ahead = ahead  # nobody works on what is claimed yet
         self.ownership = Ownership(consumer)
         self.reader = ShardReader(context.store, context.name, self.ownership)
         self._screening = Screening(context)
@@ -117,16 +120,23 @@ class Receiving:
         return self._context.retry(self.reader.take, settings.layout)
 
     def _claim(self, shard: Shard, limit: int, settings: QueueSettings) -> list[HeldSlice]:
-        request = self._unanswered.pop(shard, None) or Claim(
-            shard, secrets.token_bytes(TOKEN_BYTES), limit, self.lease, self._consumer
-        )
+        request = self._unanswered.pop(shard, None) or self._request(shard, limit, settings)
         claimed = self._claim_once(request)
         self._report(shard, request.limit, claimed)
-        held = [HeldSlice(shard, piece, request.token, claimed.lease_until) for piece in claimed.slices]
+        held = [
+            HeldSlice(shard, piece, request.token, claimed.lease_until, started=request.started)
+            for piece in claimed.slices
+        ]
         wanted, surplus = first_of(held, limit)
         if surplus:
             self._settlement.release([piece.pick() for piece in surplus], 0.0, started=False)
         return self._screening.deliverable(wanted, settings)
+
+    def _request(self, shard: Shard, limit: int, settings: QueueSettings) -> Claim:
+        """A claim ahead counts no delivery yet, where the number of deliveries decides anything."""
+        started = not self._ahead or settings.max_deliveries is None
+        token = secrets.token_bytes(TOKEN_BYTES)
+        return Claim(shard, token, limit, self.lease, self._consumer, started)
 
     def _claim_once(self, request: Claim) -> Claimed:
         try:

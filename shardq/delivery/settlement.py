@@ -18,7 +18,7 @@ from shardq.delivery.outgoing import check_delay
 from shardq.delivery.picks import by_shard, spans_of
 from shardq.delivery.retry import Answer
 from shardq.delivery.settling import Call, Settling
-from shardq.delivery.verbs import ACK, DEAD_LETTER, EXTEND, FORWARD, KEEP, RELEASE, REPLACE, Verb
+from shardq.delivery.verbs import ACK, DEAD_LETTER, EXTEND, FORWARD, KEEP, RELEASE, REPLACE, START, Verb
 from shardq.errors import LeaseLost
 from shardq.message import Message
 from shardq.settings import check_number
@@ -82,6 +82,10 @@ class Settlement:
         """Hold messages for so many microseconds or longer; what is lost, their consumer's next call is told."""
         self._extend(picks, lease, KEEP)
 
+    def start(self, picks: Sequence[Pick], lease: int) -> None:
+        """Count the delivery of messages that are about to be handed out, and hold them; what is lost is marked so."""
+        self._extend(picks, lease, START)
+
     def forward(self, picks: Sequence[Pick], queue: str, *, atomic: bool) -> None:
         """Move messages to another queue of the same client."""
         self._move(picks, ToQueue(self._context, queue, atomic=atomic), FORWARD)
@@ -108,18 +112,19 @@ class Settlement:
         self._move(picks, move, FORWARD)
 
     def _extend(self, picks: Sequence[Pick], lease: int, verb: Verb) -> None:
-        shorten = verb is not KEEP
+        shorten, starts = verb is EXTEND, verb is START
         untils: dict[Shard, int] = {}
 
         def extend(shard: Shard, group: Sequence[Pick]) -> Answer[Fenced]:
             untils[shard] = self._context.store.now() + lease
-            request = Extend(shard, spans_of(group), lease, shorten=shorten)
+            request = Extend(shard, spans_of(group), lease, shorten=shorten, starts=starts)
             return self._context.retry.ask(self._context.store.extend, request)
 
         settling = self._settle(picks, extend, verb)
         for pick in settling.done:  # not of what is lost: an ack of it has to be told so too
             until = untils[pick.held.shard]
             pick.held.lease_until = until if shorten else max(until, pick.held.lease_until)
+            pick.held.started = pick.held.started or starts
         self._raise_if_any(settling, verb)
 
     def _move(self, picks: Sequence[Pick], move: Move, verb: Verb) -> None:
@@ -141,7 +146,7 @@ class Settlement:
             raise settling.failures.error(
                 f"{settling.failed} messages of queue {self._context.name!r} were not {verb.name}, all others were:"
             )
-        if not settling.lost or verb is KEEP:
+        if not settling.lost or verb in (KEEP, START):
             return
         messages = [message for pick in settling.lost for message in self.messages(pick)]
         self._context.counters.add(lease_lost=len(messages))

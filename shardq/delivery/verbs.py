@@ -6,7 +6,7 @@ import msgspec
 
 from shardq.delivery.held import Fate
 
-__all__ = ["ACK", "DEAD_LETTER", "EXTEND", "FORWARD", "KEEP", "RELEASE", "REPLACE", "Verb"]
+__all__ = ["ACK", "DEAD_LETTER", "EXTEND", "FORWARD", "KEEP", "RELEASE", "REPLACE", "START", "Verb"]
 
 
 class Verb(msgspec.Struct, frozen=True):
@@ -44,6 +44,7 @@ RELEASE = Verb(
 )
 EXTEND = Verb("extended", "extended", Fate.OPEN)
 KEEP = Verb("extended", "extended", Fate.OPEN, gone_is_done=True)
+START = Verb("handed out", "extended", Fate.OPEN)
 FORWARD = Verb("forwarded", "forwarded", Fate.FINISHED, unanswered_explains_gone=True, moves=True)
 DEAD_LETTER = Verb("dead-lettered", "dead_lettered", Fate.FINISHED, unanswered_explains_gone=True, moves=True)
 REPLACE = Verb("released", "released", Fate.RELEASED, unanswered_explains_gone=True, moves=True)

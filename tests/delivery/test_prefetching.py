@@ -1,0 +1,229 @@
+"""What is claimed ahead: it counts when it is handed out, is kept while it waits, and is given back in time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+
+import pytest
+
+import shardq
+from shardq.delivery.held import HeldSlice
+from shardq.delivery.waiting_room import WaitingRoom
+from shardq.sharding.shard import Shard
+from shardq.storage.opening import open_store
+from shardq.storage.requests import Bundle, ClaimedSlice, Extend, Release
+from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
+
+
+class Bench:
+    """A consumer that claims ahead, whose time stands still until it is advanced, its lease keeper's too."""
+
+    def __init__(self, url: str, clock: ManualClock, **settings: object) -> None:
+        self.clock = clock
+        self.store = FaultyStore(open_store(url, clock), FaultPlan())
+        self.client = shardq.Client(self.store, retry_seconds=0)
+        chosen = {"shards": 2, "time_shards": 1, "visibility_timeout": 600, "max_deliveries": 3} | settings
+        self.queue = self.client.create_queue("q", **chosen)
+
+    @cached_property
+    def consumer(self) -> shardq.Consumer:
+        return self.queue.consumer(prefetch=20)
+
+    def die(self) -> None:
+        """Its process ends: nobody gives anything back."""
+        assert self.consumer._prefetcher is not None
+        self.consumer._prefetcher._give_back = lambda _: None  # type: ignore[method-assign]
+        self.consumer.close()
+        del self.consumer
+
+    def send(self, count: int) -> None:
+        with self.queue.producer(bundle_messages=5) as producer:
+            producer.send_many([b"%d" % number for number in range(count)])
+
+    def asked(self, method: str) -> list[object]:
+        return [call.arguments[0] for call in self.store.calls if call.method == method]
+
+    def deliveries(self) -> set[int]:
+        return {message.deliveries for message in self.queue.peek(1_000)}
+
+
+@pytest.fixture
+def make(url: str, clock: ManualClock) -> Iterator[Callable[..., Bench]]:
+    benches: list[Bench] = []
+
+    def bench(**settings: object) -> Bench:
+        benches.append(Bench(url, clock, **settings))
+        return benches[-1]
+
+    yield bench
+    for bench_made in benches:
+        bench_made.consumer.close()
+        bench_made.client.close()
+
+
+def received(queue: shardq.Queue, limit: int = 100) -> list[shardq.Message]:
+    with queue.consumer() as consumer:
+        return list(consumer.receive(limit))
+
+
+def test_what_was_never_handed_out_counts_no_delivery_however_its_consumer_ends(
+    make: Callable[..., Bench], clock: ManualClock
+) -> None:
+    """Nobody gives it back here: the consumer's process is gone, and its leases run out."""
+    bench = make()
+    bench.send(10)
+    seen: set[bytes] = set()
+    for _ in range(5):  # more often than max_deliveries
+        (message,) = bench.consumer.receive(1, wait=20)
+        seen.add(message.body)
+        bench.die()
+        clock.advance(601)
+    rest = received(bench.queue)
+    assert {message.body for message in rest if message.deliveries > 1} <= seen
+    dead = {message.body for message in bench.client.queue("q.dead").peek(100)}
+    assert dead <= seen
+    assert len(dead) + len(rest) == 10
+
+
+def test_a_message_is_counted_before_its_handler_sees_it(
+    make: Callable[..., Bench], clock: ManualClock
+) -> None:
+    bench = make()
+    bench.send(1)
+    (message,) = bench.consumer.receive(1, wait=20)
+    assert message.deliveries == 1
+    bench.die()  # in the handler
+    clock.advance(601)
+    assert [message.deliveries for message in received(bench.queue)] == [2]
+
+
+def test_what_could_not_be_counted_is_not_handed_out_and_waits_on(make: Callable[..., Bench]) -> None:
+    bench = make(shards=1)
+    bench.send(2)
+    bench.store.plan = FaultPlan(
+        probability=1.0, kinds=(FaultKind.UNAVAILABLE,), methods=frozenset({"extend"})
+    )
+    with pytest.raises(shardq.StoreUnavailable):
+        bench.consumer.receive(1, wait=20)
+    bench.store.plan = FaultPlan()
+    assert len(bench.consumer.receive(2, wait=20)) + len(bench.consumer.receive(1, wait=0)) == 2
+
+
+def test_starting_is_one_request_for_each_shard_and_none_where_deliveries_decide_nothing(
+    make: Callable[..., Bench],
+) -> None:
+    bench = make(shards=1)
+    bench.send(20)
+    batch = bench.consumer.receive(20, wait=20)
+    starts = [request for request in bench.asked("extend") if isinstance(request, Extend) and request.starts]
+    assert len(starts) == 1
+    batch.ack()
+
+
+def test_without_max_deliveries_a_hand_out_asks_the_store_for_nothing(make: Callable[..., Bench]) -> None:
+    bench = make(max_deliveries=None)
+    bench.send(10)
+    for _ in range(10):
+        assert len(bench.consumer.receive(1, wait=20)) == 1
+    assert bench.asked("extend") == []
+
+
+def test_the_leases_of_what_waits_are_kept(make: Callable[..., Bench], clock: ManualClock) -> None:
+    bench = make()
+    bench.send(20)
+    bench.consumer.receive(1, wait=20)
+    prefetcher = bench.consumer._prefetcher
+    assert prefetcher is not None
+    for _ in range(6):
+        clock.advance(200)
+        prefetcher._keeper._extend()
+    assert len(received(bench.queue)) == 1  # the one that was handed out, whose lease nobody keeps
+    rest = [message for _ in range(19) for message in bench.consumer.receive(1, wait=5)]
+    assert len(rest) == 19
+    assert {message.deliveries for message in rest} == {1}
+
+
+def test_what_waits_for_as_long_as_a_lease_is_given_back_in_its_place(
+    make: Callable[..., Bench], clock: ManualClock
+) -> None:
+    bench = make(shards=1)
+    bench.send(10)
+    bench.consumer.receive(1, wait=20)
+    prefetcher = bench.consumer._prefetcher
+    assert prefetcher is not None
+    moment = prefetcher._timer() + 601
+    prefetcher._timer = lambda: moment
+    prefetcher._fetch()
+    releases = [request for request in bench.asked("release") if isinstance(request, Release)]
+    assert releases
+    assert not any(request.started for request in releases)
+    others = received(bench.queue)  # nothing is claimed ahead again before somebody asks for it
+    assert [message.body for message in others] == [b"%d" % number for number in range(1, 10)]
+    assert {message.deliveries for message in others} == {1}
+
+
+def test_a_failing_shard_keeps_nobody_from_what_waits_of_others(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.send(20)
+    assert bench.consumer._prefetcher is not None
+    first = bench.consumer.receive(1, wait=20)
+    bench.store.plan = FaultPlan(faults=(Fault("extend", 2, FaultKind.UNAVAILABLE),))
+    assert len(bench.consumer.receive(1, wait=20)) == 1
+    first.ack()
+
+
+def slices(count: int, each: int = 1) -> list[HeldSlice]:
+    make = [Bundle(b"%016d" % number, 5, 0, 0, each, b"") for number in range(count)]
+    shard = Shard("q", 0, 0)
+    return [HeldSlice(shard, ClaimedSlice(bundle, 0, each, 1), b"t" * 16, 0) for bundle in make]
+
+
+def test_claims_ahead_are_made_in_sensible_sizes() -> None:
+    """Half of what may wait at least, however few messages are taken at a time."""
+    room = WaitingRoom(100)
+    claims = []
+    for _ in range(1_000):
+        if room.room:
+            claims.append(room.room)
+            room.add(slices(room.room), 0.0)
+        room.take(1)
+    assert min(claims) >= 50
+    assert len(claims) <= 21
+
+
+def test_who_is_slow_claims_less_ahead_until_somebody_has_to_wait() -> None:
+    room = WaitingRoom(64)
+    room.add(slices(64), 0.0)
+    room.take(2)
+    assert room.overdue(-1.0) == []
+    assert len(room.overdue(0.0)) == 62
+    assert room.room == 2
+    sizes = []
+    for _ in range(8):
+        room.take(1)  # nothing waits
+        sizes.append(room.room)
+    assert sizes == [4, 8, 16, 32, 64, 64, 64, 64]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 7, 100])
+def test_a_waiting_room_hands_out_everything_once_and_in_order(limit: int) -> None:
+    room = WaitingRoom(100)
+    given = slices(10, 4)
+    room.add(given, 0.0)
+    seen: list[tuple[bytes, int]] = []
+    while len(room):
+        taken, _, _ = room.take(limit)
+        assert sum(piece.count for piece in taken) <= limit
+        seen += [(piece.bundle.id, piece.first + place) for piece in taken for place in range(piece.count)]
+    assert seen == [(piece.bundle.id, place) for piece in given for place in range(4)]
+
+
+def test_nothing_of_a_piece_that_was_lost_while_it_waited_is_handed_out(make: Callable[..., Bench]) -> None:
+    bench = make(shards=1, time_shards=1)
+    bench.send(5)
+    first = bench.consumer.receive(1, wait=20)
+    ids: Sequence[str] = [message.id for message in bench.queue.peek(10) if message.id != first[0].id]
+    assert bench.queue.remove(ids[1])
+    rest = [message for _ in range(3) for message in bench.consumer.receive(1, wait=5)]
+    assert [message.id for message in rest] == [ids[0], *ids[2:]]
