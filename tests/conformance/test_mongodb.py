@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator
 
@@ -16,7 +15,7 @@ from shardq.storage.mongodb.store import MongoStore  # noqa: E402
 from shardq.storage.mongodb.url import parse  # noqa: E402
 from shardq.testing import RawEntry, RawQueue, RawState, StoreHarness  # noqa: E402
 from shardq.testing.conformance import StoreConformance  # noqa: E402
-from tools.audit.mongodb_documents import read_mongodb  # noqa: E402
+from tools.audit.mongodb_documents import collections_of, is_of, read_mongodb  # noqa: E402
 
 EMPTY = "shardq_empty"
 
@@ -39,7 +38,7 @@ class MongoHarness(StoreHarness):
 
     def raw_entries(self, shard: Shard) -> list[RawEntry]:
         entries: list[RawEntry] = []
-        for found in self.database[str(shard)].find({"p": {"$ne": 10}}):
+        for found in self._documents(shard):
             for first, count, token in self._slices(found):
                 state = RawState.HELD if token else RawState.WAITING
                 entries.append(RawEntry(found["_id"], first, count, state))
@@ -53,19 +52,29 @@ class MongoHarness(StoreHarness):
         return [(0, found["n"], found.get("t"))] if "d" in found else []
 
     def raw_bundles(self, shard: Shard) -> int:
-        return self.database[str(shard)].count_documents({"b": {"$exists": True}})
+        return sum("b" in found for found in self._documents(shard))
+
+    def _documents(self, shard: Shard) -> list[dict]:
+        names = collections_of(self.database, shard.queue)
+        return [
+            found
+            for name, place in names
+            if place == shard
+            for found in self.database[name].find({"p": {"$ne": 10}})
+        ]
 
     def raw_leftovers(self, queue: str) -> dict[str, int]:
         found = {"entry": 0, "bundle": 0, "finished": 0}
-        for name in self.database.list_collection_names(filter={"name": re.compile(f"^{re.escape(queue)}:")}):
+        for name, _ in collections_of(self.database, queue):
             for document in self.database[name].find({"p": {"$ne": 10}}):
-                finished = set(document) == {"_id", "x", "y"}
+                finished = set(document) - {"z"} == {"_id", "x", "y"}
                 found["finished"] += finished
                 found["entry"] += not finished
                 found["bundle"] += "b" in document
         for kind in ("shard", "dedupe", "consumer"):
-            found[kind] = sum(each["_id"]["q"] == queue for each in self.database[f"shardq.{kind}"].find())
-        found["intent"] = self.database["shardq.intent"].count_documents({"queue": queue})
+            documents = self.database[f"shardq.{kind}"].find()
+            found[kind] = sum(is_of(each["_id"]["q"], queue) for each in documents)
+        found["intent"] = sum(is_of(each["queue"], queue) for each in self.database["shardq.intent"].find())
         return found
 
     def raw_queue(self, queue: str) -> RawQueue:

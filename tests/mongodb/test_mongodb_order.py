@@ -31,12 +31,12 @@ def meet(
     met: list[Claimed] = []
 
     def arrange(answered: bool) -> None:
-        def interrupted(rows: ShardRows, token: bytes, statements: Any) -> int | None:
+        def interrupted(rows: ShardRows, *args: Any) -> int | None:
             if met:
-                return take(rows, token, statements)
+                return take(rows, *args)
             met.append(Claimed((), 0))  # the other's own claim comes here too
             met[0] = other.claim(Claim(shard, os.urandom(16), 4, MINUTE))
-            taken = take(rows, token, statements)
+            taken = take(rows, *args)
             if not answered:
                 raise OutcomeUnknown("the response was lost; repeat the call")
             return taken

@@ -10,10 +10,10 @@ from typing import Any
 from shardq.sharding.shard import Shard
 from shardq.testing import RawEntry, RawQueue, RawState
 
-__all__ = ["read_mongodb"]
+__all__ = ["collections_of", "is_of", "read_mongodb"]
 
 _END_OF_INDEX = 10  # the priority of the document that marks it
-_FINISHED = {"_id", "x", "y"}
+_FINISHED = {"_id", "x", "y", "z"}
 _INDEXES = {"claim", "token", "history", "finished"}
 
 
@@ -22,10 +22,13 @@ def read_mongodb(database: Any, queue: str) -> RawQueue:
     entries: dict[Shard, list[RawEntry]] = defaultdict(list)
     bodies: dict[Shard, list[bytes]] = defaultdict(list)
     strays: list[str] = []
-    known = database["shardq.queue"].find_one({"_id": queue, "version": {"$ne": -1}})
-    for name, shard in _collections(database, queue):
-        if known is None:
+    record = database["shardq.queue"].find_one({"_id": queue, "version": {"$ne": -1}})
+    incarnation = (record or {}).get("incarnation")
+    called = None if record is None else f"{queue}@{incarnation}" if incarnation else queue
+    for name, shard in collections_of(database, queue):
+        if not name.startswith(f"{called}:"):
             strays.append(f"collection {name} of no queue")
+            continue
         if missing := _INDEXES - {each["name"] for each in database[name].list_indexes()}:
             strays.append(f"collection {name} without the indexes {sorted(missing)}")
         for found in database[name].find({"p": {"$ne": _END_OF_INDEX}}):
@@ -36,18 +39,35 @@ def read_mongodb(database: Any, queue: str) -> RawQueue:
                 bodies[shard].append(found["_id"])
             elif not _entries(found):
                 strays.append(f"document {found['_id'].hex()} in {name} that says nothing: {sorted(found)}")
-    strays += [f"intent {each['_id'].hex()}" for each in database["shardq.intent"].find({"queue": queue})]
-    directory = database["shardq.shard"].find({"_id.q": queue})
+    strays += [
+        f"intent {each['_id'].hex()}"
+        for each in database["shardq.intent"].find()
+        if is_of(each["queue"], queue)
+    ]
+    directory = list(database["shardq.shard"].find())
+    for kind in ("shard", "dedupe", "consumer"):
+        names = {each["_id"]["q"] for each in database[f"shardq.{kind}"].find()}
+        strays += [f"{kind} of {name}" for name in sorted(names) if is_of(name, queue) and name != called]
     return RawQueue(
         entries,
         bodies,
-        frozenset(Shard(queue, each["_id"]["t"], each["_id"]["n"]) for each in directory),
+        frozenset(
+            Shard(queue, each["_id"]["t"], each["_id"]["n"])
+            for each in directory
+            if each["_id"]["q"] == called
+        ),
         strays,
     )
 
 
-def _collections(database: Any, queue: str) -> Iterator[tuple[str, Shard]]:
-    pattern = re.compile(rf"{re.escape(queue)}:(\d+):(\d+)")
+def is_of(name: str, queue: str) -> bool:
+    """Tell whether the queue is or was called so: its name, and that of an incarnation."""
+    return name.partition("@")[0] == queue
+
+
+def collections_of(database: Any, queue: str) -> Iterator[tuple[str, Shard]]:
+    """Return the collections of the queue's shards, of all its incarnations."""
+    pattern = re.compile(rf"{re.escape(queue)}(?:@[0-9a-f]+)?:(\d+):(\d+)")
     for name in sorted(database.list_collection_names()):
         if place := pattern.fullmatch(name):
             yield name, Shard(queue, int(place[1]), int(place[2]))

@@ -10,10 +10,11 @@ import msgspec
 
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.changing import condition
+from shardq.storage.mongodb.directory import Open
 from shardq.storage.mongodb.documents import STATE, Row, Slice, state_of
 from shardq.storage.mongodb.lookout import Lookout
 from shardq.storage.mongodb.session import Document, Session
-from shardq.storage.mongodb.shard_rows import ShardRows, Statement
+from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows, Statement
 from shardq.storage.mongodb.sight import OLDEST, Sight
 from shardq.storage.requests import Claim, Claimed, ClaimedSlice
 from shardq.storage.server_clock import ServerClock
@@ -66,8 +67,9 @@ class _Found(msgspec.Struct, frozen=True):
 class Claims:
     """Claims by this client."""
 
-    def __init__(self, session: Session, clock: ServerClock, lookout: Lookout) -> None:
+    def __init__(self, session: Session, clock: ServerClock, lookout: Lookout, collections: Open) -> None:
         self._session, self._clock, self._lookout = session, clock, lookout
+        self._collections = collections
         self._sizes = _Sizes()
 
     def claim(self, request: Claim) -> Claimed:
@@ -75,6 +77,13 @@ class Claims:
 
         A repetition is told by the server, before it takes anything.
         """
+        try:
+            return self._claim(request)
+        except CollectionGone:
+            self._collections.is_not(request.shard)
+            return Claimed((), self._clock.now() + request.lease)
+
+    def _claim(self, request: Claim) -> Claimed:
         rows = ShardRows(self._session, request.shard)
         repeated = False
         for _ in range(_ATTEMPTS):
@@ -85,7 +94,7 @@ class Claims:
                 held = [] if _begun(rows, request) is None else _held(rows, request)
                 return _claimed_of(_hold_again(rows, held, request, until), request.token, until)
             statements = list(_statements(found.pieces, request, now))
-            taken = rows.change(statements) if repeated else rows.take(request.token, statements)
+            taken = rows.change(statements) if repeated else self._take(rows, request, statements)
             if taken == len({piece.row.id for piece in found.pieces}):
                 self._move(request.shard, found, now, until)
                 return Claimed(tuple(map(_claimed, found.pieces)), until)
@@ -99,6 +108,11 @@ class Claims:
                 return _claimed_of(held, request.token, until)
             repeated = True
         return Claimed((), until, contended=True)
+
+    def _take(self, rows: ShardRows, request: Claim, statements: Sequence[Statement]) -> int | None:
+        if (uuid := self._collections.seen(request.shard)) is None:
+            raise CollectionGone
+        return rows.take(request.token, statements, uuid)
 
     def _fill_gaps(self, rows: ShardRows, request: Claim, held: list[Row], began: int) -> list[Row]:
         """Take what was passed over because others changed its bundles meanwhile, and was due when the claim began.

@@ -11,7 +11,7 @@ from pymongo.errors import OperationFailure
 
 from shardq.errors import InvalidSetting
 from shardq.sharding.shard import Shard
-from shardq.storage.mongodb import open_files, schema
+from shardq.storage.mongodb import open_files, queues, schema
 from shardq.storage.mongodb.session import Document, Session
 from shardq.storage.mongodb.shard_rows import ShardRows
 
@@ -23,6 +23,7 @@ __all__ = [
     "index",
     "make",
     "number",
+    "of_every_incarnation",
     "open_again",
     "prepare",
     "shards",
@@ -71,9 +72,13 @@ def number(session: Session) -> int:
 
 
 def shards(session: Session, queue: str) -> tuple[Shard, ...]:
-    """Return the shards of the queue that have one."""
-    parts = [name.rsplit(":", 2) for name in _names(session, re.escape(queue))]
-    return tuple(Shard(queue, int(time_shard), int(number)) for _, time_shard, number in parts)
+    """Return the shards that have one, of a queue by what it is called."""
+    return tuple(map(_shard_of, _names(session, re.escape(queue))))
+
+
+def of_every_incarnation(session: Session, queue: str) -> tuple[Shard, ...]:
+    """Return the shards that have one, whatever the queue is or was called."""
+    return tuple(map(_shard_of, _names(session, f"{re.escape(queue)}({queues.SIGN}[0-9a-f]+)?")))
 
 
 def find(session: Session, shard: Shard) -> Document | None:
@@ -98,17 +103,21 @@ def close(session: Session, shard: Shard) -> None:
     _validate(session, shard, _CLOSED)
 
 
-def drop(session: Session, queue: str) -> None:
-    """Drop the collections of all shards of the queue."""
-    for name in _names(session, re.escape(queue)):
-        with session.translated(writing=True):
-            session.database.drop_collection(name)
+def drop(session: Session, shard: Shard) -> None:
+    """Drop the collection of the shard."""
+    with session.translated(writing=True):
+        session.database.drop_collection(str(shard))
 
 
 def _names(session: Session, queue: str) -> list[str]:
     with session.translated(writing=False):
         pattern = f"^{queue}:[0-9]+:[0-9]+$"
         return session.database.list_collection_names(filter={"name": {"$regex": pattern}})
+
+
+def _shard_of(name: str) -> Shard:
+    queue, time_shard, number = name.rsplit(":", 2)
+    return Shard(queue, int(time_shard), int(number))
 
 
 def _make(session: Session, shard: Shard) -> None:

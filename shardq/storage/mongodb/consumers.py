@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from shardq.storage.mongodb import queues
 from shardq.storage.mongodb.session import Document, Session
 
-__all__ = ["drop", "enlist", "expire", "resign"]
+__all__ = ["CONSUMERS", "drop", "enlist", "expire", "resign"]
 
-_CONSUMERS = "shardq.consumer"
+CONSUMERS = "shardq.consumer"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def enlist(session: Session, queue: str, name: str, lifetime: int, now: int) -> tuple[str, ...]:
-    """Count the consumer among the live ones and return them all, sorted. Raises QueueNotFound."""
-    queues.require(session, queue)
+    """Count the consumer among the live ones and return them all, sorted."""
     until = now + lifetime
     values = {"d": until, "x": _EPOCH + timedelta(microseconds=until)}
     with session.translated(writing=True):
-        consumers = session.collection(_CONSUMERS)
+        consumers = session.collection(CONSUMERS)
         consumers.update_one({"_id": _id(queue, name)}, {"$set": values}, upsert=True)
         live = consumers.find(_of(queue) | {"d": {"$gt": now}}, {"_id": 1})
         return tuple(sorted(each["_id"]["c"] for each in live))
@@ -28,19 +26,19 @@ def enlist(session: Session, queue: str, name: str, lifetime: int, now: int) -> 
 def resign(session: Session, queue: str, name: str) -> None:
     """Count the consumer no longer."""
     with session.translated(writing=True):
-        session.collection(_CONSUMERS).delete_one({"_id": _id(queue, name)})
+        session.collection(CONSUMERS).delete_one({"_id": _id(queue, name)})
 
 
 def expire(session: Session, queue: str, now: int) -> int:
     """Remove the consumers whose lifetime is over; returns how many."""
     with session.translated(writing=True):
-        return session.collection(_CONSUMERS).delete_many(_of(queue) | {"d": {"$lte": now}}).deleted_count
+        return session.collection(CONSUMERS).delete_many(_of(queue) | {"d": {"$lte": now}}).deleted_count
 
 
-def drop(session: Session, queue: str) -> None:
-    """Forget all consumers of the queue."""
+def drop(session: Session, queue: str) -> int:
+    """Forget all consumers of the queue; returns how many."""
     with session.translated(writing=True):
-        session.collection(_CONSUMERS).delete_many(_of(queue))
+        return session.collection(CONSUMERS).delete_many(_of(queue)).deleted_count
 
 
 def _id(queue: str, name: str) -> Document:

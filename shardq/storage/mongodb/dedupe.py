@@ -8,14 +8,13 @@ from datetime import UTC, datetime, timedelta
 from pymongo import UpdateOne
 from pymongo.errors import BulkWriteError
 
-from shardq.storage.mongodb import queues
 from shardq.storage.mongodb.faults import write_error
 from shardq.storage.mongodb.session import Document, Session
 from shardq.storage.requests import DedupeEntry
 
-__all__ = ["confirm", "drop", "expire", "reserve"]
+__all__ = ["KEYS", "confirm", "drop", "expire", "reserve"]
 
-_KEYS = "shardq.dedupe"
+KEYS = "shardq.dedupe"
 _DUPLICATE = 11000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FOREVER = datetime(9999, 1, 1, tzinfo=UTC)
@@ -24,8 +23,7 @@ _FOREVER = datetime(9999, 1, 1, tzinfo=UTC)
 def reserve(
     session: Session, queue: str, entries: Sequence[DedupeEntry], window: int, now: int
 ) -> tuple[DedupeEntry, ...]:
-    """Reserve what is free; returns what now stands for each key. Raises QueueNotFound."""
-    queues.require(session, queue)
+    """Reserve what is free; returns what now stands for each key."""
     until = now + window
     wanted = {entry.key: entry for entry in reversed(entries)}
     # A key that is taken is not found by the filter, so it is inserted, which its id forbids.
@@ -41,7 +39,7 @@ def reserve(
         ],
     )
     with session.translated(writing=True):
-        found = session.collection(_KEYS).find({"_id": {"$in": [_id(queue, key) for key in wanted]}})
+        found = session.collection(KEYS).find({"_id": {"$in": [_id(queue, key) for key in wanted]}})
         standing = {each["_id"]["k"]: DedupeEntry(each["_id"]["k"], each["m"], each["c"]) for each in found}
     return tuple(standing.get(entry.key, entry) for entry in entries)
 
@@ -60,15 +58,15 @@ def confirm(session: Session, queue: str, entries: Sequence[DedupeEntry]) -> Non
 def expire(session: Session, queue: str, now: int, limit: int) -> int:
     """Remove up to ``limit`` keys whose window is over; returns how many."""
     with session.translated(writing=True):
-        keys = session.collection(_KEYS)
+        keys = session.collection(KEYS)
         over = [each["_id"] for each in keys.find(_of(queue) | {"d": {"$lte": now}}, {"_id": 1}, limit=limit)]
         return keys.delete_many({"_id": {"$in": over}, "d": {"$lte": now}}).deleted_count if over else 0
 
 
-def drop(session: Session, queue: str) -> None:
-    """Delete the keys of the queue."""
+def drop(session: Session, queue: str) -> int:
+    """Delete the keys of the queue; returns how many."""
     with session.translated(writing=True):
-        session.collection(_KEYS).delete_many(_of(queue))
+        return session.collection(KEYS).delete_many(_of(queue)).deleted_count
 
 
 def _write(session: Session, operations: Sequence[UpdateOne]) -> None:
@@ -77,7 +75,7 @@ def _write(session: Session, operations: Sequence[UpdateOne]) -> None:
         return
     with session.translated(writing=True):
         try:
-            session.collection(_KEYS).bulk_write(operations, ordered=False)
+            session.collection(KEYS).bulk_write(operations, ordered=False)
         except BulkWriteError as error:
             failed = [each for each in error.details["writeErrors"] if each["code"] != _DUPLICATE]
             if failed:

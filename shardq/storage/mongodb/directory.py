@@ -24,11 +24,12 @@ __all__ = ["SHARDS", "Open", "drop", "enter", "enter_again", "forget", "key", "l
 
 
 class Open:
-    """The collections that this client has seen open: their uuids."""
+    """The collections that this client has seen open, or seen at all: their uuids."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._uuids: dict[Shard, Binary] = {}
+        self._seen: dict[Shard, Binary] = {}
 
     def uuid(self, shard: Shard) -> Binary:
         """Return the uuid of the shard's collection; list, make and open it when it is not known. QueueNotFound."""
@@ -37,9 +38,17 @@ class Open:
             found = self._uuids[shard] = enter(self._session, shard)
         return found
 
+    def seen(self, shard: Shard) -> Binary | None:
+        """Return the uuid of the shard's collection, open or not; None when there is none."""
+        found = self._uuids.get(shard) or self._seen.get(shard)
+        if found is None and (told := collections.find(self._session, shard)) is not None:
+            found = self._seen[shard] = collections.uuid_of(told)
+        return found
+
     def is_not(self, shard: Shard) -> None:
-        """The collection was not open after all."""
+        """The collection was not open, or not that one, after all."""
         self._uuids.pop(shard, None)
+        self._seen.pop(shard, None)
 
 
 def enter(session: Session, shard: Shard) -> Binary:
@@ -92,11 +101,11 @@ def listing(session: Session, queue: str) -> tuple[Shard, ...]:
         return tuple(sorted(map(shard_of, found)))
 
 
-def drop(session: Session, queue: str) -> None:
-    """Take all shards of the queue out of the directory."""
+def drop(session: Session, queue: str) -> int:
+    """Take all shards of the queue out of the directory; returns how many."""
     between = {"$gt": {"q": queue}, "$lt": {"q": queue, "t": 2**62}}
     with session.translated(writing=True):
-        session.collection(SHARDS).delete_many({"_id": between})
+        return session.collection(SHARDS).delete_many({"_id": between}).deleted_count
 
 
 def shard_of(listed: Document) -> Shard:

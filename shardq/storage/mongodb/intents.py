@@ -15,6 +15,7 @@ import msgspec
 from pymongo import ReturnDocument
 
 from shardq.errors import StoreUnavailable
+from shardq.storage.mongodb import queues
 from shardq.storage.mongodb.bundles import put
 from shardq.storage.mongodb.directory import Open
 from shardq.storage.mongodb.documents import Kept, Slice
@@ -23,7 +24,7 @@ from shardq.storage.mongodb.settling import finished, holding, kept, settle
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.requests import Fenced, Forward, Span
 
-__all__ = ["drop", "forward", "sweep"]
+__all__ = ["drop", "forward", "names", "sweep"]
 
 _INTENTS = "shardq.intent"
 _TIME_TO_STAND = 30_000  # milliseconds
@@ -66,10 +67,17 @@ def sweep(session: Session, collections: Open, queue: str, now: int) -> int:
     return len(found)
 
 
-def drop(session: Session, queue: str) -> None:
-    """Forget the intents of the queue."""
+def drop(session: Session, queue: str) -> int:
+    """Forget the intents of the queue; returns how many."""
     with session.translated(writing=True):
-        session.collection(_INTENTS).delete_many({"queue": queue})
+        return session.collection(_INTENTS).delete_many({"queue": queue}).deleted_count
+
+
+def names(session: Session, queue: str) -> set[str]:
+    """Return what the queue is or was called in intents."""
+    ranges = [{"queue": {"$gte": first, "$lt": end}} for first, end in queues.names_between(queue)]
+    with session.translated(writing=False):
+        return set(session.collection(_INTENTS).distinct("queue", {"$or": ranges}))
 
 
 def _write(session: Session, mine: bytes, request: Forward) -> Document:

@@ -6,6 +6,7 @@ finished by the next drop or create.
 
 from __future__ import annotations
 
+import os
 import re
 
 from pymongo.errors import DuplicateKeyError
@@ -17,11 +18,14 @@ from shardq.storage.requests import QueueRecord
 
 __all__ = [
     "QUEUES",
+    "SIGN",
     "condemn",
     "create",
+    "current_name",
     "is_condemned",
     "listing",
     "load",
+    "names_between",
     "not_found",
     "remove",
     "require",
@@ -32,16 +36,21 @@ QUEUES = "shardq.queue"
 _CONDEMNED = -1
 _ALIVE = {"version": {"$ne": _CONDEMNED}}
 _RESERVED = "system."
+SIGN = "@"  # between a queue and the hexadecimal name of its incarnation; no queue's name has it
 
 
 def create(session: Session, record: QueueRecord) -> bool:
-    """Store the record; False when the name is taken. Raises InvalidName for what no collection can be named."""
+    """Store the record of a new incarnation; False when the name is taken.
+
+    Raises InvalidName for what no collection can be named.
+    """
     check_queue_name(record.name)
     if record.name.startswith(_RESERVED):
         raise InvalidName(
             f"queue name {record.name!r} cannot be used on MongoDB: begin it otherwise than 'system.'"
         )
     document = {"_id": record.name, "version": record.version, "settings": record.settings}
+    document["incarnation"] = os.urandom(5).hex()
     with session.translated(writing=True):
         try:
             session.collection(QUEUES).insert_one(document)
@@ -94,10 +103,25 @@ def remove(session: Session, name: str) -> None:
         session.collection(QUEUES).delete_one({"_id": name, "version": _CONDEMNED})
 
 
+def current_name(session: Session, queue: str) -> str | None:
+    """Return what the queue is called in the database, which names its incarnation; None when it does not exist."""
+    found = _find(session, queue)
+    if found is None:
+        return None
+    incarnation = found.get("incarnation")
+    return f"{queue}{SIGN}{incarnation}" if incarnation else queue
+
+
+def names_between(queue: str) -> tuple[tuple[str, str], ...]:
+    """Return ranges, the ends not included, of what all of the queue's incarnations may be called, and nothing else."""
+    return (queue, f"{queue} "), (f"{queue}{SIGN}", f"{queue}{SIGN}g")
+
+
 def require(session: Session, name: str) -> None:
-    """Raise QueueNotFound unless the queue exists."""
-    if _find(session, name) is None:
-        raise not_found(name)
+    """Raise QueueNotFound unless a queue exists that is called so."""
+    queue = name.partition(SIGN)[0]
+    if current_name(session, queue) != name:
+        raise not_found(queue)
 
 
 def not_found(name: str) -> QueueNotFound:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardq.sharding.shard import Shard
-from shardq.storage.mongodb import collections, consumers, dedupe, directory, intents, queues
+from shardq.storage.mongodb import queues, remains
 from shardq.storage.mongodb.carving import cut, without
 from shardq.storage.mongodb.changing import Change, change, new_stamp
 from shardq.storage.mongodb.documents import Row
@@ -60,11 +60,7 @@ def drop(session: Session, queue: str) -> bool:
     """Remove the queue with all that it holds; goes on where a crashed attempt stopped. False when there is none."""
     if not queues.condemn(session, queue):
         return False
-    collections.drop(session, queue)
-    directory.drop(session, queue)
-    intents.drop(session, queue)
-    dedupe.drop(session, queue)
-    consumers.drop(session, queue)
+    remains.remove(session, queue)
     queues.remove(session, queue)
     return True
 

@@ -17,7 +17,16 @@ from shardq.storage.mongodb.documents import WITHOUT_BODIES, Row, decode
 from shardq.storage.mongodb.faults import write_concern_error, write_error
 from shardq.storage.mongodb.session import Document, Session
 
-__all__ = ["CLAIM_INDEX", "SHARDS", "Page", "ShardRows", "Statement", "directory_key", "one_after_the_other"]
+__all__ = [
+    "CLAIM_INDEX",
+    "SHARDS",
+    "CollectionGone",
+    "Page",
+    "ShardRows",
+    "Statement",
+    "directory_key",
+    "one_after_the_other",
+]
 
 SHARDS = "shardq.shard"
 CLAIM_INDEX = "claim"
@@ -25,12 +34,17 @@ CLAIM_ORDER = {"p": 1, "d": 1, "_id": 1, "m": 1, "e": 1}  # which no other index
 _BY_ID = "_id_"
 _NO_INDEX = "hint provided does not correspond to an existing index"
 _DUPLICATE = 11000
-_NOT_OPEN = frozenset((361, 121))  # another collection, or none, of that name; closed by its validator
+_OTHER_COLLECTION = 361  # or none, of that name
+_NOT_OPEN = frozenset((_OTHER_COLLECTION, 121))  # or closed by its validator
 _AT_ONCE = 1000
 _LONGEST_WRITE = 10_000  # milliseconds; a transaction of a client that crashed may stand in the way
 
 
 T = TypeVar("T")
+
+
+class CollectionGone(Exception):
+    """Raised when the collection of a shard is not the one that was meant, or none is there."""
 
 
 class Statement(msgspec.Struct, frozen=True):
@@ -120,9 +134,10 @@ class ShardRows:
             raise write_error(detail, str(self.session.address))
         return int(answer["n"])
 
-    def take(self, token: bytes, statements: Sequence[Statement]) -> int | None:
+    def take(self, token: bytes, statements: Sequence[Statement], uuid: Binary) -> int | None:
         """Carry out a claim's statements unless one with this token was begun before: None then, and nothing is done.
 
+        Raises CollectionGone where this is not the collection any more; none is made.
         What tells is a document with the token as its id, which the server deletes as it does finished bundles.
         """
         begun = {
@@ -131,11 +146,13 @@ class ShardRows:
             "upsert": True,
         }
         updates = [begun, *map(_update, statements)]
-        command = {"update": self.name, "updates": updates, "ordered": True}
+        command = {"update": self.name, "updates": updates, "ordered": True, "collectionUUID": uuid}
         answer = self._write(command | {"bypassDocumentValidation": True})  # the shard may be closed
         for detail in answer.get("writeErrors", ()):
             if detail["index"] == 0 and detail["code"] == _DUPLICATE:
                 return None
+            if detail["code"] == _OTHER_COLLECTION:
+                raise CollectionGone
             raise write_error(detail, str(self.session.address))
         return int(answer["n"]) - 1
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
+
+from msgspec.structs import replace
 
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import (
@@ -19,6 +22,7 @@ from shardq.storage.mongodb import (
     looking,
     probing,
     queues,
+    remains,
     removal,
     schema,
     settling,
@@ -26,6 +30,7 @@ from shardq.storage.mongodb import (
 )
 from shardq.storage.mongodb.address import Address
 from shardq.storage.mongodb.claims import Claims
+from shardq.storage.mongodb.incarnations import Incarnations
 from shardq.storage.mongodb.lookout import Lookout
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import ShardRows
@@ -55,6 +60,8 @@ from shardq.storage.store import Capabilities
 
 __all__ = ["MongoStore"]
 
+T = TypeVar("T")
+
 _MIB = 1024 * 1024
 
 
@@ -68,9 +75,10 @@ class MongoStore:
     def __init__(self, address: Address) -> None:
         self._session = Session(address)
         self._clock = ServerClock(partial(clock.leads, self._session))
+        self._incarnations = Incarnations(self._session)
         self._open = directory.Open(self._session)
         self._lookout = Lookout(self._session, self._clock)
-        self._claims = Claims(self._session, self._clock, self._lookout)
+        self._claims = Claims(self._session, self._clock, self._lookout, self._open)
         self._signals = Signals(CappedCollection(self._session))
 
     @property
@@ -106,8 +114,12 @@ class MongoStore:
     # -- queues --------------------------------------------------------------------------------------------
 
     def create_queue(self, record: QueueRecord) -> bool:
-        """Store a new queue; False when the name is taken. Raises InvalidName for what no collection can be named."""
+        """Store a new queue, which is a new incarnation; False when the name is taken.
+
+        Raises InvalidName for what no collection can be named.
+        """
         self.create_schema()
+        self._incarnations.forget(record.name)
         if queues.is_condemned(self._session, record.name):  # a drop crashed half way
             removal.drop(self._session, record.name)
         return queues.create(self._session, record)
@@ -127,96 +139,180 @@ class MongoStore:
 
     def drop_queue(self, name: str) -> bool:
         """Remove the queue and its collections; a drop that stopped half way is finished by the next."""
+        self._incarnations.forget(name)
         return removal.drop(self._session, name)
 
     # -- the shards of a queue -----------------------------------------------------------------------------
 
     def prepare(self, shards: Sequence[Shard]) -> None:
-        """Make the collections of the shards, each with its indexes in one step. Raises InvalidSetting for too many."""
-        collections.prepare(self._session, shards)
+        """Make the collections of the shards and their indexes. Raises InvalidSetting for too many."""
+        for queue in {shard.queue for shard in shards}:
+            self._incarnations.require(queue)
+        collections.prepare(self._session, [self._place(shard) for shard in shards])
 
     def shards(self, queue: str) -> tuple[Shard, ...]:
         """Return the shard directory, sorted."""
-        return directory.listing(self._session, queue)
+        listed = self._incarnations.within(
+            queue,
+            lambda: directory.listing(self._session, self._incarnations.of(queue)),
+            in_vain=lambda found: not found,
+        )
+        return tuple(replace(shard, queue=queue) for shard in listed)
 
     def probe(
-        self,
-        shards: Sequence[Shard],
-        *,
-        glance: bool = False,
-        deep: bool = False,
+        self, shards: Sequence[Shard], *, glance: bool = False, deep: bool = False
     ) -> tuple[Probe, ...]:
         """Return what each of the shards has to offer, 50 of them in one command."""
+        names = {shard.queue: self._incarnations.of(shard.queue) for shard in shards}
+        probes = self._probe(shards, glance, deep)
+        if not glance:
+            empty = {probe.shard.queue for probe in probes if probe.empty}
+            if any(self._incarnations.has_changed(queue, names[queue]) for queue in empty):
+                return self._probe(shards, glance, deep)
+        return probes
+
+    def _probe(self, shards: Sequence[Shard], glance: bool, deep: bool) -> tuple[Probe, ...]:
+        places, now = [self._place(shard) for shard in shards], self.now()
         if deep:
-            return deep_looks.look(self._session, self._lookout, shards, self.now()).probes
-        return probing.probe(self._session, self._lookout, shards, self.now(), glance=glance)
+            found = deep_looks.look(self._session, self._lookout, places, now).probes
+        else:
+            found = probing.probe(self._session, self._lookout, places, now, glance=glance)
+        return tuple(replace(probe, shard=shard) for probe, shard in zip(found, shards, strict=True))
 
     def forget(self, shard: Shard) -> bool:
         """Close the shard for appends, look again whether it holds something, and take it out of the directory."""
-        self._open.is_not(shard)
-        return directory.forget(self._session, shard)
+
+        def forget(place: Shard) -> bool:
+            self._open.is_not(place)
+            return directory.forget(self._session, place)
+
+        return self._within(shard, forget, in_vain=bool)
 
     # -- one shard -----------------------------------------------------------------------------------------
 
     def append(self, request: Append) -> None:
         """Store the bundles, a document each; what was stored before stays as it is."""
-        bundles.append(self._session, self._open, request)
-        self._lookout.stored(request.shard, request.bundles)
+
+        def append(place: Shard) -> None:
+            bundles.append(self._session, self._open, replace(request, shard=place))
+            self._lookout.stored(place, request.bundles)
+
+        self._within(request.shard, append, in_vain=_never)
         self._signals.announce(request.shard.queue)
 
     def claim(self, request: Claim) -> Claimed:
         """Take messages with one look and one command."""
-        claimed = self._claims.claim(request)
-        self._lookout.put_off(request.shard, claimed.lease_until)
-        return claimed
+
+        def claim(place: Shard) -> Claimed:
+            claimed = self._claims.claim(replace(request, shard=place))
+            self._lookout.put_off(place, claimed.lease_until)
+            return claimed
+
+        return self._within(request.shard, claim, in_vain=lambda claimed: not claimed.slices)
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held."""
-        return settling.acknowledge(self._session, request, self._clock)
+        return self._within(
+            request.shard,
+            lambda place: settling.acknowledge(self._session, replace(request, shard=place), self._clock),
+            in_vain=_finds_nothing,
+        )
 
     def extend(self, request: Extend) -> Fenced:
         """Hide what is still held until now + lease."""
-        fenced = settling.extend(self._session, request, until := self._clock.now() + request.lease)
-        self._lookout.put_off(request.shard, until)
-        return fenced
+
+        def extend(place: Shard) -> Fenced:
+            until = self._clock.now() + request.lease
+            fenced = settling.extend(self._session, replace(request, shard=place), until)
+            self._lookout.put_off(place, until)
+            return fenced
+
+        return self._within(request.shard, extend, in_vain=_finds_nothing)
 
     def release(self, request: Release) -> Fenced:
         """Give back what is still held."""
-        fenced = settling.release(self._session, request, due := self._clock.now() + request.delay)
-        self._lookout.put_off(request.shard, due)
+
+        def release(place: Shard) -> Fenced:
+            due = self._clock.now() + request.delay
+            fenced = settling.release(self._session, replace(request, shard=place), due)
+            self._lookout.put_off(place, due)
+            return fenced
+
+        fenced = self._within(request.shard, release, in_vain=_finds_nothing)
         self._signals.announce(request.shard.queue)
         return fenced
 
     def forward(self, request: Forward) -> Fenced:
         """Acknowledge and append in one transaction; without a replica set within a shard only."""
-        fenced = forwarding.forward(self._session, self._open, request, self._clock)
-        self._lookout.stored(request.append.shard, request.append.bundles)
-        self._signals.announce(request.append.shard.queue)
+        target = request.append.shard
+
+        def forward(place: Shard) -> Fenced:
+            placed = Forward(
+                replace(request.acknowledge, shard=place),
+                replace(request.append, shard=self._place(target)),
+            )
+            fenced = forwarding.forward(self._session, self._open, placed, self._clock)
+            self._lookout.stored(placed.append.shard, request.append.bundles)
+            return fenced
+
+        source = request.acknowledge.shard
+        fenced = self._incarnations.within(
+            target.queue,
+            lambda: self._within(source, forward, in_vain=_finds_nothing),
+            in_vain=_never,
+        )
+        self._signals.announce(target.queue)
         return fenced
 
     def peek(self, request: Peek) -> PeekPage:
         """One page of slices, in delivery order; the cursor is a place, so nothing shifts between pages."""
-        return looking.peek(self._rows(request.shard), request, self.now())
+        return self._within(
+            request.shard,
+            lambda place: looking.peek(self._rows(place), request, self.now()),
+            in_vain=lambda page: not page.slices,
+        )
 
     def find(self, shard: Shard, bundle_id: bytes, position: int) -> StoredSlice | None:
         """Return the slice that holds this message, in the history too, or None."""
-        return looking.find(self._rows(shard), bundle_id, position, self.now())
+        return self._within(
+            shard,
+            lambda place: looking.find(self._rows(place), bundle_id, position, self.now()),
+            in_vain=lambda found: found is None,
+        )
 
     def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
         """Remove one message, out of the history too; False when it is not stored."""
-        return removal.remove(self._session, shard, bundle_id, position)
+        return self._within(
+            shard,
+            lambda place: removal.remove(self._session, place, bundle_id, position),
+            in_vain=lambda removed: not removed,
+        )
 
     def purge(self, shard: Shard) -> int:
         """Remove all messages of the shard, a thousand bundles at a time; returns how many they were."""
-        return removal.purge(self._session, shard)
+        return self._within(
+            shard, lambda place: removal.purge(self._session, place), in_vain=lambda removed: not removed
+        )
 
     def count(self, shard: Shard) -> ShardCounts:
         """Messages by state; the cost grows with the number of bundles, whose bodies are not read."""
-        return looking.count(self._rows(shard), self.now())
+        return self._within(
+            shard,
+            lambda place: looking.count(self._rows(place), self.now()),
+            in_vain=lambda counts: counts == ShardCounts(),
+        )
 
     def sweep(self, request: Sweep) -> int:
-        """Give up history, keys and consumers that are over, up to 1,000 of each kind; returns how many."""
-        return sweeping.sweep(self._session, self._open, self._lookout, request, self.now())
+        """Give up history, keys and consumers that are over, up to 1,000 of each kind; returns how many.
+
+        What is left of the queue's earlier incarnations is removed, whether the queue exists or not.
+        """
+        removed = remains.remove(self._session, request.queue)
+        name = self._incarnations.look(request.queue)
+        if name is None:
+            return removed
+        swept = replace(request, queue=name)
+        return removed + sweeping.sweep(self._session, self._open, self._lookout, swept, self.now())
 
     # -- dedupe --------------------------------------------------------------------------------------------
 
@@ -224,21 +320,22 @@ class MongoStore:
         self, queue: str, entries: Sequence[DedupeEntry], window: int
     ) -> tuple[DedupeEntry, ...]:
         """Reserve the keys that are free; raises QueueNotFound."""
-        return dedupe.reserve(self._session, queue, entries, window, self.now())
+        return dedupe.reserve(self._session, self._incarnations.require(queue), entries, window, self.now())
 
     def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
         """Mark the entries' messages as stored."""
-        dedupe.confirm(self._session, queue, entries)
+        dedupe.confirm(self._session, self._incarnations.of(queue), entries)
 
     # -- consumers -----------------------------------------------------------------------------------------
 
     def enlist(self, queue: str, consumer: str, lifetime: int) -> tuple[str, ...]:
         """Count the consumer among the live ones; raises QueueNotFound."""
-        return consumers.enlist(self._session, queue, consumer, lifetime, self.now())
+        name = self._incarnations.require(queue)
+        return consumers.enlist(self._session, name, consumer, lifetime, self.now())
 
     def resign(self, queue: str, consumer: str) -> None:
         """Count the consumer no longer."""
-        consumers.resign(self._session, queue, consumer)
+        consumers.resign(self._session, self._incarnations.of(queue), consumer)
 
     # -- signals -------------------------------------------------------------------------------------------
 
@@ -246,5 +343,20 @@ class MongoStore:
         """Sleep until something is appended or released: here at once, by other processes within milliseconds."""
         return self._signals.wait(queue, seconds)
 
-    def _rows(self, shard: Shard) -> ShardRows:
-        return ShardRows(self._session, shard)
+    def _rows(self, place: Shard) -> ShardRows:
+        return ShardRows(self._session, place)
+
+    def _place(self, shard: Shard) -> Shard:
+        return replace(shard, queue=self._incarnations.of(shard.queue))
+
+    def _within(self, shard: Shard, do: Callable[[Shard], T], *, in_vain: Callable[[T], bool]) -> T:
+        """Do it in the shard of the queue's present incarnation."""
+        return self._incarnations.within(shard.queue, lambda: do(self._place(shard)), in_vain=in_vain)
+
+
+def _never(_: object) -> bool:
+    return False
+
+
+def _finds_nothing(fenced: Fenced) -> bool:
+    return bool(fenced.gone)

@@ -1,0 +1,146 @@
+"""What clients of a dropped queue leave behind is in nobody's sight, and is removed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+from pymongo.database import Database
+
+from shardq.errors import QueueNotFound
+from shardq.sharding.shard import Shard
+from shardq.storage.mongodb import collections, directory, queues, remains
+from shardq.storage.mongodb.shard_rows import ShardRows
+from shardq.storage.mongodb.store import MongoStore
+from shardq.storage.requests import Append, Bundle, Claim, QueueRecord, Sweep
+from shardq.testing import BundleFactory
+
+pytestmark = pytest.mark.mongodb
+
+MINUTE = 60_000_000
+
+
+@pytest.fixture
+def fresh(store: MongoStore) -> Iterator[Shard]:
+    """A shard of a queue that has an incarnation."""
+    shard = Shard(f"c{os.urandom(6).hex()}", 0, 0)
+    assert store.create_queue(QueueRecord(shard.queue, b"", 1))
+    yield shard
+    store.drop_queue(shard.queue)
+
+
+@pytest.fixture(params=["of before", "fresh"])
+def either(request: pytest.FixtureRequest) -> Shard:
+    """A shard of a queue with an incarnation, or of one of before there were any."""
+    return request.getfixturevalue("shard" if request.param == "of before" else "fresh")
+
+
+def again(store: MongoStore, shard: Shard) -> None:
+    assert store.drop_queue(shard.queue)
+    assert store.create_queue(QueueRecord(shard.queue, b"", 1))
+
+
+def names(database: Database, shard: Shard) -> set[str]:
+    found = database.list_collection_names()
+    return {name for name in found if name.partition(":")[0].partition("@")[0] == shard.queue}
+
+
+def claimed(store: MongoStore, shard: Shard) -> list[Bundle]:
+    return [each.bundle for each in store.claim(Claim(shard, os.urandom(16), 10, MINUTE)).slices]
+
+
+def test_a_claim_that_meets_a_drop_makes_no_collection(
+    store: MongoStore,
+    open_store: Callable[..., MongoStore],
+    either: Shard,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Given a claim that has looked
+    store.append(Append(either, (BundleFactory(store.now)(),)))
+    other, take = open_store(), ShardRows.take
+
+    def dropped_before(*args: object) -> int | None:
+        monkeypatch.undo()
+        assert other.drop_queue(either.queue)
+        return take(*args)  # type: ignore[arg-type]
+
+    # When another client drops the queue before it takes anything
+    monkeypatch.setattr(ShardRows, "take", dropped_before)
+    assert claimed(store, either) == []
+    # Then there is nothing of it, and a queue of that name works
+    assert names(database, either) == set()
+    assert other.create_queue(QueueRecord(either.queue, b"", 1))
+    bundle = BundleFactory(store.now)()
+    store.append(Append(either, (bundle,)))
+    assert claimed(other, either) == [bundle]
+
+
+def test_what_a_client_of_before_makes_is_not_in_the_new_queue_and_a_sweep_removes_it(
+    store: MongoStore, either: Shard, database: Database
+) -> None:
+    # Given a client that is about to make the collection of a shard when the queue is dropped and created again
+    place = Shard(store._incarnations.of(either.queue), 3, 1)
+    again(store, either)
+    collections.make(store._session, place)
+    directory.enter_again(store._session, place)
+    database[str(place)].insert_one(
+        {"_id": b"x" * 16, "p": 0, "d": 1, "o": 1, "e": 1, "n": 1, "v": 0, "m": 1}
+    )
+    # Then the new queue has nothing of it
+    shard = Shard(either.queue, 3, 1)
+    assert store.shards(either.queue) == ()
+    assert store.probe([shard], deep=True)[0].empty
+    with pytest.raises(QueueNotFound):
+        directory.enter(store._session, place)
+    # And a sweep removes it
+    assert store.sweep(Sweep(either.queue, 0)) == 2
+    assert names(database, either) == set()
+    assert database["shardq.shard"].count_documents({"_id.q": place.queue}) == 0
+    assert store.sweep(Sweep(either.queue, 0)) == 0
+
+
+def test_a_sweep_removes_what_is_left_of_a_queue_that_does_not_exist(
+    store: MongoStore, fresh: Shard, database: Database
+) -> None:
+    place = Shard(store._incarnations.of(fresh.queue), 0, 0)
+    assert store.drop_queue(fresh.queue)
+    collections.make(store._session, place)
+    assert store.sweep(Sweep(fresh.queue, 0)) == 1
+    assert names(database, fresh) == set()
+    assert store.sweep(Sweep(fresh.queue, 0)) == 0
+
+
+def test_whoever_finishes_a_drop_late_takes_nothing_from_the_queue_created_meanwhile(
+    store: MongoStore,
+    open_store: Callable[..., MongoStore],
+    either: Shard,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Given two clients that drop a queue, and the second one creates it again before the first one goes on
+    other, bundle = open_store(), BundleFactory(store.now)(2)
+    remove = remains.remove
+
+    def late(*args: object) -> int:
+        monkeypatch.undo()
+        again(other, either)
+        other.append(Append(either, (bundle,)))
+        return remove(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(remains, "remove", late)
+    assert store.drop_queue(either.queue)
+    # Then what was sent to it is there
+    assert other.shards(either.queue) == (either,)
+    assert claimed(store, either) == [bundle]
+
+
+def test_queues_of_before_keep_the_names_of_their_collections(
+    store: MongoStore, shard: Shard, fresh: Shard, database: Database
+) -> None:
+    for each in (shard, fresh):
+        store.append(Append(each, (BundleFactory(store.now)(),)))
+    assert names(database, shard) == {str(shard)}
+    name = queues.current_name(store._session, fresh.queue)
+    assert name and name.startswith(f"{fresh.queue}@")
+    assert names(database, fresh) == {f"{name}:0:0"}
