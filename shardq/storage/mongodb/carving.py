@@ -44,12 +44,15 @@ def without(kept: Iterable[Kept], position: int) -> tuple[Kept, ...]:
 
 
 def fenced(spans: Sequence[Span], seen: Mapping[bytes, Row]) -> Fenced:
-    """Tell what of the spans was stored but not held, and what was not stored."""
+    """Tell what of the spans was stored but not held, or moved elsewhere, and what was not stored."""
     lost: list[Span] = []
     gone: list[Span] = []
     for span in spans:
         row = seen.get(span.bundle_id)
         slices = row.slices if row else ()
         lost += covered(span, [(each.first, each.end) for each in slices if each.token != span.token])
-        gone += uncovered(span, [(each.first, each.end) for each in slices])
+        moved = row.moved if row else ()
+        for finished in uncovered(span, [(each.first, each.end) for each in slices]):
+            lost += covered(finished, moved)
+            gone += uncovered(finished, moved)
     return Fenced(tuple(lost), tuple(gone))

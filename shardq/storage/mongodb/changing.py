@@ -17,9 +17,10 @@ from bson import encode
 
 from shardq.errors import StoreUnavailable
 from shardq.sharding.shard import Shard
-from shardq.storage.mongodb.documents import STATE, Kept, Row, Slice, state_of
+from shardq.storage.mongodb.documents import STATE, Kept, Row, Slice, moved_field, state_of
 from shardq.storage.mongodb.session import Document
 from shardq.storage.mongodb.shard_rows import ShardRows, Statement
+from shardq.storage.ranges import Range
 
 __all__ = ["Change", "Decision", "attempts", "change", "condition", "finish", "new_stamp"]
 
@@ -33,6 +34,7 @@ class Change(msgspec.Struct, frozen=True):
 
     slices: tuple[Slice, ...]
     kept: tuple[Kept, ...] = ()
+    moved: tuple[Range, ...] = ()  # what is finished by this because it is stored elsewhere
 
 
 Decision: TypeAlias = Callable[[Row], Change | None]  # None: leave it as it is
@@ -82,10 +84,14 @@ def condition(row: Row) -> Document:
     return {field: row.raw.get(field) for field in STATE}
 
 
-def finish(stamp: int) -> Document:
-    """Return the update that leaves nothing of a bundle but its id, for so long as a repeated append may come."""
+def finish(stamp: int, moved: Iterable[Range] = ()) -> Document:
+    """Return the update that leaves nothing of a bundle but its id, for so long as a repeated append may come.
+
+    What was moved elsewhere stays known for as long.
+    """
+    told = moved_field(moved)
     return {
-        "$set": {"y": stamp},
+        "$set": {"y": stamp} | ({"z": told} if told else {}),
         "$unset": dict.fromkeys((*_CONTENT, *STATE), 1),
         "$currentDate": {"x": True},
     }
@@ -103,7 +109,9 @@ def _statements(plan: Iterable[tuple[Row, Change]], stamp: int) -> Iterator[Stat
 
 def _update(row: Row, new: Change, stamp: int) -> Document:
     state = state_of(row.raw["n"], new.slices, new.kept)
+    moved = (*row.moved, *new.moved)
     if not state:
-        return finish(stamp)
+        return finish(stamp, moved)
     gone = {field: 1 for field in STATE if field in row.raw and field not in state}
-    return {"$set": state | {"y": stamp}} | ({"$unset": gone} if gone else {})
+    values = state | {"y": stamp} | ({"z": moved_field(moved)} if new.moved else {})
+    return {"$set": values} | ({"$unset": gone} if gone else {})

@@ -257,24 +257,28 @@ def _statements(pieces: Sequence[_Piece], request: Claim, now: int) -> Iterator[
         if _is_whole(row) and taken[0].slice == row.slices[0]:
             alike.setdefault((row.raw["v"], row.raw["n"]), []).append(row.id)
         else:
-            yield _statement(row, _after(row, taken, request.token, until))
+            yield _statement(row, _after(row, taken, request, until))
     for (deliveries, count), ids in alike.items():
         whole = {"_id": {"$in": ids}, "d": {"$lte": now}, "v": deliveries, "n": count, "s": None, "h": None}
-        yield Statement(whole, {"$set": {"d": until, "v": deliveries + 1, "m": -count, "t": request.token}})
+        held = {"d": until, "v": deliveries + request.started, "m": -count, "t": request.token}
+        started: Document = {"$set": held, "$unset": {"u": 1}}
+        yield Statement(whole, started if request.started else {"$set": held | {"u": True}})
 
 
 def _is_whole(row: Row) -> bool:
     return "s" not in row.raw and "h" not in row.raw
 
 
-def _after(row: Row, taken: Sequence[_Piece], token: bytes, until: int) -> tuple[Slice, ...]:
+def _after(row: Row, taken: Sequence[_Piece], request: Claim, until: int) -> tuple[Slice, ...]:
     """Return the bundle's slices after the claim."""
     ends = {piece.slice.first: piece.slice.end for piece in taken}
     slices: list[Slice] = []
     for each in row.slices:
         end = ends.get(each.first, each.first)
         if end > each.first:
-            slices.append(Slice(each.first, end - each.first, until, each.deliveries + 1, token))
+            counted = each.deliveries + request.started
+            held = Slice(each.first, end - each.first, until, counted, request.token, not request.started)
+            slices.append(held)
         if end < each.end:
             slices.append(each.part(end, each.end))
     return tuple(slices)
@@ -306,7 +310,7 @@ def _places(held: Sequence[Row], token: bytes) -> list[tuple[tuple[int, int, byt
     return [
         (
             (row.priority, row.raw["o"], row.id, each.first),
-            ClaimedSlice(row.bundle, each.first, each.count, each.deliveries),
+            ClaimedSlice(row.bundle, each.first, each.count, each.told),
         )
         for row in held
         for each in row.slices

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from shardq.storage.mongodb.session import Document
+from shardq.storage.ranges import Range, overlap
 from shardq.storage.requests import Bundle
 
-__all__ = ["STATE", "WITHOUT_BODIES", "Kept", "Row", "Slice", "decode", "inserted", "state_of"]
+__all__ = ["STATE", "WITHOUT_BODIES", "Kept", "Row", "Slice", "decode", "inserted", "moved_field", "state_of"]
 
-STATE = ("d", "v", "t", "m", "s", "h")
+STATE = ("d", "v", "t", "u", "m", "s", "h")
 """The fields that change during the life of a bundle."""
 
 WITHOUT_BODIES = {"b": 0}
@@ -25,6 +27,12 @@ class Slice(msgspec.Struct, frozen=True):
     due: int
     deliveries: int
     token: bytes | None = None
+    unstarted: bool = False  # the delivery to who holds it is not counted yet
+
+    @property
+    def told(self) -> int:
+        """The deliveries with that to who holds it."""
+        return self.deliveries + self.unstarted
 
     @property
     def end(self) -> int:
@@ -57,6 +65,7 @@ class Row(msgspec.Struct, frozen=True):
     raw: Document  # as it is stored
     slices: tuple[Slice, ...]  # by position
     kept: tuple[Kept, ...]  # by position
+    moved: tuple[Range, ...] = ()  # what was finished because it is stored elsewhere
 
     @property
     def stamp(self) -> int | None:
@@ -82,13 +91,13 @@ class Row(msgspec.Struct, frozen=True):
 def decode(raw: Document) -> Row:
     """Read a document."""
     if "s" in raw:
-        slices = tuple(Slice(s["f"], s["c"], s["d"], s["v"], s.get("t")) for s in raw["s"])
+        slices = tuple(_slice(each) for each in raw["s"])
     elif "d" in raw:
-        slices = (Slice(0, raw["n"], raw["d"], raw["v"], raw.get("t")),)
+        slices = (_slice(raw | {"f": 0, "c": raw["n"]}),)
     else:
         slices = ()
     kept = tuple(Kept(h["f"], h["c"], h["v"], h["a"]) for h in raw.get("h", ()))
-    return Row(raw["_id"], raw, slices, kept)
+    return Row(raw["_id"], raw, slices, kept, tuple((z["f"], z["f"] + z["c"]) for z in raw.get("z", ())))
 
 
 def inserted(bundle: Bundle) -> Document:
@@ -115,6 +124,8 @@ def state_of(count: int, slices: tuple[Slice, ...], kept: tuple[Kept, ...]) -> D
         state = {"d": whole.due, "v": whole.deliveries, "m": -count if whole.token else count}
         if whole.token:
             state["t"] = whole.token
+        if whole.unstarted:
+            state["u"] = True
     elif slices:
         state = {"d": min(each.due for each in slices), "m": 0, "s": [_encoded(each) for each in slices]}
         tokens = list(dict.fromkeys(each.token for each in slices if each.token))
@@ -125,9 +136,22 @@ def state_of(count: int, slices: tuple[Slice, ...], kept: tuple[Kept, ...]) -> D
     return state
 
 
+def moved_field(ranges: Iterable[Range]) -> list[Document]:
+    """Return what a document has to say of messages that were moved elsewhere."""
+    return [{"f": first, "c": end - first} for first, end in overlap((0, 2**62), ranges)]
+
+
+def _slice(raw: Document) -> Slice:
+    return Slice(raw["f"], raw["c"], raw["d"], raw["v"], raw.get("t"), raw.get("u", False))
+
+
 def _encoded(piece: Slice) -> dict[str, Any]:
-    encoded = {"f": piece.first, "c": piece.count, "d": piece.due, "v": piece.deliveries}
-    return encoded | {"t": piece.token} if piece.token else encoded
+    encoded: dict[str, Any] = {"f": piece.first, "c": piece.count, "d": piece.due, "v": piece.deliveries}
+    if piece.token:
+        encoded["t"] = piece.token
+    if piece.unstarted:
+        encoded["u"] = True
+    return encoded
 
 
 def _joined(slices: tuple[Slice, ...]) -> tuple[Slice, ...]:

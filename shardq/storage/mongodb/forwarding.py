@@ -66,7 +66,7 @@ def _in_transaction(
     try:
         source = ShardRows(session, request.acknowledge.shard, transaction)
         step = kept(now) if request.acknowledge.keep else finished
-        fenced = settle(source, request.acknowledge.spans, step)
+        fenced = settle(source, request.acknowledge.spans, step, moved=True)
         if fenced != Fenced():
             return fenced
         if not _append(ShardRows(session, request.append.shard, transaction), collections, request):

@@ -8,7 +8,6 @@ crashes after it is completed, by a repetition or the sweep.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from hashlib import blake2b
 
 import msgspec
@@ -18,9 +17,8 @@ from shardq.errors import StoreUnavailable
 from shardq.storage.mongodb import queues
 from shardq.storage.mongodb.bundles import put
 from shardq.storage.mongodb.directory import Open
-from shardq.storage.mongodb.documents import Kept, Slice
 from shardq.storage.mongodb.session import Document, Session
-from shardq.storage.mongodb.settling import finished, holding, kept, settle
+from shardq.storage.mongodb.settling import Step, finished, holding, kept, settle
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.requests import Fenced, Forward, Span
 
@@ -123,7 +121,8 @@ def _undo(session: Session, collections: Open, mine: bytes, request: Forward, no
 def _complete(session: Session, collections: Open, mine: bytes, request: Forward, now: int) -> None:
     rows = _rows(session, request)
     put(rows, collections, request.append.bundles)
-    settle(rows, _under(request.acknowledge.spans, mine), kept(now) if request.acknowledge.keep else finished)
+    step = kept(now) if request.acknowledge.keep else finished
+    settle(rows, _under(request.acknowledge.spans, mine), step, moved=True)
     _delete(session, mine)
 
 
@@ -132,8 +131,8 @@ def _delete(session: Session, mine: bytes) -> None:
         session.collection(_INTENTS).delete_one({"_id": mine})
 
 
-def _handed_to(token: bytes, due: int) -> Callable[[list[Slice]], tuple[list[Slice], list[Kept]]]:
-    return lambda held: ([msgspec.structs.replace(each, token=token, due=due) for each in held], [])
+def _handed_to(token: bytes, due: int) -> Step:
+    return lambda _, held: ([msgspec.structs.replace(each, token=token, due=due) for each in held], [])
 
 
 def _under(spans: tuple[Span, ...], token: bytes) -> tuple[Span, ...]:

@@ -58,18 +58,21 @@ class Lookout:
 
     def stored(self, shard: Shard, bundles: Iterable[Bundle]) -> None:
         """Bundles can be seen from now on; say so where that is late."""
-        last = self._clock.now() - LATE
-        late: dict[int, int] = {}
+        moments: dict[int, int] = {}
         for bundle in bundles:
-            if bundle.due < last:
-                late[bundle.priority] = min(bundle.due, late.get(bundle.priority, bundle.due))
+            moments[bundle.priority] = min(bundle.due, moments.get(bundle.priority, bundle.due))
+        self.due_again(shard, moments)
+
+    def due_again(self, shard: Shard, moments: Mapping[int, int]) -> None:
+        """Bundles of these priorities are due from these moments on; say so where that is late."""
+        last = self._clock.now() - LATE
+        late = {priority: moment for priority, moment in moments.items() if moment < last}
         if late:
             self.lower(shard, late)
 
     def put_off(self, shard: Shard, until: int) -> None:
         """Bundles of the shard are due at that moment from now on; say so where that is late."""
-        if until < self._clock.now() - LATE:
-            self.lower(shard, dict.fromkeys(PRIORITIES, until))
+        self.due_again(shard, dict.fromkeys(PRIORITIES, until))
 
     def lower(self, shard: Shard, moments: Mapping[int, int]) -> None:
         """Let everybody read again from these moments on, by priority."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from shardq.storage.mongodb.carving import by_bundle, cut, fenced
 from shardq.storage.mongodb.changing import Change, change, finish, new_stamp
@@ -15,47 +16,70 @@ from shardq.storage.mongodb.shard_rows import ShardRows, Statement
 from shardq.storage.requests import Acknowledge, Extend, Fenced, Release, Span
 from shardq.storage.server_clock import ServerClock
 
-__all__ = ["acknowledge", "extend", "finished", "holding", "kept", "release", "settle"]
+__all__ = ["Released", "acknowledge", "extend", "finished", "holding", "kept", "release", "settle"]
 
-# What becomes of the slices that are held; the rest of the bundle stays as it is.
-Step: TypeAlias = Callable[[list[Slice]], tuple[list[Slice], list[Kept]]]
+# What becomes of a bundle's slices that are held; the rest of it stays as it is.
+Step: TypeAlias = Callable[[Row, list[Slice]], tuple[list[Slice], list[Kept]]]
+
+
+class Released(msgspec.Struct, frozen=True):
+    """The answer to a release, and by priority the first moment from which something is due again."""
+
+    fenced: Fenced
+    moments: dict[int, int]
 
 
 def acknowledge(session: Session, request: Acknowledge, clock: ServerClock) -> Fenced:
-    """Finish what is held; a bundle that has nothing left goes, but for its id."""
+    """Finish what is held; a bundle that has nothing left goes, but for its id and what of it was moved."""
     rows = ShardRows(session, request.shard)
     if request.keep:
-        return settle(rows, request.spans, kept(clock.now()))
+        return settle(rows, request.spans, kept(clock.now()), moved=request.moved)
     stamp = new_stamp()
-    if _finish_whole(rows, request.spans, stamp):
+    if _finish_whole(rows, request.spans, stamp, request.moved):
         return Fenced()
-    return settle(rows, request.spans, finished, stamp=stamp)
+    return settle(rows, request.spans, finished, stamp=stamp, moved=request.moved)
 
 
 def extend(session: Session, request: Extend, until: int) -> Fenced:
-    """Move the end of the lease."""
+    """Move the end of the lease; with ``starts`` count the delivery where it is not counted yet."""
 
-    def prolong(held: list[Slice]) -> tuple[list[Slice], list[Kept]]:
+    def prolong(_: Row, held: list[Slice]) -> tuple[list[Slice], list[Kept]]:
         ends = [until if request.shorten else max(until, each.due) for each in held]
-        return [msgspec.structs.replace(each, due=end) for each, end in zip(held, ends, strict=True)], []
+        if request.starts:
+            held = [replace(each, deliveries=each.told, unstarted=False) for each in held]
+        return [replace(each, due=end) for each, end in zip(held, ends, strict=True)], []
 
     return settle(ShardRows(session, request.shard), request.spans, prolong)
 
 
-def release(session: Session, request: Release, due: int) -> Fenced:
-    """Let nobody hold it; without ``started`` the last delivery is not counted."""
+def release(session: Session, request: Release, due: int) -> Released:
+    """Let nobody hold it; without ``started`` the last delivery is not counted.
+
+    What was never delivered then is due again by its bundle's due time, unless there is a delay.
+    """
     uncounted = 0 if request.started else 1
+    keeps_place = not request.started and not request.delay
+    moments: dict[int, int] = {}
 
-    def give_back(held: list[Slice]) -> tuple[list[Slice], list[Kept]]:
-        return [Slice(each.first, each.count, due, each.deliveries - uncounted) for each in held], []
+    def give_back(row: Row, held: list[Slice]) -> tuple[list[Slice], list[Kept]]:
+        free = []
+        for each in held:
+            deliveries = each.told - uncounted
+            again = min(row.raw["o"], due) if keeps_place and not deliveries else due
+            moments[row.priority] = min(again, moments.get(row.priority, again))
+            free.append(Slice(each.first, each.count, again, deliveries))
+        return free, []
 
-    return settle(ShardRows(session, request.shard), request.spans, give_back)
+    return Released(settle(ShardRows(session, request.shard), request.spans, give_back), moments)
 
 
-def settle(rows: ShardRows, spans: Sequence[Span], step: Step, *, stamp: int | None = None) -> Fenced:
+def settle(
+    rows: ShardRows, spans: Sequence[Span], step: Step, *, stamp: int | None = None, moved: bool = False
+) -> Fenced:
     """Take the step with what is still held of the spans; return the rest of them.
 
-    With a stamp, what carries it was finished by this call already.
+    With a stamp, what carries it was finished by this call already. With ``moved`` the step finishes what is stored
+    elsewhere.
     """
     wanted = by_bundle(spans)
 
@@ -63,8 +87,9 @@ def settle(rows: ShardRows, spans: Sequence[Span], step: Step, *, stamp: int | N
         held, rest = cut(row, wanted[row.id])
         if not held:
             return None
-        slices, keeping = step(held)
-        return Change((*rest, *slices), (*row.kept, *keeping))
+        slices, keeping = step(row, held)
+        gone = tuple((each.first, each.end) for each in held) if moved else ()
+        return Change((*rest, *slices), (*row.kept, *keeping), gone)
 
     mine = new_stamp() if stamp is None else stamp
     seen, done = change(rows, wanted, decide, mine)
@@ -76,17 +101,17 @@ def holding(rows: ShardRows, spans: Sequence[Span]) -> Fenced:
     return fenced(spans, rows.read(span.bundle_id for span in spans))
 
 
-def finished(_: list[Slice]) -> tuple[list[Slice], list[Kept]]:
+def finished(_row: Row, _held: list[Slice]) -> tuple[list[Slice], list[Kept]]:
     """Leave nothing of it."""
     return [], []
 
 
 def kept(now: int) -> Step:
     """Leave it for the history."""
-    return lambda held: ([], [Kept(each.first, each.count, each.deliveries, now) for each in held])
+    return lambda _, held: ([], [Kept(each.first, each.count, each.told, now) for each in held])
 
 
-def _finish_whole(rows: ShardRows, spans: Sequence[Span], stamp: int) -> bool:
+def _finish_whole(rows: ShardRows, spans: Sequence[Span], stamp: int, moved: bool) -> bool:
     """Finish bundles that are held in one piece each, as most are, without looking; False when some were not."""
     alike: dict[tuple[bytes, int], list[bytes]] = {}
     for span in spans:
@@ -94,7 +119,10 @@ def _finish_whole(rows: ShardRows, spans: Sequence[Span], stamp: int) -> bool:
             return False
         alike.setdefault((span.token, span.count), []).append(span.bundle_id)
     statements = [
-        Statement({"_id": {"$in": ids}, "t": token, "n": count, "s": None, "h": None}, finish(stamp))
+        Statement(
+            {"_id": {"$in": ids}, "t": token, "n": count, "s": None, "h": None},
+            finish(stamp, [(0, count)] if moved else []),
+        )
         for (token, count), ids in alike.items()
     ]
     return rows.change(statements) == len(spans)

@@ -234,9 +234,9 @@ class MongoStore:
 
         def release(place: Shard) -> Fenced:
             due = self._clock.now() + request.delay
-            fenced = settling.release(self._session, replace(request, shard=place), due)
-            self._lookout.put_off(place, due)
-            return fenced
+            released = settling.release(self._session, replace(request, shard=place), due)
+            self._lookout.due_again(place, released.moments)
+            return released.fenced
 
         fenced = self._within(request.shard, release, in_vain=_finds_nothing)
         self._signals.announce(request.shard.queue)
