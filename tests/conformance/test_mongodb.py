@@ -15,7 +15,7 @@ from shardq.storage.mongodb.store import MongoStore  # noqa: E402
 from shardq.storage.mongodb.url import parse  # noqa: E402
 from shardq.testing import RawEntry, RawQueue, RawState, StoreHarness  # noqa: E402
 from shardq.testing.conformance import StoreConformance  # noqa: E402
-from tools.audit.mongodb_documents import collections_of, is_of, read_mongodb  # noqa: E402
+from tools.audit.mongodb_documents import called_now, collections_of, is_of, read_mongodb  # noqa: E402
 
 EMPTY = "shardq_empty"
 
@@ -79,6 +79,13 @@ class MongoHarness(StoreHarness):
 
     def raw_queue(self, queue: str) -> RawQueue:
         return read_mongodb(self.database, queue)
+
+    def raw_mislead(self, shard: Shard) -> bool:
+        """Raise every floor to the end of time. They stand in the shard's listing, so that stays."""
+        place = {"q": called_now(self.database, shard.queue), "t": shard.time_shard, "n": shard.number}
+        floors = {f"f.{priority}": 2**61 for priority in range(10)}
+        self.database["shardq.shard"].update_one({"_id": place}, {"$set": floors})
+        return True
 
     def open_empty(self) -> MongoStore:
         self.client.drop_database(EMPTY)

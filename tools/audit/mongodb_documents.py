@@ -10,7 +10,7 @@ from typing import Any
 from shardq.sharding.shard import Shard
 from shardq.testing import RawEntry, RawQueue, RawState
 
-__all__ = ["collections_of", "is_of", "read_mongodb"]
+__all__ = ["called_now", "collections_of", "is_of", "read_mongodb"]
 
 _END_OF_INDEX = 10  # the priority of the document that marks it
 _FINISHED = {"_id", "x", "y", "z"}
@@ -22,9 +22,7 @@ def read_mongodb(database: Any, queue: str) -> RawQueue:
     entries: dict[Shard, list[RawEntry]] = defaultdict(list)
     bodies: dict[Shard, list[bytes]] = defaultdict(list)
     strays: list[str] = []
-    record = database["shardq.queue"].find_one({"_id": queue, "version": {"$ne": -1}})
-    incarnation = (record or {}).get("incarnation")
-    called = None if record is None else f"{queue}@{incarnation}" if incarnation else queue
+    called = called_now(database, queue)
     for name, shard in collections_of(database, queue):
         if not name.startswith(f"{called}:"):
             strays.append(f"collection {name} of no queue")
@@ -58,6 +56,15 @@ def read_mongodb(database: Any, queue: str) -> RawQueue:
         ),
         strays,
     )
+
+
+def called_now(database: Any, queue: str) -> str | None:
+    """Return what the queue is called in ids and names; None when it does not exist."""
+    record = database["shardq.queue"].find_one({"_id": queue, "version": {"$ne": -1}})
+    if record is None:
+        return None
+    incarnation = record.get("incarnation")
+    return f"{queue}@{incarnation}" if incarnation else queue
 
 
 def is_of(name: str, queue: str) -> bool:
