@@ -75,7 +75,7 @@ def test_a_url_that_cannot_be_used_is_refused_without_repeating_the_password(url
     "url",
     [
         "mongodb://host/shardq",
-        "mongodb://h1:27017,h2:27018/shardq?replicaSet=rs0&w=2&journal=false",
+        "mongodb://h1:27017,h2:27018/shardq?replicaSet=rs0&w=2&journal=true",
         "mongodb://user:p%40ss@host/shardq?authSource=admin&tls=true",
         "mongodb://[::1]:27017/shardq",
         "mongodb+srv://user:secret@cluster.example.net/shardq?retryWrites=true",

@@ -9,7 +9,7 @@ import pytest
 from pymongo import MongoClient
 from steps import STEPS, Given, counted, prepared
 
-from shardq.errors import OutcomeUnknown
+from shardq.errors import InvalidSetting, OutcomeUnknown
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.mongodb.url import parse
@@ -56,14 +56,40 @@ def test_an_ack_that_was_not_confirmed_is_not_reported_as_done(
     assert counted(store, shard) == (4, 0, 0)
 
 
-def test_writes_wait_for_the_majority_and_the_journal_unless_the_url_says_otherwise(mongodb_url: str) -> None:
-    plain, other = MongoStore(parse(mongodb_url)), MongoStore(parse(_with(mongodb_url, "w=1&journal=false")))
+def test_writes_wait_for_the_majority_and_the_journal(mongodb_url: str) -> None:
+    plain, other = MongoStore(parse(mongodb_url)), MongoStore(parse(_with(mongodb_url, "w=2")))
     plain.now()
     other.now()
     assert plain._session.write_concern == {"w": "majority", "j": True}
-    assert other._session.write_concern == {"w": 1, "j": False}
+    assert other._session.write_concern == {"w": 2, "j": True}
     plain.close()
     other.close()
+
+
+@pytest.mark.parametrize(
+    "options", ["w=1", "w=0", "journal=false", "w=majority&journal=false", "w=2&journal=false"]
+)
+def test_a_url_that_lets_confirmed_writes_be_lost_is_refused_with_the_remedy(
+    mongodb_url: str, options: str
+) -> None:
+    with pytest.raises(InvalidSetting, match=r"leave (w|journal) out"):
+        parse(_with(mongodb_url, options))
+
+
+def test_the_diagnosis_names_what_weakens_a_promise(mongodb_url: str) -> None:
+    store = MongoStore(parse(_with(mongodb_url, "w=two&readPreference=secondaryPreferred")))
+    findings = {finding.name: finding for finding in store.diagnose()}
+    store.close()
+    assert [name for name in ("write concern", "read preference") if findings[name].ok] == []
+    assert "leave readPreference out" in findings["read preference"].remedy
+    assert findings["storage"].value == "wiredTiger"
+    alone = "replicaSet" not in mongodb_url
+    assert findings["transactions"].value.startswith("none" if alone else "yes")
+
+
+def test_the_diagnosis_is_content_with_what_is_set_by_default(store: MongoStore) -> None:
+    findings = {finding.name: finding.ok for finding in store.diagnose()}
+    assert all(findings[name] for name in ("write concern", "read preference", "transactions", "storage"))
 
 
 def _with(url: str, options: str) -> str:

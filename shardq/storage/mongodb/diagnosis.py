@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+
+from pymongo.errors import OperationFailure
 
 from shardq.errors import SchemaMismatch, ShardqError
-from shardq.storage.mongodb import collections, open_files, schema
-from shardq.storage.mongodb.session import Session
+from shardq.storage.mongodb import collections, open_files, promises, schema
+from shardq.storage.mongodb.session import Document, Session
 from shardq.storage.requests import Finding
 
 __all__ = ["diagnose"]
@@ -31,13 +34,20 @@ def _findings(session: Session) -> Iterator[Finding]:
     shards = collections.number(session)
     members = len(hello.get("hosts", ())) or 1
     yield Finding("members", ok=members != 2, value=str(members), remedy="use three, so that one may fail")
-    yield Finding("write concern", ok=True, value=str(session.write_concern))
+    yield from promises.findings(session.write_concern, hello, session.read_preference, _status(session))
     many = "delete queues, or give some a server of their own"
     yield Finding(
         "shards", ok=shards <= collections.MOST, value=f"{shards} of {collections.MOST}", remedy=many
     )
     yield _open_files(session)
     yield _schema(session)
+
+
+def _status(session: Session) -> Document:
+    """What the server tells of itself; nothing when this user may not ask."""
+    with session.translated(writing=False), suppress(OperationFailure):
+        return session.client.admin.command("serverStatus")
+    return {}
 
 
 def _open_files(session: Session) -> Finding:

@@ -16,6 +16,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 
 from shardq.storage.mongodb.address import Address
+from shardq.storage.mongodb.confirmation import check
 from shardq.storage.mongodb.faults import DRIVER_ERRORS, translate
 from shardq.storage.per_process import PerProcess
 
@@ -41,6 +42,7 @@ class _Connected:
     def __init__(self, address: Address) -> None:
         self.client: MongoClient[Document] = _client(address)
         asked: Document = {"w": "majority", "j": True} | self.client.write_concern.document
+        check(asked)
         self.write_concern = WriteConcern(**asked)
         self.database: Database[Document] = self.client.get_database(
             address.database,
@@ -79,6 +81,11 @@ class Session:
     def write_concern(self) -> Document:
         """What to send with a write command."""
         return dict(self._connected.get().write_concern.document)
+
+    @property
+    def read_preference(self) -> str:
+        """The read preference of the URL, which nothing goes by."""
+        return self.client.read_preference.mongos_mode
 
     @property
     def has_transactions(self) -> bool:

@@ -11,6 +11,7 @@ from pymongo.uri_parser import parse_uri
 from shardq.clock import Clock
 from shardq.errors import InvalidSetting
 from shardq.storage.mongodb.address import Address
+from shardq.storage.mongodb.confirmation import check
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.store import Store
 
@@ -44,7 +45,7 @@ def parse(url: str) -> Address:
 
 def _check(url: str) -> None:
     try:
-        parse_uri(url, warn=False)
+        options = parse_uri(url, warn=False)["options"]
     except OSError as error:
         raise InvalidSetting(
             f"{error.filename!r}, which the MongoDB URL names, cannot be read ({error.strerror}): "
@@ -55,3 +56,4 @@ def _check(url: str) -> None:
             f"the MongoDB URL cannot be read ({type(error).__name__}): check hosts, ports and options; write "
             "special characters of user and password as %XX"
         ) from None
+    check({name: options[option] for name, option in (("w", "w"), ("j", "journal")) if option in options})

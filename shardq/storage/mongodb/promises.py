@@ -1,0 +1,49 @@
+"""What of a URL and of a server weakens what is promised, for the diagnosis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from shardq.storage.mongodb.session import Document
+from shardq.storage.requests import Finding
+
+__all__ = ["findings"]
+
+
+def findings(concern: Document, hello: Document, reads: str, status: dict[str, Any]) -> Iterator[Finding]:
+    """Say who confirms a write, who answers a read, what the server cannot do and where it keeps what it has.
+
+    ``reads`` is the read preference of the URL, ``status`` what the server tells of itself; empty when this user
+    may not ask.
+    """
+    majority = (len(hello.get("hosts", ())) or 1) // 2 + 1
+    confirmed = concern["w"]
+    yield Finding(
+        "write concern",
+        ok=confirmed == "majority" or (isinstance(confirmed, int) and confirmed >= majority),
+        value=str(concern),
+        remedy="leave w out of the URL, so that a majority confirms each write",
+    )
+    yield Finding(
+        "read preference",
+        ok=reads == "primary",
+        value=reads,
+        remedy="leave readPreference out of the URL: everything is read from the primary, whatever it says",
+    )
+    yield _transactions(hello)
+    engine = status.get("storageEngine")
+    if engine is not None:
+        yield Finding(
+            "storage",
+            ok=engine.get("persistent", True),
+            value=engine.get("name", "not known"),
+            remedy="let the server keep its data on disk: storage.engine wiredTiger",
+        )
+
+
+def _transactions(hello: Document) -> Finding:
+    if "setName" in hello or hello.get("msg") == "isdbgrid":
+        return Finding("transactions", ok=True, value="yes")
+    without = "none, as the server stands alone: a move to another queue is a send and then an ack"
+    return Finding("transactions", ok=True, value=without)
