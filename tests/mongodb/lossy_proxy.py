@@ -14,10 +14,13 @@ UNCOUNTED = frozenset(("hello", "isMaster", "ismaster", "ping", "endSessions", "
 
 
 class LossyProxy:
-    """Forwards messages of the wire protocol. Command number ``fail_at`` meets ``fault``, on the way there or back."""
+    """Forwards messages of the wire protocol. Command number ``fail_at`` meets ``fault``, on the way there or back.
 
-    def __init__(self, host: str, port: int) -> None:
-        self._server = (host, port)
+    Commands named in ``uncounted`` are only forwarded, as are those that no operation makes.
+    """
+
+    def __init__(self, host: str, port: int, *, uncounted: frozenset[str] = frozenset()) -> None:
+        self._server, self._uncounted = (host, port), uncounted | UNCOUNTED
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._lock = threading.Lock()
@@ -97,7 +100,9 @@ class LossyProxy:
 
     def _is_the_one(self, message: bytes) -> bool:
         name = _command(message)
-        if name in UNCOUNTED or struct.unpack_from("<I", message, 16)[0] & 2:  # nobody waits for an answer
+        if (
+            name in self._uncounted or struct.unpack_from("<I", message, 16)[0] & 2
+        ):  # nobody waits for an answer
             return False
         with self._lock:
             self.commands.append(name)

@@ -1,0 +1,84 @@
+"""What has to hold on every store when a client dies between any two of its requests."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from killers import Killer
+from operations import OPERATIONS, Given, Operation, prepare
+from scene import MOST, Scene
+
+from shardq.sharding.shard import Shard
+from shardq.storage.requests import Append
+from shardq.testing import BundleFactory
+from shardq.testing.messages import Message, of_bundle
+
+__all__ = ["KilledClients"]
+
+
+@pytest.mark.timeout(600)
+class KilledClients:
+    """A store's tests provide the fixture ``killer``."""
+
+    @pytest.fixture
+    def scene(self, killer: Killer) -> Iterator[Scene]:
+        scene = Scene(killer)
+        yield scene
+        scene.close()
+
+    @pytest.mark.parametrize("repeated", [False, True], ids=["given up", "repeated"])
+    @pytest.mark.parametrize("name", list(OPERATIONS))
+    def test_an_operation_that_is_cut_short_loses_hides_and_doubles_nothing(
+        self, scene: Scene, name: str, repeated: bool
+    ) -> None:
+        operation = OPERATIONS[name]
+        if operation.across and not scene.healthy.capabilities.forward_across_shards:
+            pytest.skip("the store does not forward across shards")
+        for requests in range(MOST):
+            shard = Shard(scene.new_queue() if operation.alone else scene.queue, 0, requests)
+            given = prepare(operation, scene.healthy, shard, scene.lease)
+            killed = scene.killer.run(lambda store, given=given: operation.act(store, given), requests)
+            found = self._live_on(scene, operation, given, repeated=repeated)
+            check(operation, given, found, certain=repeated or not killed)
+            if operation.alone:
+                assert scene.audit(shard.queue) == []
+            if not killed:
+                break
+        else:
+            pytest.fail("the operation has no end")
+        assert scene.audit() == []
+
+    def _live_on(
+        self, scene: Scene, operation: Operation, given: Given, *, repeated: bool
+    ) -> Counter[Message]:
+        """A client that knew the shard before sends on, and a new one receives; returns what that gets."""
+        heir = scene.harness.open()
+        try:
+            if repeated:
+                scene.persist(lambda: operation.act(heir, given))
+            more = BundleFactory(heir.now)(2)
+            scene.healthy.append(Append(given.shard, (more,)))
+            found = scene.delivered(heir, given.shard, *([given.beside] if operation.across else []))
+        finally:
+            heir.close()
+        for message in of_bundle(more):
+            assert found.pop(message, 0) == 1, "what was sent afterwards did not come once"
+        return found
+
+
+def check(operation: Operation, given: Given, found: Counter[Message], *, certain: bool) -> None:
+    """Compare what came with what was there before and is there after."""
+    doubled = {message for message, times in found.items() if times > 1}
+    assert not doubled, f"delivered twice: {doubled}"
+    before = given.all if operation.stored else set()
+    after = operation.after(given)
+    came = set(found)
+    assert came <= before | after, f"what nobody sent came: {came - before - after}"
+    if certain:
+        assert came == after, f"lost: {after - came}, came back: {came - after}"
+    assert came >= before & after, f"lost: {(before & after) - came}"
+    for bundle in (*given.bundles, given.new) if operation.whole else ():
+        own = set(of_bundle(bundle))
+        assert came & own in (before & own, after & own), "a bundle was changed by halves"

@@ -1,0 +1,98 @@
+"""What has to hold of messages that are moved when a client dies between any two of its requests."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+from killers import Killer
+from scene import MOST, TRIES, Scene
+
+import shardq
+from shardq.client import Client
+from shardq.delivery import redrive
+from shardq.storage.store import Store
+
+__all__ = ["KilledMoves"]
+
+BODIES = [f"message {number}".encode() for number in range(7)]
+
+
+def dead_letter(queue: shardq.Queue, limit: int) -> None:
+    with queue.consumer() as consumer:
+        batch = consumer.receive(limit, wait=0)
+        if batch:
+            batch.dead_letter("by hand")
+
+
+def forward(queue: shardq.Queue, limit: int) -> None:
+    with queue.consumer() as consumer:
+        batch = consumer.receive(limit, wait=0)
+        if batch:
+            batch.forward(f"{queue.name}.dead", atomic=False)
+
+
+def send_back(queue: shardq.Queue, limit: int) -> None:
+    queue.redrive(limit)
+
+
+@pytest.mark.timeout(600)
+class KilledMoves:
+    """A store's tests provide the fixture ``killer``."""
+
+    @pytest.fixture
+    def moves(self, killer: Killer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+        scene = Scene(killer)
+        lease = scene.lease / 1e6
+        monkeypatch.setattr(redrive, "REDRIVE_LEASE_SECONDS", lease)
+        yield scene
+        scene.close()
+
+    @pytest.mark.parametrize("move", [dead_letter, forward, send_back])
+    def test_a_move_that_is_cut_short_leaves_each_message_once_in_the_end(
+        self, moves: Scene, move: Callable[[shardq.Queue, int], None]
+    ) -> None:
+        for requests in range(MOST):
+            name = self._given(moves, dead=move is send_back)
+
+            def act(store: Store, name: str = name) -> None:
+                move(Client(store).queue(name), 100)
+
+            killed = moves.killer.run(act, requests)
+            # When others move the rest, cut in another way
+            heir = moves.harness.open()
+            client = Client(heir)
+            source, target = client.queue(name), client.queue(f"{name}.dead")
+            if move is send_back:
+                source, target = target, source
+            for _ in range(TRIES):
+                move(client.queue(name), 2)
+                counts = source.counts()
+                if not counts.ready + counts.delayed + counts.in_flight:
+                    break
+                moves.harness.advance(0.5 * moves.harness.time_scale)
+            # Then each message is in one place, once
+            assert self._bodies(target) == Counter(BODIES)
+            heir.close()
+            if not killed:
+                break
+        else:
+            pytest.fail("the move has no end")
+
+    def _given(self, scene: Scene, *, dead: bool) -> str:
+        name = scene.new_name()
+        client = Client(scene.healthy)
+        queue = client.create_queue(
+            name, shards=1, time_shards=1, max_deliveries=50, visibility_timeout=scene.lease / 1e6
+        )
+        client.queue(f"{name}.dead").alter(visibility_timeout=scene.lease / 1e6)
+        with queue.producer(bundle_messages=4) as producer:
+            producer.send_many(BODIES)
+        while dead and queue.counts().ready:
+            dead_letter(queue, 3)
+        scene.queues.append(f"{name}.dead")
+        return name
+
+    def _bodies(self, queue: shardq.Queue) -> Counter[bytes]:
+        return Counter(stored.body for stored in queue.peek(100))

@@ -1,0 +1,194 @@
+"""What ends a client of a store after so many of its writes were carried out."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import traceback
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from shardq.storage.store import Store
+from shardq.testing import StoreHarness
+
+__all__ = ["CassandraKiller", "Killer", "MongoKiller", "SqliteKiller"]
+
+READING = frozenset(
+    {"find", "getMore", "aggregate", "count", "listCollections", "listIndexes", "serverStatus"}
+)
+WRITING = ("BEGIN IMMEDIATE", "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "CREATE", "COMMIT")
+
+Act = Callable[[Store], object]
+
+
+class Killer(ABC):
+    """Lets new clients act, and ends them. What they sent before is carried out; nothing comes after it."""
+
+    harness: StoreHarness
+
+    @abstractmethod
+    def run(self, act: Act, requests: int) -> bool:
+        """Let a new client act, and end it when it begins one request more than these; False: it was done before.
+
+        Requests are those that write: to die before one that reads is to die before the next one that writes.
+        """
+
+    def close(self) -> None:  # noqa: B027 -- most have something to give up
+        """Give everything up."""
+
+
+class SqliteKiller(Killer):
+    """SIGKILL between two statements that write: a transaction is open then, or its locks are held."""
+
+    def __init__(self, folder: Path) -> None:
+        from test_sqlite import SqliteHarness
+
+        self.harness = SqliteHarness(folder)
+
+    def run(self, act: Act, requests: int) -> bool:
+        return _was_killed(_start(lambda: self._act(act, requests)))
+
+    def _act(self, act: Act, requests: int) -> None:
+        begun = 0
+
+        def count(statement: str) -> None:
+            nonlocal begun
+            begun += statement.lstrip().upper().startswith(WRITING)
+            if begun > requests:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        connect = sqlite3.connect
+
+        def watched(*args: Any, **options: Any) -> sqlite3.Connection:
+            connection = connect(*args, **options)
+            connection.set_trace_callback(count)
+            return connection
+
+        sqlite3.connect = watched  # type: ignore[assignment] -- of this child
+        act(self.harness.open())
+
+
+class MongoKiller(Killer):
+    """SIGKILL while the answer to a command that writes is on its way back."""
+
+    def __init__(self, url: str) -> None:
+        from lossy_proxy import LossyProxy
+        from test_mongodb import MongoHarness
+
+        self.harness = MongoHarness(url)
+        self._url = url
+        server = self.harness.address.hosts[0]
+        host, port = server.split(":")
+        self._proxy = LossyProxy(host, int(port), uncounted=READING)
+        self._proxied = _direct(url.replace(server, f"127.0.0.1:{self._proxy.port}"))
+        # A transaction of a client that is gone stands in the way of others until the server gives it up.
+        self.harness.client.admin.command("setParameter", 1, transactionLifetimeLimitSeconds=1)
+
+    def run(self, act: Act, requests: int) -> bool:
+        from shardq.storage.mongodb.store import MongoStore
+        from shardq.storage.mongodb.url import parse
+
+        if not requests:
+            return True
+        ready, go = os.pipe()
+        child = _start(lambda: (os.read(ready, 1), act(MongoStore(parse(self._proxied)))))
+        self._proxy.arm(requests - 1, carried_out=True, kill=child)
+        os.write(go, b"!")
+        killed = _was_killed(child)
+        os.close(ready)
+        os.close(go)
+        self._proxy.arm(-1)
+        return killed
+
+    def close(self) -> None:
+        self.harness.client.admin.command("setParameter", 1, transactionLifetimeLimitSeconds=60)
+        self._proxy.close()
+        self.harness.close()
+
+
+class Killed(BaseException):
+    """The process has ended, as far as its client can tell."""
+
+
+class CassandraKiller(Killer):
+    """Stops a client for good before a request leaves it, and forgets all that it knew, but for its connections."""
+
+    def __init__(self, url: str) -> None:
+        from cassandra.cluster import Session
+        from test_cassandra import CassandraHarness
+
+        self.harness = CassandraHarness(url)
+        self._connected = self.harness.open()
+        self._class, self._execute = Session, Session.execute_async
+        self._left: int | None = None
+        Session.execute_async = self._watched()
+
+    def run(self, act: Act, requests: int) -> bool:
+        victim = self.harness.open()
+        victim._session._connected = self._connected._session._connected  # type: ignore[attr-defined]
+        self._connected.now()
+        self._left = requests
+        try:
+            act(victim)
+        except Killed:
+            return True
+        finally:
+            self._left = None
+        return False
+
+    def close(self) -> None:
+        self._class.execute_async = self._execute
+        self._connected.close()
+        self.harness.close()  # type: ignore[attr-defined]
+
+    def _watched(self) -> Callable[..., Any]:
+        execute = self._execute
+
+        def watched(session: Any, query: Any, *args: Any, **options: Any) -> Any:
+            if self._left is not None and not _only_reads(query):
+                if self._left == 0:
+                    raise Killed
+                self._left -= 1
+            return execute(session, query, *args, **options)
+
+        return watched
+
+
+def _only_reads(query: Any) -> bool:
+    text = getattr(getattr(query, "prepared_statement", query), "query_string", "")
+    return str(text).lstrip().upper().startswith("SELECT")
+
+
+def _direct(url: str) -> str:
+    """A client that is told of the members of a replica set would go to them, and not through the proxy."""
+    base, _, options = url.partition("?")
+    kept = [each for each in options.split("&") if each and not each.lower().startswith("replicaset=")]
+    return f"{base}?{'&'.join([*kept, 'directConnection=true'])}"
+
+
+def _start(do: Callable[[], object]) -> int:
+    """Do it in a child; return its process id."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of forks beside threads
+        child = os.fork()
+    if not child:
+        with suppress(BaseException):
+            try:
+                do()
+                os._exit(0)
+            except BaseException:
+                traceback.print_exc()
+        os._exit(1)
+    return child
+
+
+def _was_killed(child: int) -> bool:
+    status = os.waitpid(child, 0)[1]
+    killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    assert killed or os.waitstatus_to_exitcode(status) == 0, "the client failed"
+    return killed

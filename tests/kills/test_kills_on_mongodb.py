@@ -1,0 +1,24 @@
+"""A client of MongoDB that dies between any two of its requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from killed_clients import KilledClients
+from killed_moves import KilledMoves
+from killed_queues import KilledQueues
+from killers import MongoKiller
+
+pytestmark = pytest.mark.mongodb
+
+
+@pytest.fixture(scope="module")
+def killer(replica_set_url: str) -> Iterator[MongoKiller]:
+    killer = MongoKiller(replica_set_url)
+    yield killer
+    killer.close()
+
+
+class TestMongoKills(KilledClients, KilledQueues, KilledMoves):
+    """Every operation, on MongoDB."""
