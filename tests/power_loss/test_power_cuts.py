@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tools.power_loss.sqlite_store import SqliteStore
 from tools.power_loss.trial import Recording, cut, record
 
 
@@ -16,16 +17,18 @@ from tools.power_loss.trial import Recording, cut, record
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
     if sys.platform != "linux" or shutil.which("cc") is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("the recorder needs Linux and a C compiler")
-    return record(tmp_path_factory.mktemp("load") / "load", messages=120, seed=1, generations=1)
+    return record(
+        SqliteStore(), tmp_path_factory.mktemp("load") / "load", messages=120, seed=1, generations=1
+    )
 
 
 def test_after_a_cut_every_promise_is_kept(recording: Recording, tmp_path: Path) -> None:
-    cuts = cut(recording, tmp_path, cuts=12, seed=1)
+    cuts = cut(SqliteStore(), recording, tmp_path, cuts=12, seed=1)
     assert len(cuts) >= 10
     assert [each for each in cuts if each.offences] == []
     assert max(each.confirmed for each in cuts) > 0
 
 
 def test_a_disk_that_ignores_syncs_is_found_out(recording: Recording, tmp_path: Path) -> None:
-    cuts = cut(recording, tmp_path, cuts=6, seed=2, ignores_syncs=True)
+    cuts = cut(SqliteStore(), recording, tmp_path, cuts=6, seed=2, ignores_syncs=True)
     assert any("lost" in offence or "corrupt" in offence for each in cuts for offence in each.offences)

@@ -9,36 +9,56 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+import msgspec
 
-from .trial import Cut, Recording, cut, record
+from .sqlite_store import SqliteStore
+from .trial import Cut, Recording, Store, cut, record
 
 __all__ = ["run"]
 
 
 @click.command()
+@click.option("--store", type=click.Choice(["sqlite", "mongodb"]), default="sqlite", show_default=True)
 @click.option("--cuts", type=click.IntRange(1), default=250, show_default=True)
 @click.option("--messages", type=click.IntRange(4), default=2000, show_default=True)
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option(
     "--control-cuts", type=click.IntRange(1), default=50, show_default=True, help="Of each control."
 )
-def run(*, cuts: int, messages: int, seed: int, control_cuts: int) -> None:
-    """Cut the power under SQLite, and under two controls in which losses must be found."""
+def run(*, store: str, cuts: int, messages: int, seed: int, control_cuts: int) -> None:
+    """Cut the power under a store, and under controls in which losses must be found."""
     with tempfile.TemporaryDirectory(prefix="shardq-power-loss-") as scratch:
-        kept = _trials(Path(scratch), cuts, messages, seed, control_cuts)
+        kept = _trials(Path(scratch), _trials_of(store), cuts, messages, seed, control_cuts)
     raise SystemExit(0 if kept else 1)
 
 
-def _trials(scratch: Path, cuts: int, messages: int, seed: int, control_cuts: int) -> bool:
-    click.echo(f"SQLite {sqlite3.sqlite_version}, {messages} messages, seed {seed}", err=True)
-    recording = record(scratch / "full", messages=messages, seed=seed)
-    done = cut(recording, scratch, cuts=cuts, seed=seed)
-    _report("synchronous=full", recording, done)
-    lying = cut(recording, scratch, cuts=control_cuts, seed=seed, ignores_syncs=True)
+class _Trials(msgspec.Struct, frozen=True):
+    """A store with its own settings, and one that is set to confirm before it syncs."""
+
+    store: Store
+    settings: str
+    hasty: Store
+    hasty_settings: str
+
+
+def _trials_of(store: str) -> _Trials:
+    if store == "sqlite":
+        hasty = SqliteStore("?synchronous=normal")
+        return _Trials(SqliteStore(), f"SQLite {sqlite3.sqlite_version}", hasty, "synchronous=normal")
+    from .mongodb_store import MongodbStore  # noqa: PLC0415 -- only this store needs the driver
+
+    return _Trials(MongodbStore(), "MongoDB", MongodbStore("&w=1&journal=false"), "w=1, no journal")
+
+
+def _trials(scratch: Path, trials: _Trials, cuts: int, messages: int, seed: int, control_cuts: int) -> bool:
+    recording = record(trials.store, scratch / "load", messages=messages, seed=seed)
+    done = cut(trials.store, recording, scratch, cuts=cuts, seed=seed)
+    _report(trials.settings, recording, done)
+    lying = cut(trials.store, recording, scratch, cuts=control_cuts, seed=seed, ignores_syncs=True)
     _report("control: a disk that ignores syncs", recording, lying)
-    normal = record(scratch / "normal", messages=messages, seed=seed, options="?synchronous=normal")
-    late = cut(normal, scratch, cuts=control_cuts, seed=seed)
-    _report("control: synchronous=normal", normal, late)
+    hasty = record(trials.hasty, scratch / "hasty", messages=messages, seed=seed)
+    late = cut(trials.hasty, hasty, scratch, cuts=control_cuts, seed=seed)
+    _report(f"control: {trials.hasty_settings}", hasty, late)
     bad = [each for each in done if each.offences]
     for each in bad:
         click.echo(

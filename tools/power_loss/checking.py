@@ -1,43 +1,44 @@
-"""What an image of a file has to hold, checked with shardq itself."""
+"""What an image has to hold, checked with shardq itself."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import shardq
-from shardq.testing import ManualClock
 
 from .client import QUEUE, body_of
 from .marks import Fate, Ledger
 
-__all__ = ["check"]
-
-_LATER = 86_400 * 1_000_000  # every lease is over by then
+__all__ = ["check_integrity", "check_messages"]
 
 
-def check(path: Path, ledger: Ledger, now: int) -> list[str]:
-    """Return what is wrong with the file after a cut; nothing when every promise was kept."""
-    try:
-        return [*_integrity(path), *_messages(path, ledger, now), *_integrity(path)]
-    except (shardq.ShardqError, sqlite3.Error) as error:
-        return [f"unusable: {type(error).__name__}: {error}"]
-
-
-def _integrity(path: Path) -> Iterator[str]:
+def check_integrity(path: Path) -> Iterator[str]:
+    """What is wrong with a file of SQLite."""
     if not path.exists():
         return
-    with closing(sqlite3.connect(path)) as file:
-        answer = [row[0] for row in file.execute("PRAGMA integrity_check(3)")]
+    try:
+        with closing(sqlite3.connect(path)) as file:
+            answer = [row[0] for row in file.execute("PRAGMA integrity_check(3)")]
+    except sqlite3.Error as error:
+        answer = [str(error)]
     if answer != ["ok"]:
         yield f"corrupt: {answer}"
 
 
-def _messages(path: Path, ledger: Ledger, now: int) -> Iterator[str]:
-    with shardq.connect(f"sqlite:///{path}?synchronous=normal", clock=ManualClock(now + _LATER)) as client:
+def check_messages(connect: Callable[[], shardq.Client], ledger: Ledger) -> Iterator[str]:
+    """What is wrong with the messages, all of whose leases are over."""
+    try:
+        yield from _messages(connect, ledger)
+    except shardq.ShardqError as error:
+        yield f"unusable: {type(error).__name__}: {error}"
+
+
+def _messages(connect: Callable[[], shardq.Client], ledger: Ledger) -> Iterator[str]:
+    with connect() as client:
         waiting, dead = (
             _drain(client, name) if client.exists(name) else Counter() for name in (QUEUE, f"{QUEUE}.dead")
         )

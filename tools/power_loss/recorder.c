@@ -158,6 +158,53 @@ static int synced(int fd, int (*real)(int)) {
 SYNC(fsync)
 SYNC(fdatasync)
 
+#define FOPEN(symbol) \
+    FILE *symbol(const char *path, const char *mode) { \
+        REAL(FILE *, #symbol, const char *, const char *); \
+        FILE *file = real(path, mode); \
+        if (file) opened(fileno(file), path, *mode == 'w' ? O_TRUNC : 0); \
+        return file; \
+    }
+FOPEN(fopen)
+FOPEN(fopen64)
+
+int fclose(FILE *file) {
+    REAL(int, "fclose", FILE *);
+    int fd = fileno(file);
+    int failed = real(file);
+    if (fd >= 0 && fd < FILES) watched[fd] = 0;
+    return failed;
+}
+
+ssize_t writev(int fd, const struct iovec *parts, int count) {
+    REAL(ssize_t, "writev", int, const struct iovec *, int);
+    ssize_t done = real(fd, parts, count);
+    if (done <= 0 || !file_of(fd)) return done;
+    off_t offset = lseek(fd, 0, SEEK_CUR) - done;
+    ssize_t left = done;
+    for (int i = 0; i < count && left > 0; i++) {
+        ssize_t length = (ssize_t)parts[i].iov_len < left ? (ssize_t)parts[i].iov_len : left;
+        record(WRITE, file_of(fd), offset, parts[i].iov_base, length);
+        offset += length;
+        left -= length;
+    }
+    return done;
+}
+
+static int grown(int fd, int failed) {
+    struct stat status;
+    if (!failed && file_of(fd) && !fstat(fd, &status)) record(TRUNCATE, file_of(fd), status.st_size, "", 0);
+    return failed;
+}
+
+#define GROW(symbol, offset_type) \
+    int symbol(int fd, int mode, offset_type offset, offset_type length) { \
+        REAL(int, #symbol, int, int, offset_type, offset_type); \
+        return grown(fd, real(fd, mode, offset, length)); \
+    }
+GROW(fallocate, off_t)
+GROW(fallocate64, off64_t)
+
 int unlink(const char *path) {
     REAL(int, "unlink", const char *);
     int failed = real(path);

@@ -53,8 +53,8 @@ class Recorder:
     """Builds the library that records, and says how to start processes on it."""
 
     def __init__(self, scratch: Path) -> None:
-        self.folder = (scratch / "disk").resolve()
-        self.log = (scratch / "log").resolve()
+        self.folder = (scratch / "data").resolve()
+        self.log = (scratch / "recording").resolve()
         self._library = (scratch / "recorder.so").resolve()
         self.folder.mkdir(parents=True)
         command = ["cc", "-O2", "-shared", "-fPIC", "-o", str(self._library), str(_SOURCE), "-ldl"]

@@ -6,33 +6,45 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
 from shardq.clock import SystemClock
 
-from .checking import check
 from .client import QUEUE
 from .disk import Disk, everything, nothing, some
 from .marks import FOLDER, Fate, Ledger
 from .recording import Change, Kind, Recorder, read_log
 
-__all__ = ["Cut", "Recording", "cut", "record"]
+__all__ = ["Cut", "Recording", "Store", "cut", "record"]
 
 ROOT = Path(__file__).parents[2]
-_NAME = "queue.db"
 _SECTORS = (512, 4096)
+
+
+class Store(Protocol):
+    """What is recorded and cut."""
+
+    name: str
+    url: str
+    cut_from_the_start: bool
+
+    def start(self, recorder: Recorder) -> None: ...
+    def stop(self) -> None: ...
+    def check(self, image: Path, ledger: Ledger, ended_at: int, junk: bytes) -> Iterator[str]: ...
 
 
 class Recording(msgspec.Struct, frozen=True):
     """What a load did."""
 
     log: Path
-    folder: Path
     ended_at: int
     changes: int
+    first_told: int  # the numbers of the first and the last change by which a client said what it does
+    last_told: int
     syncs: int
     confirmed: int
 
@@ -47,17 +59,21 @@ class Cut(msgspec.Struct, frozen=True):
     offences: tuple[str, ...]
 
 
-def record(scratch: Path, *, messages: int, seed: int, options: str = "", generations: int = 2) -> Recording:
-    """Run producers and consumers, in generations that each close the file, and record what they do."""
+def record(store: Store, scratch: Path, *, messages: int, seed: int, generations: int = 2) -> Recording:
+    """Run producers and consumers, in generations that each close the store, and record what they do."""
     recorder = Recorder(scratch)
-    url = f"sqlite:///{recorder.folder / _NAME}{options}"
-    _run([[sys.executable, "-c", _CREATE, url, QUEUE]], recorder)
-    for generation in range(generations):
-        each = str(messages // (2 * generations))
-        commands = [
-            _command(role, f"{generation}{number}", url, recorder, each, seed) for role, number in _CLIENTS
-        ]
-        _run(commands, recorder)
+    store.start(recorder)
+    try:
+        _run([[sys.executable, "-c", _CREATE, store.url, QUEUE]], recorder)
+        for generation in range(generations):
+            each = str(messages // (2 * generations))
+            commands = [
+                _command(role, f"{generation}{number}", store.url, recorder, each, seed)
+                for role, number in _CLIENTS
+            ]
+            _run(commands, recorder)
+    finally:
+        store.stop()
     return _summary(recorder)
 
 
@@ -84,17 +100,23 @@ def _run(commands: Iterable[list[str]], recorder: Recorder) -> None:
 
 def _summary(recorder: Recorder) -> Recording:
     """Check that the recording is whole: with everything kept it gives the files that are there."""
-    disk, ledger, changes, syncs = Disk(), Ledger(), 0, 0
-    marks: set[int] = set()
-    for change in read_log(recorder.log):
-        _follow(disk, ledger, marks, change)
-        changes += 1
+    disk, ledger, marks = Disk(), Ledger(), set[int]()
+    told: list[int] = []
+    syncs, number = 0, 0
+    for number, change in enumerate(read_log(recorder.log), start=1):
+        if _follow(disk, ledger, marks, change):
+            told = [*told[:1], number]
         syncs += change.kind is Kind.SYNC_END
-    for name, content in disk.image(everything, 512).items():
-        if (recorder.folder / name).read_bytes() != content:
+    kept = disk.image(everything, 512)
+    there = {
+        path.relative_to(recorder.folder).as_posix() for path in recorder.folder.rglob("*") if path.is_file()
+    }
+    for name in there | set(kept):
+        path = recorder.folder / name
+        if not name.endswith("-shm") and (not path.exists() or path.read_bytes() != kept.get(name)):
             raise RuntimeError(f"{name} was changed in a way that is not recorded")
     confirmed = len(ledger.those(Fate.SENT, Fate.ACKED, Fate.DEAD))
-    return Recording(recorder.log, recorder.folder, SystemClock().now(), changes, syncs, confirmed)
+    return Recording(recorder.log, SystemClock().now(), number, told[0], told[-1], syncs, confirmed)
 
 
 def _follow(disk: Disk, ledger: Ledger, marks: set[int], change: Change) -> bool:
@@ -109,33 +131,40 @@ def _follow(disk: Disk, ledger: Ledger, marks: set[int], change: Change) -> bool
 
 
 def cut(
-    recording: Recording, scratch: Path, *, cuts: int, seed: int, ignores_syncs: bool = False
+    store: Store, recording: Recording, scratch: Path, *, cuts: int, seed: int, ignores_syncs: bool = False
 ) -> list[Cut]:
     """Cut the power at random moments, half of them just after a client was told something."""
     chance = random.Random(seed)
-    moments = sorted(chance.sample(range(1, recording.changes), cuts))
+    first = 1 if store.cut_from_the_start else recording.first_told
+    moments = sorted(chance.sample(range(first, recording.changes), cuts))
     disk, ledger, marks = Disk(ignores_syncs=ignores_syncs), Ledger(), set[int]()
     done: list[Cut] = []
     waits = False
     for number, change in enumerate(read_log(recording.log)):
         told = _follow(disk, ledger, marks, change)
         due = len(done) < len(moments) and moments[len(done)] <= number
-        if due and (told or not (waits := waits or chance.random() < 0.5)):
+        waits = due and number < recording.last_told and (waits or chance.random() < 0.5)
+        if due and (told or not waits):
             waits = False
-            done.append(_cut_now(disk, ledger, number, recording, scratch / "image", chance))
+            done.append(_cut_now(store, disk, ledger, number, recording, scratch / "image", chance))
     return done
 
 
 def _cut_now(
-    disk: Disk, ledger: Ledger, number: int, recording: Recording, folder: Path, chance: random.Random
+    store: Store,
+    disk: Disk,
+    ledger: Ledger,
+    number: int,
+    recording: Recording,
+    folder: Path,
+    chance: random.Random,
 ) -> Cut:
     mode, choose = chance.choice([("nothing", nothing), ("some", some(chance)), ("some", some(chance))])
     sector = chance.choice(_SECTORS)
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    disk.write(folder, choose, sector)
-    if chance.random() < 0.5:  # the index of the log is not synced: anything may be in it
-        (folder / f"{_NAME}-shm").write_bytes(chance.randbytes(32768))
-    offences = check(folder / _NAME, ledger, recording.ended_at)
+    (folder / "data").mkdir(parents=True)
+    disk.write(folder / "data", choose, sector)
+    junk = chance.choice([b"", chance.randbytes(32768)])
+    offences = tuple(store.check(folder, ledger, recording.ended_at, junk))
     confirmed = len(ledger.those(Fate.SENT, Fate.ACKED, Fate.DEAD))
-    return Cut(number, sector, mode, confirmed, tuple(offences))
+    return Cut(number, sector, mode, confirmed, offences)

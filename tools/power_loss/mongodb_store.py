@@ -1,0 +1,77 @@
+"""A mongod under the recorder: a replica set of one, whose folder is cut and started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import shardq
+from shardq.clock import SystemClock
+
+from .checking import check_messages
+from .marks import Ledger
+from .recording import Recorder
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
+
+from mongodb_member import ADDRESS, SET, Member
+from mongodb_setup import initiate
+from ports import kept_ports
+from server_process import ServerProcess
+
+__all__ = ["MongodbStore"]
+
+_LEASE_SECONDS = 31.0  # the server's clock is the machine's: leases have to end
+
+
+class MongodbStore:
+    """One server. ``options`` are added to its URL."""
+
+    name = "mongodb"
+    cut_from_the_start = False  # a replica set that was never initiated has no queues
+
+    def __init__(self, options: str = "") -> None:
+        self._options = options
+        self._folder = Path()
+        self._port = 0
+        self.url = ""
+
+    def start(self, recorder: Recorder) -> None:
+        """Start the server on the recorded folder."""
+        self._folder = recorder.folder.parent
+        (self._port,) = kept_ports(self._folder, [ADDRESS], 1)
+        self.url = f"mongodb://{ADDRESS}:{self._port}/shardq?replicaSet={SET}{self._options}"
+        ours = dict(os.environ)
+        os.environ.update(recorder.environment)
+        try:
+            member = self._member(self._folder)
+            member.start()
+        finally:
+            os.environ.clear()
+            os.environ.update(ours)
+        initiate([member])
+
+    def stop(self) -> None:
+        """End the server."""
+        ServerProcess(self._folder).stop()
+
+    def check(self, image: Path, ledger: Ledger, ended_at: int, junk: bytes) -> Iterator[str]:  # noqa: ARG002
+        """Start a server on an image; nothing comes when every promise was kept."""
+        time.sleep(max(0.0, _LEASE_SECONDS - (SystemClock().now() - ended_at) / 1e6))
+        member = self._member(image)
+        try:
+            member.start()
+            initiate([member])
+            yield from check_messages(partial(shardq.connect, self.url), ledger)
+        except RuntimeError as error:
+            yield f"unusable: {str(error)[:300]}"
+        finally:
+            ServerProcess(image).stop(signal.SIGKILL)
+
+    def _member(self, folder: Path) -> Member:
+        return Member(folder, self._port, in_set=True, cache="0.25")
