@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+# Most tests wait for a server or for time to pass: two processes for each core run them, on servers that they share.
+SIDE_BY_SIDE = -n $(shell expr 2 '*' $$(nproc 2>/dev/null || sysctl -n hw.ncpu)) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cassandra test-mongodb test-cluster test-spark spark-trials model lint check bench bench-quick soak faults faults-full power-loss docs clean
+.PHONY: help demo test test-fast test-cassandra test-mongodb test-cluster test-spark spark-trials model lint check bench bench-quick soak faults faults-full power-loss docs clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -13,16 +15,14 @@ help:  ## list these commands
 demo: $(READY)  ## the main job: 336,776 flights through a queue, checked against the file (STORE=cassandra, mongodb: on a local server)
 	$(if $(STORE),$(BIN)/python tools/servers/$(STORE).py run --) $(BIN)/shardq demo $(if $(STORE),--url {url}) $(ARGS)
 
-test: $(READY)  ## all tests, 20 minutes; those of MongoDB on real servers, those of Cassandra and Spark where Java 17 is there
-	$(BIN)/pytest -n auto -m 'not cassandra and not cluster and not mongodb and not spark' $(ARGS)
-	@echo 'Now Cassandra, MongoDB and Spark, two at a time, each shown when it is done: about 15 minutes.'
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync part-cassandra part-mongodb part-spark
+test: $(READY)  ## all tests; those of MongoDB on real servers, those of Cassandra and Spark where Java 17 is there
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not cluster' $(ARGS)
 
-part-%:  # two of them fit beside each other, as they mostly wait; 5: there is no such test among those that ARGS name
-	$(BIN)/pytest -m $* $(ARGS) $(if $(ARGS),|| test $$? -eq 5)
+test-fast: $(READY)  ## the tests for in between: no servers but Redis, and none that takes seconds
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not cluster and not cassandra and not mongodb and not spark and not long' $(ARGS)
 
-test-cassandra: $(READY)  ## the tests of the Cassandra store alone (12 minutes; needs Java 17)
-	CI=true $(BIN)/pytest -m cassandra $(ARGS)
+test-cassandra: $(READY)  ## the tests of the Cassandra store alone (needs Java 17)
+	CI=true $(BIN)/pytest $(SIDE_BY_SIDE) -m cassandra $(ARGS)
 
 model: $(READY)  ## the claim protocol in every order of steps; STATES=200000 looks further
 	SHARDQ_MODEL_STATES=$(or $(STATES),4000) $(BIN)/pytest -m 'not cassandra' tests/model $(ARGS)
@@ -40,7 +40,7 @@ spark-trials: $(READY)  ## what is too long for CI: Spark on clusters, a million
 	$(BIN)/python tools/servers/mongodb.py run -- $(BIN)/python tools/servers/cassandra.py run -- $(BIN)/python tools/spark/migration.py
 
 test-mongodb: $(READY)  ## the tests of the MongoDB store, on real servers
-	CI=true $(BIN)/pytest -m mongodb $(ARGS)
+	CI=true $(BIN)/pytest $(SIDE_BY_SIDE) -m mongodb $(ARGS)
 
 lint: $(READY)  ## formatting, lint, types, layers
 	$(BIN)/ruff format --check .

@@ -1,13 +1,17 @@
-"""The Cassandra that tests run on: a given one, one in Docker, or one started on this computer."""
+"""The Cassandra that tests run on: a given one, one in Docker, or one started on this computer.
+
+All processes that run tests share it, each with keyspaces of its own.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 import pytest
-from local_server import docker_answers, local_server
+from local_server import docker_answers, lasting_server, worker
 
 VARIABLE = "SHARDQ_TEST_CASSANDRA_URL"
 IMAGE = "cassandra:5.0"
@@ -18,14 +22,22 @@ def cassandra_url() -> Iterator[str]:
     """The URL of a keyspace on a running server."""
     given = os.environ.get(VARIABLE)
     if given:
-        yield given
-        return
-    if docker_answers():
+        yield _own_keyspace(given)
+    elif docker_answers():
         with _in_docker() as url:
             yield url
     else:
-        with local_server("cassandra") as (url, _):
-            yield url
+        yield _own_keyspace(lasting_server("cassandra"))
+
+
+def keyspace_beside(url: str, name: str) -> str:
+    """The URL of another keyspace that no other process uses."""
+    parts = urlsplit(url)
+    return parts._replace(path=f"{parts.path}_{name}").geturl()
+
+
+def _own_keyspace(url: str) -> str:
+    return keyspace_beside(url, worker())
 
 
 @contextmanager

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from cassandra_server import cassandra_url
+from hypothesis import HealthCheck, settings
+from local_server import begin_lasting_servers, docker_answers, end_lasting_servers
 from mongodb_server import mongodb_url, replica_set_url
 from redis_server import guarded_redis, own_redis, redis_url
 
@@ -18,11 +20,44 @@ from shardq.testing import ManualClock
 # Here and nowhere else: a fixture of two conftests would start two servers.
 __all__ = ["cassandra_url", "guarded_redis", "mongodb_url", "own_redis", "redis_url", "replica_set_url"]
 
+LONG = {"bench", "crash", "demo", "faults", "kills", "model", "packaging", "soak"}
+"""Folders of tests that take seconds each."""
+
 _names = itertools.count(1)
+
+# How long an example takes says how busy the machine is.
+settings.register_profile(
+    "shardq",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("shardq")
 
 # A shell that runs the tests in its background lets them ignore this, and with them what they start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let the processes of this run share servers that end with it."""
+    folder = begin_lasting_servers()
+    if folder is not None:
+        config.add_cleanup(lambda: end_lasting_servers(folder))
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put long tests first, so that none is left at the end while the other processes have nothing to do.
+
+    What is dear to start is given to one process.
+    """
+    dear = ("spark", "cassandra") if docker_answers() else ("spark",)
+    for item in items:
+        if item.path.parent.name in LONG or item.path.name.endswith("_has_teeth.py"):
+            item.add_marker(pytest.mark.long)
+        if any(map(item.get_closest_marker, dear)):
+            item.add_marker(pytest.mark.xdist_group("dear"))
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 @pytest.fixture

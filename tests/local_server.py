@@ -5,6 +5,7 @@ A server that cannot be had fails the tests in CI and skips them on a laptop.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -18,6 +19,9 @@ from pathlib import Path
 import pytest
 
 TOOLS = Path(__file__).parents[1] / "tools" / "servers"
+ALONE = "alone"
+VARIABLE = "SHARDQ_TEST_SERVERS"
+"""The folder of the servers that all processes of a test run share."""
 
 
 def docker_answers() -> bool:
@@ -27,20 +31,65 @@ def docker_answers() -> bool:
     return subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
 
 
+def worker() -> str:
+    """The name of this process among those that run the tests."""
+    return os.environ.get("PYTEST_XDIST_WORKER", ALONE)
+
+
 @contextmanager
 def local_server(name: str, *options: str) -> Iterator[tuple[str, Path]]:
     """Servers on this computer that are stopped at the end: their URL, and the folder that holds one for each."""
     with tempfile.TemporaryDirectory(prefix=f"shardq-{name}-") as folder:
-        tool = [sys.executable, str(TOOLS / f"{name}.py")]
-        started = subprocess.run(
-            [*tool, "start", "--folder", folder, *options], capture_output=True, text=True, check=False
-        )
+        started = _run(name, "start", Path(folder), *options)
         if started.returncode:
-            missing = f"no {name} could be started: {started.stderr.strip()}"
-            if os.environ.get("CI"):
-                pytest.fail(missing, pytrace=False)
-            pytest.skip(missing)
+            _do_without(f"no {name} could be started: {started.stderr.strip()}")
         try:
             yield started.stdout.strip(), Path(folder)
         finally:
-            subprocess.run([*tool, "stop", "--folder", folder], check=True)
+            _run(name, "stop", Path(folder)).check_returncode()
+
+
+def lasting_server(name: str, *options: str, among: str = "all") -> str:
+    """The URL of servers on this computer that run until the tests have ended.
+
+    They are started once for those who ask with the same words; ``among`` tells apart who shall not share them.
+    """
+    folder = Path(os.environ[VARIABLE]) / f"{among}{''.join(options)}" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    answer = folder / "answer"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not answer.exists():
+            started = _run(name, "start", folder, *options)
+            answer.write_text(started.stdout if started.returncode == 0 else f"!{started.stderr}")
+    said = answer.read_text().strip()
+    if said.startswith("!"):
+        _do_without(f"no {name} could be started: {said[1:].strip()}")
+    return said
+
+
+def begin_lasting_servers() -> Path | None:
+    """Make the folder of lasting servers; None in a process that shares that of another."""
+    if VARIABLE in os.environ:
+        return None
+    os.environ[VARIABLE] = tempfile.mkdtemp(prefix="shardq-servers-")
+    return Path(os.environ[VARIABLE])
+
+
+def end_lasting_servers(folder: Path) -> None:
+    """Stop all of them."""
+    for started in folder.glob("*/*"):
+        _run(started.name, "stop", started)
+    shutil.rmtree(folder, ignore_errors=True)
+    del os.environ[VARIABLE]
+
+
+def _run(name: str, action: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    tool = [sys.executable, str(TOOLS / f"{name}.py"), action, "--folder", str(folder), *options]
+    return subprocess.run(tool, capture_output=True, text=True, check=False)
+
+
+def _do_without(missing: str) -> None:
+    if os.environ.get("CI"):
+        pytest.fail(missing, pytrace=False)
+    pytest.skip(missing)

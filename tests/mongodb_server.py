@@ -1,13 +1,17 @@
-"""The MongoDB that tests run on: a given one, one in Docker, or two started on this computer."""
+"""The MongoDB that tests run on: a given one, one in Docker, or two started on this computer.
+
+Each process that runs tests has its own: some tests make the whole server slow or let it fail.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 import pytest
-from local_server import docker_answers, local_server
+from local_server import ALONE, docker_answers, lasting_server, worker
 
 VARIABLE = "SHARDQ_TEST_MONGODB_URL"
 IMAGE = "mongo:7.0"
@@ -37,13 +41,18 @@ def _is_elsewhere() -> bool:
 @contextmanager
 def _server(members: str) -> Iterator[str]:
     if VARIABLE in os.environ:
-        yield os.environ[VARIABLE]
+        yield _own_database(os.environ[VARIABLE])
     elif docker_answers():
         with _in_docker() as url:
             yield url
     else:
-        with local_server("mongodb", "--members", members, "--failpoints") as (url, _):
-            yield url
+        yield lasting_server("mongodb", "--members", members, "--failpoints", among=worker())
+
+
+def _own_database(url: str) -> str:
+    """Another database for each of several processes."""
+    parts = urlsplit(url)
+    return url if worker() == ALONE else parts._replace(path=f"{parts.path}_{worker()}").geturl()
 
 
 @contextmanager

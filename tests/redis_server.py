@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from local_server import TOOLS, local_server
+from local_server import TOOLS, lasting_server, local_server, worker
 
 VARIABLE = "SHARDQ_TEST_REDIS_URL"
 
@@ -41,8 +41,7 @@ def redis_url() -> Iterator[str]:
     if VARIABLE in os.environ:
         yield os.environ[VARIABLE]
     else:
-        with _server() as own:
-            yield own.url
+        yield lasting_server("redis_server", among=worker())
 
 
 @pytest.fixture

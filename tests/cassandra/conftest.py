@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from urllib.parse import urlsplit
 
 import pytest
+from cassandra_server import keyspace_beside
 
 pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not installed")
 
@@ -19,7 +19,7 @@ from shardq.storage.requests import QueueRecord
 @pytest.fixture(scope="session")
 def cassandra_url(cassandra_url: str) -> str:
     """A keyspace of their own: the conformance suite looks through whole tables, and must not meet their tombstones."""
-    return urlsplit(cassandra_url)._replace(path="/particular").geturl()
+    return keyspace_beside(cassandra_url, "particular")
 
 
 @pytest.fixture

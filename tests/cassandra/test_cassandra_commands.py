@@ -7,6 +7,7 @@ import sys
 from urllib.parse import urlsplit
 
 import pytest
+from cassandra_server import keyspace_beside
 
 from shardq.storage.cassandra.store import CassandraStore
 
@@ -30,7 +31,7 @@ def shardq(url: str, *words: str) -> subprocess.CompletedProcess[str]:
         ("{}", "shardq?ca=/nowhere.pem", ("list",), USAGE, "ca='/nowhere.pem'"),
         ("{}", "shardq?ssl=true", ("list",), UNAVAILABLE, "check `ssl`"),
         ("{}", "nowhere?replication=mars:3", ("create", "q"), USAGE, "`replication`"),
-        ("{}", "particular", ("stats", "nowhere"), NOT_FOUND, "shardq create nowhere"),
+        ("{}", "{}", ("stats", "nowhere"), NOT_FOUND, "shardq create nowhere"),
     ],
 )
 def test_a_cluster_that_cannot_be_used_is_told_in_one_line(
@@ -43,8 +44,9 @@ def test_a_cluster_that_cannot_be_used_is_told_in_one_line(
     told: str,
 ) -> None:
     store.create_schema()
-    server = urlsplit(cassandra_url).netloc.rpartition("@")[2]
-    ended = shardq(f"cassandra://me:hush@{place.format(server)}/{keyspace}", *words)
+    there = urlsplit(cassandra_url)
+    address = f"{place.format(there.netloc.rpartition('@')[2])}/{keyspace.format(there.path.strip('/'))}"
+    ended = shardq(f"cassandra://me:hush@{address}", *words)
     assert ended.returncode == code
     assert ended.stdout == ""
     (line,) = ended.stderr.splitlines()
@@ -53,9 +55,7 @@ def test_a_cluster_that_cannot_be_used_is_told_in_one_line(
 
 
 def test_a_queue_on_cassandra_is_used_from_the_shell(cassandra_url: str) -> None:
-    url = (
-        urlsplit(cassandra_url)._replace(path="/from_the_shell").geturl()
-    )  # other tests make queues without settings
+    url = keyspace_beside(cassandra_url, "shell")  # other tests make queues without settings
     for words in (("create", "post", "--shards", "2"), ("send", "post", "dear", "sir")):
         assert shardq(url, *words).returncode == 0
     received = shardq(url, "receive", "post", "--limit", "2", "--ack")

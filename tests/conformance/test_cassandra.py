@@ -25,7 +25,6 @@ RAISE_FLOORS = (
     "WHERE shard = %s AND kind = 0 AND priority = 0 AND due = 0 AND id = 0x AND first = 0"
 )
 UNLIST = "DELETE FROM shard_directory WHERE queue = %s AND time_shard = %s AND number = %s"
-EMPTY = "shardq_empty"
 
 
 class CassandraHarness(StoreHarness):
@@ -36,7 +35,8 @@ class CassandraHarness(StoreHarness):
     def __init__(self, url: str) -> None:
         self.address = parse(url)
         self.session = cassandra_cluster.Cluster(self.address.hosts, port=self.address.port).connect()
-        self.session.execute(f"DROP KEYSPACE IF EXISTS {EMPTY}")
+        self.empty = f"{self.address.keyspace}_empty"
+        self.session.execute(f"DROP KEYSPACE IF EXISTS {self.empty}")
         self.incarnations: dict[str, str] = {}
 
     def open(self) -> CassandraStore:
@@ -92,12 +92,12 @@ class CassandraHarness(StoreHarness):
         return True
 
     def open_empty(self) -> CassandraStore:
-        self.session.execute(f"DROP KEYSPACE IF EXISTS {EMPTY}", timeout=60)
-        return CassandraStore(msgspec.structs.replace(self.address, keyspace=EMPTY))
+        self.session.execute(f"DROP KEYSPACE IF EXISTS {self.empty}", timeout=60)
+        return CassandraStore(msgspec.structs.replace(self.address, keyspace=self.empty))
 
     def raw_newer_schema(self) -> bool:
         self.session.execute(
-            f"UPDATE {EMPTY}.schema_version SET version = 999 WHERE part = 'shardq' IF EXISTS"
+            f"UPDATE {self.empty}.schema_version SET version = 999 WHERE part = 'shardq' IF EXISTS"
         )
         return True
 

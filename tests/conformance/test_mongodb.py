@@ -17,8 +17,6 @@ from shardq.testing import RawEntry, RawQueue, RawState, StoreHarness  # noqa: E
 from shardq.testing.conformance import StoreConformance  # noqa: E402
 from tools.audit.mongodb_documents import called_now, collections_of, is_of, read_mongodb  # noqa: E402
 
-EMPTY = "shardq_empty"
-
 
 class MongoHarness(StoreHarness):
     real_time = True
@@ -29,6 +27,7 @@ class MongoHarness(StoreHarness):
         self.address = parse(url)
         self.client = pymongo.MongoClient(url)
         self.database = self.client[self.address.database]
+        self.empty = f"{self.address.database}_empty"
 
     def open(self) -> MongoStore:
         return MongoStore(self.address)
@@ -88,15 +87,15 @@ class MongoHarness(StoreHarness):
         return True
 
     def open_empty(self) -> MongoStore:
-        self.client.drop_database(EMPTY)
-        return MongoStore(msgspec.structs.replace(self.address, database=EMPTY))
+        self.client.drop_database(self.empty)
+        return MongoStore(msgspec.structs.replace(self.address, database=self.empty))
 
     def raw_newer_schema(self) -> bool:
-        self.client[EMPTY]["shardq.schema"].update_one({"_id": "shardq"}, {"$set": {"version": 999}})
+        self.client[self.empty]["shardq.schema"].update_one({"_id": "shardq"}, {"$set": {"version": 999}})
         return True
 
     def close(self) -> None:
-        self.client.drop_database(EMPTY)
+        self.client.drop_database(self.empty)
         self.client.close()
 
 

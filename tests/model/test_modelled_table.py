@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
+from cassandra_server import keyspace_beside
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -74,7 +74,7 @@ writes = st.lists(st.tuples(st.just(False), plain) | st.tuples(st.just(True), gu
 
 @pytest.fixture(scope="module")
 def session(cassandra_url: str) -> Iterator[Session]:
-    opened = Session(parse(urlsplit(cassandra_url)._replace(path="/modelled").geturl()))
+    opened = Session(parse(keyspace_beside(cassandra_url, "modelled")))
     schema.apply(opened)
     yield opened
     opened.close()

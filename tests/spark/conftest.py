@@ -26,6 +26,7 @@ SERVERS = {"cassandra": "cassandra_url", "mongodb": "replica_set_url"}
 """Their fixtures."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before the tests are given to processes
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
