@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ import shardq
 from shardq.errors import InvalidSetting, MessageTooLarge, SchemaMismatch, StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.address import Address
+from shardq.storage.cassandra.consistency import require_overlap
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.cassandra.url import parse
 from shardq.storage.requests import Append, ShardCounts
@@ -53,6 +55,13 @@ def test_a_url_says_where_and_how() -> None:
         "one:x/ks",
         "one:99999/ks",
         "one/ks?consistency=MANY",
+        "one/ks?consistency=ONE",
+        "one/ks?consistency=any",
+        "one/ks?consistency=TWO",
+        "one/ks?consistency=LOCAL_ONE",
+        "one/ks?replication=dc1:3,dc2:3",
+        "one/ks?replication=dc1:3,dc2:3&local_dc=dc1&serial_consistency=SERIAL",
+        "one/ks?replication=dc1:3,dc2:3&local_dc=dc1&consistency=QUORUM",
         "one/ks?serial_consistency=ONE",
         "one/ks?replication=dc1",
         "one/ks?replication=dc1:0",
@@ -148,3 +157,62 @@ def test_a_consistency_that_cannot_be_met_is_told(cassandra_url: str, store: Cas
     with pytest.raises(StoreUnavailable, match="of 3 replicas"):
         demanding.load_queue("q")
     demanding.close()
+
+
+@pytest.mark.parametrize(
+    ("replication", "rest", "fits"),
+    [
+        ({"dc1": "3"}, "", True),
+        ({"dc1": "3"}, "?consistency=QUORUM", True),
+        ({"dc1": "3"}, "?serial_consistency=SERIAL", True),
+        ({"replication_factor": "3"}, "?serial_consistency=SERIAL", True),
+        ({"dc1": "3", "dc2": "0"}, "", True),
+        ({"dc1": "3", "dc2": "3/1"}, "?consistency=QUORUM&serial_consistency=SERIAL", True),
+        ({"dc1": "3", "dc2": "3"}, "?consistency=EACH_QUORUM&serial_consistency=SERIAL", True),
+        ({"dc1": "3", "dc2": "3"}, "?local_dc=dc2", True),
+        ({"dc1": "3", "dc2": "3"}, "", False),
+        ({"dc1": "3", "dc2": "3"}, "?local_dc=dc1&serial_consistency=SERIAL", False),
+        ({"dc1": "3", "dc2": "3"}, "?local_dc=dc1&consistency=QUORUM", False),
+    ],
+)
+def test_a_consistency_that_does_not_overlap_between_data_centres_is_refused_with_the_remedy(
+    replication: dict[str, str], rest: str, fits: bool
+) -> None:
+    class Cluster:
+        address = parse(f"cassandra://one/ks{rest}")
+
+        def read(self, query: str, values: object) -> list[object]:
+            return [({"class": "a strategy", **replication},)]
+
+    cluster: Any = Cluster()
+    if fits:
+        require_overlap(cluster)
+        return
+    with pytest.raises(InvalidSetting, match="give consistency=QUORUM&serial_consistency=SERIAL"):
+        require_overlap(cluster)
+
+
+def test_a_consistency_that_is_too_little_for_the_keyspace_is_refused_at_the_first_use(
+    cassandra_url: str, store: CassandraStore
+) -> None:
+    address = msgspec.structs.replace(parse(cassandra_url), keyspace="two_centres")
+    store = CassandraStore(address)
+    store.create_schema()
+    hasty = CassandraStore(msgspec.structs.replace(address, serial_consistency="SERIAL"))
+    hasty._session.read = _with_two_centres(hasty._session.read)  # type: ignore[method-assign]
+    for use in (hasty.create_schema, lambda: hasty.load_queue("q")):
+        with pytest.raises(InvalidSetting, match="several data centres"):
+            use()
+    with store._session.unprepared() as driver:
+        driver.execute("DROP KEYSPACE two_centres")
+    hasty.close()
+    store.close()
+
+
+def _with_two_centres(read: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    def answered(query: str, values: Any, **options: Any) -> list[Any]:
+        if "replication" in query:
+            return [({"class": "NetworkTopologyStrategy", "dc1": "3", "dc2": "3"},)]
+        return read(query, values, **options)
+
+    return answered

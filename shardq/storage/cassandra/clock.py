@@ -17,12 +17,12 @@ _NODES = 3
 _PATIENCE = 1.0  # seconds; a node that has no answer by then is left out
 
 
-def leads(session: Session) -> tuple[int, ...]:
-    """Ask up to three nodes by how many microseconds their clocks are ahead of this machine's uptime.
+def leads(session: Session, nodes: int = _NODES) -> tuple[int, ...]:
+    """Ask up to three nodes, or ``nodes``, by how many microseconds their clocks are ahead of this machine's uptime.
 
     The fastest of four answers of each counts. All clients ask the same nodes, as long as they see the same ones up.
     """
-    found = [lead for node in session.nodes()[:_NODES] if (lead := _lead(session, node)) is not None]
+    found = [lead for node in session.nodes()[:nodes] if (lead := _lead(session, node)) is not None]
     return tuple(found) or (min(_sample(session) for _ in range(_SAMPLES))[1],)
 
 

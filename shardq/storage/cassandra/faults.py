@@ -69,7 +69,7 @@ def translate(error: BaseException, where: str, *, writing: bool) -> ShardqError
     if isinstance(error, Unavailable):
         return StoreUnavailable(
             f"{where} has {error.alive_replicas} of {error.required_replicas} replicas that the consistency needs: "
-            "start the others, or lower `consistency` in the URL"
+            "start the others"
         )
     if isinstance(error, ReadFailure) and _TOO_MANY_TOMBSTONES in (error.error_code_map or {}).values():
         return TombstonesRefused(f"{where} gave up a read of too many tombstones: try again ({_name(error)})")

@@ -128,12 +128,13 @@ class WideRow:
         """Look at rows that take several reads, until nothing moves meanwhile; False when something did each time.
 
         Between two reads a claim can move messages from where they are not read yet to where they were not found. So
-        only a look counts after which the turn, which every change but an append sets, is the same as before.
+        only a look counts after which the turn, which every change but an append sets, is the same as before. The turn
+        is read after every change that has begun, because what is not found here counts as gone, or the shard as empty.
         """
-        turn_at = self.control().turn_at
+        turn_at = self.settled_control().turn_at
         for _ in range(_LOOKS):
             seen, before = look(), turn_at
-            turn_at = self.control().turn_at
+            turn_at = self.settled_control().turn_at
             if turn_at == before:
                 return seen, True
         return seen, False

@@ -14,6 +14,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from shardq.errors import OutcomeUnknown, SchemaMismatch
 from shardq.storage.cassandra.address import Address
+from shardq.storage.cassandra.consistency import require_overlap
 from shardq.storage.cassandra.session import Session
 from shardq.storage.migrations import migrations
 
@@ -38,8 +39,9 @@ def version(session: Session) -> int:
 
 
 def require_current(session: Session) -> None:
-    """Raise SchemaMismatch unless the keyspace has this client's schema."""
+    """Raise SchemaMismatch unless the keyspace has this client's schema, InvalidSetting if reads may miss writes."""
     _check(session.address, version(session))
+    require_overlap(session)
 
 
 def apply(session: Session) -> None:

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from shardq.clock import Clock
 from shardq.errors import InvalidSetting
 from shardq.storage.cassandra.address import Address
+from shardq.storage.cassandra.consistency import LEVELS, SERIAL_LEVELS, require_overlap_in
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.store import Store
 
@@ -15,8 +16,7 @@ __all__ = ["open_cassandra", "parse"]
 
 _KEYSPACE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
-_CONSISTENCIES = ("ONE", "TWO", "THREE", "QUORUM", "ALL", "LOCAL_QUORUM", "EACH_QUORUM", "LOCAL_ONE")
-_SERIAL = ("SERIAL", "LOCAL_SERIAL")
+_TOO_LITTLE = ("ANY", "ONE", "TWO", "THREE", "LOCAL_ONE")
 _OPTIONS = (
     "local_dc",
     "consistency",
@@ -50,16 +50,16 @@ def parse(url: str) -> Address:
     login, _, places = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
     hosts, port = _hosts(places)
-    return Address(
+    address = Address(
         hosts=hosts,
         port=port,
         keyspace=_keyspace(unquote(parts.path).strip("/")),
         user=unquote(user),
         password=unquote(password),
         local_dc=_name("local_dc", options.get("local_dc", "")),
-        consistency=_choice("consistency", options.get("consistency", "LOCAL_QUORUM"), _CONSISTENCIES),
+        consistency=_choice("consistency", options.get("consistency", "LOCAL_QUORUM"), LEVELS),
         serial_consistency=_choice(
-            "serial_consistency", options.get("serial_consistency", "LOCAL_SERIAL"), _SERIAL
+            "serial_consistency", options.get("serial_consistency", "LOCAL_SERIAL"), SERIAL_LEVELS
         ),
         replication=_replication(options.get("replication", "")),
         timeout=_timeout(options.get("timeout", "10")),
@@ -68,6 +68,8 @@ def parse(url: str) -> Address:
         cert=options.get("cert", ""),
         key=options.get("key", ""),
     )
+    require_overlap_in({name for name, _ in address.replication}, address)
+    return address
 
 
 def _hosts(places: str) -> tuple[tuple[str, ...], int]:
@@ -105,6 +107,10 @@ def _replication(text: str) -> tuple[tuple[str, int], ...]:
 
 
 def _choice(option: str, text: str, choices: tuple[str, ...]) -> str:
+    if text.upper() in _TOO_LITTLE:
+        raise InvalidSetting(
+            f"{option}={text!r} is not enough: reads would miss what was written; use one of {', '.join(choices)}"
+        )
     if text.upper() not in choices:
         raise InvalidSetting(f"{option}={text!r} is unknown: use one of {', '.join(choices)}")
     return text.upper()
