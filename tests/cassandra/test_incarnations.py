@@ -74,7 +74,10 @@ def never_looks_again(store: CassandraStore, monkeypatch: pytest.MonkeyPatch) ->
     """Let a client stand still between its look and its write."""
     incarnations = dict(store._incarnations._seen)
     monkeypatch.setattr(
-        store._incarnations, "of", lambda _, queue: f"{queue}@{incarnations[queue][0]}", raising=True
+        store._incarnations,
+        "of",
+        lambda _, queue, **options: f"{queue}@{incarnations[queue][0]}",
+        raising=True,
     )
     monkeypatch.setattr(store._entered, "is_fresh", lambda _: True)
 

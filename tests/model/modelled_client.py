@@ -128,7 +128,7 @@ class _Listed(directory.Entered):
 class _Unnumbered(Incarnations):
     """No queue is created again."""
 
-    def of(self, session: object, queue: str) -> str:
+    def of(self, session: object, queue: str, *, glance: bool = False) -> str:
         return queue
 
 

@@ -38,6 +38,7 @@ def start(folder: Path, options: argparse.Namespace) -> str:
             storage_port=storage_port,
             heap=options.heap,
             authenticated=options.authenticated,
+            paxos=options.paxos,
             tls=options.tls,
         )
         node.start(jars(f"org.apache.cassandra:cassandra-all:{options.version}"))
@@ -49,6 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=int, choices=(1, 2, 3), default=1)
     parser.add_argument("--heap", default="768m", help="memory of each node")
     parser.add_argument("--version", default=VERSION)
+    parser.add_argument("--paxos", choices=("v1", "v2"), default="v2", help="paxos_variant of the nodes")
     parser.add_argument(
         "--authenticated", action="store_true", help="ask for a password (cassandra, cassandra)"
     )

@@ -69,6 +69,7 @@ class Node:
     storage_port: int = 7000
     heap: str = "768m"
     authenticated: bool = False
+    paxos: str = "v2"
     tls: Path | None = (
         None  # a folder with server.pem (PKCS 8 key and certificates) and ca.pem (who signs clients)
     )
@@ -124,7 +125,7 @@ class Node:
                 "commitlog_sync": "periodic",
                 "commitlog_sync_period": "10000ms",
                 "data_file_directories": [str(self.folder / "data")],
-                "paxos_variant": "v2",
+                "paxos_variant": self.paxos,
                 "concurrent_reads": 16,
                 "concurrent_writes": 16,
                 "concurrent_compactors": 1,

@@ -16,7 +16,8 @@ from shardq.storage.elapsed import Moment
 
 __all__ = ["Incarnations", "name_of", "parted"]
 
-_MEMORY = 10.0  # seconds for which calls go by what was seen; those that write messages look each time
+_MEMORY = 0.25  # seconds for which calls go by what was seen, as producers do; whoever drops a queue waits for longer
+_LONG_MEMORY = 10.0  # that of glances, and of all calls while the record cannot be read
 _SIGN = "@"  # no name of a queue has it
 
 
@@ -27,29 +28,30 @@ class Incarnations:
     """
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[str, Moment]] = {}
+        self._seen: dict[str, tuple[str, Moment, float]] = {}
 
     def saw(self, queue: str, incarnation: str) -> None:
         """Go by it for a while."""
-        self._seen[queue] = incarnation, Moment.now()
+        self._seen[queue] = incarnation, Moment.now(), _MEMORY
 
     def forget(self, queue: str) -> None:
         """Look again at the next call."""
         self._seen.pop(queue, None)
 
-    def of(self, session: Session, queue: str) -> str:
+    def of(self, session: Session, queue: str, *, glance: bool = False) -> str:
         """Return what the queue is called in the tables; nothing is stored under it when there is no such queue."""
-        incarnation, seen = self._seen.get(queue, ("", None))
-        if seen is None or seen.passed() > _MEMORY:
+        incarnation, seen, memory = self._seen.get(queue, ("", None, 0.0))
+        if seen is None or seen.passed() > (_LONG_MEMORY if glance else memory):
             try:
                 found = queues.current(session, queue)
             except (StoreUnavailable, OutcomeUnknown):
                 if seen is None:
                     raise
-                found = incarnation
-            if found is not None:
-                incarnation = found
-                self.saw(queue, incarnation)
+                self._seen[queue] = incarnation, Moment.now(), _LONG_MEMORY
+            else:
+                if found is not None:
+                    incarnation = found
+                    self.saw(queue, incarnation)
         return name_of(queue, incarnation)
 
     def require(self, session: Session, queue: str) -> str:
@@ -60,9 +62,9 @@ class Incarnations:
         self.saw(queue, incarnation)
         return name_of(queue, incarnation)
 
-    def place(self, session: Session, shard: Shard) -> Shard:
+    def place(self, session: Session, shard: Shard, *, glance: bool = False) -> Shard:
         """Return the shard under what its queue is called in the tables."""
-        return msgspec.structs.replace(shard, queue=self.of(session, shard.queue))
+        return msgspec.structs.replace(shard, queue=self.of(session, shard.queue, glance=glance))
 
 
 def name_of(queue: str, incarnation: str) -> str:

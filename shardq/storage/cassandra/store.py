@@ -158,7 +158,7 @@ class CassandraStore:
 
         A ``deep`` look lists what holds something and is not listed, with one request more for each queue.
         """
-        places = [self._place(shard) for shard in shards]
+        places = [self._incarnations.place(self._session, shard, glance=glance) for shard in shards]
         probes = self._probe(places, glance=glance, deep=deep)
         return tuple(
             msgspec.structs.replace(probe, shard=shard) for probe, shard in zip(probes, shards, strict=True)
