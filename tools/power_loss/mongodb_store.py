@@ -30,13 +30,12 @@ _LEASE_SECONDS = 31.0  # the server's clock is the machine's: leases have to end
 
 
 class MongodbStore:
-    """One server. ``options`` are added to its URL."""
+    """One server, with shardq's own write concern."""
 
     name = "mongodb"
     cut_from_the_start = False  # a replica set that was never initiated has no queues
 
-    def __init__(self, options: str = "") -> None:
-        self._options = options
+    def __init__(self) -> None:
         self._folder = Path()
         self._port = 0
         self.url = ""
@@ -45,7 +44,7 @@ class MongodbStore:
         """Start the server on the recorded folder."""
         self._folder = recorder.folder.parent
         (self._port,) = kept_ports(self._folder, [ADDRESS], 1)
-        self.url = f"mongodb://{ADDRESS}:{self._port}/shardq?replicaSet={SET}{self._options}"
+        self.url = f"mongodb://{ADDRESS}:{self._port}/shardq?replicaSet={SET}"
         ours = dict(os.environ)
         os.environ.update(recorder.environment)
         try:
