@@ -18,7 +18,7 @@ from shardq.testing.conformance import StoreConformance  # noqa: E402
 from tools.audit.cassandra_rows import read_cassandra  # noqa: E402
 
 HOLDING, READY, BUNDLE, HISTORY = 1, 2, 3, 4
-KINDS = {0: "shard", 1: "entry", 2: "entry", 3: "bundle", 4: "history", 5: "alarm"}
+KINDS = {0: "shard", 1: "entry", 2: "entry", 3: "bundle", 4: "history", 5: "alarm", 6: "finished"}
 ROWS = "SELECT kind, id, first, value FROM entry WHERE shard = %s"
 RAISE_FLOORS = (
     "UPDATE entry SET value = %s "

@@ -11,13 +11,25 @@ from typing import Any
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.rows import BUNDLE as BUNDLE_KIND
-from shardq.storage.cassandra.rows import CONTROL, Control, Head, Holding, Key, Ready, Tally, encode
+from shardq.storage.cassandra.rows import (
+    CONTROL,
+    MOVE,
+    Control,
+    Head,
+    Holding,
+    Key,
+    Ready,
+    Slice,
+    Tally,
+    encode,
+)
 from shardq.storage.cassandra.session import Session, Statement
 
 __all__ = ["CONTROL_KEY", "Change", "attempts", "bundle_key"]
 
 _AT = "WHERE shard = ? AND kind = ? AND priority = ? AND due = ? AND id = ? AND first = ?"
 _INSERT = "INSERT INTO entry (shard, kind, priority, due, id, first, value) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_INSERT_MOVE = f"{_INSERT} USING TTL ?"
 _INSERT_TALLIED = (
     "INSERT INTO entry (shard, kind, priority, due, id, first, value, tally, data) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS"
@@ -40,6 +52,7 @@ _DELETE_SEEN = f"DELETE FROM entry {_AT} IF value = ?"
 _DELETE_TALLIED = f"DELETE FROM entry {_AT} IF value = ? AND tally = ?"
 
 CONTROL_KEY = Key(CONTROL, 0, 0, b"", 0)
+_MOVES_KNOWN = 16 * 60  # seconds: a minute more than what is promised
 _ATTEMPTS = 25
 _LONGEST_PAUSE = 0.05
 
@@ -101,6 +114,12 @@ class Change:
     def write(self, key: Key, value: bytes) -> None:
         """Write a row of another kind."""
         self._written[key] = value
+
+    def move(self, slices: Iterable[Slice]) -> None:
+        """Note that the messages are stored elsewhere now."""
+        for each in slices:
+            key = Key(MOVE, 0, 0, each.bundle_id, each.first)
+            self._others.append((_INSERT_MOVE, (self._shard, *key, encode(each.count), _MOVES_KNOWN)))
 
     def delete(self, key: Key) -> None:
         """Delete a row whatever it holds."""

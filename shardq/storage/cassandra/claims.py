@@ -147,8 +147,10 @@ class _Claimer:
 
     def _take(self, sighted: _Sighted, chosen: _Chosen, now: int) -> Claimed | None:
         change = Change(self._session, self._request.shard)
+        started = self._request.started
         slices = tuple(
-            msgspec.structs.replace(piece, deliveries=piece.deliveries + 1) for _, piece in chosen.pieces
+            msgspec.structs.replace(piece, deliveries=piece.deliveries + started, unstarted=not started)
+            for _, piece in chosen.pieces
         )
         until = now + self._request.lease
         carried = self._carried(chosen)
@@ -261,7 +263,7 @@ class _Claimer:
         self, each: Slice, bundles: dict[bytes, BundleRow], carried: dict[bytes, bytes]
     ) -> ClaimedSlice:
         bundle = each.bundle(carried[each.bundle_id]) if each.light else bundles[each.bundle_id].bundle
-        return ClaimedSlice(bundle, each.first, each.count, each.deliveries)
+        return ClaimedSlice(bundle, each.first, each.count, each.deliveries + each.unstarted)
 
 
 def _of_ready(ready: Ready) -> _Candidate:
@@ -271,7 +273,7 @@ def _of_ready(ready: Ready) -> _Candidate:
 def _of_holdings(lapsed: Iterable[Holding]) -> Iterator[_Candidate]:
     for holding in lapsed:
         for each in holding.slices:
-            yield _Candidate((each.priority, holding.due, each.bundle_id, each.first), each, holding)
+            yield _Candidate((each.priority, holding.due_of(each), each.bundle_id, each.first), each, holding)
 
 
 def _rest(slices: Iterable[Slice], taken: Iterable[Slice]) -> Iterator[Slice]:

@@ -51,7 +51,7 @@ def keep(
     """Finish the messages and keep them as processed; light bundles get a row of their own for it."""
     kept: dict[bytes, list[Kept]] = {}
     for each in slices:
-        one = Kept(now, each.first, each.count, each.deliveries)
+        one = Kept(now, each.first, each.count, each.deliveries + each.unstarted)
         if each.light:
             light = each.bundle(carried[each.bundle_id])
             change.write(_place(light.id, one), encode(one))

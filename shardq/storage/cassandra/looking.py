@@ -164,7 +164,7 @@ def _of_ready(ready: Ready) -> _Shown:
 def _of_holdings(holdings: Iterable[Holding], carried: Mapping[bytes, bytes]) -> Iterator[_Shown]:
     for holding in holdings:
         for each in holding.slices:
-            place = Key(READY, each.priority, holding.due, each.bundle_id, each.first)[1:]
+            place = Key(READY, each.priority, holding.due_of(each), each.bundle_id, each.first)[1:]
             data = carried.get(each.bundle_id) if each.light else None
             yield _Shown(place, each, holding.held, data)
 

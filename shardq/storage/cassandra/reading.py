@@ -32,12 +32,14 @@ from shardq.storage.cassandra.rows import (
     decode_head,
     decode_holding,
     decode_kept,
+    decode_move,
     decode_ready,
     decode_tally,
     id_time,
 )
 from shardq.storage.cassandra.scanning import FIRST, FOREVER, Position, guarded, scan
 from shardq.storage.cassandra.session import Answer, Session
+from shardq.storage.ranges import Range
 from shardq.storage.requests import Bundle
 
 __all__ = ["PRIORITIES", "BundleRow", "HistoryRow", "WideRow", "control_row"]
@@ -74,6 +76,9 @@ _BUNDLES = (
 )
 _HEADS = (
     "SELECT id, value, tally FROM entry WHERE shard = ? AND kind = 3 AND priority = 0 AND due = 0 AND id IN ?"
+)
+_MOVES = (
+    "SELECT id, first, value FROM entry WHERE shard = ? AND kind = 6 AND priority = 0 AND due = 0 AND id IN ?"
 )
 _HISTORY = (
     "SELECT priority, due, id, first, value FROM entry WHERE shard = ? AND kind = 4 AND priority = 0 "
@@ -243,6 +248,12 @@ class WideRow:
         chunks = [self._session.start_read(_HEADS, (self._shard, chunk)) for chunk in _chunks(ids)]
         rows: dict[bytes, BundleRow] = _bundle_rows(chunks)
         return rows
+
+    def moves(self, ids: Iterable[bytes]) -> list[tuple[bytes, Range]]:
+        """Read which messages of these bundles were moved elsewhere in the last quarter of an hour."""
+        chunks = [self._session.start_read(_MOVES, (self._shard, chunk)) for chunk in _chunks(ids)]
+        rows = (row for answer in chunks for row in answer() if row[2])
+        return [(row_id, (first, first + decode_move(value))) for row_id, first, value in rows]
 
     def history(
         self, start: tuple[int, bytes, int], until: int, *, floored: bool = True

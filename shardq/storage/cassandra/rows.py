@@ -16,6 +16,7 @@ __all__ = [
     "HISTORY",
     "HISTORY_FLOOR",
     "HOLDING",
+    "MOVE",
     "READY",
     "SOON",
     "Control",
@@ -34,6 +35,7 @@ __all__ = [
     "decode_head",
     "decode_holding",
     "decode_kept",
+    "decode_move",
     "decode_ready",
     "decode_tally",
     "encode",
@@ -46,7 +48,7 @@ Place: TypeAlias = tuple[
     int, bytes, int
 ]  # due, bundle id, position: where a ready row is within its priority
 
-CONTROL, HOLDING, READY, BUNDLE, HISTORY, ALARM = range(6)
+CONTROL, HOLDING, READY, BUNDLE, HISTORY, ALARM, MOVE = range(7)
 ALARM_FLOOR, HISTORY_FLOOR = 10, 11  # among a shard's floors; those before are of the priorities
 _LIGHT_BYTES = 4096
 SOON = 50_000  # a bundle that is due so soon after it was made is looked for among the ready ones, without an alarm
@@ -74,6 +76,9 @@ class Slice(msgspec.Struct, frozen=True, array_like=True):
     enqueued_at: int
     due: int  # of the bundle
     light: bool = False  # the bundle has no row of its own, see `is_light`
+    unstarted: bool = (
+        False  # held: this delivery is not counted yet; given back: it takes its place in the order again
+    )
 
     @property
     def end(self) -> int:
@@ -114,6 +119,10 @@ class Holding(msgspec.Struct, frozen=True):
     def key(self) -> Key:
         """Where it is stored."""
         return Key(HOLDING, 0, 0, self.id, self.number)
+
+    def due_of(self, each: Slice) -> int:
+        """What one of its slices is ordered by."""
+        return min(each.due, self.due) if each.unstarted and not self.held else self.due
 
     @property
     def alarm(self) -> Key:
@@ -249,6 +258,7 @@ decode_head = msgspec.msgpack.Decoder(Head).decode
 decode_kept = msgspec.msgpack.Decoder(Kept).decode
 decode_tally = msgspec.msgpack.Decoder(Tally).decode
 decode_carried = msgspec.msgpack.Decoder(dict[bytes, bytes]).decode
+decode_move = msgspec.msgpack.Decoder(int).decode
 decode_control = msgspec.msgpack.Decoder(Control).decode
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 import msgspec
@@ -28,6 +29,10 @@ Moment: TypeAlias = Callable[[], int]
 _Step: TypeAlias = Callable[[Change, Sequence[Carved]], None]
 
 
+class _Overtaken(Exception):
+    """What this client holds is not there any more."""
+
+
 def acknowledge(session: Session, held: Held, request: Acknowledge, now: Moment) -> Fenced:
     """Finish the slices; with ``keep`` note them in the history."""
     row = WideRow(session, str(request.shard))
@@ -50,7 +55,7 @@ def extend(session: Session, held: Held, request: Extend, now: Moment) -> Fenced
             end = until if request.shorten else max(until, each.holding.due)
             alike.setdefault((each.holding.id, end), []).append(each)
         for (token, end), parts in alike.items():
-            slices = tuple(named for each in parts for named in each.named)
+            slices = tuple(_started(named, request) for each in parts for named in each.named)
             prolonged = Holding(token, _number(parts), end, True, slices)
             stays = all(each.holding.key == prolonged.key for each in parts)
             change.hold(prolonged, None if stays else _carried(row, parts))
@@ -63,11 +68,7 @@ def release(session: Session, held: Held, request: Release, now: Moment) -> Fenc
     """Give the slices back; without ``started`` their last delivery is not counted."""
 
     def step(change: Change, carved: Sequence[Carved]) -> None:
-        slices = tuple(
-            msgspec.structs.replace(named, deliveries=named.deliveries - (not request.started))
-            for each in carved
-            for named in each.named
-        )
+        slices = tuple(_given_back(named, request) for each in carved for named in each.named)
         change.hold(Holding(os.urandom(16), 0, now() + request.delay, False, slices), _carried(row, carved))
 
     row = WideRow(session, str(request.shard))
@@ -83,9 +84,10 @@ def forward(session: Session, held: Held, request: Forward, now: Moment) -> Fenc
         )
     directory.enter(session, shard)
     row = WideRow(session, str(shard))
+    moved = msgspec.structs.replace(request.acknowledge, moved=True)
 
     def step(change: Change, carved: Sequence[Carved]) -> None:
-        _end(change, row, carved, request.acknowledge, now())
+        _end(change, row, carved, moved, now())
         known = row.heads(bundle.id for bundle in request.append.bundles)
         for bundle in request.append.bundles:
             if bundle.id not in known:
@@ -100,6 +102,8 @@ def forward(session: Session, held: Held, request: Forward, now: Moment) -> Fenc
 
 def _end(change: Change, row: WideRow, carved: Sequence[Carved], request: Acknowledge, now: int) -> None:
     slices = [named for each in carved for named in each.named]
+    if request.moved:
+        change.move(slices)
     if request.keep:
         finishing.keep(change, row, slices, _carried(row, carved), now)
     else:
@@ -107,10 +111,24 @@ def _end(change: Change, row: WideRow, carved: Sequence[Carved], request: Acknow
 
 
 def _carried(row: WideRow, carved: Sequence[Carved]) -> dict[bytes, bytes]:
-    """Read the data of the light bundles that are named."""
+    """Read the data of the light bundles that are named; raises _Overtaken when others have finished some."""
     carried = row.carried(each.holding for each in carved if any(named.light for named in each.named))
-    named = {each.bundle_id for part in carved for each in part.named}
-    return {bundle_id: data for bundle_id, data in carried.items() if bundle_id in named}
+    named = {each.bundle_id for part in carved for each in part.named if each.light}
+    if named - carried.keys():
+        raise _Overtaken
+    return {bundle_id: carried[bundle_id] for bundle_id in named}
+
+
+def _started(each: Slice, request: Extend) -> Slice:
+    if not (request.starts and each.unstarted):
+        return each
+    return msgspec.structs.replace(each, deliveries=each.deliveries + 1, unstarted=False)
+
+
+def _given_back(each: Slice, request: Release) -> Slice:
+    deliveries = each.deliveries + each.unstarted - (not request.started)
+    again = not (request.started or request.delay or deliveries)
+    return msgspec.structs.replace(each, deliveries=deliveries, unstarted=again)
 
 
 def _add(change: Change, bundle: Bundle) -> None:
@@ -155,11 +173,12 @@ def _settle(
                 change.retire(each.holding)
                 if each.rest:
                     change.hold(msgspec.structs.replace(each.holding, slices=each.rest))
-            step(change, carved)
-            if change.apply():
-                _remember(held, shard, holdings, carved, change)
-                break
             known = None
+            with suppress(_Overtaken):
+                step(change, carved)
+                if change.apply():
+                    _remember(held, shard, holdings, carved, change)
+                    break
     return _fenced(row, missing) if missing else Fenced()
 
 
@@ -182,17 +201,22 @@ def _number(parts: Sequence[Carved]) -> int:
 
 
 def _fenced(row: WideRow, missing: Sequence[Span]) -> Fenced:
-    """Tell what is stored but not held under the token from what is not stored; in doubt it is stored."""
-    stored, certain = row.undisturbed(lambda: _stored(row, missing))
+    """Tell what is stored, here or elsewhere, but not held under the token from what is not; in doubt it is stored."""
+    (stored, moves), certain = row.undisturbed(lambda: (_stored(row, missing), _moved(row, missing)))
     if not certain:
         return Fenced(lost=tuple(missing))
     ranges: dict[bytes, list[Range]] = {}
-    for each in stored:
-        ranges.setdefault(each.bundle_id, []).append((each.first, each.end))
+    for bundle_id, one in (*((each.bundle_id, (each.first, each.end)) for each in stored), *moves):
+        ranges.setdefault(bundle_id, []).append(one)
     return Fenced(
         tuple(part for span in missing for part in covered(span, ranges.get(span.bundle_id, ()))),
         tuple(part for span in missing for part in uncovered(span, ranges.get(span.bundle_id, ()))),
     )
+
+
+def _moved(row: WideRow, missing: Sequence[Span]) -> list[tuple[bytes, Range]]:
+    """Read which messages of the spans' bundles are stored elsewhere now."""
+    return row.moves(span.bundle_id for span in missing)
 
 
 def _stored(row: WideRow, missing: Sequence[Span]) -> list[Slice]:

@@ -126,7 +126,7 @@ class Survey:
         holdings = WideRow(self._session, name).holdings(lapsed) if lapsed else []
         for holding in (*holdings, *found.holdings):
             if holding.due <= self._now:
-                yield from ((each.priority, holding.due) for each in holding.slices)
+                yield from ((each.priority, holding.due_of(each)) for each in holding.slices)
 
     def _nothing_ready(self, name: str, found: Found) -> None:
         self._sights.of(name).quiet_at = self._now
