@@ -79,6 +79,7 @@ class Scenario(NamedTuple):
     longest_late: int = 30_000_000  # how long a conditional batch may be on its way
     shards: tuple[str, ...] = ("q:0:0",)
     longest_pause: int = 2**62  # how long a client may stand still in the middle of a call
+    misled: tuple[bool, ...] = (False, True)  # whether hints are made wrong before it is drained
 
 
 class Explored(NamedTuple):
@@ -259,10 +260,10 @@ class Explorer:
         if key in self._rests:
             return
         self._rests.add(key)
+        lease, shards = self._scenario.lease, self._scenario.shards
         for memory in memories:
-            at_rest(
-                state.database, state.ghost, memory, state.clock, self._scenario.lease, self._scenario.shards
-            )
+            for misled in self._scenario.misled:
+                at_rest(state.database, state.ghost, memory, state.clock, lease, shards, misled=misled)
 
 
 def _with_client(state: State, index: int, client: Client) -> State:

@@ -17,6 +17,7 @@ import msgspec
 from modelled_table import Statement
 
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
+from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import change, directory, settling
 from shardq.storage.cassandra.address import Address
 from shardq.storage.cassandra.held import Held
@@ -142,6 +143,9 @@ class ModelledStore(CassandraStore):
             sight = self._sights.of(name)
             for field, value in zip(sight.__struct_fields__, values, strict=True):
                 setattr(sight, field, list(value) if field == "places" else value)
+
+    def look_deep(self, shards: Sequence[Shard]) -> object:
+        return self.probe(shards, deep=True)
 
     @property
     def memory(self) -> Memory:

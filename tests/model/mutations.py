@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from msgspec import structs
 
-from shardq.storage.cassandra import bundles, change, claims, floors, reading, scanning
+from shardq.storage.cassandra import bundles, change, claims, deep_survey, floors, reading, scanning
 from shardq.storage.cassandra.change import Change
 
 
@@ -110,6 +110,11 @@ MUTATIONS = {
     ),
     "a late append is not announced": Mutation(
         patch.object(bundles, "lower", lambda *_: None), "floors that rise", "not delivered any more"
+    ),
+    "a deep look leaves the floors where they are": Mutation(
+        patch.object(deep_survey, "lower", lambda *_: None),
+        "two consumers of a bundle and a single",
+        "not delivered any more",
     ),
     "a holding has no alarm": Mutation(
         _no_alarms(), "two consumers of a bundle and a single", "not delivered any more"

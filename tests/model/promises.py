@@ -11,10 +11,22 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from modelled_client import READ, SERIAL, WRITE, Memory, Run, run
-from modelled_table import Database
+from modelled_table import Database, Row, Statement
 
 from shardq.sharding.shard import Shard
-from shardq.storage.cassandra.rows import BUNDLE, CONTROL, HOLDING, READY, decode_holding, decode_ready
+from shardq.storage.cassandra.change import _DELETE, _REPLACE, CONTROL_KEY
+from shardq.storage.cassandra.rows import (
+    ALARM,
+    BUNDLE,
+    CONTROL,
+    HOLDING,
+    READY,
+    Control,
+    decode_control,
+    decode_holding,
+    decode_ready,
+    encode,
+)
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Acknowledge, Append, Claim, Claimed, Fenced, Span
 
@@ -22,6 +34,7 @@ Message: TypeAlias = tuple[bytes, int]  # bundle and position
 
 SCAN = 1_000_000  # a client reads its shards from the beginning once in this time
 SLACK = 2_000_000  # clocks agree within this
+HIDDEN = 120_000_000  # after this even the lowest floor that is believed hides what is due
 
 
 class Violation(Exception):
@@ -115,15 +128,29 @@ def after_call(ghost: Ghost, call: Call, went: Run, began_with: frozenset[Messag
 
 
 def at_rest(
-    database: Database, ghost: Ghost, memory: Memory, clock: int, lease: int, shards: Sequence[str]
+    database: Database,
+    ghost: Ghost,
+    memory: Memory,
+    clock: int,
+    lease: int,
+    shards: Sequence[str],
+    *,
+    misled: bool = False,
 ) -> None:
-    """When nobody else does anything any more, one client must get all that is left, and leave no row behind."""
+    """When nobody else does anything any more, one client must get all that is left, and leave no row behind.
+
+    Where it is ``misled``, every floor and alarm is wrong, and it makes one deep look first.
+    """
     latest = max((place.due for _, place in ghost.places), default=clock)
-    clock = max(clock, latest) + SCAN + SLACK
+    clock = max(clock, latest) + (HIDDEN if misled else SCAN + SLACK)
     expected = {message for message, _ in ghost.places if message[0] in ghost.confirmed}
     got: set[Message] = set()
     for number, shard in enumerate(shards):
+        if misled:
+            database = mislead(database, shard, clock)
         alone = _Alone(database, memory, clock, number, Shard(*_parts(shard)))
+        if misled:
+            alone.look_deep()
         got |= alone.drain(lease)
         database = alone.database
     if expected - got:
@@ -133,12 +160,26 @@ def at_rest(
             _check_empty(database, shard)
 
 
+def mislead(database: Database, shard: str, clock: int) -> Database:
+    """Raise every floor as high as it is believed, and take the alarms of holdings away."""
+    partition = database.rows.get(("entry", (shard,)), {})
+    control = partition.get(CONTROL_KEY, Row()).value("value")
+    late = decode_control(control).late if control else 0
+    raised = encode(Control((2**61,) * 12, late))
+    statements: list[Statement] = [(_REPLACE, (raised, shard, *CONTROL_KEY, control))]
+    statements += [(_DELETE, (shard, *key)) for key, row in partition.items() if key[:2] == (ALARM, 0)]
+    return database.apply(statements, clock)[0]
+
+
 class _Alone:
     """One client, with nobody beside it."""
 
     def __init__(self, database: Database, memory: Memory, clock: int, number: int, shard: Shard) -> None:
         self.database, self._memory, self._clock, self._shard = database, memory, clock, shard
         self._seed = bytes([0xFE, number])
+
+    def look_deep(self) -> None:
+        self._call(Call("looks deep", "look_deep", (self._shard,)), 200)
 
     def drain(self, lease: int) -> set[Message]:
         got: set[Message] = set()

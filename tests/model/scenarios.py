@@ -250,10 +250,12 @@ SCENARIOS: dict[str, Scenario] = {
     ),
 }
 
-# What is known not to hold: a client stands still for longer than the minute by which the alarms' floor lies behind.
+# A client stands still for longer than the minute by which the alarms' floor lies behind: what it claims is hidden
+# until somebody looks without hints.
 STANDSTILL = Scenario(
     (script(consumer("A", 1, lease=5 * SECOND)), script(consumer("B", 2, 1)), script(prober("C"))),
     used(bundle(1), bundle(2)),
     ticks=(70 * SECOND,),
     lease=5 * SECOND,
+    misled=(False,),
 )

@@ -46,8 +46,9 @@ def test_a_defect_of_the_protocol_is_found(name: str, note: Note) -> None:
         raise found.violation
 
 
-def test_a_client_that_stands_still_for_a_minute_can_hide_what_it_claims(note: Note) -> None:
-    """A known limit, see decision 8. If this fails, it is gone: move the scenario to the others."""
+def test_a_client_that_stands_still_for_a_minute_hides_what_it_claims_until_a_deep_look(note: Note) -> None:
     walked = Explorer(STANDSTILL).walk(seed=3, walks=4000)
     note("a client that stands still", f"found after {walked.steps:,} steps: {walked.violation}")
     assert "not delivered any more" in str(walked.violation)
+    looked = Explorer(STANDSTILL._replace(misled=(True,))).walk(seed=3, walks=400)
+    assert looked.violation is None, str(looked)

@@ -37,6 +37,7 @@ def start(folder: Path, options: argparse.Namespace) -> str:
             port=port,
             storage_port=storage_port,
             heap=options.heap,
+            tombstones=options.tombstones,
             authenticated=options.authenticated,
             paxos=options.paxos,
             tls=options.tls,
@@ -49,6 +50,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be asked of the nodes."""
     parser.add_argument("--nodes", type=int, choices=(1, 2, 3), default=1)
     parser.add_argument("--heap", default="768m", help="memory of each node")
+    parser.add_argument(
+        "--tombstones", type=int, default=100_000, help="a read that crosses more of them is refused"
+    )
     parser.add_argument("--version", default=VERSION)
     parser.add_argument("--paxos", choices=("v1", "v2"), default="v2", help="paxos_variant of the nodes")
     parser.add_argument(

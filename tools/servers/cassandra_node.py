@@ -68,6 +68,7 @@ class Node:
     port: int = 9042
     storage_port: int = 7000
     heap: str = "768m"
+    tombstones: int = 100_000  # a read that crosses more of them is refused
     authenticated: bool = False
     paxos: str = "v2"
     tls: Path | None = (
@@ -126,6 +127,8 @@ class Node:
                 "commitlog_sync_period": "10000ms",
                 "data_file_directories": [str(self.folder / "data")],
                 "paxos_variant": self.paxos,
+                "tombstone_warn_threshold": min(1000, self.tombstones),
+                "tombstone_failure_threshold": self.tombstones,
                 "concurrent_reads": 16,
                 "concurrent_writes": 16,
                 "concurrent_compactors": 1,

@@ -7,6 +7,7 @@ time, by id, by position. So every range can be read; what is crossed costs time
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -25,6 +26,23 @@ FIRST = -(2**31)  # no row has a lower position
 _PARTS = 16  # a part without tombstones costs next to nothing, one with too many a whole refused read
 _ID_BYTES = 16
 _DUE_BITS, _ID_BITS, _FIRST_BITS = 64, 8 * _ID_BYTES, 32
+_WIDE = 86_400_000_000 << _ID_BITS + _FIRST_BITS  # a day: such a range is cut near the present first
+_AROUND_NOW = (  # seconds
+    -31_536_000,
+    -2_592_000,
+    -86400,
+    -21600,
+    -10800,
+    -3600,
+    -1200,
+    -300,
+    -60,
+    -15,
+    -5,
+    0,
+    3600,
+    31_536_000,
+)
 _RANGE = (
     "WHERE shard = ? AND kind = ? AND (priority, due, id, first) >= (?, ?, ?, ?) "
     "AND (priority, due, id, first) < (?, ?, ?, ?)"
@@ -94,7 +112,11 @@ def after(position: Sequence[Any]) -> Position:
 
 def _parts(start: Position, end: Position) -> list[tuple[Position, Position]]:
     low, high = _number(start), _number(end)
-    numbers = (low + (high - low) * part // _PARTS for part in range(1, _PARTS))
+    now = time.time_ns() // 1000
+    near = [_number((start[0], now + seconds * 1_000_000, b"", FIRST)) for seconds in _AROUND_NOW]
+    numbers = [each for each in near if low < each < high and high - low > _WIDE]
+    if not numbers:
+        numbers = [low + (high - low) * part // _PARTS for part in range(1, _PARTS)]
     cuts = [start, *map(_position, dict.fromkeys(each for each in numbers if low < each < high)), end]
     return list(pairwise(cuts))
 
