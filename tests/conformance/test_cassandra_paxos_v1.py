@@ -11,7 +11,7 @@ pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not in
 
 from test_cassandra import CassandraHarness
 
-from shardq.testing.conformance import ConcurrencyContract, DropContract, FencingContract, QueueContract
+from shardq.testing.conformance import ConcurrencyContract, FencingContract
 
 pytestmark = pytest.mark.cassandra
 
@@ -24,7 +24,7 @@ def harness() -> Iterator[CassandraHarness]:
         harness.close()
 
 
-class TestPaxosV1(ConcurrencyContract, DropContract, FencingContract, QueueContract):
+class TestPaxosV1(ConcurrencyContract, FencingContract):
     """Who gets ahead of whom."""
 
 

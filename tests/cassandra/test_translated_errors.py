@@ -1,0 +1,36 @@
+"""A read that some replicas cannot answer is repeated by its caller, or split; the store says so."""
+
+from __future__ import annotations
+
+import pytest
+
+cassandra = pytest.importorskip("cassandra", reason="the extra `cassandra` is not installed")
+
+from shardq.errors import StoreUnavailable  # noqa: E402
+from shardq.storage.cassandra.faults import translate  # noqa: E402
+
+pytestmark = pytest.mark.cassandra
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(cassandra.ReadFailure("too many tombstones", failures=1), id="tombstones"),
+        pytest.param(cassandra.ReadTimeout("no answer in time"), id="replicas that hang"),
+        pytest.param(
+            cassandra.Unavailable("down", required_replicas=2, alive_replicas=1), id="replicas that are down"
+        ),
+        pytest.param(cassandra.OperationTimedOut(), id="a coordinator that hangs"),
+    ],
+)
+def test_a_read_of_shards_that_cannot_be_read_is_unavailable_for_now(error: Exception) -> None:
+    told = translate(error, "Cassandra at one:9042", writing=False)
+    assert isinstance(told, StoreUnavailable)
+    assert told.retryable
+
+
+def test_no_remedy_is_to_read_less() -> None:
+    down = cassandra.Unavailable("down", required_replicas=2, alive_replicas=1)
+    told = str(translate(down, "Cassandra at one:9042", writing=True))
+    assert "start the others" in told
+    assert "lower" not in told
