@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +21,7 @@ from shardq.sharding.placement import Placement
 from shardq.sharding.shard import check_queue_name
 from shardq.storage.bundle_id import BundleIds
 from shardq.storage.opening import open_store
+from shardq.storage.per_process import OwnLock
 from shardq.storage.requests import Finding, QueueRecord
 from shardq.storage.store import Store
 
@@ -43,7 +43,7 @@ def connect(
 
 
 class Client(Closing):
-    """A connection to one store. Safe for threads, and in forked children.
+    """A connection to one store. Safe for threads, and in forked children, as its queues and producers are.
 
     >>> with shardq.connect(url) as client:
     ...     orders = client.create_queue("orders", shards=4, visibility_timeout=60)
@@ -62,7 +62,7 @@ class Client(Closing):
         self._retry = Retry(retry_seconds, self._counters)
         self._ids = BundleIds()
         self._contexts: dict[str, QueueContext] = {}
-        self._lock = threading.Lock()
+        self._lock = OwnLock()
 
     def create_queue(self, name: str, *, exist_ok: bool = False, **settings: Any) -> Queue:
         """Create a queue, with its dead-letter queue, and the store's schema if it is missing.

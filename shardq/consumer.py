@@ -31,6 +31,8 @@ MAX_BATCH = 100_000
 class Consumer(Closing):
     """Receives messages of one queue. For one thread at a time; its batches and messages may go to others.
 
+    A forked child makes one of its own: it has none of the threads that work for its parent's.
+
     Made by :meth:`shardq.Queue.consumer`. Consumers of a queue share its messages among each other: each
     message is delivered to one of them, and to another when it is not acked within the visibility timeout.
 
@@ -65,6 +67,7 @@ class Consumer(Closing):
         self._settlement = Settlement(context, codec, self._receiving.reader.changed)
         self._stopped = threading.Event()
         self._closed = False
+        self._process = os.getpid()
         self._idling = Idling(context, self._receiving.reader, self._stopped.is_set)
         self._keeper = (
             LeaseKeeper(Settlement(context, codec), context.retry, self._receiving.lease)
@@ -133,7 +136,7 @@ class Consumer(Closing):
 
         Messages that were received and not settled stay hidden until their lease is over.
         """
-        if self._closed:
+        if self._closed or self._process != os.getpid():
             return
         self._closed = True
         self._stopped.set()
@@ -146,6 +149,10 @@ class Consumer(Closing):
     def _check_open(self) -> None:
         if self._closed:
             raise InvalidSetting(f"this consumer of queue {self._context.name!r} is closed: make another one")
+        if self._process != os.getpid():
+            raise InvalidSetting(
+                f"this consumer of queue {self._context.name!r} is its parent process's: make another one in this one"
+            )
 
     def _claim(self, limit: int, wait: float) -> list[HeldSlice]:
         deadline = time.monotonic() + wait

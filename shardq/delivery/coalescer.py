@@ -14,6 +14,7 @@ from shardq.delivery.outgoing import PreparedMessage
 from shardq.delivery.writing import Written, unsent
 from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.message import OutgoingMessage
+from shardq.storage.per_process import PerProcess
 
 __all__ = ["Coalescer"]
 
@@ -28,6 +29,15 @@ class _Ticket:
         self.error: BaseException | None = None
 
 
+class _Line:
+    """The callers of one process, and whether one of them leads."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.waiting: list[_Ticket] = []
+        self.led = False
+
+
 class Coalescer:
     """Stores single messages, several at once where several threads send."""
 
@@ -40,56 +50,45 @@ class Coalescer:
         max_bytes: int,
     ) -> None:
         self._write, self._linger, self._limit, self._max_bytes = write, linger, limit, max_bytes
-        self._changed = threading.Condition()
-        self._waiting: list[_Ticket] = []
-        self._led = False
+        self._lines = PerProcess(_Line)
 
     def submit(self, message: PreparedMessage) -> str:
         """Store the message; returns its id, or raises what kept it from being stored."""
-        ticket = _Ticket(message)
-        with self._changed:
-            self._waiting.append(ticket)
-            if self._led:
-                self._changed.notify()
+        ticket, line = _Ticket(message), self._lines.get()
+        with line.changed:
+            line.waiting.append(ticket)
+            if line.led:
+                line.changed.notify()
             else:
-                self._led = True
+                line.led = True
                 ticket.turn.set()
         ticket.turn.wait()
         if ticket.id is None and ticket.error is None:
-            self._lead(ticket)
+            self._lead(line, ticket)
         if ticket.error is not None:
             raise ticket.error
         assert ticket.id is not None
         return ticket.id
 
-    def _lead(self, own: _Ticket) -> None:
+    def _lead(self, line: _Line, own: _Ticket) -> None:
         tickets: list[_Ticket] = []
         try:
-            tickets = self._gather()
+            tickets = self._gather(line)
             self._store(tickets)
         finally:
-            self._hand_over(own)
+            _hand_over(line, own)
             for ticket in tickets:
                 ticket.turn.set()
 
-    def _hand_over(self, own: _Ticket) -> None:
-        """Let the next one lead; also when this leader was interrupted before it took its own message."""
-        with self._changed:
-            self._waiting = [ticket for ticket in self._waiting if ticket is not own]
-            if self._waiting:
-                self._waiting[0].turn.set()
-            else:
-                self._led = False
-
-    def _gather(self) -> list[_Ticket]:
-        with self._changed:
+    def _gather(self, line: _Line) -> list[_Ticket]:
+        with line.changed:
             if self._linger:
-                self._changed.wait_for(lambda: len(self._waiting) >= self._limit, self._linger)
+                line.changed.wait_for(lambda: len(line.waiting) >= self._limit, self._linger)
             count = size = 0
-            while count < min(len(self._waiting), self._limit) and (size < self._max_bytes or not count):
-                size += len(self._waiting[count].message.body)
+            while count < min(len(line.waiting), self._limit) and (size < self._max_bytes or not count):
+                size += len(line.waiting[count].message.body)
                 count += 1
-            tickets, self._waiting = self._waiting[:count], self._waiting[count:]
+            tickets, line.waiting = line.waiting[:count], line.waiting[count:]
             return tickets
 
     def _store(self, tickets: list[_Ticket]) -> None:
@@ -108,6 +107,16 @@ class Coalescer:
             tickets[place].error = _for_another_thread(written.error, message)
         if not isinstance(written.error, Exception):
             raise written.error
+
+
+def _hand_over(line: _Line, own: _Ticket) -> None:
+    """Let the next one lead; also when this leader was interrupted before it took its own message."""
+    with line.changed:
+        line.waiting = [ticket for ticket in line.waiting if ticket is not own]
+        if line.waiting:
+            line.waiting[0].turn.set()
+        else:
+            line.led = False
 
 
 def _for_another_thread(error: BaseException, message: OutgoingMessage | None = None) -> BaseException:

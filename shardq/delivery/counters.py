@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-
 import msgspec
+
+from shardq.storage.per_process import OwnLock
 
 __all__ = ["Counters", "Counts"]
 
@@ -33,7 +33,7 @@ class Counters:
     """Counts, from several threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = OwnLock()
         self._values = dict.fromkeys(Counts.__struct_fields__, 0)
 
     def add(self, **amounts: int) -> None:

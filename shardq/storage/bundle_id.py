@@ -7,8 +7,9 @@ The first 60 bits that are not fixed count time in 1/4096 of a millisecond, so i
 from __future__ import annotations
 
 import secrets
-import threading
 from hashlib import blake2b
+
+from shardq.storage.per_process import OwnLock
 
 __all__ = [
     "BUNDLE_ID_BYTES",
@@ -30,7 +31,7 @@ class BundleIds:
     """Makes ids that rise strictly, from several threads too."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = OwnLock()
         self._last = 0
 
     def new(self, now: int) -> bytes:

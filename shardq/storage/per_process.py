@@ -1,4 +1,8 @@
-"""What every process has for itself, as connections are."""
+"""What every process has for itself: connections, locks, and what threads of this process wait for.
+
+A fork copies a lock as it is at that moment, maybe held by a thread that the child does not have. So each process makes
+the locks of a client for itself.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-__all__ = ["PerProcess"]
+__all__ = ["OwnLock", "PerProcess"]
 
 T = TypeVar("T")
 
@@ -51,3 +55,19 @@ class PerProcess(Generic[T]):
     def _own(self) -> _Own[T]:
         pid = os.getpid()
         return self._by_process.get(pid) or self._by_process.setdefault(pid, _Own())
+
+
+class OwnLock:
+    """A lock, to be used in ``with``, that a child has for itself whatever its parent's threads held at the fork.
+
+    What it guards has to be whole between any two steps, as numbers and dicts are.
+    """
+
+    def __init__(self) -> None:
+        self._lock = PerProcess(threading.Lock)
+
+    def __enter__(self) -> None:
+        self._lock.get().acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.get().release()

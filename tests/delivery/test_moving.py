@@ -8,55 +8,20 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
-import msgspec
 import pytest
+from dying_store import STEPS, Died, DyingStore
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import shardq
 from shardq.storage.opening import open_store
-from shardq.storage.requests import DedupeEntry, Fenced, Forward
-from shardq.storage.store import Capabilities
-from shardq.storage.wrapped_store import WrappedStore
+from shardq.storage.requests import DedupeEntry
 from shardq.testing import ManualClock
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-STEPS = ("extend", "reserve_keys", "append", "confirm_keys", "acknowledge")
 HOURS = 3 * 3_600
-
-
-class Died(BaseException):
-    """The process ended."""
-
-
-class Apart(WrappedStore):
-    """Takes no message from one shard to another in one step, and ends the process at a call that changes something."""
-
-    calls_left: int | None = None
-    after = False
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return msgspec.structs.replace(self.inner.capabilities, forward_across_shards=False)
-
-    def forward(self, request: Forward) -> Fenced:
-        if request.acknowledge.shard != request.append.shard:
-            raise shardq.UnsupportedByStore("not across shards")
-        return super().forward(request)
-
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        dies = False
-        if method in STEPS and self.calls_left is not None:
-            dies = self.calls_left == 0
-            self.calls_left -= 1
-        if dies and not self.after:
-            raise Died
-        answer = super()._call(method, do, *args, **kwargs)
-        if dies:
-            raise Died
-        return answer
 
 
 class Fleet:
@@ -67,7 +32,7 @@ class Fleet:
 
     def client(self, *, dies_at: int | None = None, after: bool = False) -> shardq.Client:
         """A client that dies at a step."""
-        store = Apart(open_store(self._url, self.clock))
+        store = DyingStore(open_store(self._url, self.clock))
         store.calls_left, store.after = dies_at, after
         return shardq.Client(store, retry_seconds=0.0)
 
@@ -137,7 +102,7 @@ def test_a_mover_that_stood_still_does_not_store_again_what_others_moved(fleet: 
     queue = sound.create_queue("q", shards=1, time_shards=1)
     queue.producer().send(b"x")
 
-    class Suspended(Apart):
+    class Suspended(DyingStore):
         def reserve_keys(
             self, queue: str, entries: Sequence[DedupeEntry], window: int
         ) -> tuple[DedupeEntry, ...]:
@@ -159,7 +124,7 @@ def test_a_mover_that_stood_still_does_not_store_again_what_others_moved(fleet: 
 
 
 def test_an_unanswered_step_is_repeated_and_nothing_is_moved_twice(url: str, clock: ManualClock) -> None:
-    class Silent(Apart):
+    class Silent(DyingStore):
         unanswered = 0
 
         def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from shardq.storage.cassandra.rows import Holding
+from shardq.storage.per_process import OwnLock
 
 __all__ = ["Held"]
 
@@ -18,7 +18,7 @@ class Held:
     """Holdings by shard and token. What others made of them since shows when a change of them is not applied."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = OwnLock()
         self._known: dict[tuple[str, bytes], tuple[Holding, ...]] = {}
 
     def of(self, shard: str, tokens: Iterable[bytes]) -> list[Holding] | None:

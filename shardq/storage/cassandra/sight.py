@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 
 import msgspec
 
 from shardq.storage.cassandra import floors
 from shardq.storage.cassandra.rows import ALARM_FLOOR, Control, Place, Ready
+from shardq.storage.per_process import OwnLock
 
 __all__ = ["OVERLAP", "Sight", "Sights"]
 
@@ -97,7 +97,7 @@ class Sights:
     """The sights of the shards that this client reads; the oldest are forgotten."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = OwnLock()
         self._sights: dict[str, Sight] = {}
 
     def of(self, shard: str) -> Sight:

@@ -1,0 +1,53 @@
+"""A store that cannot move between shards in one step, and whose client ends at a call that changes something."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import msgspec
+
+import shardq
+from shardq.storage.requests import Fenced, Forward
+from shardq.storage.store import Capabilities
+from shardq.storage.wrapped_store import WrappedStore
+
+__all__ = ["STEPS", "Died", "DyingStore"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+STEPS = ("extend", "reserve_keys", "append", "confirm_keys", "acknowledge")
+"""Of a move, in their order."""
+
+
+class Died(BaseException):
+    """The process ended."""
+
+
+class DyingStore(WrappedStore):
+    """Takes no message from one shard to another in one step, and ends the process at a call that changes something."""
+
+    calls_left: int | None = None
+    after = False
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return msgspec.structs.replace(self.inner.capabilities, forward_across_shards=False)
+
+    def forward(self, request: Forward) -> Fenced:
+        if request.acknowledge.shard != request.append.shard:
+            raise shardq.UnsupportedByStore("not across shards")
+        return super().forward(request)
+
+    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        dies = False
+        if method in STEPS and self.calls_left is not None:
+            dies = self.calls_left == 0
+            self.calls_left -= 1
+        if dies and not self.after:
+            raise Died
+        answer = super()._call(method, do, *args, **kwargs)
+        if dies:
+            raise Died
+        return answer
