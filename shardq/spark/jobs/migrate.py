@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import shardq
 from shardq.delivery.context import QueueContext
-from shardq.delivery.copying import Copied, copy_shard, hash_of_shard
+from shardq.delivery.copying import Copied, begin_copy, copy_shard, hash_of_shard, resume_copy
 from shardq.errors import InvalidSetting
 from shardq.sharding.shard import Shard
 from shardq.spark.connection import context_of
@@ -44,8 +44,9 @@ def migrate(
     """Copy every message that is stored in the source, also delayed and in flight, and compare both queues.
 
     The target is created with the source's settings where it is missing. It has to be empty, unless ``resume`` goes on
-    with a migration that was interrupted: what is there already is not stored twice. Nobody should use either
-    queue meanwhile: pause the source first. The source is left as it is, without its history.
+    with a migration that was interrupted within 7 days: what is there already is not stored twice. Nobody should use
+    either queue meanwhile: pause the source first. Where somebody received from the source all the same, ReplayConflict
+    is raised. The source is left as it is, without its history.
     """
     if source == target:
         raise InvalidSetting(f"queue {source.queue!r} is source and target: give two queues")
@@ -61,16 +62,18 @@ def migrate(
         def look() -> str:
             return f"{made.counts().ready:,} messages are ready in {target.queue}"
 
+        context = context_of(QueueOptions(url=target.url, queue=target.queue))
+        run = resume_copy(context) if resume else begin_copy(context)
         with watch(say, look):
-            copied = _over_shards(spark, source, _copier(target))
+            copied = _over_shards(spark, source, _copier(target, run))
         say("comparing both queues")
         stored = _over_shards(spark, target, _hasher)
     return Migrated(copied.messages, f"{copied.hash:016x}", stored.messages, f"{stored.hash:016x}")
 
 
-def _copier(target: Place) -> Callable[[QueueContext, Shard], Copied]:
+def _copier(target: Place, run: str) -> Callable[[QueueContext, Shard], Copied]:
     def copy(source: QueueContext, shard: Shard) -> Copied:
-        return copy_shard(source, shard, context_of(QueueOptions(url=target.url, queue=target.queue)))
+        return copy_shard(source, shard, context_of(QueueOptions(url=target.url, queue=target.queue)), run)
 
     return copy
 

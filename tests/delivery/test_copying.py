@@ -1,0 +1,95 @@
+"""Copies of a shard that are made again: stored once, or refused where that cannot be known."""
+
+from __future__ import annotations
+
+import pytest
+
+import shardq
+from shardq.delivery.context import QueueContext
+from shardq.delivery.copying import Copied, begin_copy, copy_shard, hash_of_shard, resume_copy
+from shardq.storage.requests import Append
+from shardq.testing import ManualClock
+
+BODIES = [b"%02d" % number for number in range(30)]
+
+
+class Died(BaseException):
+    """The process ended."""
+
+
+@pytest.fixture
+def source(client: shardq.Client) -> shardq.Queue:
+    queue = client.create_queue("source", shards=1, time_shards=1)
+    queue.producer(bundle_messages=3).send_many(BODIES)
+    return queue
+
+
+@pytest.fixture
+def target(client: shardq.Client) -> shardq.Queue:
+    return client.create_queue("target", shards=3)
+
+
+def copy(source: shardq.Queue, target: shardq.Queue, run: str) -> Copied:
+    (state,) = source.shard_states()
+    return copy_shard(source._context, state.shard, target._context, run)
+
+
+def dying(target: QueueContext, appends: int, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Let the process end after so many appends."""
+    left, append = [appends], target.store.append
+
+    def counted(request: Append) -> None:
+        if not left[0]:
+            raise Died
+        left[0] -= 1
+        append(request)
+
+    monkeypatch.setattr(target.store, "append", counted)
+    return monkeypatch
+
+
+def bodies(queue: shardq.Queue) -> list[bytes]:
+    return sorted(message.body for message in queue.peek(100))
+
+
+def test_an_interrupted_copy_is_gone_on_with_and_everything_is_there_once(
+    source: shardq.Queue, target: shardq.Queue, clock: ManualClock
+) -> None:
+    run = begin_copy(target._context)
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(Died):
+        dying(target._context, 2, patched)
+        copy(source, target, run)
+    assert 0 < len(bodies(target)) < len(BODIES)
+    clock.advance(3_600)
+    assert resume_copy(target._context) == run
+    assert copy(source, target, run) == hash_of_shard(source._context, source.shard_states()[0].shard)
+    assert bodies(target) == BODIES
+
+
+@pytest.mark.parametrize("acked", [False, True])
+def test_a_copy_is_refused_when_somebody_received_from_the_source_meanwhile(
+    source: shardq.Queue, target: shardq.Queue, clock: ManualClock, acked: bool
+) -> None:
+    run = begin_copy(target._context)
+    copy(source, target, run)
+    batch = source.consumer().receive(4)
+    if acked:
+        batch.ack()
+    clock.advance(60)
+    with pytest.raises(shardq.ReplayConflict):
+        copy(source, target, run)
+    assert bodies(target) == BODIES
+
+
+def test_the_last_run_is_the_one_that_is_gone_on_with(
+    client: shardq.Client, source: shardq.Queue, target: shardq.Queue
+) -> None:
+    first = begin_copy(target._context)
+    copy(source, target, first)
+    target.purge()
+    source.consumer().receive(1).ack()
+    second = begin_copy(target._context)
+    assert resume_copy(target._context) == second != first
+    client.delete_queue("target")
+    with pytest.raises(shardq.InvalidSetting):
+        resume_copy(client.create_queue("target")._context)
