@@ -20,7 +20,7 @@ class WaitingRoom:
     """Holds up to ``size`` messages in their order, each for a limited time. For a caller that has its own lock.
 
     When messages had to leave unserved it takes no more than were served in that time, and doubles that
-    whenever somebody had to wait for a message.
+    whenever somebody had to wait for a message since.
     """
 
     def __init__(self, size: int) -> None:
@@ -28,6 +28,7 @@ class WaitingRoom:
         self._waiting: deque[_Waiting] = deque()
         self._messages = 0
         self._served = 0  # messages, since the last one left unserved
+        self._emptied = False  # they have just left unserved, so that nothing waits
 
     def __len__(self) -> int:
         return self._messages
@@ -45,13 +46,14 @@ class WaitingRoom:
 
     def add(self, held: list[HeldSlice], now: float) -> None:
         """Let these wait behind the others."""
+        self._emptied = False
         self._messages += sum(piece.count for piece in held)
         self._waiting.extend(_Waiting(piece, now) for piece in held)
 
     def take(self, limit: int) -> tuple[list[HeldSlice], list[HeldSlice], list[HeldSlice]]:
         """Messages to be handed out, the slices that they are of, and what is left of the last one to wait on."""
         if not self._waiting:
-            self._most = min(self._size, 2 * self._most)
+            self._most = self._most if self._emptied else min(self._size, 2 * self._most)
         taken: list[HeldSlice] = []
         left: list[HeldSlice] = []
         rest: list[HeldSlice] = []
@@ -72,7 +74,7 @@ class WaitingRoom:
         if not any(waiting.since <= before for waiting in self._waiting):
             return []
         held = self.clear()
-        self._most, self._served = max(1, min(self._most, self._served)), 0
+        self._most, self._served, self._emptied = max(1, min(self._most, self._served)), 0, True
         return held
 
     def clear(self) -> list[HeldSlice]:
