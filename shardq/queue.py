@@ -14,6 +14,7 @@ from shardq.consumer import Consumer
 from shardq.delivery.browsing import browse, browse_history, find
 from shardq.delivery.context import QueueContext
 from shardq.delivery.dead_letters import create_dead_letter_queue
+from shardq.delivery.expiring import expire
 from shardq.delivery.receipts import ack_receipts, extend_receipts, release_receipts
 from shardq.delivery.redrive import redrive, replay
 from shardq.delivery.sweeping import sweep
@@ -214,11 +215,12 @@ class Queue:
         return redrive(self._context, limit if limit is not None else MANY)
 
     def sweep(self) -> int:
-        """Remove what nothing needs any more, such as history that is over; returns how many things.
+        """Remove what nothing needs any more, and messages older than the ``retention``; returns how many things.
 
-        One of the live consumers does it by itself about once a minute.
+        It looks at everything that is stored, so it also finds what hints hide. One of the live consumers does it by
+        itself about once a minute, but for messages that are too old: those are dropped when they would be delivered.
         """
-        return sweep(self._context)
+        return sweep(self._context) + expire(self._context)
 
     # -- by receipt ---------------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ COMMANDS = {
     "describe": _entry(_QUEUES, "describe", "describe", "Show a queue's settings, layout and counts."),
     "delete": _entry(_QUEUES, "delete", "delete", "Delete a queue and everything in it."),
     "purge": _entry(_QUEUES, "purge", "purge", "Remove all messages of a queue."),
+    "sweep": _entry(_QUEUES, "sweep", "sweep", "Remove what is too old or left over in a queue."),
     "pause": _entry(_QUEUES, "pause", "pause", "Stop delivering messages, or taking them."),
     "resume": _entry(_QUEUES, "resume", "resume", "Deliver and take messages again."),
     "send": _entry(_MESSAGES, "send", "send", "Send messages: arguments, lines or JSON lines."),

@@ -57,6 +57,13 @@ def test_delete_and_purge_ask_first(jobs) -> None:
     jobs.ok("delete", "jobs", stdin="y\n")
 
 
+def test_sweep_says_what_it_removed(jobs) -> None:
+    jobs.ok("send", "jobs", "x")
+    assert jobs.json("sweep", "jobs") == {"removed": 0}
+    assert jobs.ok("sweep", "jobs").stderr == "0 things removed from queue jobs\n"
+    assert jobs.json("peek", "jobs")
+
+
 def test_what_is_sent_is_received_and_gone(jobs) -> None:
     ids = jobs.ok("send", "jobs", "one", "two", "--header", "a=b=c", "--priority", "1").stdout.split()
     assert len(ids) == 2
