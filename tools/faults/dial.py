@@ -7,9 +7,9 @@ import struct
 import time
 from pathlib import Path
 
-__all__ = ["Dial", "distort_time"]
+__all__ = ["Dial", "distort_time", "true_monotonic_ns"]
 
-_STATE = struct.Struct("<qq")  # nanoseconds that the clock is ahead, 1: hurry
+_STATE = struct.Struct("<qqq")  # nanoseconds that the clock is ahead, 1: hurry, nanoseconds asleep
 
 
 class Dial:
@@ -39,9 +39,25 @@ class Dial:
     def hurry(self, hurry: bool) -> None:
         struct.pack_into("<q", self._map, 8, int(hurry))
 
+    @property
+    def asleep(self) -> int:
+        """Nanoseconds for which the machine was suspended: its monotonic clocks stood still meanwhile."""
+        return int(_STATE.unpack_from(self._map)[2])
+
+    @asleep.setter
+    def asleep(self, nanoseconds: int) -> None:
+        struct.pack_into("<q", self._map, 16, nanoseconds)
+
+
+true_monotonic_ns = time.monotonic_ns
+"""The monotonic clock of the machine that all clients are on: the one that histories go by."""
+
 
 def distort_time(dial: Dial) -> None:
-    """Let this process see the time of day as the dial has it; monotonic clocks stay. To be called before imports."""
+    """Let this process see the time of day and the sleep of its machine as the dial has them; before other imports.
+
+    The clock that goes on while a machine is suspended, CLOCK_BOOTTIME, is left as it is.
+    """
     nanoseconds = time.time_ns
 
     def time_ns() -> int:
@@ -49,3 +65,9 @@ def distort_time(dial: Dial) -> None:
 
     time.time_ns = time_ns
     time.time = lambda: time_ns() / 1e9
+
+    def monotonic_ns() -> int:
+        return true_monotonic_ns() - dial.asleep
+
+    time.monotonic_ns = monotonic_ns
+    time.monotonic = lambda: monotonic_ns() / 1e9

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import random
 import signal
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TypeAlias
 
@@ -20,6 +22,7 @@ from .target import Target
 __all__ = ["Faults", "Undo"]
 
 FIVE_MINUTES = 300.0
+HANDFUL, MANY = 50, 2_000  # messages of the bystander
 LAYOUTS = ((2, 3, 1.0), (5, 4, 0.7), (1, 6, 2.0), (8, 2, 5.0))
 
 Undo: TypeAlias = Callable[[], None]
@@ -41,6 +44,7 @@ class Faults:
     ) -> None:
         self.target, self.stage, self.client, self.queue = target, stage, client, queue
         self._start_again = start_again
+        self.problems: list[str] = []
 
     # -- clients
 
@@ -87,6 +91,16 @@ class Faults:
             self.stage.replace(victim, signal.SIGTERM)
         return f"{len(running)} clients", None
 
+    def suspend_machine(self, step: Step) -> tuple[str, Undo]:
+        """Stop a client, and its monotonic clocks with it; all of them where they share one machine's clock."""
+        victims = self.stage.of_role("produce", "work", "keep")
+        if not self.target.goes_by_client_clock:
+            victims = [self._victim(step, "produce", "work", "keep")]
+        dials = {self.stage.dials[each.name.partition(".")[0]] for each in victims}
+        for each in victims:
+            each.send(signal.SIGSTOP)
+        return ", ".join(each.name for each in victims), partial(_wake, victims, dials, time.monotonic_ns())
+
     # -- clocks
 
     def skew_clock(self, step: Step) -> tuple[str, Undo | None]:
@@ -123,6 +137,37 @@ class Faults:
         with bystander.producer(bundle_messages=20) as producer:
             producer.send_many(f"bystander-{number}".encode() for number in range(50))
         return f"{bystander.purge()} messages", None
+
+    def recreate_bystander(self, _: Step) -> tuple[str, None]:
+        """Delete the other queue, create it again, and see that it holds what is sent then, and nothing else."""
+        name = f"{self.queue}.bystander"
+        with suppress(shardq.QueueNotFound):
+            self._send(name, HANDFUL)
+            self.client.delete_queue(name)
+        with suppress(shardq.QueueExists):  # by an attempt that was not answered
+            self.client.create_queue(name, shards=2, time_shards=2, max_deliveries=None)
+        self._send(name, HANDFUL)
+        self._expect(name, HANDFUL)
+        return f"{HANDFUL} messages", None
+
+    def purge_many(self, _: Step) -> tuple[str, None]:
+        """Purge thousands that are due at one moment and were sent one by one."""
+        name = f"{self.queue}.bystander"
+        self.client.queue(name).purge()
+        self._send(name, MANY, delay=1.0)
+        self._expect(name, MANY)
+        purged = self.client.queue(name).purge()
+        self._expect(name, 0)
+        return f"{purged} messages", None
+
+    def _send(self, name: str, count: int, *, delay: float = 0.0) -> None:
+        with self.client.queue(name).producer(bundle_messages=1) as producer:
+            producer.send_many((f"bystander-{number}".encode() for number in range(count)), delay=delay)
+
+    def _expect(self, name: str, count: int) -> None:
+        counts = self.client.queue(name).counts()
+        if (found := counts.ready + counts.delayed + counts.in_flight) != count:
+            self.problems.append(f"queue {name} held {found} messages, not {count}")
 
     def fill_disk(self, _: Step) -> tuple[str, Undo]:
         assert self.target.disk is not None
@@ -176,6 +221,15 @@ class Faults:
         for each in paths:
             each.swallows = True
         return name, partial(_heal, paths)
+
+
+def _wake(victims: list[Actor], dials: set[Dial], since: int) -> None:
+    """Let them go on. The clock of one that went on before, or was replaced, must not go back."""
+    if all(each.is_stopped for each in victims):
+        for dial in dials:
+            dial.asleep += time.monotonic_ns() - since
+    for each in victims:
+        each.send(signal.SIGCONT)
 
 
 def _set_ahead(dial: Dial, ahead: int) -> None:

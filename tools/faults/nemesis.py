@@ -43,6 +43,11 @@ class Nemesis:
         self._undo: list[tuple[float, str, Undo]] = []
         self._restarting: threading.Thread | None = None
 
+    @property
+    def problems(self) -> list[str]:
+        """What was found wrong on the way."""
+        return self._faults.problems
+
     # -- what there is
 
     def faults(self) -> list[str]:
@@ -56,6 +61,7 @@ class Nemesis:
             "pause_keeper",
         ]
         found += ["skew_clock", "change_layout", "purge_bystander", "roll_clients"]
+        found += ["suspend_machine", "recreate_bystander", "purge_many"]
         found += ["fill_disk"] if self.target.disk else []
         return found + (
             ["cut_connections", "delay_connections", "swallow_answers"] if self.target.proxies else []

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+
 import shardq
 
 from .history import Phase
@@ -10,6 +14,8 @@ from .role import Role, name_of
 __all__ = ["Producing"]
 
 RESENDS = 3
+FORKS = 0.02  # of single messages are sent by a forked child
+HANGING = 120.0  # seconds
 PADDING = (0, 0, 100, 1_000)  # bytes behind the name of a message
 
 
@@ -34,7 +40,9 @@ class Producing(Role):
         raw = [body.encode() + padding for body in bodies]
         self.record.invoke("send", bodies, seconds=delay)
         try:
-            if len(raw) == 1:
+            if len(raw) == 1 and self.dice.random() < FORKS and not self.dial.hurry:
+                self._send_in_a_child(producer, raw[0], delay=delay, priority=priority)
+            elif len(raw) == 1:
                 producer.send(raw[0], delay=delay, priority=priority)
             else:
                 producer.send_many(raw, delay=delay, priority=priority)
@@ -47,6 +55,26 @@ class Producing(Role):
             self.pause(0.2)
         else:
             self.record.outcome("send", Phase.OK, bodies)
+
+    def _send_in_a_child(
+        self, producer: shardq.Producer, body: bytes, *, delay: float, priority: int
+    ) -> None:
+        """Send with what a forked child inherits; one that hangs ends this client, which the campaign reports."""
+        child = os.fork()
+        if not child:
+            try:
+                producer.send(body, delay=delay, priority=priority)
+            except BaseException:
+                os._exit(1)
+            os._exit(0)
+        until = time.monotonic() + HANGING
+        while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
+            if time.monotonic() > until:
+                os.kill(child, signal.SIGKILL)
+                raise RuntimeError("a forked child hangs in send")
+            time.sleep(0.01)
+        if ended[1]:
+            raise shardq.OutcomeUnknown("a forked child could not send")
 
     def _send_the_rest(
         self, producer: shardq.Producer, bodies: list[str], partial: shardq.PartialSend

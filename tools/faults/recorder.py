@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import shardq
 
 from .assignment import Assignment
-from .dial import Dial
+from .dial import Dial, true_monotonic_ns
 from .history import Delivery, Event, Log, Phase
 
 __all__ = ["Recorder"]
@@ -72,7 +71,7 @@ class Recorder:
         shift = self._dial.ahead if self._shifts else 0
         self._log.write(
             Event(
-                at=time.monotonic_ns(),
+                at=true_monotonic_ns(),
                 shift=shift,
                 actor=self._name,
                 number=self.number,

@@ -138,7 +138,8 @@ def _finish(nemesis: Nemesis, plan: Plan, steps: Sequence[Step], began: float) -
     healed = time.monotonic_ns()
     alive = stage.unfinished()
     stage.hurry()
-    problems = [] if stage.wait_for("produce", FINISHING) else ["producers did not finish"]
+    problems = list(nemesis.problems)
+    problems += [] if stage.wait_for("produce", FINISHING) else ["producers did not finish"]
     problems += _wait_until_drained(nemesis.client.queue(plan.queue))
     remains = _remains(nemesis.client.queue(plan.queue))
     problems += _bury(stage, plan)

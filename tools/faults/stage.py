@@ -44,6 +44,14 @@ class Actor:
     def runs(self) -> bool:
         return self.process.poll() is None
 
+    @property
+    def is_stopped(self) -> bool:
+        """It does not run, but would go on."""
+        try:
+            return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        except OSError:
+            return False
+
     def send(self, what: signal.Signals) -> None:
         with suppress(ProcessLookupError):
             os.kill(self.process.pid, what)

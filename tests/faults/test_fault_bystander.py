@@ -1,0 +1,92 @@
+"""What the nemesis does to a queue beside the one under test, and sees of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardq.client import Client
+from shardq.clock import SystemClock
+from shardq.sharding.shard import Shard
+from shardq.storage.opening import open_store
+from shardq.testing import WrappedStore
+from tools.faults import faults
+from tools.faults.dial import Dial
+from tools.faults.faults import Faults
+from tools.faults.schedule import Step
+
+STEP = Step(0.0, "", 0.5, 1.0, 0.5)
+
+
+class PurgesNothing(WrappedStore):
+    """Says that it purged."""
+
+    def purge(self, shard: Shard) -> int:
+        counts = self.inner.count(shard)
+        return counts.ready + counts.delayed
+
+
+class KeepsWhatIsDropped(WrappedStore):
+    """Says that it dropped the queue, and that it created it."""
+
+    def drop_queue(self, name: str) -> bool:
+        return bool(name)
+
+    def create_queue(self, record: object) -> bool:
+        return bool(record)
+
+
+def faults_on(store: WrappedStore, monkeypatch: pytest.MonkeyPatch) -> Faults:
+    monkeypatch.setattr(faults, "MANY", 100)
+    store.inner.create_schema()
+    Client(store.inner).create_queue("queue.bystander", shards=2, time_shards=2, max_deliveries=None)
+    return Faults(None, None, Client(store), "queue", lambda _: None)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def sound(tmp_path: Path) -> Iterator[WrappedStore]:
+    store = WrappedStore(open_store(f"sqlite:///{tmp_path}/queue.db", SystemClock()))
+    yield store
+    store.close()
+
+
+def test_a_queue_that_is_purged_and_created_again_is_empty(
+    sound: WrappedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nemesis = faults_on(sound, monkeypatch)
+    for _ in range(2):
+        assert nemesis.recreate_bystander(STEP) == ("50 messages", None)
+        assert nemesis.purge_many(STEP) == ("100 messages", None)
+        assert nemesis.problems == []
+
+
+def test_a_purge_or_a_new_queue_that_leaves_messages_is_a_problem(
+    sound: WrappedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nemesis = faults_on(KeepsWhatIsDropped(PurgesNothing(sound.inner)), monkeypatch)
+    nemesis.recreate_bystander(STEP)
+    assert nemesis.problems == ["queue queue.bystander held 100 messages, not 50"]
+
+
+def test_monotonic_clocks_stand_still_while_a_machine_sleeps_and_the_time_of_day_goes_on(
+    tmp_path: Path,
+) -> None:
+    dial = Dial(tmp_path / "dial")
+    dial.asleep = 90_000_000_000
+    text = f"""
+import time
+from pathlib import Path
+before = time.monotonic_ns(), time.time_ns(), time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+from tools.faults.dial import Dial, distort_time, true_monotonic_ns
+distort_time(Dial(Path({str(tmp_path / "dial")!r})))
+after = time.monotonic_ns(), time.time_ns(), time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+assert after[0] < before[0] and after[1] >= before[1] and after[2] >= before[2]
+assert true_monotonic_ns() >= before[0]
+assert time.monotonic() < before[0] / 1e9
+"""
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", text], cwd=root, check=True)
