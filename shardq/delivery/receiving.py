@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,12 +24,14 @@ from shardq.storage.requests import Claim, Claimed
 
 __all__ = ["Receiving"]
 
+_log = logging.getLogger(__name__)
+
 CONTENTION_PAUSE = 50_000  # microseconds for which a shard that another consumer has locked is left alone
 ENLIST_INTERVAL = 5_000_000
 ENLIST_LIFETIME = 16_000_000
 SWEEP_INTERVAL = 60_000_000
 TOKEN_BYTES = 16
-CLAIM_PATIENCE = 0.2  # seconds for which a claim is repeated before other shards are read
+CLAIM_PATIENCE = 0.2  # seconds for which what fails is repeated before the rest is gone on with
 
 
 class Receiving:
@@ -56,13 +59,33 @@ class Receiving:
         now = self._context.store.now()
         if self._enlisted_at <= now < self._enlisted_at + ENLIST_INTERVAL:
             return
-        store = self._context.store
-        members = self._context.retry(store.enlist, self._context.name, self._consumer, ENLIST_LIFETIME)
-        self.ownership.update(members)
         self._enlisted_at = now
+        store = self._context.store
+        try:
+            with self._context.retry.within(CLAIM_PATIENCE):
+                members = self._context.retry(
+                    store.enlist, self._context.name, self._consumer, ENLIST_LIFETIME
+                )
+        except (
+            StoreUnavailable,
+            OutcomeUnknown,
+        ) as error:  # who shares the shards is not known anew; messages come first
+            _log.warning("consumer %s was not counted: %s", self._consumer, error)
+            return
+        self.ownership.update(members)
         if members[:1] == (self._consumer,) and not self._swept_at <= now < self._swept_at + SWEEP_INTERVAL:
             self._swept_at = now
-            sweep(self._context)
+            self._sweep()
+
+    def _sweep(self) -> None:
+        try:
+            with self._context.retry.within(0):
+                sweep(self._context)
+        except (
+            StoreUnavailable,
+            OutcomeUnknown,
+        ) as error:  # it is tried again in a minute, and messages matter more
+            _log.warning("queue %s was not swept: %s", self._context.name, error)
 
     def resign(self) -> None:
         """Be counted no longer."""

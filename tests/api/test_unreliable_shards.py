@@ -349,3 +349,15 @@ def test_dead_letters_that_cannot_be_moved_now_keep_nobody_from_the_other_messag
     with bench.queue.consumer() as consumer:
         bodies = set(receive_all(bench, consumer))
     assert len(bodies) == 15
+
+
+@pytest.mark.parametrize("method", ["sweep", "enlist"])
+def test_what_is_no_reading_keeps_no_consumer_from_its_messages_when_it_fails(
+    url: str, clock: ManualClock, method: str
+) -> None:
+    bench = Bench(url, clock)
+    faults = tuple(Fault(method, number, FaultKind.UNAVAILABLE) for number in range(1, 100))
+    faulty = FaultyStore(bench.store, FaultPlan(faults=faults))
+    with shardq.Client(faulty, retry_seconds=1).queue("q").consumer() as consumer:
+        assert len(consumer.receive(20)) == 20
+    assert any(call.method == method and call.fault for call in faulty.calls)
