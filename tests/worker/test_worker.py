@@ -155,9 +155,9 @@ def test_a_lost_lease_is_counted_and_the_worker_goes_on(client: Client) -> None:
 
 
 def test_kept_leases_let_a_handler_take_longer_than_the_visibility_timeout(client: Client) -> None:
-    queue = client.create_queue("short", shards=1, time_shards=1, visibility_timeout=0.3)
+    queue = client.create_queue("short", shards=1, time_shards=1, visibility_timeout=1.5)
     fill(queue, 2)
-    report = Worker(queue, lambda _: time.sleep(0.5), idle_exit=0).run()
+    report = Worker(queue, lambda _: time.sleep(1.8), idle_exit=0).run()
     assert (report.worked, report.lease_lost, report.batches) == (2, 0, 1)
 
 
