@@ -51,8 +51,10 @@ def traced(store: CassandraStore, do: Callable[[], Any]) -> int:
     futures: list[Any] = []
     execute_async = driver.execute_async
 
-    def execute_traced(statement: Any, parameters: Any = None, trace: bool = True, *rest: Any) -> Any:
-        futures.append(execute_async(statement, parameters, True, *rest))
+    def execute_traced(
+        statement: Any, parameters: Any = None, trace: bool = True, *rest: Any, **options: Any
+    ) -> Any:
+        futures.append(execute_async(statement, parameters, True, *rest, **options))
         return futures[-1]
 
     driver.execute_async = execute_traced
