@@ -130,7 +130,7 @@ def test_four_processes_share_the_work_and_are_seldom_in_each_others_way(
     assert shared.contended <= 0.1 * shared.claims
 
 
-def test_ten_idle_consumers_of_a_thousand_shards_ask_less_than_fifty_times_a_second(
+def test_ten_idle_consumers_of_a_thousand_shards_ask_less_than_seventy_times_a_second(
     cassandra_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given ten clients that wait for messages of a queue with 50 x 20 shards
@@ -162,7 +162,7 @@ def test_ten_idle_consumers_of_a_thousand_shards_ask_less_than_fifty_times_a_sec
         # Then they ask seldom
         before, began = asked, time.monotonic()
         time.sleep(6)
-        assert (asked - before) / (time.monotonic() - began) < 50
+        assert (asked - before) / (time.monotonic() - began) < 70
         # And each message is found all the same
         with queue.producer() as producer:
             for _ in waiting:
