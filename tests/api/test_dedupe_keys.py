@@ -146,15 +146,15 @@ class Keys(RuleBasedStateMachine):
             open_store(f"sqlite:///{self.folder}/{next(_names)}.db", self.clock), FaultPlan()
         )
         self.client = client_of(self.store)
-        self.queue = self.client.create_queue("q", dedupe_window=3_600, shards=2, time_shards=2)
+        self.queue = self.client.create_queue("q", dedupe_window=7_200, shards=2, time_shards=2)
         self.started = self.clock.now()
         self.seen: Counter[bytes] = Counter()
         self.sent: set[bytes] = set()
 
     @rule(
-        key=st.sampled_from(["a", "b"]),
-        delay=st.sampled_from([0.0, 60.0]),
-        method=st.sampled_from(["reserve_keys", "append", "confirm_keys", "count"]),
+        key=st.just("a"),
+        delay=st.sampled_from([0.0, 0.0, 60.0]),
+        method=st.sampled_from(["append", "confirm_keys"]),
         kind=st.sampled_from(FaultKind),
         many=st.booleans(),
     )
@@ -168,7 +168,7 @@ class Keys(RuleBasedStateMachine):
         except (shardq.OutcomeUnknown, shardq.StoreUnavailable, shardq.PartialSend):
             pass
 
-    @rule(method=st.sampled_from(["confirm_keys", "claim", "count"]), kind=st.sampled_from(FaultKind))
+    @rule(method=st.sampled_from(["confirm_keys", "count", "count"]), kind=st.sampled_from(FaultKind))
     def work(self, method: str, kind: FaultKind) -> None:
         self.fail(method, kind)
         try:
@@ -179,8 +179,8 @@ class Keys(RuleBasedStateMachine):
         self.seen.update(batch.bodies)
         batch.ack()
 
-    @precondition(lambda self: self.clock.now() < self.started + 40 * 60 * 1_000_000)
-    @rule(minutes=st.sampled_from([1, 16]))
+    @precondition(lambda self: self.clock.now() < self.started + 60 * 60 * 1_000_000)
+    @rule(minutes=st.sampled_from([1, 50]))
     def wait(self, minutes: int) -> None:
         self.clock.advance(minutes * 60)
         self.store.plan = FaultPlan()
@@ -209,6 +209,6 @@ def test_whatever_dies_a_key_has_one_message_within_its_window(tmp_path: Path) -
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=40, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=100, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
