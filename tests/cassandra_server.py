@@ -27,7 +27,7 @@ def cassandra_url() -> Iterator[str]:
         with _in_docker() as url:
             yield url
     else:
-        yield _own_keyspace(lasting_server("cassandra"))
+        yield _own_keyspace(lasting_server("cassandra", "--short-lived"))
 
 
 def keyspace_beside(url: str, name: str) -> str:

@@ -49,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put long tests first, so that none is left at the end while the other processes have nothing to do.
 
-    What is dear to start is given to one process.
+    What is dear to start is given to one process, and so is a file that is marked so.
     """
     dear = ("spark", "cassandra") if docker_answers() else ("spark",)
     for item in items:
@@ -57,6 +57,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.long)
         if any(map(item.get_closest_marker, dear)):
             item.add_marker(pytest.mark.xdist_group("dear"))
+        elif item.get_closest_marker("one_process"):
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 

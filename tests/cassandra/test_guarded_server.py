@@ -24,7 +24,7 @@ from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.cassandra.url import parse
 
-pytestmark = pytest.mark.cassandra
+pytestmark = [pytest.mark.cassandra, pytest.mark.one_process]
 
 PASSWORD = "se/cr@t:of?ours"
 QUOTED = "se%2Fcr%40t%3Aof%3Fours"
@@ -49,7 +49,10 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def guarded(certificates: Path) -> Iterator[Guarded]:
-    with local_server("cassandra", "--authenticated", "--tls", str(certificates)) as (url, _):
+    with local_server("cassandra", "--short-lived", "--authenticated", "--tls", str(certificates)) as (
+        url,
+        _,
+    ):
         options = f"ca={certificates}/ca.pem&cert={certificates}/client.pem"
         root = parse(f"{url.replace('://', '://cassandra:cassandra@')}?{options}")
         _make_roles(root)

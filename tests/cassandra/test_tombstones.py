@@ -26,7 +26,7 @@ from shardq.storage.requests import (
 )
 from shardq.testing import BundleFactory
 
-pytestmark = pytest.mark.cassandra
+pytestmark = [pytest.mark.cassandra, pytest.mark.one_process]
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -74,7 +74,10 @@ Consumed = Callable[[int, int], Keys]
 @pytest.fixture(scope="module")
 def cassandra_url() -> Iterator[str]:
     """A server that refuses reads of few tombstones already."""
-    with local_server("cassandra", "--tombstones", str(THRESHOLD), "--heap", "512m") as (url, _):
+    with local_server("cassandra", "--short-lived", "--tombstones", str(THRESHOLD), "--heap", "512m") as (
+        url,
+        _,
+    ):
         yield url
 
 

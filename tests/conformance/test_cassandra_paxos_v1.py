@@ -13,12 +13,12 @@ from test_cassandra import CassandraHarness
 
 from shardq.testing.conformance import ConcurrencyContract, FencingContract
 
-pytestmark = pytest.mark.cassandra
+pytestmark = [pytest.mark.cassandra, pytest.mark.one_process]
 
 
 @pytest.fixture(scope="module")
 def harness() -> Iterator[CassandraHarness]:
-    with local_server("cassandra", "--paxos", "v1", "--heap", "512m") as (url, _):
+    with local_server("cassandra", "--short-lived", "--paxos", "v1", "--heap", "512m") as (url, _):
         harness = CassandraHarness(url)
         yield harness
         harness.close()

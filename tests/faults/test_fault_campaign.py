@@ -14,7 +14,10 @@ import pytest
 
 from tools.faults.round import Round
 
-pytestmark = pytest.mark.timeout(600)  # 40 seconds where the computer has nothing else to do
+pytestmark = [
+    pytest.mark.timeout(600),  # 40 seconds where the computer has nothing else to do
+    pytest.mark.one_process,
+]
 
 ROOT = Path(__file__).parents[2]
 

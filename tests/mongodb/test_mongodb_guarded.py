@@ -18,7 +18,7 @@ from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.mongodb.url import parse
 from shardq.storage.requests import QueueRecord
 
-pytestmark = pytest.mark.mongodb
+pytestmark = [pytest.mark.mongodb, pytest.mark.one_process]
 
 PASSWORD = "se/cr@t:of?ours"
 QUOTED = quote_plus(PASSWORD)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from shardq.storage.mongodb.url import parse
 from shardq.storage.requests import Acknowledge, Append, Claim, Forward, QueueRecord, Span
 from shardq.testing import BundleFactory
 
-pytestmark = pytest.mark.mongodb
+pytestmark = [pytest.mark.mongodb, pytest.mark.one_process]
 
 QUICK = "serverSelectionTimeoutMS=300"
 
@@ -35,6 +36,14 @@ QUICK = "serverSelectionTimeoutMS=300"
 def guarded_url() -> Iterator[str]:
     with local_server("mongodb", "--members", "0", "--authenticated") as (url, _):
         yield url
+
+
+def of_new_user(url: str, *, roles: list[str]) -> str:
+    """The URL with a user of no other test, who may do only so much."""
+    name = f"user{os.urandom(6).hex()}"
+    with pymongo.MongoClient(url) as client:
+        client.shardq.command("createUser", name, pwd="secret", roles=roles)
+    return url.replace("root:", f"{name}:").replace("=admin", "=shardq")
 
 
 @pytest.fixture
@@ -106,9 +115,7 @@ def test_a_wrong_password_is_told(refused: Callable[[str], ShardqError], guarded
 def test_a_login_without_rights_is_told_which_it_needs(
     refused: Callable[[str], ShardqError], guarded_url: str
 ) -> None:
-    with pymongo.MongoClient(guarded_url) as client:
-        client.shardq.command("createUser", "reader", pwd="secret", roles=["read"])
-    error = refused(guarded_url.replace("root:", "reader:").replace("=admin", "=shardq"))
+    error = refused(of_new_user(guarded_url, roles=["read"]))
     assert isinstance(error, StoreUnavailable)
     assert not error.retryable
     assert "readWrite and dbAdmin" in str(error)
@@ -121,9 +128,7 @@ def test_a_login_without_user_is_refused(refused: Callable[[str], ShardqError], 
 
 
 def test_the_roles_that_are_named_are_enough(open_store: Callable[..., MongoStore], guarded_url: str) -> None:
-    with pymongo.MongoClient(guarded_url) as client:
-        client.shardq.command("createUser", "worker", pwd="secret", roles=["readWrite", "dbAdmin"])
-    store = open_store(guarded_url.replace("root:", "worker:").replace("=admin", "=shardq"))
+    store = open_store(of_new_user(guarded_url, roles=["readWrite", "dbAdmin"]))
     shard = Shard("q", 0, 0)
     assert store.create_queue(QueueRecord("q", b"", 1))
     bundle = BundleFactory(store.now)(2)

@@ -12,6 +12,8 @@ import pytest
 from tools.power_loss.sqlite_store import SqliteStore
 from tools.power_loss.trial import Recording, cut, record
 
+pytestmark = pytest.mark.one_process
+
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:

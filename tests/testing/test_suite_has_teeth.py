@@ -28,6 +28,8 @@ from shardq.testing.conformance import StoreConformance
 from shardq.storage.wrapped_store import WrappedStore
 from test_sqlite import SqliteHarness
 
+pytestmark = pytest.mark.one_process
+
 
 class BrokenHarness(SqliteHarness):
     def __init__(self, folder, broken):

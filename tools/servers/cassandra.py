@@ -37,6 +37,7 @@ def start(folder: Path, options: argparse.Namespace) -> str:
             port=port,
             storage_port=storage_port,
             heap=options.heap,
+            short_lived=options.short_lived,
             tombstones=options.tombstones,
             authenticated=options.authenticated,
             paxos=options.paxos,
@@ -54,6 +55,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--tombstones", type=int, default=100_000, help="a read that crosses more of them is refused"
     )
     parser.add_argument("--version", default=VERSION)
+    parser.add_argument(
+        "--short-lived", action="store_true", help="compile little: starts sooner, and is slower in the end"
+    )
     parser.add_argument("--paxos", choices=("v1", "v2"), default="v2", help="paxos_variant of the nodes")
     parser.add_argument(
         "--authenticated", action="store_true", help="ask for a password (cassandra, cassandra)"

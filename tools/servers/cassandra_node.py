@@ -69,6 +69,7 @@ class Node:
     storage_port: int = 7000
     heap: str = "768m"
     tombstones: int = 100_000  # a read that crosses more of them is refused
+    short_lived: bool = False  # spend little on compiling: half the processor time of the first ten minutes
     authenticated: bool = False
     paxos: str = "v2"
     tls: Path | None = (
@@ -171,7 +172,7 @@ class Node:
             f"-Xms{self.heap}",
             f"-Xmx{self.heap}",
             "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=4",
+            f"-XX:TieredStopAtLevel={1 if self.short_lived else 4}",
             "-XX:+HeapDumpOnOutOfMemoryError",
             f"-XX:HeapDumpPath={self.folder}",
             *(f"-D{name}={value}" for name, value in properties.items()),
