@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.one_process
+
 ROOT = Path(__file__).parents[2]
 
 USE = """
 import pathlib, sys
 import shardq
-
-pytestmark = pytest.mark.one_process
 assert pathlib.Path(shardq.__file__).is_relative_to(sys.argv[1]), shardq.__file__
 with shardq.connect("sqlite:///wheel.db") as client:
     queue = client.create_queue("q")

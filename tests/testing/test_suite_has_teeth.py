@@ -11,6 +11,8 @@ import pytest
 
 from shardq.testing.broken_stores import BROKEN_STORES
 
+pytestmark = pytest.mark.one_process
+
 HERE = Path(__file__).parent
 
 SUITE = """
@@ -27,8 +29,6 @@ from shardq.testing.broken_stores import BROKEN_STORES
 from shardq.testing.conformance import StoreConformance
 from shardq.storage.wrapped_store import WrappedStore
 from test_sqlite import SqliteHarness
-
-pytestmark = pytest.mark.one_process
 
 
 class BrokenHarness(SqliteHarness):
