@@ -32,6 +32,7 @@ MAX_DELAY_SECONDS = 10 * 366 * 86_400.0
 MAX_HEADERS = 100
 MAX_HEADER_NAME_LENGTH = 200
 MAX_DEDUPE_KEY_LENGTH = 200
+RESERVED_KEYS = "shardq-"  # what moves, copies, runs and named claims keep begins so
 _INT64 = range(-(2**63), 2**64)
 
 
@@ -167,6 +168,10 @@ def _check_dedupe_key(key: object) -> str | None:
         return None
     if not isinstance(key, str) or not 1 <= len(key) <= MAX_DEDUPE_KEY_LENGTH or not _encodable(key):
         raise InvalidMessage(f"dedupe_key={key!r}: give a str of 1 to {MAX_DEDUPE_KEY_LENGTH} characters")
+    if key.startswith(RESERVED_KEYS):
+        raise InvalidMessage(
+            f"dedupe_key={key!r}: keys that begin with {RESERVED_KEYS!r} are shardq's own, give another one"
+        )
     return key
 
 

@@ -56,6 +56,7 @@ def test_a_value_that_the_codec_cannot_write_is_refused(queue: shardq.Queue, bod
         {"dedupe_key": ""},
         {"dedupe_key": "x" * 201},
         {"dedupe_key": 5},
+        {"dedupe_key": "shardq-move:orders:0:0"},
         {"dedupe_key": "\ud800"},
     ],
 )
