@@ -74,14 +74,16 @@ class Client(Closing):
         check_queue_name(name)
         chosen = QueueSettings().change(settings)
         chosen.check_store(self._store.capabilities)
-        created = self._retry.ask(self._store.create_queue, QueueRecord(name, chosen.encode(), 1))
-        if not created.value and not created.after_unknown and not exist_ok:
+        record = QueueRecord(name, chosen.encode(), 1)
+        created = self._retry.ask(self._store.create_queue, record)
+        unanswered = created.after_unknown and self._retry(self._store.load_queue, name) == record
+        if not created.value and not unanswered and not exist_ok:
             raise QueueExists(
                 f"queue {name!r} exists already: use it, or change it with `shardq alter {name}`"
             )
         self._forget(name)
-        if created.value or created.after_unknown:
-            self._prepare(name, chosen)
+        if created.value or unanswered:
+            self._prepare(name, chosen, is_new=created.value)
         queue = self.queue(name)
         if queue.settings.max_deliveries is not None:
             create_dead_letter_queue(self._store, self._retry, name, queue.settings)
@@ -130,12 +132,13 @@ class Client(Closing):
         """Give up the connections. What was sent is stored; what was received comes back when its lease is over."""
         self._store.close()
 
-    def _prepare(self, name: str, settings: QueueSettings) -> None:
-        """Make what the new queue's shards need, or the queue is not created."""
+    def _prepare(self, name: str, settings: QueueSettings, *, is_new: bool) -> None:
+        """Make what the queue's shards need, or a new one is not created; one that may be older stays."""
         try:
             self._retry(self._store.prepare, settings.layout.all_shards(name))
         except InvalidSetting:
-            self._retry(self._store.drop_queue, name)
+            if is_new:
+                self._retry(self._store.drop_queue, name)
             raise
 
     def _context(self, name: str) -> QueueContext:

@@ -30,12 +30,12 @@ class _Ticket:
 
 
 class _Line:
-    """The callers of one process, and whether one of them leads."""
+    """The callers of one process, and which of them leads."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self.waiting: list[_Ticket] = []
-        self.led = False
+        self.leader: _Ticket | None = None
 
 
 class Coalescer:
@@ -55,16 +55,14 @@ class Coalescer:
     def submit(self, message: PreparedMessage) -> str:
         """Store the message; returns its id, or raises what kept it from being stored."""
         ticket, line = _Ticket(message), self._lines.get()
-        with line.changed:
-            line.waiting.append(ticket)
-            if line.led:
-                line.changed.notify()
-            else:
-                line.led = True
-                ticket.turn.set()
-        ticket.turn.wait()
-        if ticket.id is None and ticket.error is None:
-            self._lead(line, ticket)
+        try:
+            _line_up(line, ticket)
+            ticket.turn.wait()
+            if ticket.id is None and ticket.error is None:
+                self._lead(line, ticket)
+        except BaseException:
+            _leave(line, ticket)
+            raise
         if ticket.error is not None:
             raise ticket.error
         assert ticket.id is not None
@@ -76,7 +74,7 @@ class Coalescer:
             tickets = self._gather(line)
             self._store(tickets)
         finally:
-            _hand_over(line, own)
+            _leave(line, own)
             for ticket in tickets:
                 ticket.turn.set()
 
@@ -109,14 +107,24 @@ class Coalescer:
             raise written.error
 
 
-def _hand_over(line: _Line, own: _Ticket) -> None:
-    """Let the next one lead; also when this leader was interrupted before it took its own message."""
+def _line_up(line: _Line, own: _Ticket) -> None:
+    with line.changed:
+        line.waiting.append(own)
+        if line.leader is None:
+            line.leader = own
+            own.turn.set()
+        else:
+            line.changed.notify()
+
+
+def _leave(line: _Line, own: _Ticket) -> None:
+    """Let the next one lead, if this one did; it may have been interrupted before its own message was taken."""
     with line.changed:
         line.waiting = [ticket for ticket in line.waiting if ticket is not own]
-        if line.waiting:
-            line.waiting[0].turn.set()
-        else:
-            line.led = False
+        if line.leader is own:
+            line.leader = line.waiting[0] if line.waiting else None
+            if line.leader is not None:
+                line.leader.turn.set()
 
 
 def _for_another_thread(error: BaseException, message: OutgoingMessage | None = None) -> BaseException:

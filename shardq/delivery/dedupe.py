@@ -26,12 +26,16 @@ __all__ = ["Reservation", "confirm", "reserve"]
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """What is left to store, the entries to confirm afterwards, and the ids of messages that are there already."""
+    """What is left to store, the entries to confirm afterwards, and the ids of messages that are there already.
+
+    ``twins`` have the key of one of the drafts: when that is stored, they are duplicates of it.
+    """
 
     drafts: list[Draft]
     reserved: tuple[DedupeEntry, ...]
     duplicates: dict[int, str]  # place in the input -> id of the message that has the key
     read_at: int = 0  # not later than the keys were found to be as they are here
+    twins: tuple[Draft, ...] = ()
 
 
 def reserve(context: QueueContext, drafts: Sequence[Draft]) -> Reservation:
@@ -45,14 +49,17 @@ def reserve(context: QueueContext, drafts: Sequence[Draft]) -> Reservation:
     standing = context.retry(context.store.reserve_keys, context.name, entries, window)
     kept = [draft for draft in drafts if draft.dedupe_key is None]
     duplicates: dict[int, str] = {}
+    twins: list[Draft] = []
     reserved: dict[str, DedupeEntry] = {}
     for (draft, _), entry in zip(keyed, standing, strict=True):
-        if entry.confirmed or entry.key in reserved:
+        if entry.confirmed:
             duplicates[draft.places[0]] = entry.message_id
+        elif entry.key in reserved:
+            twins.append(draft)
         else:
             reserved[entry.key] = entry
             kept.append(_under(draft, MessageId.parse(entry.message_id)))
-    return Reservation(kept, tuple(reserved.values()), duplicates, read_at)
+    return Reservation(kept, tuple(reserved.values()), duplicates, read_at, tuple(twins))
 
 
 def confirm(context: QueueContext, reservation: Reservation) -> None:

@@ -68,13 +68,17 @@ def store(context: QueueContext, drafts: Sequence[Draft], count: int) -> Written
     failure = _append(context, reservation, stored, doubtful)
     if failure is None:
         failure = _confirm(context, reservation)
-    ids = _ids(stored, reservation.duplicates, count)
-    context.counters.add(
-        sent=sum(len(draft.places) for draft in stored), deduplicated=len(reservation.duplicates)
-    )
+    holders = {draft.dedupe_key: str(draft.message_id(0)) for draft in stored if draft.dedupe_key is not None}
+    twins = {
+        twin.places[0]: holders[twin.dedupe_key] for twin in reservation.twins if twin.dedupe_key in holders
+    }
+    duplicates = reservation.duplicates | twins
+    ids = _ids(stored, duplicates, count)
+    context.counters.add(sent=sum(len(draft.places) for draft in stored), deduplicated=len(duplicates))
     done = {draft.bundle.id for draft in stored}
-    pending = tuple(draft for draft in reservation.drafts if draft.bundle.id not in done)
-    return Written(ids, failure, pending, doubtful)
+    pending = [draft for draft in reservation.drafts if draft.bundle.id not in done]
+    pending += [twin for twin in reservation.twins if twin.places[0] not in twins]
+    return Written(ids, failure, tuple(pending), doubtful)
 
 
 def tell_stored(context: QueueContext, messages: Sequence[OutgoingMessage], written: Written) -> None:

@@ -212,3 +212,23 @@ def test_whatever_dies_a_key_has_one_message_within_its_window(tmp_path: Path) -
             max_examples=100, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
+
+
+@pytest.mark.parametrize("kind", list(FaultKind))
+def test_a_message_whose_key_another_one_of_its_send_has_is_not_stored_before_that_one_is(
+    url: str, clock: ManualClock, kind: FaultKind
+) -> None:
+    store = FaultyStore(open_store(url, clock), FaultPlan(faults=(Fault("append", 2, kind),)))
+    client = shardq.Client(store, retry_seconds=0.0)
+    queue = client.create_queue("q", shards=1, time_shards=1)
+    producer = queue.producer(bundle_messages=2)
+    keyed = [shardq.OutgoingMessage(body=body, dedupe_key="k") for body in (b"1", b"2")]
+    with pytest.raises(shardq.PartialSend) as caught:
+        producer.send_many([shardq.OutgoingMessage(body=b"0"), shardq.OutgoingMessage(body=b"0"), *keyed])
+    assert len(caught.value.stored) == 2
+    assert [message.body for message in caught.value.unsent] == [b"1", b"2"]
+    ids = producer.send_many(caught.value.unsent)
+    assert len(set(ids)) == 1
+    assert queue.get(ids[0]) is not None
+    assert queue.counts().ready == 3
+    client.close()

@@ -7,6 +7,8 @@ import sys
 import pytest
 
 import shardq
+from shardq.storage.opening import open_store
+from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
 
 
 def test_a_store_whose_driver_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,3 +17,35 @@ def test_a_store_whose_driver_is_missing_says_what_to_install(monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "cassandra", None)
     with pytest.raises(shardq.InvalidSetting, match=r"pip install 'shardq\[cassandra\]'"):
         shardq.connect("cassandra://127.0.0.1/shardq")
+
+
+def test_a_queue_that_exists_is_not_taken_for_a_new_one_whose_creation_was_not_answered(
+    url: str, clock: ManualClock
+) -> None:
+    with shardq.connect(url, clock=clock) as other:
+        other.create_queue("q", shards=3)
+    store = FaultyStore(
+        open_store(url, clock), FaultPlan(faults=(Fault("create_queue", 1, FaultKind.LOST_REQUEST),))
+    )
+    with shardq.Client(store) as client:
+        with pytest.raises(shardq.QueueExists):
+            client.create_queue("q", shards=5)
+        assert client.queue("q").settings.shards == 3
+
+
+def test_a_queue_that_may_be_older_is_not_deleted_when_its_shards_cannot_be_made(
+    url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise shardq.InvalidSetting("too many shards")
+
+    with shardq.connect(url, clock=clock) as other:
+        other.create_queue("q").producer().send(b"x")
+    store = FaultyStore(
+        open_store(url, clock), FaultPlan(faults=(Fault("create_queue", 1, FaultKind.LOST_REQUEST),))
+    )
+    monkeypatch.setattr(store, "prepare", refuse)
+    with shardq.Client(store) as client:
+        with pytest.raises(shardq.InvalidSetting):
+            client.create_queue("q")
+        assert client.queue("q").counts().ready == 1
