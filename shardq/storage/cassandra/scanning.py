@@ -27,22 +27,8 @@ _PARTS = 16  # a part without tombstones costs next to nothing, one with too man
 _ID_BYTES = 16
 _DUE_BITS, _ID_BITS, _FIRST_BITS = 64, 8 * _ID_BYTES, 32
 _WIDE = 86_400_000_000 << _ID_BITS + _FIRST_BITS  # a day: such a range is cut near the present first
-_AROUND_NOW = (  # seconds
-    -31_536_000,
-    -2_592_000,
-    -86400,
-    -21600,
-    -10800,
-    -3600,
-    -1200,
-    -300,
-    -60,
-    -15,
-    -5,
-    0,
-    3600,
-    31_536_000,
-)
+_HOUR = 3_600_000_000
+_AROUND_NOW = (-8760, -720, -24, -6, -3, -2, -1, 0, 1, 24, 8760)  # hours
 _RANGE = (
     "WHERE shard = ? AND kind = ? AND (priority, due, id, first) >= (?, ?, ?, ?) "
     "AND (priority, due, id, first) < (?, ?, ?, ?)"
@@ -112,8 +98,10 @@ def after(position: Sequence[Any]) -> Position:
 
 def _parts(start: Position, end: Position) -> list[tuple[Position, Position]]:
     low, high = _number(start), _number(end)
-    now = time.time_ns() // 1000
-    near = [_number((start[0], now + seconds * 1_000_000, b"", FIRST)) for seconds in _AROUND_NOW]
+    hour = (
+        time.time_ns() // 1000 // _HOUR * _HOUR
+    )  # the same cuts for parts of parts, or they would never end
+    near = [_number((start[0], hour + hours * _HOUR, b"", FIRST)) for hours in _AROUND_NOW]
     numbers = [each for each in near if low < each < high and high - low > _WIDE]
     if not numbers:
         numbers = [low + (high - low) * part // _PARTS for part in range(1, _PARTS)]
