@@ -242,8 +242,10 @@ class Queue:
 
     def _period(self, since: datetime | None, until: datetime | None) -> tuple[int, int]:
         for name, moment in (("since", since), ("until", until)):
-            if moment is not None and moment.tzinfo is None:
-                raise InvalidSetting(f"{name}={moment.isoformat()} has no time zone: give an aware datetime")
+            if moment is not None and (not isinstance(moment, datetime) or moment.tzinfo is None):
+                raise InvalidSetting(
+                    f"{name}={moment!r}: give an aware datetime, such as datetime.now(UTC) - timedelta(minutes=10)"
+                )
         now = self._context.store.now()
         retention = microseconds(self.settings.history_retention)
         start = max(from_datetime(since) if since else 0, now - retention)

@@ -64,5 +64,7 @@ class Receipt(msgspec.Struct, frozen=True, order=True):
         """Read a receipt; raises InvalidReceipt when it is malformed, or of another queue than the one given."""
         head, _, token = text.rpartition(":") if isinstance(text, str) else ("", "", "")
         if not re.fullmatch(r"[0-9a-f]{32}", token):
-            raise InvalidReceipt(f"{text!r} is no receipt: give it as `message.receipt` has it")
+            raise InvalidReceipt(
+                f"{text!r} is no receipt: give it as `message.receipt` has it, or `shardq receive --receipts` prints it"
+            )
         return cls(MessageId.parse(head, queue), bytes.fromhex(token))

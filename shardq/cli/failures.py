@@ -68,9 +68,11 @@ def exit_code(error: BaseException) -> int:
 
 
 def explain(error: BaseException) -> str | None:
-    """One line that names the kind and says what happened; None: there is nobody to tell."""
+    """One line that names the kind and says what happened, or the help asked for by no words; None: tell nobody."""
     if isinstance(error, BrokenPipeError):
         return None
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return error.format_message()
     kind, text = _describe(error)
     return f"shardq: {kind}: {' '.join(text.split())}"
 

@@ -414,3 +414,25 @@ def test_work_runs_a_command_and_reports(jobs) -> None:
     assert (report["total"]["worked"], report["total"]["dead_lettered"]) == (2, 1)
     assert jobs("work", "jobs").exit_code == 2
     assert jobs("work", "jobs", "--handler", "nowhere:f").exit_code == 2
+
+
+@pytest.mark.parametrize("group", ["schema", "spark"])
+def test_without_a_command_the_help_is_shown_line_by_line(shell, group: str) -> None:
+    bare = shell(group)
+    assert (bare.exit_code, bare.stdout) == (2, "")
+    assert bare.stderr.strip() == shell.ok(group, "--help").stdout.strip()
+
+
+def test_one_dedupe_key_for_several_bodies_is_refused(jobs) -> None:
+    before = jobs.json("stats", "jobs")["ready"]
+    refused = jobs("send", "jobs", "a", "b", "--dedupe-key", "k")
+    assert (refused.exit_code, "dedupe_key in the lines" in refused.stderr) == (2, True)
+    assert jobs.json("stats", "jobs")["ready"] == before
+
+
+@pytest.mark.parametrize("moment", ["yesterday", 1.7e9, datetime(2026, 1, 1)])
+def test_a_period_that_is_no_aware_datetime_is_refused(tmp_path: Path, moment: object) -> None:
+    with shardq.connect(f"sqlite:///{tmp_path / 'q.db'}") as client:
+        queue = client.create_queue("jobs")
+        with pytest.raises(shardq.InvalidSetting, match="aware datetime"):
+            list(queue.history(since=moment))  # type: ignore[arg-type]

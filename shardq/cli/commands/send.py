@@ -71,6 +71,10 @@ def send(
     which take the place of the options. Empty lines are passed over. A due time without an offset is in your time
     zone, and 10m is in ten minutes.
     """
+    if options["dedupe_key"] is not None and len(bodies) > 1:
+        raise click.UsageError(
+            "--dedupe-key is for one BODY: give dedupe_key in the lines of --jsonl instead."
+        )
     shared = _shared(**options)
     parse = partial(parse_line if jsonl else parse_plain, codec=codec, shared=shared)
     keep = Unsent(unsent, codec) if unsent is not None else None
