@@ -8,8 +8,6 @@ from itertools import chain
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from msgspec import structs
-
 from shardq.storage.cassandra import bundles, change, claims, deep_survey, floors, reading, scanning
 from shardq.storage.cassandra.change import Change
 
@@ -71,12 +69,10 @@ def reads_in_parts() -> Iterator[None]:
 
 @contextmanager
 def _undisturbed_looks() -> Iterator[None]:
-    control = reading.WideRow.control
+    def once(_: Any, look: Any) -> Any:
+        return look(), True
 
-    def still(self: Any) -> Any:
-        return structs.replace(control(self), turn_at=0)
-
-    with reads_in_parts(), patch.object(reading.WideRow, "control", still):
+    with reads_in_parts(), patch.object(reading.WideRow, "undisturbed", once):
         yield
 
 
