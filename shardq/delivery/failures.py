@@ -28,7 +28,9 @@ class Failures:
         return shard in self._errors
 
     def add(self, shard: Shard, error: ShardqError) -> None:
-        """Take note of a shard's error."""
+        """Take note of a shard's error; where one attempt was not answered, a later refusal does not undo it."""
+        if isinstance(error, StoreUnavailable) and isinstance(self._errors.get(shard), OutcomeUnknown):
+            return
         self._errors[shard] = error
 
     def forget(self, shard: Shard) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -203,6 +204,24 @@ def test_settling_is_repeated_after_every_kind_of_fault(
     assert queue.counts().ready == left
     moved = bench.received("other") + bench.received("q.dead")
     assert all(times == 1 for times in moved.values())
+
+
+@pytest.mark.parametrize("kind", UNKNOWN)
+@pytest.mark.parametrize("verb", ["acknowledge", "release", "forward"])
+def test_settling_that_was_not_answered_stays_unknown_though_the_store_is_away_then(
+    bench: Bench, verb: str, kind: FaultKind
+) -> None:
+    queue = shardq.Client(bench.store, retry_seconds=0.2).create_queue("q")
+    queue.producer().send(b"1")
+    (message,) = queue.consumer().receive(1)
+    settle = {
+        "acknowledge": message.ack,
+        "release": message.release,
+        "forward": partial(message.dead_letter, "bad"),
+    }
+    bench.fail(verb, kind, *[FaultKind.UNAVAILABLE] * 500)
+    with pytest.raises(shardq.OutcomeUnknown):
+        settle[verb]()
 
 
 def test_a_batch_that_could_not_be_acked_can_be_acked_later(bench: Bench) -> None:
