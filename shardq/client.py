@@ -10,7 +10,7 @@ from shardq.clock import Clock, SystemClock, to_datetime
 from shardq.closing import Closing
 from shardq.delivery.context import QueueContext
 from shardq.delivery.counters import Counters, Counts
-from shardq.delivery.dead_letters import create_dead_letter_queue
+from shardq.delivery.dead_letters import check_dead_letter_queue, create_dead_letter_queue
 from shardq.delivery.live_settings import LiveSettings
 from shardq.delivery.retry import Retry
 from shardq.errors import InvalidSetting, QueueExists, QueueNotFound
@@ -73,6 +73,7 @@ class Client(Closing):
         """
         check_queue_name(name)
         chosen = QueueSettings().change(settings)
+        check_dead_letter_queue(name, chosen.dead_letter_queue)
         chosen.check_store(self._store.capabilities)
         record = QueueRecord(name, chosen.encode(), 1)
         created = self._retry.ask(self._store.create_queue, record)

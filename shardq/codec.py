@@ -8,7 +8,7 @@ import msgspec
 
 from shardq.errors import InvalidMessage, InvalidSetting
 
-__all__ = ["BYTES", "JSON", "MSGPACK", "TEXT", "Codec", "codec_named"]
+__all__ = ["BYTES", "JSON", "MSGPACK", "TEXT", "Codec", "check_codec", "codec_named"]
 
 
 class Codec(Protocol):
@@ -86,6 +86,13 @@ JSON: Codec = _Msgspec("JSON", msgspec.json.Encoder(), msgspec.json.Decoder())
 MSGPACK: Codec = _Msgspec("MessagePack", msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder())
 
 _BY_NAME = {"bytes": BYTES, "text": TEXT, "json": JSON, "msgpack": MSGPACK}
+
+
+def check_codec(codec: Codec) -> Codec:
+    """The codec itself; raises InvalidSetting when it cannot encode and decode, as a codec's name cannot."""
+    if callable(getattr(codec, "encode", None)) and callable(getattr(codec, "decode", None)):
+        return codec
+    raise InvalidSetting(f"codec={codec!r} is no codec: give one such as shardq.JSON")
 
 
 def codec_named(name: str) -> Codec:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from shardq.batch import Batch
 from shardq.closing import Closing
-from shardq.codec import BYTES, Codec
+from shardq.codec import BYTES, Codec, check_codec
 from shardq.delivery.context import QueueContext
 from shardq.delivery.held import HeldSlice
 from shardq.delivery.idling import Idling
@@ -56,6 +56,7 @@ class Consumer(Closing):
         keep_leases: bool = False,
         prefetch: int = 0,
     ) -> None:
+        check_codec(codec)
         if visibility_timeout is not None:
             check_number("visibility_timeout", visibility_timeout, 0.05, MAX_LEASE_SECONDS)
         check_number("prefetch", prefetch, 0, MAX_BATCH, whole=True)

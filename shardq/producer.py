@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from shardq.closing import Closing
-from shardq.codec import BYTES, Codec
+from shardq.codec import BYTES, Codec, check_codec
 from shardq.delivery.bulk_send import BulkSend, BundleLimits
 from shardq.delivery.coalescer import Coalescer
 from shardq.delivery.context import QueueContext
@@ -52,7 +52,7 @@ class Producer(Closing):
         check_number("linger", linger, 0.0, 60.0)
         check_number("bundle_messages", bundle_messages, 1, 10_000, whole=True)
         check_number("bundle_bytes", bundle_bytes, 1, 2**24, whole=True)
-        self._context, self._codec = context, codec
+        self._context, self._codec = context, check_codec(codec)
         self._limits = BundleLimits(bundle_messages, bundle_bytes)
         self._coalescer = Coalescer(
             self._store_singles, linger=linger, limit=bundle_messages, max_bytes=bundle_bytes

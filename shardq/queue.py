@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from shardq.clock import from_datetime, microseconds, to_datetime
-from shardq.codec import BYTES, Codec
+from shardq.codec import BYTES, Codec, check_codec
 from shardq.consumer import Consumer
 from shardq.delivery.browsing import browse, browse_history, find
 from shardq.delivery.context import QueueContext
-from shardq.delivery.dead_letters import create_dead_letter_queue
+from shardq.delivery.dead_letters import check_dead_letter_queue, create_dead_letter_queue
 from shardq.delivery.expiring import expire
 from shardq.delivery.receipts import ack_receipts, extend_receipts, release_receipts
 from shardq.delivery.redrive import redrive, replay
@@ -134,11 +134,11 @@ class Queue:
     def peek(self, limit: int = 10, *, codec: Codec = BYTES) -> list[StoredMessage]:
         """Up to so many messages in any state, unchanged: shard by shard, each in delivery order."""
         check_number("limit", limit, 1, MANY, whole=True)
-        return list(browse(self._context, codec, limit))
+        return list(browse(self._context, check_codec(codec), limit))
 
     def get(self, message_id: str, *, codec: Codec = BYTES) -> StoredMessage | None:
         """One message in any state, processed included; None when it is not stored. Raises InvalidReceipt."""
-        return find(self._context, codec, MessageId.parse(message_id, self.name))
+        return find(self._context, check_codec(codec), MessageId.parse(message_id, self.name))
 
     def remove(self, message_id: str) -> bool:
         """Remove one message in any state, processed too; False when it is not stored. Raises InvalidReceipt.
@@ -163,7 +163,7 @@ class Queue:
 
         They are there for the queue's ``history_retention``; its default, 0, keeps none.
         """
-        return browse_history(self._context, codec, *self._period(since, until))
+        return browse_history(self._context, check_codec(codec), *self._period(since, until))
 
     def replay(
         self, *, since: datetime | None = None, until: datetime | None = None, to: str | None = None
@@ -184,6 +184,7 @@ class Queue:
         shards, and what is in the old ones is found until they are empty. Raises InvalidSetting, with nothing
         changed.
         """
+        check_dead_letter_queue(self.name, changes.get("dead_letter_queue"))
         settings = self._context.live.alter(changes)
         if settings.max_deliveries is not None:
             create_dead_letter_queue(self._context.store, self._context.retry, self.name, settings)

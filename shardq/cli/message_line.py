@@ -12,7 +12,8 @@ from shardq.cli.duration import duration
 from shardq.cli.message_view import Base64, HeaderText, header_texts
 from shardq.cli.moment import coming_moment
 from shardq.codec import JSON, TEXT, codec_named
-from shardq.errors import InvalidMessage
+from shardq.delivery.outgoing import prepare_options
+from shardq.errors import InvalidMessage, InvalidReceipt
 from shardq.message import OutgoingMessage
 from shardq.storage.bundle_data import HeaderValue
 
@@ -38,8 +39,8 @@ class MessageLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 _decoder = msgspec.json.Decoder(MessageLine)
 
 
-def parse_line(text: bytes, codec: str, shared: OutgoingMessage) -> OutgoingMessage:
-    """A message out of a JSON line; raises InvalidMessage."""
+def parse_line(text: bytes, queue: str, codec: str, shared: OutgoingMessage) -> OutgoingMessage:
+    """A message for a queue out of a JSON line, its options checked too; raises InvalidMessage."""
     try:
         line = _decoder.decode(text)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -51,7 +52,12 @@ def parse_line(text: bytes, codec: str, shared: OutgoingMessage) -> OutgoingMess
     }
     if isinstance(line.headers, dict):
         given["headers"] = {name: _header(value) for name, value in line.headers.items()}
-    return msgspec.structs.replace(shared, body=_body(line, codec), **given, **_times(line))
+    message = msgspec.structs.replace(shared, body=_body(line, codec), **given, **_times(line))
+    try:
+        prepare_options(message, queue)
+    except InvalidReceipt as error:
+        raise InvalidMessage(str(error)) from error
+    return message
 
 
 def parse_plain(text: bytes, codec: str, shared: OutgoingMessage) -> OutgoingMessage:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardq.delivery.context import QueueContext
 from shardq.delivery.retry import Retry
-from shardq.errors import QueueNotFound
+from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.settings import QueueSettings
 from shardq.sharding.shard import check_queue_name
 from shardq.storage.bundle_data import Headers
@@ -15,6 +15,7 @@ __all__ = [
     "DEAD_LETTER_SUFFIX",
     "EXHAUSTED",
     "came_from",
+    "check_dead_letter_queue",
     "create_dead_letter_queue",
     "dead_letter_context",
     "dead_letter_headers",
@@ -31,6 +32,15 @@ _QUEUE, _ID, _DELIVERIES, _REASON = "shardq-queue", "shardq-id", "shardq-deliver
 def dead_letter_name(queue: str, settings: QueueSettings) -> str:
     """The name of a queue's dead-letter queue; raises InvalidName when the default one would be too long."""
     return check_queue_name(settings.dead_letter_queue or queue + DEAD_LETTER_SUFFIX)
+
+
+def check_dead_letter_queue(queue: str, name: object) -> None:
+    """Raise InvalidSetting when a queue's dead letters would go to the queue itself."""
+    if name == queue:
+        raise InvalidSetting(
+            f"dead_letter_queue={name!r} is the queue itself, which would deliver its dead letters for ever: "
+            "name another queue"
+        )
 
 
 def create_dead_letter_queue(store: Store, retry: Retry, queue: str, settings: QueueSettings) -> None:

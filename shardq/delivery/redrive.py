@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
 
 import msgspec
 
@@ -16,6 +17,7 @@ from shardq.delivery.held import HeldSlice, Pick
 from shardq.delivery.outgoing import too_large
 from shardq.delivery.receiving import Receiving
 from shardq.delivery.settlement import Settlement
+from shardq.errors import ShardqError
 from shardq.storage.bundle_data import decode_bundle, encode_bundle
 from shardq.storage.bundle_id import derive_bundle_id
 from shardq.storage.requests import Append, Bundle
@@ -29,7 +31,8 @@ REDRIVE_BATCH = 1_000
 def redrive(target: QueueContext, limit: int) -> int:
     """Move up to so many of a queue's dead letters back to it, as new messages; returns how many.
 
-    Each is moved as `forward` moves; after a crash, repeating it moves the rest. Raises QueuePaused; MessageTooLarge
+    Each is moved as `forward` moves; after a crash, repeating it moves the rest. What it claimed and did not move is
+    given back, whatever stopped it. Raises QueuePaused; MessageTooLarge
     when all others were moved and some are above the queue's limit by now, which stay dead letters.
     """
     check_takes_messages(target)
@@ -37,20 +40,26 @@ def redrive(target: QueueContext, limit: int) -> int:
     receiving = Receiving(source, f"redrive-{secrets.token_hex(4)}", visibility_timeout=REDRIVE_LEASE_SECONDS)
     settlement = Settlement(source, BYTES)
     moved = largest = 0
-    others: list[Pick] = []
+    claimed: list[HeldSlice] = []
     try:
         while moved < limit:
             held = receiving.fill(min(REDRIVE_BATCH, limit - moved), thorough=True)
             if not held:
                 break
+            claimed += held
             letters = [_Letters(target, piece) for piece in held]
             own = [Pick(piece, each.fitting) for piece, each in zip(held, letters, strict=True)]
-            others += [Pick(piece, _rest(piece, pick)) for piece, pick in zip(held, own, strict=True)]
             largest = max(largest, *(each.largest for each in letters))
             settlement.move(own, BackToSource(source, target))
             moved += sum(len(pick.positions) for pick in own)
+            claimed = [piece for piece in claimed if piece.open]
+    except BaseException:
+        with suppress(ShardqError):  # what ended the redrive is what the caller has to know
+            _give_back(settlement, claimed)
+        raise
+    else:
+        _give_back(settlement, claimed)
     finally:
-        settlement.release(others, 0.0, started=False)
         receiving.resign()
     if largest > target.settings.max_message_bytes:
         raise too_large(largest, target.settings.max_message_bytes, target.name)
@@ -92,6 +101,5 @@ class _Letters:
         self.largest = max((size[position] for position in own), default=0)
 
 
-def _rest(piece: HeldSlice, pick: Pick) -> list[int]:
-    chosen = set(pick.positions)
-    return [position for position in range(piece.count) if position not in chosen]
+def _give_back(settlement: Settlement, claimed: list[HeldSlice]) -> None:
+    settlement.release([piece.pick() for piece in claimed], 0.0, started=False)

@@ -13,7 +13,7 @@ from shardq.clock import microseconds
 from shardq.codec import Codec
 from shardq.delivery.context import QueueContext
 from shardq.delivery.forwarding import DeadLetters, Move, SameShard, ToQueue
-from shardq.delivery.held import Pick
+from shardq.delivery.held import Fate, Pick
 from shardq.delivery.outgoing import check_delay
 from shardq.delivery.picks import by_shard, spans_of
 from shardq.delivery.retry import Answer
@@ -28,6 +28,12 @@ from shardq.storage.requests import Acknowledge, Extend, Fenced, Release
 __all__ = ["MAX_LEASE_SECONDS", "Settlement"]
 
 MAX_LEASE_SECONDS = 7 * 86_400.0
+
+_WHY_LOST = {
+    Fate.FINISHED: "acked or moved before by this consumer",
+    Fate.RELEASED: "released before by this consumer",
+    Fate.LOST: "lease over, and delivered again: extend leases, or raise the visibility timeout",
+}
 
 
 class Settlement:
@@ -143,15 +149,25 @@ class Settlement:
     def _raise_if_any(self, settling: Settling, verb: Verb) -> None:
         """Raise what the caller must know; of a lost message it is told again when it repeats what failed."""
         if settling.failures:
-            raise settling.failures.error(
-                f"{settling.failed} messages of queue {self._context.name!r} were not {verb.name}, all others were:"
-            )
+            raise settling.failures.error(f"{self._not_done(settling.failed, verb)}, all others were:")
         if not settling.lost or verb in (KEEP, START):
             return
         messages = [message for pick in settling.lost for message in self.messages(pick)]
         self._context.counters.add(lease_lost=len(messages))
         raise LeaseLost(
-            f"{len(messages)} messages of queue {self._context.name!r} were not {verb.name}, first {messages[0].id}: "
-            "their lease was over and they are delivered again; extend leases, or raise the visibility timeout",
+            f"{self._not_done(len(messages), verb)}, first {messages[0].id}: {_why(settling.lost)}",
             [message.receipt for message in messages] if self._by_receipt else messages,
         )
+
+    def _not_done(self, count: int, verb: Verb) -> str:
+        subject, were = ("message", "was") if count == 1 else ("messages", "were")
+        return f"{count} {subject} of queue {self._context.name!r} {were} not {verb.name}"
+
+
+def _why(lost: Sequence[Pick]) -> str:
+    """What became of lost messages, with how many where it differs."""
+    counts = {fate: sum(len(pick.with_fates(fate).positions) for pick in lost) for fate in _WHY_LOST}
+    found = [fate for fate, count in counts.items() if count]
+    return "; ".join(
+        _WHY_LOST[fate] if len(found) == 1 else f"{counts[fate]} {_WHY_LOST[fate]}" for fate in found
+    )

@@ -282,3 +282,21 @@ def test_counters_tell_what_a_client_has_done(client: shardq.Client, clock: Manu
     counters = client.counters
     assert (counters.sent, counters.received, counters.redelivered) == (3, 7, 4)
     assert (counters.acked, counters.released, counters.empty_reads) == (2, 1, 1)
+
+
+@pytest.mark.parametrize("codec", ["json", b"json", None, dict])
+def test_what_is_no_codec_is_refused_at_once_and_one_is_named(client: shardq.Client, codec: object) -> None:
+    queue = client.create_queue("q")
+    for use in (queue.producer, queue.consumer, queue.peek, queue.history):
+        with pytest.raises(shardq.InvalidSetting, match=r"shardq\.JSON"):
+            use(codec=codec)  # type: ignore[operator]
+
+
+def test_no_queue_becomes_its_own_dead_letter_queue(client: shardq.Client) -> None:
+    with pytest.raises(shardq.InvalidSetting, match="the queue itself"):
+        client.create_queue("q", dead_letter_queue="q")
+    assert not client.exists("q")
+    queue = client.create_queue("q")
+    with pytest.raises(shardq.InvalidSetting, match="the queue itself"):
+        queue.alter(dead_letter_queue="q")
+    assert queue.settings.dead_letter_queue is None

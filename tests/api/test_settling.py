@@ -158,6 +158,25 @@ def test_a_message_that_was_released_cannot_be_acked(batch: shardq.Batch) -> Non
     batch[0].release()
 
 
+@pytest.mark.parametrize(
+    ("first", "then", "reason"),
+    [
+        (shardq.Message.ack, shardq.Message.release, "acked or moved before by this consumer"),
+        (shardq.Message.release, shardq.Message.ack, "released before by this consumer"),
+    ],
+    ids=["acked", "released"],
+)
+def test_who_settles_a_message_twice_is_told_what_was_done_before(
+    batch: shardq.Batch,
+    first: Callable[[shardq.Message], None],
+    then: Callable[[shardq.Message], None],
+    reason: str,
+) -> None:
+    first(batch[0])
+    with pytest.raises(shardq.LeaseLost, match=f"1 message of .* was not .*: {reason}$"):
+        then(batch[0])
+
+
 def test_a_message_that_was_removed_can_be_acked(queue: shardq.Queue, batch: shardq.Batch) -> None:
     assert queue.remove(batch[0].id)
     assert not queue.remove(batch[0].id)

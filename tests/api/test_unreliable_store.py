@@ -336,3 +336,22 @@ def test_a_damaged_bundle_stops_nobody(bench: Bench, clock: ManualClock, tmp_pat
     assert sorted(seen) == [b"1", b"2"]
     clock.advance(31)
     assert len(queue.consumer().receive(3)) == 0
+
+
+@pytest.mark.parametrize("kind", [FaultKind.UNAVAILABLE, FaultKind.LOST_REQUEST])
+def test_a_redrive_that_fails_gives_back_what_it_claimed(
+    url: str, clock: ManualClock, kind: FaultKind
+) -> None:
+    # Given dead letters, and a store that fails when they are moved
+    store = FaultyStore(open_store(url, clock), FaultPlan(faults=(Fault("forward", 1, kind),)))
+    with shardq.Client(store, retry_seconds=0.0) as client, shardq.connect(url, clock=clock) as sound:
+        queue = sound.create_queue("q", shards=1, time_shards=1)
+        queue.producer().send_many([b"1", b"2"])
+        queue.consumer().receive(2).dead_letter("bad")
+        # When they are redriven
+        with pytest.raises(shardq.ShardqError, match="were not forwarded"):
+            client.queue("q").redrive()
+        # Then they are dead letters again at once, not only when a lease is over
+        dead = sound.queue("q.dead")
+        assert (dead.counts().ready, dead.counts().in_flight) == (2, 0)
+        assert queue.redrive() == 2

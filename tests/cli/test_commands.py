@@ -157,6 +157,32 @@ def test_a_line_that_is_no_message_is_named_and_the_rest_is_kept(jobs, tmp_path:
     assert [json.loads(line).get("body") for line in rest.read_text().splitlines()] == [None, "c"]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"priority": 77}, {"delay": -1}, {"dedupe_key": ""}, {"headers": {"": 1}}, {"id": "other:0:0:ab:0"}],
+    ids=lambda options: next(iter(options)),
+)
+def test_a_json_line_with_a_wrong_option_is_named_and_what_stands_before_it_is_sent(
+    jobs, tmp_path: Path, options: dict[str, object]
+) -> None:
+    rest = tmp_path / "rest.jsonl"
+    lines = [{"body": "a"}, {"body": "b"} | options, {"body": "c"}]
+    stdin = "\n".join(map(json.dumps, lines))
+    failed = jobs("send", "jobs", "-", "--jsonl", "--unsent", str(rest), stdin=stdin)
+    assert (failed.exit_code, len(failed.stdout.split())) == (2, 1)
+    assert "line 2" in failed.stderr
+    assert [json.loads(line)["body"] for line in rest.read_text().splitlines()] == ["b", "c"]
+
+
+def test_a_file_for_the_rest_that_cannot_be_made_is_refused_before_anything_is_sent(
+    jobs, tmp_path: Path
+) -> None:
+    refused = jobs("send", "jobs", "one", "--unsent", str(tmp_path / "missing" / "rest"))
+    assert refused.exit_code == 2
+    assert "missing" in refused.stderr
+    assert jobs.json("stats", "jobs")["ready"] == 0
+
+
 FAULTY = {
     "bytes": (["--jsonl"], '{"body": 7}'),
     "text": ([], b"\xff"),
@@ -388,6 +414,7 @@ def test_doctor_finds_what_is_wrong_and_says_how_to_mend_it(
     }  # fmt: skip
     assert all(wrong.values())
     assert "redrive jobs" in jobs("doctor", "jobs").stdout
+    jobs.ok("resume", "jobs")
     assert jobs.json("redrive", "jobs", "--limit", "5") == {"redriven": 1}
 
 

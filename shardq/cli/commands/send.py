@@ -32,6 +32,13 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 
+def _check_folder(_context: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
+    """The path of a file that can be made when it is needed."""
+    if path is not None and not path.parent.is_dir():
+        raise click.BadParameter(f"there is no folder {str(path.parent)!r}.")
+    return path
+
+
 @click.command(
     cls=ExampleCommand, example="shardq send orders --file orders.jsonl --jsonl --unsent rest.jsonl"
 )
@@ -46,7 +53,12 @@ _NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 )
 @click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="May be repeated.")
 @click.option("--dedupe-key", help="Refuses a second message with the same key; for one message.")
-@click.option("--unsent", type=_NEW_FILE, help="Where to keep every line that was not sent, as JSON lines.")
+@click.option(
+    "--unsent",
+    type=_NEW_FILE,
+    callback=_check_folder,
+    help="Where to keep every line that was not sent, as JSON lines.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Print no ids.")
 @codec_option
 @json_option
@@ -76,7 +88,8 @@ def send(
             "--dedupe-key is for one BODY: give dedupe_key in the lines of --jsonl instead."
         )
     shared = _shared(**options)
-    parse = partial(parse_line if jsonl else parse_plain, codec=codec, shared=shared)
+    read = partial(parse_line, queue=queue) if jsonl else parse_plain
+    parse = partial(read, codec=codec, shared=shared)
     keep = Unsent(unsent, codec) if unsent is not None else None
     size = file.stat().st_size if file is not None else None
     show = _Show(quiet=quiet or as_json, keep_ids=as_json and not quiet)
