@@ -10,7 +10,7 @@ import pytest
 
 from shardq.errors import QueueNotFound
 from shardq.sharding.shard import Shard
-from shardq.storage.cassandra import removal
+from shardq.storage.cassandra import directory, removal
 from shardq.storage.cassandra.session import Session, Statement
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Append, Claim, DedupeEntry, QueueRecord, ShardCounts, Sweep
@@ -130,7 +130,7 @@ def test_a_drop_that_ends_at_any_write_leaves_nothing_to_the_next_queue(
     carried_out: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("shardq.storage.cassandra.directory.NOTICE", 0.0)
+    monkeypatch.setattr(directory, "NOTICE", 0.0)
     bundle = BundleFactory(store.now)(2)
     for die_at in range(60):
         shard = create(store, name)

@@ -117,7 +117,7 @@ def test_a_dead_letter_is_in_one_queue_whatever_is_lost_on_its_way(
     assert isinstance(session, FailingSession)
     session.carried_out, session.blind = carried_out, blind
     client = shardq.Client(failing, retry_seconds=10.0)
-    for fail_at in range(20):
+    for fail_at in range(60):
         # Given a queue of which four messages are held
         queue = client.create_queue(f"{shard.queue}.{fail_at}", shards=1, time_shards=1)
         with queue.producer() as producer:

@@ -11,7 +11,7 @@ import pytest
 
 from shardq.testing.broken_stores import BROKEN_STORES
 
-pytestmark = pytest.mark.one_process
+pytestmark = [pytest.mark.one_process, pytest.mark.timeout(1800)]  # a minute or two on an idle machine
 
 HERE = Path(__file__).parent
 
