@@ -208,6 +208,16 @@ def test_a_message_that_was_delivered_less_often_is_dead_lettered_wrongly(script
     assert script.broken() == ["dead lettered wrongly"]
 
 
+def test_a_delivery_that_may_have_been_counted_ahead_counts(script: Script) -> None:
+    script.send("m", 0)
+    script.receive(delivery(), 1)
+    script.receive(delivery(count=2), 15)
+    script.receive(delivery(count=3), 60, verb="bury")
+    assert script.broken() == ["dead lettered wrongly"]
+    script.claim_ahead(30, verb="start", phase=Phase.UNKNOWN)
+    assert script.broken() == []
+
+
 def test_deliveries_that_nobody_saw_count_where_a_receive_is_unknown(script: Script) -> None:
     script.send("m", 0)
     script.receive(delivery(), 1)
@@ -249,6 +259,64 @@ def test_reads_that_overlap_have_no_order(script: Script) -> None:
     for body, priority, at in (("second", 5, 2.0), ("first", 1, 2.5)):
         batch = script.receive(delivery(body, priority=priority, bundle=body), at, actor=body, took=1)
         script.settle("ack", body, 5, batch, actor=body)
+    assert script.broken() == []
+
+
+# -- claimed ahead
+
+
+def test_what_was_claimed_ahead_before_others_were_sent_may_pass_them(script: Script) -> None:
+    later = delivery("second", priority=5)
+    script.send("second", 0)
+    script.claim_ahead(1, later)
+    script.send("first", 2)
+    script.settle("ack", "second", 4, script.receive(later, 3))
+    script.settle("ack", "first", 6, script.receive(delivery("first", priority=1, bundle="b2"), 5))
+    assert script.broken() == []
+
+
+def test_what_is_claimed_ahead_must_not_pass_what_waits(script: Script) -> None:
+    later = delivery("second", priority=5)
+    script.send("first", 0)
+    script.send("second", 0)
+    script.claim_ahead(1, later)
+    script.settle("ack", "second", 4, script.receive(later, 3))
+    script.settle("ack", "first", 6, script.receive(delivery("first", priority=1, bundle="b2"), 5))
+    assert script.broken() == ["out of order"]
+
+
+def test_what_waits_with_somebody_who_claimed_it_ahead_may_be_passed(script: Script) -> None:
+    script.claim_ahead(1, delivery("first", priority=1, bundle="b2"))
+    two_of_a_shard(script)
+    assert script.broken() == []
+
+
+def test_what_a_claim_ahead_got_that_was_not_answered_is_decided_for_the_queue(script: Script) -> None:
+    script.claim_ahead(1, phase=None)
+    two_of_a_shard(script)
+    assert script.broken() == []
+
+
+def test_a_claim_ahead_that_changed_nothing_excuses_nothing(script: Script) -> None:
+    script.claim_ahead(1, phase=Phase.FAILED)
+    two_of_a_shard(script)
+    assert script.broken() == ["out of order"]
+
+
+def test_a_lease_counts_from_the_moment_at_which_the_message_was_handed_out(script: Script) -> None:
+    script.send("m", 0)
+    script.claim_ahead(1, delivery())
+    script.receive(delivery(), 9)
+    script.settle("ack", "m", 16, script.receive(delivery(count=2), 15, actor="b"), actor="b")
+    assert script.broken() == ["held by two"]
+
+
+def test_a_message_that_was_due_when_it_was_claimed_ahead_may_come_after_the_clock_went_back(
+    script: Script,
+) -> None:
+    script.send("m", 0, delay=5)
+    script.claim_ahead(1, delivery(), shift=5)
+    script.settle("ack", "m", 3, script.receive(delivery(), 2))
     assert script.broken() == []
 
 

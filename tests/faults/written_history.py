@@ -52,6 +52,21 @@ class Script:
             self._event(at + took, actor, number, verb, phase, shift, deliveries=given)
         return number
 
+    def claim_ahead(
+        self,
+        at: float,
+        *bodies: Delivery,
+        verb: str = "claim",
+        shift: float = 0.0,
+        phase: Phase | None = Phase.OK,
+    ) -> None:
+        """A prefetching consumer claims, or counts, in shard q:0:0."""
+        number = next(self._numbers)
+        self._event(at, "a/ahead", number, verb, Phase.INVOKE, shift, note="q:0:0")
+        ids = tuple(each.id for each in bodies) if phase is Phase.OK else ()
+        if phase:
+            self._event(at + 0.1, "a/ahead", number, verb, phase, shift, bodies=ids)
+
     def settle(
         self,
         verb: str,

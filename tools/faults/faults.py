@@ -16,7 +16,7 @@ import shardq
 from .dial import Dial
 from .proxy import Proxy
 from .schedule import Step
-from .stage import Actor, Stage
+from .stage import AT_WORK, Actor, Stage
 from .target import Target
 
 __all__ = ["Faults", "Undo"]
@@ -74,6 +74,9 @@ class Faults:
     def kill_keeper(self, step: Step) -> tuple[str, None]:
         return self._kill(step, "keep")
 
+    def kill_prefetcher(self, step: Step) -> tuple[str, None]:
+        return self._kill(step, "ahead")
+
     def pause_producer(self, step: Step) -> tuple[str, Undo]:
         return self._pause(step, "produce")
 
@@ -83,19 +86,22 @@ class Faults:
     def pause_keeper(self, step: Step) -> tuple[str, Undo]:
         return self._pause(step, "keep")
 
+    def pause_prefetcher(self, step: Step) -> tuple[str, Undo]:
+        return self._pause(step, "ahead")
+
     def roll_clients(self, step: Step) -> tuple[str, None]:
         """Replace the clients one after the other, as a release of an application does."""
         dice = random.Random(step.victim)
-        running = self.stage.of_role("produce", "work", "keep")
+        running = self.stage.of_role(*AT_WORK)
         for victim in dice.sample(running, len(running)):
             self.stage.replace(victim, signal.SIGTERM)
         return f"{len(running)} clients", None
 
     def suspend_machine(self, step: Step) -> tuple[str, Undo]:
         """Stop a client, and its monotonic clocks with it; all of them where they share one machine's clock."""
-        victims = self.stage.of_role("produce", "work", "keep")
+        victims = self.stage.of_role(*AT_WORK)
         if not self.target.goes_by_client_clock:
-            victims = [self._victim(step, "produce", "work", "keep")]
+            victims = [self._victim(step, *AT_WORK)]
         dials = {self.stage.dials[each.name.partition(".")[0]] for each in victims}
         for each in victims:
             each.send(signal.SIGSTOP)
@@ -104,7 +110,7 @@ class Faults:
     # -- clocks
 
     def skew_clock(self, step: Step) -> tuple[str, Undo | None]:
-        """One client's clock where the store has its own; that of the machine where the store has none.
+        """One client's clock where the store has its own, for a while; that of the machine where the store has none.
 
         The machine's clock goes ahead for good, and back by what it went ahead before, but never behind true time.
         """
@@ -117,10 +123,10 @@ class Faults:
             before, dial.ahead = dial.ahead, max(0, int(ahead))
             undo = partial(_set_ahead, dial, before) if dial.ahead < before else None
             return f"all, {dial.ahead / 1e9:+.1f} s", undo
-        victim = self._victim(step, "produce", "work", "keep")
+        victim = self._victim(step, *AT_WORK)
         dial = self.stage.dials[victim.name.partition(".")[0]]
         dial.ahead = int((step.strength * 2 - 1) * FIVE_MINUTES * 1e9)
-        return f"{victim.name}, {dial.ahead / 1e9:+.1f} s", None
+        return f"{victim.name}, {dial.ahead / 1e9:+.1f} s", partial(_put_right, dial)
 
     # -- the queue
 
@@ -230,6 +236,10 @@ def _wake(victims: list[Actor], dials: set[Dial], since: int) -> None:
             dial.asleep += time.monotonic_ns() - since
     for each in victims:
         each.send(signal.SIGCONT)
+
+
+def _put_right(dial: Dial) -> None:
+    dial.ahead = 0
 
 
 def _set_ahead(dial: Dial, ahead: int) -> None:

@@ -49,9 +49,9 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     shift: int = 0  # nanoseconds by which the store's clock had been set ahead then
     actor: str
     number: int
-    verb: str  # send, receive, bury (receive of a dead letter), ack, release, extend
+    verb: str  # send, receive, bury (receive of a dead letter), ack, release, extend; ahead: claim, start (count)
     phase: Phase
-    bodies: tuple[str, ...] = ()
+    bodies: tuple[str, ...] = ()  # of a claim ahead: ids
     deliveries: tuple[Delivery, ...] = ()
     seconds: float = 0.0  # the delay of a send or release, the lease of an extension
     batch: int = 0  # the number of the receive that gave the bodies

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -40,6 +41,20 @@ class Holding:
     asked: Event
     got: Event
     delivery: Delivery
+    ahead: list[Operation] = field(
+        default_factory=list
+    )  # claims before anybody asked that may have been of it
+
+    @property
+    def claimed(self) -> int:
+        """The earliest moment at which it can have been claimed."""
+        return min([self.asked.at, *(each.invoked.at for each in self.ahead)])
+
+    @property
+    def shifts(self) -> list[int]:
+        """How far the store's clock was ahead between its claim and its delivery, as far as is known."""
+        events = [event for each in self.ahead for event in (each.invoked, each.outcome) if event]
+        return [event.shift for event in (*events, self.asked, self.got)]
 
 
 @dataclass(slots=True)
@@ -67,11 +82,16 @@ class Life:
 
 
 class Lives:
-    """The messages of a history, and the receives of which nobody knows what they claimed."""
+    """The messages of a history, and the operations of which nobody knows what they delivered.
+
+    A message that was claimed ahead, by whomever, counts as claimed since then; where nobody knows what a claim ahead
+    got, that is so for all messages of its shard.
+    """
 
     def __init__(self, events: Iterable[Event]) -> None:
         self.by_body: dict[str, Life] = {}
         self.blind: list[Operation] = []
+        self._ahead: dict[str, list[Operation]] = defaultdict(list)  # by message id, or by shard
         operations: dict[tuple[str, int], Operation] = {}
         for event in events:
             key = (event.actor, event.number)
@@ -85,6 +105,8 @@ class Lives:
             self._add(operation)
         for life in self.by_body.values():
             life.holdings.sort(key=lambda each: each.got.at)
+            for each in life.holdings:
+                each.ahead = self._claims_of(each)
 
     def life(self, body: str) -> Life:
         return self.by_body.setdefault(body, Life(body))
@@ -95,6 +117,10 @@ class Lives:
                 self.life(body).sending = operation
         elif operation.invoked.verb in ("receive", "bury"):
             self._add_receive(operation)
+        elif operation.invoked.verb == "claim":
+            self._add_claim(operation)
+        elif operation.invoked.verb == "start":
+            self.blind += [] if _is_sure(operation) else [operation]
         else:
             for body in operation.invoked.bodies:
                 self.life(body).settlings.append(operation)
@@ -108,3 +134,18 @@ class Lives:
             life = self.life(delivery.body)
             holdings = life.holdings if outcome.verb == "receive" else life.burials
             holdings.append(Holding(operation.invoked, outcome, delivery))
+
+    def _add_claim(self, operation: Operation) -> None:
+        outcome = operation.outcome
+        known = outcome.bodies if outcome and _is_sure(operation) else (operation.invoked.note,)
+        for each in known:
+            self._ahead[each].append(operation)
+
+    def _claims_of(self, holding: Holding) -> list[Operation]:
+        keys = (holding.delivery.id, holding.delivery.shard)
+        found = (each for key in keys if key in self._ahead for each in self._ahead[key])
+        return [each for each in found if each.invoked.at < holding.got.at]
+
+
+def _is_sure(operation: Operation) -> bool:
+    return operation.outcome is not None and operation.outcome.phase in (Phase.OK, Phase.FAILED)

@@ -56,9 +56,11 @@ class Nemesis:
             "kill_producer",
             "kill_consumer",
             "kill_keeper",
+            "kill_prefetcher",
             "pause_producer",
             "pause_consumer",
             "pause_keeper",
+            "pause_prefetcher",
         ]
         found += ["skew_clock", "change_layout", "purge_bystander", "roll_clients"]
         found += ["suspend_machine", "recreate_bystander", "purge_many"]

@@ -30,8 +30,8 @@ class _Read:
     last: Life
 
     @property
-    def asked(self) -> int:
-        return self.holding.asked.at
+    def claimed(self) -> int:
+        return self.holding.claimed
 
     @property
     def rank(self) -> tuple[int, int, str, int]:
@@ -41,8 +41,8 @@ class _Read:
 def out_of_order(lives: Lives, promise: Promise) -> Iterator[Passed]:
     """Every message that was passed, with one of those that passed it."""
     for firsts in _by_shard(lives).values():
-        reads = sorted(_reads(firsts), key=lambda read: read.asked)
-        starts = [read.asked for read in reads]
+        reads = sorted(_reads(firsts), key=lambda read: read.claimed)
+        starts = [read.claimed for read in reads]
         for life in firsts:
             if passer := _passer(life, reads, starts, promise):
                 yield Passed(life, passer)
@@ -76,10 +76,10 @@ def _passer(life: Life, reads: list[_Read], starts: list[int], promise: Promise)
     due = sending.outcome.store_time + slack
     rank = own.delivery.rank
     for read in reads[bisect_right(starts, there) :]:
-        if read.asked >= own.asked.at:
+        if read.claimed >= own.claimed:
             return None
         holding = read.holding
-        earliest = holding.asked.at + min(holding.asked.shift, holding.got.shift)
-        if holding.got.at < own.asked.at and earliest > due and read.rank > rank:
+        earliest = holding.claimed + min(holding.shifts)
+        if holding.got.at < own.claimed and earliest > due and read.rank > rank:
             return read.last
     return None

@@ -10,10 +10,11 @@ from shardq.clock import from_datetime
 from .history import Delivery, Phase
 from .role import Role, name_of
 
-__all__ = ["Collecting", "Keeping", "Working"]
+__all__ = ["Collecting", "Keeping", "Prefetching", "Working"]
 
 # What a worker does with a batch, and how often of 100 times.
 WAYS = {"whole": 48, "each": 8, "release": 10, "extend": 8, "slow": 12, "late": 12, "never": 2}
+LONG_WORK = 0.05  # of the batches of a prefetching worker take it longer than the lease
 _DELIVERIES = "shardq-deliveries"  # of a dead letter
 
 
@@ -116,6 +117,23 @@ class Keeping(Receiving):
                 if batch:
                     number = self.record.number
                     self.pause(self.assignment.lease * self.dice.uniform(0.0, 1.5))
+                    self.settle("ack", batch, number)
+
+
+class Prefetching(Receiving):
+    """Has messages claimed ahead; now and then works for longer than the lease, while others wait in its buffer."""
+
+    limits = (1, 5, 20)
+
+    def run(self) -> None:
+        lease = self.assignment.lease
+        with self.queue.consumer(visibility_timeout=lease, prefetch=40) as consumer:
+            while not self.stopped.is_set():
+                batch = self.receive(consumer)
+                if batch:
+                    number = self.record.number
+                    long = self.dice.random() < LONG_WORK
+                    self.pause(lease * self.dice.uniform(1.0, 1.5) if long else self.dice.random() * 0.1)
                     self.settle("ack", batch, number)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import shardq
@@ -52,14 +53,18 @@ class Recorder:
     def settle(
         self, verb: str, bodies: Sequence[str], do: Callable[[], None], *, batch: int, seconds: float = 0
     ) -> None:
-        """Ack, release or extend, and write down what became of each message."""
+        """Ack, release or extend, and write down what became of each message.
+
+        One receive can give a message twice, when its lease ran out meanwhile: it is lost when both are.
+        """
         self.invoke(verb, bodies, batch=batch, seconds=seconds)
-        lost: set[str] = set()
+        lost: Collection[str] = ()
         try:
             do()
         except shardq.LeaseLost as error:
-            lost = {message.raw.decode().rstrip(" ") for message in error.messages}
-            self.outcome(verb, Phase.LOST, sorted(lost))
+            times = Counter(message.raw.decode().rstrip(" ") for message in error.messages)
+            lost = sorted(body for body, count in times.items() if count == bodies.count(body))
+            self.outcome(verb, Phase.LOST, lost)
         except shardq.ShardqError as error:
             # Several messages may be of several shards, of which some were reached.
             sure = isinstance(error, shardq.StoreUnavailable) and len(bodies) == 1

@@ -11,15 +11,16 @@ from shardq.client import Client
 from shardq.clock import SystemClock
 from shardq.storage.opening import open_store
 
+from .ahead import Ahead
 from .assignment import Assignment
 from .defects import DEFECTS
 from .dial import Dial
 from .producing import Producing
-from .receiving import Collecting, Keeping, Working
+from .receiving import Collecting, Keeping, Prefetching, Working
 
 __all__ = ["play"]
 
-ROLES = {"produce": Producing, "work": Working, "keep": Keeping, "collect": Collecting}
+ROLES = {"produce": Producing, "work": Working, "keep": Keeping, "ahead": Prefetching, "collect": Collecting}
 
 
 def play(assignment: Assignment, dial: Dial) -> None:
@@ -30,6 +31,8 @@ def play(assignment: Assignment, dial: Dial) -> None:
     store = open_store(assignment.url, SystemClock())
     if assignment.defect:
         store = DEFECTS[assignment.defect](store)
+    if assignment.role == "ahead":
+        store = Ahead(store, assignment, dial)
     with Client(store, retry_seconds=assignment.retry_seconds) as client:
         ROLES[assignment.role](assignment, dial, client, stopped).run()
 

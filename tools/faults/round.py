@@ -28,7 +28,7 @@ from .verdict import Verdict, judge
 
 __all__ = ["Plan", "Round", "run_round"]
 
-PRODUCERS, WORKERS, KEEPERS = 2, 4, 1
+PRODUCERS, WORKERS, KEEPERS, PREFETCHERS = 2, 4, 1, 1
 MAX_DELIVERIES = 2  # so that some messages become dead letters
 FINISHING = (
     300.0  # seconds until everything is sent, until it is drained, and until the dead letters are read
@@ -130,6 +130,8 @@ def _start_clients(stage: Stage, plan: Plan) -> None:
         stage.start("work", f"w{number}")
     for number in range(1, KEEPERS + 1):
         stage.start("keep", f"k{number}")
+    for number in range(1, PREFETCHERS + 1):
+        stage.start("ahead", f"a{number}")
 
 
 def _finish(nemesis: Nemesis, plan: Plan, steps: Sequence[Step], began: float) -> Round:

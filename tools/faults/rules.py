@@ -183,7 +183,7 @@ def _gave(holding: Holding, settling: Operation) -> bool:
 
 def _latest(holding: Holding) -> int:
     """The latest moment of the store's clock at which it can have been claimed."""
-    return holding.got.at + max(holding.asked.shift, holding.got.shift)
+    return holding.got.at + max(holding.shifts)
 
 
 def _came_early(life: Life, release: Operation, slack: float) -> bool:

@@ -17,10 +17,11 @@ from .assignment import Assignment
 from .dial import Dial
 from .history import Phase, read_history
 
-__all__ = ["Actor", "Stage"]
+__all__ = ["AT_WORK", "Actor", "Stage"]
 
 ROOT = Path(__file__).parents[2]
 LEAVING = 15.0  # seconds that a client has to end by itself
+AT_WORK = ("produce", "work", "keep", "ahead")  # roles, until the queue is drained
 
 
 class Actor:
@@ -119,7 +120,7 @@ class Stage:
         """Clients that run and still have something to do."""
         return [
             actor.name
-            for actor in self.of_role("produce", "work", "keep")
+            for actor in self.of_role(*AT_WORK)
             if actor.role != "produce" or self._begun(actor) < actor.assignment.messages
         ]
 
