@@ -340,3 +340,36 @@ def test_whatever_a_correct_queue_does_is_in_order(data: st.DataObject) -> None:
         script.settle("ack", f"m{number}", now, batch, actor=f"c{count}", phase=phase)
         now += 1
     assert script.broken() == []
+
+
+# -- moved, and never worked on
+
+
+def test_what_was_sent_to_the_side_queue_and_arrived_once_is_in_order(script: Script) -> None:
+    script.send("s", 0, verb="supply")
+    script.send("unknown", 0, verb="supply", phase=Phase.UNKNOWN)
+    script.send("never answered", 0, verb="supply", phase=None)
+    script.receive(delivery("s"), 5, verb="carry")
+    for at in (20, 90):  # the second time because the first was not answered
+        script.receive(delivery("s", bundle="b7"), at, verb="arrive")
+    assert script.broken() == []
+
+
+def test_a_message_that_arrived_under_two_ids_was_moved_twice(script: Script) -> None:
+    script.send("s", 0, verb="supply")
+    script.receive([delivery("s", bundle=each) for each in ("b7", "b8")], 20, verb="arrive")
+    assert script.broken() == ["moved twice"]
+
+
+def test_a_message_of_the_side_queue_that_did_not_arrive_is_lost_on_the_move(script: Script) -> None:
+    script.send("s", 0, verb="supply")
+    script.receive(delivery("s"), 5, verb="carry")
+    assert script.broken() == ["lost on the move"]
+
+
+def test_two_dead_letters_of_a_message_are_one_too_many(script: Script) -> None:
+    script.send("m", 0)
+    for number in (1, 2, 3):
+        script.receive(delivery(count=number), number * 12)
+    script.receive([delivery(count=3, bundle=each) for each in ("b7", "b8")], 60, verb="bury")
+    assert script.broken() == ["dead lettered twice"]

@@ -28,11 +28,12 @@ class Script:
         phase: Phase | None = Phase.OK,
         delay: float = 0.0,
         shift: float = 0.0,
+        verb: str = "send",
     ) -> None:
         number = next(self._numbers)
-        self._event(at, "p", number, "send", Phase.INVOKE, shift, bodies=(body,), seconds=delay)
+        self._event(at, "p", number, verb, Phase.INVOKE, shift, bodies=(body,), seconds=delay)
         if phase:
-            self._event(at + took, "p", number, "send", phase, shift, bodies=(body,))
+            self._event(at + took, "p", number, verb, phase, shift, bodies=(body,))
 
     def receive(
         self,

@@ -77,6 +77,9 @@ class Faults:
     def kill_prefetcher(self, step: Step) -> tuple[str, None]:
         return self._kill(step, "ahead")
 
+    def kill_mover(self, step: Step) -> tuple[str, None]:
+        return self._kill(step, "move")
+
     def pause_producer(self, step: Step) -> tuple[str, Undo]:
         return self._pause(step, "produce")
 
@@ -88,6 +91,9 @@ class Faults:
 
     def pause_prefetcher(self, step: Step) -> tuple[str, Undo]:
         return self._pause(step, "ahead")
+
+    def pause_mover(self, step: Step) -> tuple[str, Undo]:
+        return self._pause(step, "move")
 
     def roll_clients(self, step: Step) -> tuple[str, None]:
         """Replace the clients one after the other, as a release of an application does."""

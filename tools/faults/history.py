@@ -9,7 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-__all__ = ["Delivery", "Event", "Log", "Phase", "read_history"]
+__all__ = ["Delivery", "Event", "Log", "Phase", "is_of_side", "read_history"]
+
+SIDE = frozenset({"supply", "carry", "move", "redrive", "arrive"})
 
 
 class Phase(Enum):
@@ -50,6 +52,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     actor: str
     number: int
     verb: str  # send, receive, bury (receive of a dead letter), ack, release, extend; ahead: claim, start (count)
+    # of the side queue: supply (send), carry (receive), move, redrive, arrive (receive of what was moved)
     phase: Phase
     bodies: tuple[str, ...] = ()  # of a claim ahead: ids
     deliveries: tuple[Delivery, ...] = ()
@@ -62,6 +65,11 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     def store_time(self) -> int:
         """The moment on an axis that moves as the store's clock does."""
         return self.at + self.shift
+
+
+def is_of_side(event: Event) -> bool:
+    """It is about the side queue, whose messages are only moved."""
+    return event.verb in SIDE
 
 
 class Log:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from .history import Delivery, Event, Phase
+from .history import Delivery, Event, Phase, is_of_side
 
 __all__ = ["Holding", "Life", "Lives", "Operation"]
 
@@ -94,6 +94,8 @@ class Lives:
         self._ahead: dict[str, list[Operation]] = defaultdict(list)  # by message id, or by shard
         operations: dict[tuple[str, int], Operation] = {}
         for event in events:
+            if is_of_side(event):
+                continue
             key = (event.actor, event.number)
             if event.phase is Phase.INVOKE:
                 operations[key] = Operation(event)

@@ -57,10 +57,12 @@ class Nemesis:
             "kill_consumer",
             "kill_keeper",
             "kill_prefetcher",
+            "kill_mover",
             "pause_producer",
             "pause_consumer",
             "pause_keeper",
             "pause_prefetcher",
+            "pause_mover",
         ]
         found += ["skew_clock", "change_layout", "purge_bystander", "roll_clients"]
         found += ["suspend_machine", "recreate_bystander", "purge_many"]

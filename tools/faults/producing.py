@@ -11,7 +11,7 @@ import shardq
 from .history import Phase
 from .role import Role, name_of
 
-__all__ = ["Producing"]
+__all__ = ["Producing", "Supplying"]
 
 RESENDS = 3
 FORKS = 0.02  # of single messages are sent by a forked child
@@ -21,6 +21,8 @@ PADDING = (0, 0, 100, 1_000)  # bytes behind the name of a message
 
 class Producing(Role):
     """Sends singles, bundles and delayed messages, at a rate, until its number of them is used up."""
+
+    verb = "send"
 
     def run(self) -> None:
         number, last = self.assignment.first, self.assignment.first + self.assignment.messages
@@ -38,7 +40,7 @@ class Producing(Role):
         priority = self.dice.randrange(10)
         padding = b" " * self.dice.choice(PADDING)
         raw = [body.encode() + padding for body in bodies]
-        self.record.invoke("send", bodies, seconds=delay)
+        self.record.invoke(self.verb, bodies, seconds=delay)
         try:
             if len(raw) == 1 and self.dice.random() < FORKS and not self.dial.hurry:
                 self._send_in_a_child(producer, raw[0], delay=delay, priority=priority)
@@ -51,10 +53,10 @@ class Producing(Role):
         except shardq.ShardqError as error:
             # Only StoreUnavailable says that nothing was stored; everything else may have been.
             sure = isinstance(error, shardq.StoreUnavailable)
-            self.record.outcome("send", Phase.FAILED if sure else Phase.UNKNOWN, bodies, note=error)
+            self.record.outcome(self.verb, Phase.FAILED if sure else Phase.UNKNOWN, bodies, note=error)
             self.pause(0.2)
         else:
-            self.record.outcome("send", Phase.OK, bodies)
+            self.record.outcome(self.verb, Phase.OK, bodies)
 
     def _send_in_a_child(
         self, producer: shardq.Producer, body: bytes, *, delay: float, priority: int
@@ -94,4 +96,10 @@ class Producing(Role):
                 break
         missing = {name_of(message.body) for message in unsent}
         stored = [body for body in bodies if body not in missing]
-        self.record.outcome("send", Phase.OK if stored else Phase.UNKNOWN, stored, note=partial)
+        self.record.outcome(self.verb, Phase.OK if stored else Phase.UNKNOWN, stored, note=partial)
+
+
+class Supplying(Producing):
+    """Sends to the side queue."""
+
+    verb = "supply"

@@ -10,7 +10,7 @@ from shardq.clock import from_datetime
 from .history import Delivery, Phase
 from .role import Role, name_of
 
-__all__ = ["Collecting", "Keeping", "Prefetching", "Working"]
+__all__ = ["Arriving", "Collecting", "Keeping", "Prefetching", "Working"]
 
 # What a worker does with a batch, and how often of 100 times.
 WAYS = {"whole": 48, "each": 8, "release": 10, "extend": 8, "slow": 12, "late": 12, "never": 2}
@@ -150,6 +150,12 @@ class Collecting(Receiving):
                 if batch:
                     batch.ack()
                 empty = 0 if batch or batch is None else empty + 1
+
+
+class Arriving(Collecting):
+    """Drains the queue that the messages of the side queue are moved to."""
+
+    verb = "arrive"
 
 
 def _delivery(message: shardq.Message) -> Delivery:

@@ -15,12 +15,22 @@ from .ahead import Ahead
 from .assignment import Assignment
 from .defects import DEFECTS
 from .dial import Dial
-from .producing import Producing
-from .receiving import Collecting, Keeping, Prefetching, Working
+from .moving import Moving
+from .producing import Producing, Supplying
+from .receiving import Arriving, Collecting, Keeping, Prefetching, Working
 
 __all__ = ["play"]
 
-ROLES = {"produce": Producing, "work": Working, "keep": Keeping, "ahead": Prefetching, "collect": Collecting}
+ROLES = {
+    "produce": Producing,
+    "work": Working,
+    "keep": Keeping,
+    "ahead": Prefetching,
+    "collect": Collecting,
+    "supply": Supplying,
+    "move": Moving,
+    "arrive": Arriving,
+}
 
 
 def play(assignment: Assignment, dial: Dial) -> None:

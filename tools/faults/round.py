@@ -22,7 +22,8 @@ from .liveness import Progress, progress
 from .nemesis import Deed, Nemesis
 from .rules import Promise
 from .schedule import Step
-from .stage import Stage
+from .side import create_side, side_queues, start_movers, wait_until_moved
+from .stage import SENDERS, Stage
 from .target import Target
 from .verdict import Verdict, judge
 
@@ -103,6 +104,7 @@ def _create(client: Client, plan: Plan, target: Target) -> None:
         max_deliveries=MAX_DELIVERIES,
     )
     client.create_queue(f"{plan.queue}.bystander", shards=2, time_shards=2, max_deliveries=None)
+    create_side(client, plan.queue, target.lease)
 
 
 def _template(target: Target, plan: Plan) -> Assignment:
@@ -132,6 +134,7 @@ def _start_clients(stage: Stage, plan: Plan) -> None:
         stage.start("keep", f"k{number}")
     for number in range(1, PREFETCHERS + 1):
         stage.start("ahead", f"a{number}")
+    start_movers(stage, plan.queue, plan.messages, plan.seconds)
 
 
 def _finish(nemesis: Nemesis, plan: Plan, steps: Sequence[Step], began: float) -> Round:
@@ -141,13 +144,16 @@ def _finish(nemesis: Nemesis, plan: Plan, steps: Sequence[Step], began: float) -
     alive = stage.unfinished()
     stage.hurry()
     problems = list(nemesis.problems)
-    problems += [] if stage.wait_for("produce", FINISHING) else ["producers did not finish"]
+    problems += [] if stage.wait_for(*SENDERS, seconds=FINISHING) else ["producers did not finish"]
     problems += _wait_until_drained(nemesis.client.queue(plan.queue))
+    problems += wait_until_moved(nemesis.client, plan.queue, FINISHING)
     remains = _remains(nemesis.client.queue(plan.queue))
-    problems += _bury(stage, plan)
+    problems += _collect(stage, "collect", f"{plan.queue}.dead")
+    problems += _collect(stage, "arrive", side_queues(plan.queue)[-1])
     problems += [f"client {name} died" for name in stage.deaths()]
     stage.end()
-    problems += audit(target, [plan.queue, f"{plan.queue}.dead", f"{plan.queue}.bystander"])
+    queues = [plan.queue, f"{plan.queue}.dead", f"{plan.queue}.bystander", *side_queues(plan.queue)]
+    problems += audit(target, queues)
     events = read_history(stage.logs)
     promise = Promise(target.lease, MAX_DELIVERIES, target.tolerance, remains)
     liveness = progress(events, alive, healed)
@@ -180,9 +186,9 @@ def _remains(queue: shardq.Queue) -> dict[str, str]:
     return {stored.body.decode().rstrip(" "): stored.state.value for stored in queue.peek(100_000)}
 
 
-def _bury(stage: Stage, plan: Plan) -> list[str]:
-    stage.start("collect", "dead", queue=f"{plan.queue}.dead")
-    return [] if stage.wait_for("collect", FINISHING) else ["dead letters could not be read"]
+def _collect(stage: Stage, role: str, queue: str) -> list[str]:
+    stage.start(role, role, queue=queue)
+    return [] if stage.wait_for(role, seconds=FINISHING) else [f"queue {queue} could not be read"]
 
 
 def _slow(liveness: Sequence[Progress], patience: float) -> list[str]:

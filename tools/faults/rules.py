@@ -59,6 +59,11 @@ def stored_twice(life: Life, _: Promise, __: Lives) -> bool:
     return len({each.delivery.id for each in life.holdings}) > 1
 
 
+def dead_lettered_twice(life: Life, _: Promise, __: Lives) -> bool:
+    """There are two dead letters of it."""
+    return len({each.delivery.id for each in life.burials}) > 1
+
+
 def acked_but_redelivered(life: Life, _: Promise, __: Lives) -> bool:
     """Somebody who asked after its ack had returned got it, or it became a dead letter."""
     acks = life.settled("ack", Phase.OK)
@@ -145,6 +150,7 @@ RULES: dict[str, Rule] = {
         unexpected,
         failed_but_stored,
         stored_twice,
+        dead_lettered_twice,
         acked_but_redelivered,
         acked_past_the_fence,
         held_by_two,

@@ -17,11 +17,12 @@ from .assignment import Assignment
 from .dial import Dial
 from .history import Phase, read_history
 
-__all__ = ["AT_WORK", "Actor", "Stage"]
+__all__ = ["AT_WORK", "SENDERS", "Actor", "Stage"]
 
 ROOT = Path(__file__).parents[2]
 LEAVING = 15.0  # seconds that a client has to end by itself
-AT_WORK = ("produce", "work", "keep", "ahead")  # roles, until the queue is drained
+SENDERS = ("produce", "supply")  # roles that are done at some time
+AT_WORK = (*SENDERS, "work", "keep", "ahead", "move")  # roles, until the queues are drained
 
 
 class Actor:
@@ -78,7 +79,16 @@ class Stage:
         self.dials: dict[str, Dial] = {}
         self._generations: dict[str, int] = {}
 
-    def start(self, role: str, place: str, *, first: int = 0, messages: int = 0, queue: str = "") -> Actor:
+    def start(
+        self,
+        role: str,
+        place: str,
+        *,
+        first: int = 0,
+        messages: int = 0,
+        queue: str = "",
+        rate: float = 0.0,
+    ) -> Actor:
         """Start a client at a place such as ``p1``: the next one there if it had others before."""
         generation = self._generations[place] = self._generations.get(place, 0) + 1
         name = f"{place}.{generation}"
@@ -95,6 +105,7 @@ class Stage:
             dial=str(dial),
             first=first,
             messages=messages,
+            rate=rate or self._template.rate,
             retry_seconds=self._dice.choice([0.0, 2.0, 15.0]),
         )
         Path(assignment.log).touch()
@@ -111,17 +122,23 @@ class Stage:
         actor.end(how)
         self.actors.remove(actor)
         told = actor.assignment
-        begun = self._begun(actor) if actor.role == "produce" else 0
-        if actor.role != "produce" or begun < told.messages:
-            place = actor.name.partition(".")[0]
-            self.start(actor.role, place, first=told.first + begun, messages=told.messages - begun)
+        begun = self._begun(actor) if actor.role in SENDERS else 0
+        if actor.role not in SENDERS or begun < told.messages:
+            self.start(
+                actor.role,
+                actor.name.partition(".")[0],
+                first=told.first + begun,
+                messages=told.messages - begun,
+                queue=told.queue,
+                rate=told.rate,
+            )
 
     def unfinished(self) -> list[str]:
         """Clients that run and still have something to do."""
         return [
             actor.name
             for actor in self.of_role(*AT_WORK)
-            if actor.role != "produce" or self._begun(actor) < actor.assignment.messages
+            if actor.role not in SENDERS or self._begun(actor) < actor.assignment.messages
         ]
 
     def deaths(self) -> list[str]:
@@ -140,12 +157,12 @@ class Stage:
         for dial in self.dials.values():
             dial.hurry = True
 
-    def wait_for(self, role: str, seconds: float) -> bool:
-        """Wait until all clients of a role have done their work."""
+    def wait_for(self, *roles: str, seconds: float) -> bool:
+        """Wait until all clients of these roles have done their work."""
         until = time.monotonic() + seconds
-        while self.of_role(role) and time.monotonic() < until:
+        while self.of_role(*roles) and time.monotonic() < until:
             time.sleep(0.1)
-        return not self.of_role(role)
+        return not self.of_role(*roles)
 
     def end(self) -> None:
         for actor in self.actors:
@@ -156,4 +173,8 @@ class Stage:
 
     def _begun(self, actor: Actor) -> int:
         events = read_history([Path(actor.assignment.log)])
-        return sum(len(each.bodies) for each in events if each.verb == "send" and each.phase is Phase.INVOKE)
+        return sum(
+            len(each.bodies)
+            for each in events
+            if each.verb in ("send", "supply") and each.phase is Phase.INVOKE
+        )

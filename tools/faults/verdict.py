@@ -10,20 +10,12 @@ import msgspec
 
 from .history import Event, Phase
 from .lives import Life, Lives
+from .offence import SHOWN, Offence
 from .order import out_of_order
 from .rules import RULES, Promise, cause_of_return
+from .side import judge_moves
 
-__all__ = ["Offence", "Verdict", "judge"]
-
-SHOWN = 5  # messages of a kind whose history is in the report
-
-
-class Offence(msgspec.Struct, frozen=True):
-    """A broken promise: how many messages it hit, and the histories of some."""
-
-    promise: str
-    count: int
-    histories: dict[str, tuple[Event, ...]] = {}
+__all__ = ["Verdict", "judge"]
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -42,7 +34,7 @@ def judge(events: Sequence[Event], promise: Promise) -> Verdict:
     """Check a whole history."""
     lives = Lives(events)
     found = [_offence(name, lives, promise) for name in RULES]
-    found.append(_order(lives, promise))
+    found += [_order(lives, promise), *judge_moves(events)]
     return Verdict(_figures(lives, events, promise), tuple(each for each in found if each.count))
 
 

@@ -1,0 +1,96 @@
+"""The side queue: its messages are only moved, never worked on, so each has to arrive in another queue, and once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+import shardq
+from shardq.client import Client
+
+from .history import Event, Phase, is_of_side
+from .lives import Operation
+from .offence import SHOWN, Offence
+from .stage import Stage
+
+__all__ = ["create_side", "judge_moves", "side_queues", "start_movers", "target_of", "wait_until_moved"]
+
+MOVERS = 2
+SHARE = 10  # one message there for so many in the queue under test
+
+
+def side_queues(queue: str) -> tuple[str, str, str]:
+    """The side queue of a queue under test, its dead letters, and where its messages go in the end."""
+    side = f"{queue}.side"
+    return side, f"{side}.dead", target_of(side)
+
+
+def target_of(side: str) -> str:
+    """Where the messages of a side queue have to arrive."""
+    return side.removesuffix(".side") + ".moved"
+
+
+def create_side(client: Client, queue: str, lease: float) -> None:
+    """Create the queues. Nothing is dead-lettered for its deliveries: a message has one way to go."""
+    side, dead, moved = side_queues(queue)
+    client.create_queue(side, shards=3, time_shards=2, visibility_timeout=lease, max_deliveries=None)
+    client.create_queue(dead, shards=1, time_shards=1, max_deliveries=None)
+    client.create_queue(moved, shards=2, time_shards=2, max_deliveries=None)
+
+
+def start_movers(stage: Stage, queue: str, messages: int, seconds: float) -> None:
+    """Start the clients of the side queue."""
+    side, count = side_queues(queue)[0], messages // SHARE
+    stage.start("supply", "s1", queue=side, messages=count, rate=count / seconds)
+    for number in range(1, MOVERS + 1):
+        stage.start("move", f"m{number}", queue=side)
+
+
+def wait_until_moved(client: Client, queue: str, seconds: float) -> list[str]:
+    """Wait until nothing is left in the side queue and among its dead letters; tells of what is."""
+    waiting = [client.queue(name) for name in side_queues(queue)[:2]]
+    until = time.monotonic() + seconds
+    found: list[object] = []
+    while time.monotonic() < until:
+        with suppress(shardq.StoreUnavailable, shardq.OutcomeUnknown):
+            found = [counts for counts in (each.counts() for each in waiting) if _left(counts)]
+            if not found:
+                return []
+        time.sleep(0.2)
+    return [f"the side queue was not moved within {seconds:g} s: {found}"]
+
+
+def judge_moves(events: Sequence[Event]) -> list[Offence]:
+    """What was sent to the side queue and did not arrive, or arrived more than once. It must be drained."""
+    sent: dict[tuple[str, int], Operation] = {}
+    arrived: dict[str, set[str]] = {}
+    for event in events:
+        if event.verb == "supply" and event.phase is Phase.INVOKE:
+            sent[event.actor, event.number] = Operation(event)
+        elif event.verb == "supply":
+            sent[event.actor, event.number].outcome = event
+        for each in event.deliveries if event.verb == "arrive" else ():
+            arrived.setdefault(each.body, set()).add(each.id)
+    confirmed = {
+        body for each in sent.values() for body in each.invoked.bodies if each.phase(body) is Phase.OK
+    }
+    doubled = sorted(body for body, ids in arrived.items() if len(ids) > 1)
+    missing = sorted(confirmed - arrived.keys())
+    return [
+        Offence(name, len(bodies), {body: _history(events, body) for body in bodies[:SHOWN]})
+        for name, bodies in (("moved twice", doubled), ("lost on the move", missing))
+        if bodies
+    ]
+
+
+def _history(events: Sequence[Event], body: str) -> tuple[Event, ...]:
+    return tuple(
+        event
+        for event in events
+        if is_of_side(event) and (body in event.bodies or any(each.body == body for each in event.deliveries))
+    )
+
+
+def _left(counts: shardq.QueueCounts) -> int:
+    return counts.ready + counts.delayed + counts.in_flight
