@@ -143,6 +143,17 @@ def test_who_asks_after_an_ack_has_returned_does_not_get_the_message(script: Scr
     assert script.broken() == ["acked but redelivered"]
 
 
+def test_a_message_whose_ack_was_confirmed_is_no_dead_letter_however_often_the_ack_was_repeated(
+    script: Script,
+) -> None:
+    script.send("m", 0)
+    for number in (1, 2, 3):
+        batch = script.receive(delivery(count=number), number * 12)
+    script.settle("ack", "m", 37, batch, repeated=True)
+    script.receive(delivery(count=3), 60, verb="bury")
+    assert script.broken() == ["acked but redelivered"]
+
+
 def test_who_asked_before_the_ack_had_returned_may_get_the_message(script: Script) -> None:
     script.send("m", 0)
     batch = script.receive(delivery(), 1)

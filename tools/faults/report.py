@@ -61,6 +61,7 @@ def _line(event: Event, start: int, body: str) -> str:
     words += [f"of #{event.batch}"] if event.batch else []
     words += [f"{event.seconds:g} s"] if event.seconds else []
     words += [f"store's clock {event.shift / 1e9:+.1f} s"] if event.shift else []
+    words += ["repeated"] if event.repeated else []
     for each in event.deliveries:
         if each.body == body:
             words.append(f"delivery {each.deliveries}, priority {each.priority}, due {each.due}, {each.id}")

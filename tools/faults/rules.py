@@ -70,9 +70,7 @@ def acked_but_redelivered(life: Life, _: Promise, __: Lives) -> bool:
     if not acks:
         return False
     first = min(ack.ended for ack in acks)
-    # A repeated ack finds a message gone that somebody else has buried meanwhile, and takes it for its own doing.
-    buried = bool(life.burials) and not all(ack.outcome and ack.outcome.repeated for ack in acks)
-    return buried or any(each.asked.at > first for each in life.holdings)
+    return bool(life.burials) or any(each.asked.at > first for each in life.holdings)
 
 
 def acked_past_the_fence(life: Life, _: Promise, __: Lives) -> bool:
