@@ -88,7 +88,8 @@ class Consumer(Closing):
 
         Returns as soon as anything is due; waits for it for ``wait`` seconds, and returns an empty batch if
         nothing came. With ``wait=0`` an empty batch means that nothing was due in the whole queue. Fewer
-        messages than there are may come; more than ``limit`` never do.
+        messages than there are may come, where gathering them takes half of their lease as well; more than ``limit``,
+        or one of them twice, never do.
 
         Raises QueueNotFound, StoreUnavailable or OutcomeUnknown (what was claimed then comes back by itself).
         """

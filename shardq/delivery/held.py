@@ -13,7 +13,7 @@ from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, decode_bundle
 from shardq.storage.requests import ClaimedSlice, Span
 
-__all__ = ["Fate", "HeldSlice", "Pick", "first_of"]
+__all__ = ["Fate", "HeldSlice", "Pick", "claimed_once", "first_of"]
 
 
 class Fate(IntEnum):
@@ -163,3 +163,16 @@ def first_of(held: Sequence[HeldSlice], limit: int) -> tuple[list[HeldSlice], li
         first.append(piece)
         limit -= piece.count
     return first, []
+
+
+def claimed_once(held: Sequence[HeldSlice]) -> list[HeldSlice]:
+    """What was claimed, in this order, less what was claimed again later: that is lost, its first lease was over."""
+    by_bundle: dict[bytes, list[HeldSlice]] = {}
+    for piece in held:
+        earlier = by_bundle.setdefault(piece.bundle.id, [])
+        for each in earlier:
+            if each.shard == piece.shard:
+                start = piece.first - each.first
+                each.mark(range(max(0, start), min(each.count, start + piece.count)), Fate.LOST)
+        earlier.append(piece)
+    return [part for piece in held for part in piece.held_parts]

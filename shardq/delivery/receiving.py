@@ -11,7 +11,7 @@ from shardq.clock import microseconds
 from shardq.codec import BYTES
 from shardq.delivery.context import QueueContext
 from shardq.delivery.failures import Failures
-from shardq.delivery.held import HeldSlice, first_of
+from shardq.delivery.held import HeldSlice, claimed_once, first_of
 from shardq.delivery.screening import Screening
 from shardq.delivery.settlement import Settlement
 from shardq.delivery.sweeping import sweep
@@ -121,10 +121,10 @@ class Receiving:
         return held
 
     def _claim_all(self, limit: int, settings: QueueSettings) -> list[HeldSlice]:
-        """Claim from shard after shard; one that fails is left out from then on."""
+        """Claim from shard after shard, until half of the first lease is over; one that fails is left out after."""
         held: list[HeldSlice] = []
         missing = limit
-        while missing > 0:
+        while missing > 0 and not self._is_time_to_hand_out(held):
             shard = self._next(settings)
             if shard is None:
                 break
@@ -133,7 +133,10 @@ class Receiving:
             except (StoreUnavailable, OutcomeUnknown) as error:
                 self.reader.failed(shard, error)
             missing = limit - sum(piece.count for piece in held)
-        return held
+        return claimed_once(held)
+
+    def _is_time_to_hand_out(self, held: Sequence[HeldSlice]) -> bool:
+        return bool(held) and self._context.store.now() + self.lease // 2 >= held[0].lease_until
 
     def _next(self, settings: QueueSettings) -> Shard | None:
         """The shard to claim from now; first where a claim was not answered, which may hide what it got for a lease."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
 import shardq
 from shardq.clock import SystemClock
+from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
-from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
+from shardq.storage.requests import Claim, Claimed, Probe
+from shardq.storage.store import Store
+from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, WrappedStore
 
 LEASE = 2.0  # seconds: far above what a busy machine keeps the lease keeper waiting
 
@@ -66,6 +69,48 @@ def test_an_unacked_message_comes_back_after_its_visibility_timeout(
     clock.advance(0.1)
     (again,) = consumer.receive(1)
     assert (again.id, again.deliveries) == (message.id, 2)
+
+
+class SlowStore(WrappedStore):
+    """Lets time pass after each claim, and before each look."""
+
+    def __init__(
+        self, inner: Store, clock: ManualClock, *, claim: float, looks: Iterable[float] = ()
+    ) -> None:
+        super().__init__(inner)
+        self._clock, self._claim, self._looks = clock, claim, iter(looks)
+
+    def claim(self, request: Claim) -> Claimed:
+        claimed = super().claim(request)
+        self._clock.advance(self._claim)
+        return claimed
+
+    def probe(self, shards: Sequence[Shard], *, glance: bool = False, deep: bool = False) -> Sequence[Probe]:
+        self._clock.advance(next(self._looks, 0.0))
+        return super().probe(shards, glance=glance, deep=deep)
+
+
+def test_a_batch_holds_a_message_once_though_its_lease_ran_out_while_the_batch_was_claimed(
+    url: str, clock: ManualClock
+) -> None:
+    store = SlowStore(open_store(url, clock), clock, claim=1.0, looks=[0.0, 40.0])
+    with shardq.Client(store) as client:
+        queue = client.create_queue("slow", shards=4, time_shards=1, visibility_timeout=30)
+        with queue.producer(bundle_messages=5) as producer:
+            producer.send_many([b"x"] * 5, priority=0)
+            producer.send_many([b"x"] * 5)
+        batch = queue.consumer().receive(100)
+        assert len({message.id for message in batch}) == len(batch)
+        assert [message.deliveries for message in batch] == [2] * 5
+        batch.ack()
+
+
+def test_a_batch_is_handed_out_while_half_of_its_first_lease_is_left(url: str, clock: ManualClock) -> None:
+    with shardq.Client(SlowStore(open_store(url, clock), clock, claim=5.0)) as client:
+        queue = client.create_queue("slow", shards=8, time_shards=1, visibility_timeout=30)
+        with queue.producer(bundle_messages=5) as producer:
+            producer.send_many([b"x"] * 40)
+        assert len(queue.consumer().receive(40)) == 15
 
 
 def test_the_visibility_timeout_can_be_set_per_consumer(queue: shardq.Queue, clock: ManualClock) -> None:

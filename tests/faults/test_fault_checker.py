@@ -134,6 +134,13 @@ def test_every_delivery_has_a_number_of_its_own(script: Script) -> None:
     assert script.broken() == ["deliveries not counted"]
 
 
+def test_one_receive_gives_a_message_once(script: Script) -> None:
+    script.send("m", 0)
+    batch = script.receive([delivery(), delivery(count=2)], 1, took=12)
+    script.settle("ack", "m", 14, batch)
+    assert script.broken() == ["twice in a batch"]
+
+
 # -- acks and the fence
 
 

@@ -87,6 +87,12 @@ def acked_past_the_fence(life: Life, _: Promise, __: Lives) -> bool:
     return False
 
 
+def twice_in_a_batch(life: Life, _: Promise, __: Lives) -> bool:
+    """One receive gave it twice."""
+    receives = [(each.got.actor, each.got.number) for each in life.holdings]
+    return len(set(receives)) < len(receives)
+
+
 def held_by_two(life: Life, promise: Promise, _: Lives) -> bool:
     """It was delivered again while its lease cannot have been over, and it was not released."""
     return any(
@@ -151,6 +157,7 @@ RULES: dict[str, Rule] = {
         dead_lettered_twice,
         acked_but_redelivered,
         acked_past_the_fence,
+        twice_in_a_batch,
         held_by_two,
         deliveries_not_counted,
         delivered_too_often,
