@@ -9,6 +9,7 @@ import pytest
 
 import shardq
 from shardq.delivery.held import HeldSlice
+from shardq.delivery.prefetcher import Prefetcher
 from shardq.delivery.waiting_room import WaitingRoom
 from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
@@ -36,6 +37,17 @@ class Bench:
         self.consumer._prefetcher._give_back = lambda _: None  # type: ignore[method-assign]
         self.consumer.close()
         del self.consumer
+
+    def end_thread(self) -> Prefetcher:
+        """End the thread that claims ahead: its part is the test's from now on."""
+        prefetcher = self.consumer._prefetcher
+        assert prefetcher is not None
+        with prefetcher._changed:
+            prefetcher._stopped = True
+            prefetcher._changed.notify_all()
+        prefetcher._thread.join()
+        prefetcher._stopped = False
+        return prefetcher
 
     def send(self, count: int) -> None:
         with self.queue.producer(bundle_messages=5) as producer:
@@ -150,8 +162,7 @@ def test_what_waits_for_as_long_as_a_lease_is_given_back_in_its_place(
     bench = make(shards=1)
     bench.send(10)
     bench.consumer.receive(1, wait=20)
-    prefetcher = bench.consumer._prefetcher
-    assert prefetcher is not None
+    prefetcher = bench.end_thread()
     moment = prefetcher._timer() + 601
     prefetcher._timer = lambda: moment
     prefetcher._fetch()
