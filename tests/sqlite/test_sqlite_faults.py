@@ -15,6 +15,7 @@ import pytest
 from shardq import errors
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Append, Claim, QueueRecord
+from shardq.storage.sqlite import log
 from shardq.storage.sqlite.connection import Connection
 from shardq.storage.sqlite.faults import translate
 from shardq.storage.sqlite.store import SqliteStore
@@ -140,6 +141,33 @@ def test_a_full_disk_is_told_and_changes_nothing(
     assert store.count(shard).ready == 1
     send()
     assert store.count(shard).ready == 2
+
+
+def test_a_log_that_a_reader_keeps_from_being_emptied_leaves_the_room_on_the_disk_that_emptying_it_takes(
+    path: Path, store: SqliteStore, send: Callable, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def free(folder: Path) -> int:
+        return (48 << 20) - sum(each.stat().st_size for each in folder.iterdir())
+
+    # Given a disk of 48 MB, and a process that stands still while it reads
+    monkeypatch.setattr(log, "_free", free)
+    send()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN")
+        other.execute("SELECT count(*) FROM bundle").fetchone()
+        # When others go on sending, they are told in time
+        with pytest.raises(
+            errors.StoreUnavailable, match=r"log of 1[67] MB, beside which .* must be emptied"
+        ) as raised:
+            for _ in range(48):
+                send(data=b"x" * 1_000_000)
+        assert raised.value.retryable
+        assert free(path.parent) > log.log_of(path).stat().st_size
+    # Then all goes on when it has ended
+    before = store.count(shard).ready
+    for _ in range(10):
+        send(data=b"x" * 1_000_000)
+    assert store.count(shard).ready == before + 10
 
 
 def test_a_file_of_a_later_version_is_left_alone(path: Path, store: SqliteStore, send: Callable) -> None:

@@ -11,6 +11,7 @@ from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.connection import Connection, FileIdentity, file_identity
 from shardq.storage.sqlite.faults import translate, translate_os
 from shardq.storage.sqlite.forks import watch_forks
+from shardq.storage.sqlite.log import LogRoom
 from shardq.storage.sqlite.patience import Patience
 from shardq.storage.sqlite.pool import Pool
 
@@ -34,6 +35,7 @@ class Database:
         self._durable = durable
         self._longest_turn = max(patience, _SHORTEST_TURN)
         self._patience = Patience(patience)
+        self._log_room = LogRoom(path)
         self._abandoned: list[Pool] = []
         self._start()
         watch_forks(
@@ -65,13 +67,17 @@ class Database:
         committing = False
         try:
             with self._writers.lend() as connection:
-                self._patience(lambda: connection.begin(durable=durable and self._durable))
+                self._patience(lambda: self._begin(connection, durable=durable))
                 result = _run(connection, change)
                 committing = True
                 connection.sql.execute("COMMIT")
                 return result
         except sqlite3.Error as error:
             raise translate(error, self.path, committing=committing) from error
+
+    def _begin(self, connection: Connection, *, durable: bool) -> None:
+        self._log_room.keep(connection.sql)
+        connection.begin(durable=durable and self._durable)
 
     def apply_schema(self) -> None:
         """Make the file, if there is none, and bring its schema up to date."""
