@@ -55,12 +55,13 @@ class Settling:
         """Settle the messages of one shard; where it is all or nothing, again without what was lost."""
         rest: Sequence[Pick] = group
         try:
-            while any(pick.positions for pick in rest):
+            while rest:
                 answer = self._call(shard, rest)
                 if answer.after_unknown:
                     self._note_unanswered(rest)
                 taken = self._taken(rest, answer.value)
-                rest = [pick.without(away) for pick, away in zip(rest, taken, strict=True)]
+                kept = (pick.without(away) for pick, away in zip(rest, taken, strict=True))
+                rest = [pick for pick in kept if pick.positions]
                 self._mark_lost(taken)
                 if not self._verb.moves or not any(pick.positions for pick in taken):
                     self._mark_done(rest)

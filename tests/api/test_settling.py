@@ -184,6 +184,26 @@ def test_a_message_that_was_removed_can_be_acked(queue: shardq.Queue, batch: sha
     assert queue.peek() == []
 
 
+@pytest.mark.parametrize(
+    "move", [lambda batch: batch.forward("target"), lambda batch: batch.dead_letter("why")]
+)
+def test_a_move_leaves_out_bundles_that_are_lost_and_moves_the_others(
+    client: shardq.Client, clock: ManualClock, move: Callable[[shardq.Batch], None]
+) -> None:
+    client.create_queue("target")
+    queue = client.create_queue("one", shards=1, time_shards=1, visibility_timeout=10)
+    with queue.producer(bundle_messages=2) as producer:
+        producer.send_many([b"1", b"2", b"3", b"4"])
+    batch = queue.consumer().receive(4)
+    clock.advance(11)
+    assert len(queue.consumer().receive(2)) == 2
+    with pytest.raises(shardq.LeaseLost) as error:
+        move(batch)
+    assert len(error.value.messages) == 2
+    moved = client.queue("target").peek() + client.queue("one.dead").peek()
+    assert sorted(message.body for message in moved) == [b"3", b"4"]
+
+
 def test_forward_moves_messages_whole(client: shardq.Client, queue: shardq.Queue) -> None:
     target = client.create_queue("target")
     with queue.producer() as producer:
