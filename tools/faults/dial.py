@@ -5,11 +5,23 @@ from __future__ import annotations
 import mmap
 import struct
 import time
+from enum import Enum
 from pathlib import Path
 
-__all__ = ["Dial", "distort_time", "true_monotonic_ns"]
+__all__ = ["Dial", "Loss", "distort_time", "true_monotonic_ns"]
 
-_STATE = struct.Struct("<qqq")  # nanoseconds that the clock is ahead, 1: hurry, nanoseconds asleep
+_STATE = struct.Struct(
+    "<qqqhhh"
+)  # nanoseconds that the clock is ahead, 1: hurry, nanoseconds asleep, what is away
+_AWAY = struct.Struct("<hhh")
+
+
+class Loss(Enum):
+    """What becomes of requests that concern a shard which is away."""
+
+    REFUSED = 1  # at once, and nothing is done
+    SILENT = 2  # nothing is done, and no answer comes
+    UNANSWERED = 3  # they are done, and no answer comes
 
 
 class Dial:
@@ -47,6 +59,17 @@ class Dial:
     @asleep.setter
     def asleep(self, nanoseconds: int) -> None:
         struct.pack_into("<q", self._map, 16, nanoseconds)
+
+    @property
+    def away(self) -> tuple[int, int, Loss] | None:
+        """The time shard and the number of the shard that cannot be reached, and what becomes of requests to it."""
+        loss, time_shard, number = _AWAY.unpack_from(self._map, 24)
+        return (time_shard, number, Loss(loss)) if loss else None
+
+    @away.setter
+    def away(self, away: tuple[int, int, Loss] | None) -> None:
+        time_shard, number, loss = away or (0, 0, None)
+        _AWAY.pack_into(self._map, 24, loss.value if loss else 0, time_shard, number)
 
 
 true_monotonic_ns = time.monotonic_ns

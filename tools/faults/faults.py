@@ -7,13 +7,17 @@ import random
 import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing
 from functools import partial
 from typing import TypeAlias
 
 import shardq
+from shardq.clock import SystemClock
+from shardq.storage.opening import open_store
 
-from .dial import Dial
+from .bystanders import Bystanders
+from .dial import Dial, Loss
+from .partly import go_on_without_a_shard
 from .proxy import Proxy
 from .schedule import Step
 from .stage import AT_WORK, Actor, Stage
@@ -22,13 +26,12 @@ from .target import Target
 __all__ = ["Faults", "Undo"]
 
 FIVE_MINUTES = 300.0
-HANDFUL, MANY = 50, 2_000  # messages of the bystander
 LAYOUTS = ((2, 3, 1.0), (5, 4, 0.7), (1, 6, 2.0), (8, 2, 5.0))
 
 Undo: TypeAlias = Callable[[], None]
 
 
-class Faults:
+class Faults(Bystanders):
     """Each fault that a target can meet, a method of its name: tells what was hit, and how to undo what lasts.
 
     ``start_again`` starts what does not run, given the process id that was told to end.
@@ -42,9 +45,9 @@ class Faults:
         queue: str,
         start_again: Callable[[int], None],
     ) -> None:
-        self.target, self.stage, self.client, self.queue = target, stage, client, queue
+        super().__init__(client, queue, huge=target.huge)
+        self.target, self.stage = target, stage
         self._start_again = start_again
-        self.problems: list[str] = []
 
     # -- clients
 
@@ -143,43 +146,25 @@ class Faults:
         )
         return f"{shards} x {time_shards} x {seconds} s", None
 
-    def purge_bystander(self, _: Step) -> tuple[str, None]:
-        """Fill and purge another queue, whose name starts like that of the queue under test."""
-        bystander = self.client.queue(f"{self.queue}.bystander")
-        with bystander.producer(bundle_messages=20) as producer:
-            producer.send_many(f"bystander-{number}".encode() for number in range(50))
-        return f"{bystander.purge()} messages", None
-
-    def recreate_bystander(self, _: Step) -> tuple[str, None]:
-        """Delete the other queue, create it again, and see that it holds what is sent then, and nothing else."""
-        name = f"{self.queue}.bystander"
-        with suppress(shardq.QueueNotFound):
-            self._send(name, HANDFUL)
-            self.client.delete_queue(name)
-        with suppress(shardq.QueueExists):  # by an attempt that was not answered
-            self.client.create_queue(name, shards=2, time_shards=2, max_deliveries=None)
-        self._send(name, HANDFUL)
-        self._expect(name, HANDFUL)
-        return f"{HANDFUL} messages", None
-
-    def purge_many(self, _: Step) -> tuple[str, None]:
-        """Purge thousands that are due at one moment and were sent one by one."""
-        name = f"{self.queue}.bystander"
-        self.client.queue(name).purge()
-        self._send(name, MANY, delay=1.0)
-        self._expect(name, MANY)
-        purged = self.client.queue(name).purge()
-        self._expect(name, 0)
-        return f"{purged} messages", None
-
-    def _send(self, name: str, count: int, *, delay: float = 0.0) -> None:
-        with self.client.queue(name).producer(bundle_messages=1) as producer:
-            producer.send_many((f"bystander-{number}".encode() for number in range(count)), delay=delay)
-
-    def _expect(self, name: str, count: int) -> None:
-        counts = self.client.queue(name).counts()
-        if (found := counts.ready + counts.delayed + counts.in_flight) != count:
-            self.problems.append(f"queue {name} held {found} messages, not {count}")
+    def shard_away(self, step: Step) -> tuple[str, Undo]:
+        """One shard cannot be reached for any client; and the others of another queue have to go on meanwhile."""
+        losses = list(Loss)
+        loss = losses[int(step.strength * len(losses))]
+        shards, time_shards, _ = LAYOUTS[0]
+        place = int(step.victim * shards * time_shards)
+        dials = {self.stage.dials[each.name.partition(".")[0]] for each in self.stage.of_role(*AT_WORK)}
+        for dial in dials:
+            dial.away = (place % time_shards, place // time_shards, loss)
+        undo = partial(_bring_back, dials)
+        try:
+            with closing(open_store(self.target.url, SystemClock())) as store:
+                dial = Dial(self.stage.folder / "nemesis.dial")
+                name = f"{self.queue}.partly"
+                self.problems += go_on_without_a_shard(store, dial, name, loss, self.target.patience)
+        except BaseException:
+            undo()
+            raise
+        return f"{place % time_shards}:{place // time_shards}, {loss.name.lower()}", undo
 
     def fill_disk(self, _: Step) -> tuple[str, Undo]:
         assert self.target.disk is not None
@@ -242,6 +227,11 @@ def _wake(victims: list[Actor], dials: set[Dial], since: int) -> None:
             dial.asleep += time.monotonic_ns() - since
     for each in victims:
         each.send(signal.SIGCONT)
+
+
+def _bring_back(dials: set[Dial]) -> None:
+    for dial in dials:
+        dial.away = None
 
 
 def _put_right(dial: Dial) -> None:

@@ -65,7 +65,7 @@ class Nemesis:
             "pause_mover",
         ]
         found += ["skew_clock", "change_layout", "purge_bystander", "roll_clients"]
-        found += ["suspend_machine", "recreate_bystander", "purge_many"]
+        found += ["suspend_machine", "shard_away", "recreate_bystander", "purge_many", "purge_huge"]
         found += ["fill_disk"] if self.target.disk else []
         return found + (
             ["cut_connections", "delay_connections", "swallow_answers"] if self.target.proxies else []
@@ -95,6 +95,9 @@ class Nemesis:
             self._carry_out(name, "healed", undo)
         self._undo.clear()
         self._wait_for_restart()
+        self._faults.finish()
+        self.deeds += [Deed(at, "purge_huge", what) for at, what in self._faults.told]
+        self._faults.told.clear()
         for proxy in self.target.proxies:
             proxy.heal()
         for actor in self.stage.actors:

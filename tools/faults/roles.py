@@ -10,9 +10,11 @@ import time
 from shardq.client import Client
 from shardq.clock import SystemClock
 from shardq.storage.opening import open_store
+from shardq.storage.store import Store
 
 from .ahead import Ahead
 from .assignment import Assignment
+from .away import Away
 from .defects import DEFECTS
 from .dial import Dial
 from .moving import Moving
@@ -38,9 +40,10 @@ def play(assignment: Assignment, dial: Dial) -> None:
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
-    store = open_store(assignment.url, SystemClock())
+    store: Store = open_store(assignment.url, SystemClock())
     if assignment.defect:
         store = DEFECTS[assignment.defect](store)
+    store = Away(store, dial, assignment.queue)
     if assignment.role == "ahead":
         store = Ahead(store, assignment, dial)
     with Client(store, retry_seconds=assignment.retry_seconds) as client:

@@ -30,6 +30,7 @@ from .verdict import Verdict, judge
 __all__ = ["Plan", "Round", "run_round"]
 
 PRODUCERS, WORKERS, KEEPERS, PREFETCHERS = 2, 4, 1, 1
+BESIDE = ("dead", "bystander", "partly")  # queues of other purposes
 MAX_DELIVERIES = 2  # so that some messages become dead letters
 FINISHING = (
     300.0  # seconds until everything is sent, until it is drained, and until the dead letters are read
@@ -152,7 +153,7 @@ def _finish(nemesis: Nemesis, plan: Plan, steps: Sequence[Step], began: float) -
     problems += _collect(stage, "arrive", side_queues(plan.queue)[-1])
     problems += [f"client {name} died" for name in stage.deaths()]
     stage.end()
-    queues = [plan.queue, f"{plan.queue}.dead", f"{plan.queue}.bystander", *side_queues(plan.queue)]
+    queues = [plan.queue, *(f"{plan.queue}.{each}" for each in BESIDE), *side_queues(plan.queue)]
     problems += audit(target, queues)
     events = read_history(stage.logs)
     promise = Promise(target.lease, MAX_DELIVERIES, target.tolerance, remains)

@@ -26,6 +26,7 @@ class _ServerTarget:
     query: ClassVar[str]
     nodes = 3
     patience = 60.0
+    huge = 200_000
     lease = 15.0
     fault_seconds = 60.0
     gap = 2.0

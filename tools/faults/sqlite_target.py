@@ -30,6 +30,7 @@ class SqliteTarget:
     name = "sqlite"
     nodes = 0
     patience = 60.0
+    huge = 20_000  # the disk is small
     lease = 1.0
     fault_seconds = 25.0
     gap = 1.0

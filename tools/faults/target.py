@@ -20,6 +20,7 @@ class Target(Protocol):
     url: str  # of the store itself
     nodes: int  # 0: there is no server
     patience: float  # seconds within which every client has to make progress again
+    huge: int  # messages of a huge purge
     lease: float  # of the queue under test, in seconds
     fault_seconds: float  # of a round
     gap: float  # about so many seconds are between two faults
