@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from shardq.testing.broken_hints import BROKEN_HINTS
 from shardq.testing.broken_stores import BROKEN_STORES
 
 pytestmark = [pytest.mark.one_process, pytest.mark.timeout(1800)]  # a minute or two on an idle machine
@@ -25,6 +26,7 @@ import pytest
 
 sys.path.insert(0, {conformance!r})
 
+from shardq.testing.broken_hints import BROKEN_HINTS, HintedStore
 from shardq.testing.broken_stores import BROKEN_STORES
 from shardq.testing.conformance import StoreConformance
 from shardq.storage.wrapped_store import WrappedStore
@@ -39,6 +41,9 @@ class BrokenHarness(SqliteHarness):
     def open(self):
         return self.broken(super().open())
 
+    def raw_mislead(self, shard):
+        return issubclass(self.broken, HintedStore) and self.broken.mislead(shard)
+
 
 @functools.cache
 def harness_for(broken):
@@ -50,7 +55,11 @@ def harness(request):
     return harness_for(request.cls.broken)
 
 
-for broken in (WrappedStore, *BROKEN_STORES):
+class Hinted(HintedStore):
+    pass
+
+
+for broken in (WrappedStore, Hinted, *BROKEN_STORES, *BROKEN_HINTS):
     name = "Test" + broken.__name__
     globals()[name] = type(name, (StoreConformance,), {{"broken": broken}})
 """
@@ -108,10 +117,11 @@ def caught(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return json.loads((folder / "caught.json").read_text())
 
 
-@pytest.mark.parametrize("broken", [each.__name__ for each in BROKEN_STORES])
+@pytest.mark.parametrize("broken", [each.__name__ for each in (*BROKEN_STORES, *BROKEN_HINTS)])
 def test_the_contracts_fail_a_store_that(caught: dict[str, str], broken: str) -> None:
     assert broken in caught
 
 
-def test_the_contracts_pass_a_store_that_is_only_wrapped(caught: dict[str, str]) -> None:
-    assert caught.get("WrappedStore") is None
+@pytest.mark.parametrize("sound", ["WrappedStore", "Hinted"])
+def test_the_contracts_pass_a_sound_store_that_is_only(caught: dict[str, str], sound: str) -> None:
+    assert caught.get(sound) is None

@@ -88,6 +88,20 @@ class HintContract(Contract):
         assert sorted(got) == stored
         assert bench.other.count(bench.shard) == ShardCounts()
 
+    @States
+    def test_after_a_sweep_every_client_finds_what_every_hint_hid(self, bench: Bench, state: State) -> None:
+        state(bench)
+        stored = bench.stored()
+        bench.harness.raw_mislead(bench.shard)
+        bench.sweep()
+        newcomer = bench.harness.open()
+        for client in (bench.store, newcomer, bench.other):
+            assert client.shards(bench.queue) == (bench.shard,)
+            assert bench.probe(by=client).priority is not None
+            assert client.count(bench.shard).ready == len(stored)
+        assert sorted(bench.claim(by=newcomer).messages) == stored
+        newcomer.close()
+
     def test_a_deep_look_at_a_shard_that_holds_nothing_finds_nothing(self, bench: Bench) -> None:
         bench.given(3)
         bench.ack(*bench.claim().spans)
