@@ -44,6 +44,8 @@ def broken_rows(raw: RawQueue) -> list[str]:
         used = {entry.bundle_id for entry in entries}
         stored.update(of_spans(entries))
         found += [f"{shard}: messages of {each.hex()} without a bundle" for each in used - set(bodies)]
+        empty = {entry.bundle_id for entry in entries if not entry.count}
+        found += [f"{shard}: an entry of {each.hex()} for no messages" for each in empty]
         found += [f"{shard}: bundle {each.hex()} without messages" for each in set(bodies) - used]
         if shard not in raw.listed:
             found.append(f"{shard} holds {len(entries)} entries and is not in the directory")
