@@ -80,7 +80,7 @@ def run_round(target: Target, plan: Plan, folder: Path) -> Round:
     folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     with Client(open_store(target.url, SystemClock()), retry_seconds=30) as client:
-        _create(client, plan, target)
+        queue = _create(client, plan, target)
         dice = random.Random(f"{plan.seed} {plan.number} clients")
         stage = Stage(folder, _template(target, plan), dice)
         nemesis = Nemesis(target, stage, client, plan.queue)
@@ -89,14 +89,14 @@ def run_round(target: Target, plan: Plan, folder: Path) -> Round:
             _start_clients(stage, plan)
             stage.wait_until_at_work(BEGINNING)
             nemesis.run(steps, plan.seconds)
-            return _finish(nemesis, plan, steps, began)
+            return _finish(nemesis, queue, plan, steps, began)
         finally:
             nemesis.heal()
             stage.end()
 
 
-def _create(client: Client, plan: Plan, target: Target) -> None:
-    client.create_queue(
+def _create(client: Client, plan: Plan, target: Target) -> shardq.Queue:
+    queue = client.create_queue(
         plan.queue,
         shards=4,
         time_shards=3,
@@ -106,6 +106,7 @@ def _create(client: Client, plan: Plan, target: Target) -> None:
     )
     client.create_queue(f"{plan.queue}.bystander", shards=2, time_shards=2, max_deliveries=None)
     create_side(client, plan.queue, target.lease)
+    return queue
 
 
 def _template(target: Target, plan: Plan) -> Assignment:
@@ -138,7 +139,7 @@ def _start_clients(stage: Stage, plan: Plan) -> None:
     start_movers(stage, plan.queue, plan.messages, plan.seconds)
 
 
-def _finish(nemesis: Nemesis, plan: Plan, steps: Sequence[Step], began: float) -> Round:
+def _finish(nemesis: Nemesis, queue: shardq.Queue, plan: Plan, steps: Sequence[Step], began: float) -> Round:
     stage, target = nemesis.stage, nemesis.target
     nemesis.heal()
     healed = time.monotonic_ns()
@@ -146,9 +147,9 @@ def _finish(nemesis: Nemesis, plan: Plan, steps: Sequence[Step], began: float) -
     stage.hurry()
     problems = list(nemesis.problems)
     problems += [] if stage.wait_for(*SENDERS, seconds=FINISHING) else ["producers did not finish"]
-    problems += _wait_until_drained(nemesis.client.queue(plan.queue))
+    problems += _wait_until_drained(queue)
     problems += wait_until_moved(nemesis.client, plan.queue, FINISHING)
-    remains = _remains(nemesis.client.queue(plan.queue))
+    remains = _remains(queue)
     problems += _collect(stage, "collect", f"{plan.queue}.dead")
     problems += _collect(stage, "arrive", side_queues(plan.queue)[-1])
     problems += [f"client {name} died" for name in stage.deaths()]
@@ -173,18 +174,21 @@ def _finish(nemesis: Nemesis, plan: Plan, steps: Sequence[Step], began: float) -
 
 def _wait_until_drained(queue: shardq.Queue) -> list[str]:
     until = time.monotonic() + FINISHING
+    counts = None
     while time.monotonic() < until:
         with suppress(shardq.StoreUnavailable, shardq.OutcomeUnknown):
             counts = queue.counts()
             if not counts.ready + counts.delayed + counts.in_flight:
                 return []
         time.sleep(0.2)
-    return [f"queue not drained within {FINISHING:g} s: {queue.counts()}"]
+    return [f"queue not drained within {FINISHING:g} s: {counts or 'it could not be counted'}"]
 
 
 def _remains(queue: shardq.Queue) -> dict[str, str]:
-    """What is still stored, by state."""
-    return {stored.body.decode().rstrip(" "): stored.state.value for stored in queue.peek(100_000)}
+    """What is still stored, by state; nothing where that cannot be read, as a queue that was not drained."""
+    with suppress(shardq.StoreUnavailable, shardq.OutcomeUnknown):
+        return {stored.body.decode().rstrip(" "): stored.state.value for stored in queue.peek(100_000)}
+    return {}
 
 
 def _collect(stage: Stage, role: str, queue: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ from .proxy import Proxy
 
 __all__ = ["CassandraTarget", "MongodbTarget"]
 
+ATTEMPTS = 3
 SERVERS = Path(__file__).parents[1] / "servers"
 
 
@@ -55,6 +57,10 @@ class _ServerTarget:
         self._tool("stop")
 
     def restart(self) -> None:
+        for _ in range(ATTEMPTS - 1):  # a node may not answer in time on a busy computer, and is ended then
+            with suppress(RuntimeError):
+                self._tool("start", *self.options)
+                return
         self._tool("start", *self.options)
 
     def node(self, victim: float) -> int:

@@ -53,10 +53,14 @@ class ServerTool:
         return 0
 
     def _start(self, folder: Path, options: argparse.Namespace) -> str:
+        """Start what does not run; what ran before goes on when that fails."""
+        before = [server for server in _servers(folder) if server.pid() is not None]
         try:
             return self.start(folder, options)
         except BaseException:
-            _stop(folder)
+            for server in _servers(folder):
+                if server not in before:
+                    server.stop()
             raise
 
     def _run(self, options: argparse.Namespace, command: Sequence[str]) -> int:
@@ -80,12 +84,12 @@ class ServerTool:
         return parser
 
 
-def _stop(folder: Path) -> None:
-    """End every server that runs."""
-    for pid_file in sorted(folder.glob("*/pid")):
-        ServerProcess(pid_file.parent).stop()
+def _servers(folder: Path) -> list[ServerProcess]:
+    return [ServerProcess(pid_file.parent) for pid_file in sorted(folder.glob("*/pid"))]
 
 
 def _remove(folder: Path) -> None:
-    _stop(folder)
+    """End every server that runs, and delete what it wrote."""
+    for server in _servers(folder):
+        server.stop()
     shutil.rmtree(folder, ignore_errors=True)
