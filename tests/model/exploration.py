@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
+from modelled_centres import Centres
 from modelled_client import APPLY, READ, SERIAL, WRITE, Lost, Memory, Request, Run, deterministic, run
 from modelled_table import Database
 from promises import Call, Ghost, Violation, after_call, after_step, at_rest
@@ -27,6 +28,7 @@ class Script(NamedTuple):
     next_call: Callable[[Sequence[Run]], Call | None]
     skew: int = 0  # of its measure of the cluster's clock
     coordinator_skew: int = 0  # of the node that it talks to
+    centre: int = 0  # the data centre of both
 
 
 class Client(NamedTuple):
@@ -50,7 +52,7 @@ class Late(NamedTuple):
 
 
 class State(NamedTuple):
-    database: Database
+    database: Database | Centres
     clients: tuple[Client, ...]
     ghost: Ghost
     clock: int = START
@@ -72,7 +74,7 @@ class Scenario(NamedTuple):
     """Who does what on which rows, how far the clock goes, how many requests may fail."""
 
     scripts: tuple[Script, ...]
-    database: Database = Database()
+    database: Database | Centres = Database()
     ticks: tuple[int, ...] = ()
     faults: int = 0
     lease: int = 30_000_000
@@ -151,7 +153,7 @@ class Explorer:
 
     def _start(self) -> State:
         scenario = self._scenario
-        ghost = Ghost().seeing(scenario.database, scenario.shards)
+        ghost = Ghost().seeing(scenario.database.whole, scenario.shards)
         clients = tuple(self._next_call(Client(), index) for index in range(len(scenario.scripts)))
         return State(scenario.database, clients, ghost, faults=scenario.faults)
 
@@ -166,6 +168,9 @@ class Explorer:
         for late in state.late:
             name = f"{late.client}: {late.call} {late.request.kind} {late.request.number} comes late"
             yield name, partial(self._come_late, state, late)
+        if isinstance(state.database, Centres) and state.database.lags:
+            caught_up = state.database.caught_up
+            yield "   what was written arrives everywhere", lambda: state._replace(database=caught_up())
         if state.ticks < len(scenario.ticks):
             tick = scenario.ticks[state.ticks]
             busy = any(c.waiting and c.waiting[0].kind != BEGIN for c in state.clients)
@@ -207,15 +212,18 @@ class Explorer:
         return self._executed(state._replace(late=rest), late.client, late.call, late.request)[0]
 
     def _executed(self, state: State, index: int, call: Call, request: Request) -> tuple[State, Any]:
+        script = self._scenario.scripts[index]
         if request.kind in (READ, SERIAL):
-            return state, tuple(state.database.select(request.statements[0]))
-        server = state.clock + self._scenario.scripts[index].coordinator_skew
+            serial = request.kind == SERIAL
+            return state, tuple(state.database.select(request.statements[0], script.centre, serial=serial))
+        server = state.clock + script.coordinator_skew
+        database: Database | Centres
         if request.kind == WRITE:
-            database, answer = state.database.write(request.statements, server), None
+            database, answer = state.database.write(request.statements, server, script.centre), None
         else:
-            database, answer = state.database.apply(request.statements, server)
+            database, answer = state.database.apply(request.statements, server, script.centre)
         latest = state.clock + max(script.skew for script in self._scenario.scripts)
-        ghost = after_step(state.ghost, database, call, latest, self._scenario.shards)
+        ghost = after_step(state.ghost, database.whole, call, latest, self._scenario.shards)
         return state._replace(database=database, ghost=ghost), answer
 
     def _go_on(self, state: State, index: int, answers: tuple[tuple[int, Any], ...]) -> State:
@@ -263,7 +271,7 @@ class Explorer:
         lease, shards = self._scenario.lease, self._scenario.shards
         for memory in memories:
             for misled in self._scenario.misled:
-                at_rest(state.database, state.ghost, memory, state.clock, lease, shards, misled=misled)
+                at_rest(state.database.whole, state.ghost, memory, state.clock, lease, shards, misled=misled)
 
 
 def _with_client(state: State, index: int, client: Client) -> State:

@@ -61,6 +61,14 @@ class Row(NamedTuple):
         return Row(marker, self.deleted, tuple(sorted(cells.items())))
 
 
+def merged_cells(one: Row, two: Row) -> Row:
+    """Both together: of each cell the last write."""
+    cells = dict(one.cells)
+    for name, cell in two.cells:
+        cells[name] = max(cells.get(name, cell), cell, key=_rank)
+    return Row(max(one.marker, two.marker), max(one.deleted, two.deleted), tuple(sorted(cells.items())))
+
+
 def _rank(cell: Cell) -> tuple[int, bool, Any]:
     return cell.time, cell.value is None, b"" if cell.value is None else cell.value
 
@@ -78,7 +86,12 @@ class Database(Struct, frozen=True):
         written = rows, frozenset(self.dropped.items()), frozenset(self.ballots.items())
         structs.force_setattr(self, "key", hash(written))
 
-    def select(self, statement: Statement) -> list[tuple[Any, ...]]:
+    @property
+    def whole(self) -> Database:
+        """All that there is: every client sees it."""
+        return self
+
+    def select(self, statement: Statement, centre: int = 0, *, serial: bool = False) -> list[tuple[Any, ...]]:
         """The rows of a query, in the order of their keys."""
         query, values = statement
         parsed = parse(query)
@@ -88,11 +101,16 @@ class Database(Struct, frozen=True):
             found += part[: bound(parsed.limit_each, values)]
         return found[: bound(parsed.limit, values)]
 
-    def write(self, statements: Sequence[Statement], now: int) -> Database:
+    def write(self, statements: Sequence[Statement], now: int, centre: int = 0) -> Database:
         """Plain writes: with their own times, or the server's."""
         return self._written(statements, now, own_times=True)
 
-    def apply(self, statements: Sequence[Statement], now: int) -> tuple[Database, bool]:
+    def apply(
+        self,
+        statements: Sequence[Statement],
+        now: int,
+        centre: int = 0,
+    ) -> tuple[Database, bool]:
         """Conditional writes to one partition: all of them when all conditions hold."""
         (where,) = {where for query, values in statements for where in _partitions(parse(query), values)}
         if not all(self._holds(where, statement) for statement in statements):
