@@ -96,3 +96,12 @@ def test_what_clients_were_told_late_takes_nothing_back() -> None:
         ledger.read(line)
     assert ledger.those(Fate.ACKED) == {"a"}
     assert ledger.those(Fate.SENT) == {"b"}
+
+
+def test_where_names_last_a_sync_of_a_file_keeps_its_own_names_only() -> None:
+    new = [(Kind.NAME, 3, 0, b"log"), (Kind.NAME, 4, 0, b"other")]
+    disk = disk_of(*new, (Kind.SYNC_BEGIN, 3, 8, b""), (Kind.SYNC_END, 3, 8, b""), names_last=True)
+    assert set(disk.image(nothing, 4)) == {"queue.db", "log"}
+    disk.apply(Change(Kind.UNLINK, 0, 0, b"log"))
+    assert set(disk.image(nothing, 4)) == {"queue.db", "log"}
+    assert set(disk.image(everything, 4)) == {"queue.db", "other"}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tools.power_loss.sqlite_store import SqliteStore
-from tools.power_loss.trial import Recording, cut, record
+from tools.power_loss.trial import Lies, Recording, cut, record
 
 pytestmark = pytest.mark.one_process
 
@@ -32,5 +32,5 @@ def test_after_a_cut_every_promise_is_kept(recording: Recording, tmp_path: Path)
 
 
 def test_a_disk_that_ignores_syncs_is_found_out(recording: Recording, tmp_path: Path) -> None:
-    cuts = cut(SqliteStore(), recording, tmp_path, cuts=6, seed=2, ignores_syncs=True)
+    cuts = cut(SqliteStore(), recording, tmp_path, cuts=6, seed=2, lies=Lies(ignores_syncs=True))
     assert any("lost" in offence or "corrupt" in offence for each in cuts for offence in each.offences)

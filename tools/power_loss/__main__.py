@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
 from .sqlite_store import SqliteStore
-from .trial import Cut, Recording, Store, cut, record
+from .trial import Cut, Lies, Recording, Store, cut, record
 
 __all__ = ["run"]
 
 
+STORES = ("sqlite", "mongodb", "cassandra-batch", "cassandra-group", "cassandra-periodic")
+
+
 @click.command()
-@click.option("--store", type=click.Choice(["sqlite", "mongodb"]), default="sqlite", show_default=True)
+@click.option("--store", type=click.Choice(STORES), default="sqlite", show_default=True)
 @click.option("--cuts", type=click.IntRange(1), default=250, show_default=True)
 @click.option("--messages", type=click.IntRange(4), default=2000, show_default=True)
 @click.option("--seed", type=int, default=1, show_default=True)
@@ -33,9 +36,13 @@ def run(*, store: str, cuts: int, messages: int, seed: int, control_cuts: int) -
 def _store(name: str) -> Store:
     if name == "sqlite":
         return SqliteStore()
-    from .mongodb_store import MongodbStore  # noqa: PLC0415 -- only this store needs the driver
+    if name == "mongodb":
+        from .mongodb_store import MongodbStore  # noqa: PLC0415 -- only this store needs the driver
 
-    return MongodbStore()
+        return MongodbStore()
+    from .cassandra_store import CassandraStore  # noqa: PLC0415 -- likewise
+
+    return CassandraStore(name.partition("-")[2])
 
 
 def _trials(scratch: Path, name: str, cuts: int, messages: int, seed: int, control_cuts: int) -> bool:
@@ -43,13 +50,15 @@ def _trials(scratch: Path, name: str, cuts: int, messages: int, seed: int, contr
     recording = record(store, scratch / "load", messages=messages, seed=seed)
     done = cut(store, recording, scratch, cuts=cuts, seed=seed)
     _report(f"{name} as shipped", recording, done)
-    controls = [cut(store, recording, scratch, cuts=control_cuts, seed=seed, ignores_syncs=True)]
-    _report("control: a disk that ignores syncs", recording, controls[0])
+    controls = []
+    for title, lies in _lies(store):
+        controls.append(cut(store, recording, scratch, cuts=control_cuts, seed=seed, lies=lies))
+        _report(f"control: {title}", recording, controls[-1])
     if name == "sqlite":  # of the others shardq refuses what confirms before it syncs
         hasty = SqliteStore("?synchronous=normal")
         recording = record(hasty, scratch / "hasty", messages=messages, seed=seed)
         controls.append(cut(hasty, recording, scratch, cuts=control_cuts, seed=seed))
-        _report("control: synchronous=normal", recording, controls[1])
+        _report("control: synchronous=normal", recording, controls[-1])
     bad = [each for each in done if each.offences]
     for each in bad:
         click.echo(
@@ -61,11 +70,21 @@ def _trials(scratch: Path, name: str, cuts: int, messages: int, seed: int, contr
     return not bad and sees
 
 
+def _lies(store: Store) -> Iterator[tuple[str, Lies]]:
+    yield "a disk that ignores syncs", Lies(ignores_syncs=True)
+    yield "a disk that is late", Lies(late=0.2)
+    if store.names_last:
+        yield "a disk that forgets names", Lies(forgets_names=True)
+
+
 def _report(title: str, recording: Recording, cuts: Sequence[Cut]) -> None:
-    kinds = Counter(offence.partition(":")[0] for each in cuts for offence in each.offences)
+    kinds = Counter(kind for each in cuts for kind in {what.partition(":")[0] for what in each.offences})
     found = (
         ", ".join(f"{kind} after {count}" for kind, count in kinds.most_common()) or "every promise was kept"
     )
+    undone = [each.undone_for / 1e6 for each in cuts if each.undone]
+    if undone:
+        found += f"; after {len(undone)} what was told in the last {max(undone):.1f} s at most was undone"
     middle = sorted(each.confirmed for each in cuts)[len(cuts) // 2] if cuts else 0
     click.echo(
         f"| {title} | {recording.changes:,} | {recording.syncs:,} | {len(cuts)} | {middle:,} | {found} |"

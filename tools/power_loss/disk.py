@@ -112,10 +112,15 @@ def _apply(content: bytearray, change: _Write | _Size) -> None:
 
 
 class Disk:
-    """Follows a recording. With ``ignores_syncs`` it is a disk that says it wrote what it did not."""
+    """Follows a recording.
 
-    def __init__(self, *, ignores_syncs: bool = False) -> None:
+    With ``ignores_syncs`` it is a disk that says it wrote what it did not. With ``names_last`` a file's sync also
+    covers its names, as on ext4, XFS and Btrfs; POSIX asks for a sync of their folder.
+    """
+
+    def __init__(self, *, ignores_syncs: bool = False, names_last: bool = False) -> None:
         self._ignores_syncs = ignores_syncs
+        self._names_last = names_last
         self._files: dict[int, _File] = {}
         self._folders: dict[int, str] = {}
         self._names: dict[str, _File] = {}  # as programs see them
@@ -163,6 +168,7 @@ class Disk:
             self._folders[change.file] = change.name
         elif change.name not in self._names:
             self._files[change.file] = _File()
+            self._folders.pop(change.file, None)
             self._move(change.name, self._files[change.file])
         elif change.file not in self._files:
             raise ValueError(f"{change.name} is another file than the one that was recorded")
@@ -172,19 +178,25 @@ class Disk:
         self._moves.append((name, file))
 
     def _sync(self, change: Change) -> None:
-        folder = self._folders.get(change.file)
-        if folder is None:
-            file = self._files[change.file]
+        folder, file = self._folders.get(change.file), self._files.get(change.file)
+        if folder is None and file is not None:
             (file.begin if change.kind is Kind.SYNC_BEGIN else file.end)(change.value)
-        elif change.kind is Kind.SYNC_BEGIN:
+        if folder is None and not self._names_last:
+            return
+        if change.kind is Kind.SYNC_BEGIN:
             self._begun[change.value] = len(self._moves)
+            return
+        done = self._begun.pop(change.value)
+        if folder is None:
+            own = {name for name, moved in self._moves[:done] if moved is file}
+            self._sync_names(own.__contains__, done)
         else:
-            self._sync_folder(folder, self._begun.pop(change.value))
+            self._sync_names(lambda name: dirname(name) == folder, done)
 
-    def _sync_folder(self, folder: str, done: int) -> None:
+    def _sync_names(self, covered: Callable[[str], bool], done: int) -> None:
         rest: list[tuple[str, _File | None]] = []
         for name, file in self._moves[:done]:
-            if dirname(name) == folder:
+            if covered(name):
                 _set(self._synced_names, name, file)
             else:
                 rest.append((name, file))

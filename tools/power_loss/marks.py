@@ -39,20 +39,21 @@ class Marker:
 
 
 class Ledger:
-    """What all clients were told so far."""
+    """What all clients were told so far, and when: in microseconds of the machine's own clock."""
 
     def __init__(self) -> None:
-        self.fates: dict[str, Fate] = {}
+        self.histories: dict[str, list[tuple[int, Fate]]] = {}
 
-    def read(self, line: bytes) -> None:
+    def read(self, line: bytes, at: int = 0) -> None:
         """Take note of a line."""
         word, *bodies = line.decode().split()
         fate = Fate(word)
         for body in bodies:
+            history = self.histories.setdefault(body, [])
             # A consumer may have acked what its producer has not yet been told of.
-            if _RANK[fate] >= _RANK[self.fates.get(body, Fate.SENDING)]:
-                self.fates[body] = fate
+            if not history or _RANK[fate] >= _RANK[history[-1][1]]:
+                history.append((at, fate))
 
     def those(self, *fates: Fate) -> set[str]:
         """The bodies that came so far."""
-        return {body for body, fate in self.fates.items() if fate in fates}
+        return {body for body, history in self.histories.items() if history[-1][1] in fates}

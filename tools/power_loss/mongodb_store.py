@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import time
@@ -13,11 +12,11 @@ from pathlib import Path
 import shardq
 from shardq.clock import SystemClock
 
-from .checking import check_messages
+from .checking import Offence, check_messages
 from .marks import Ledger
 from .recording import Recorder
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
+sys.path.append(str(Path(__file__).parents[1] / "servers"))
 
 from mongodb_member import ADDRESS, SET, Member
 from mongodb_setup import initiate
@@ -33,6 +32,8 @@ class MongodbStore:
     """One server, with shardq's own write concern."""
 
     name = "mongodb"
+    window = 0
+    names_last = False
     cut_from_the_start = False  # a replica set that was never initiated has no queues
 
     def __init__(self) -> None:
@@ -45,30 +46,25 @@ class MongodbStore:
         self._folder = recorder.folder.parent
         (self._port,) = kept_ports(self._folder, [ADDRESS], 1)
         self.url = f"mongodb://{ADDRESS}:{self._port}/shardq?replicaSet={SET}"
-        ours = dict(os.environ)
-        os.environ.update(recorder.environment)
-        try:
-            member = self._member(self._folder)
+        member = self._member(self._folder)
+        with recorder.preloaded():
             member.start()
-        finally:
-            os.environ.clear()
-            os.environ.update(ours)
         initiate([member])
 
     def stop(self) -> None:
         """End the server."""
         ServerProcess(self._folder).stop()
 
-    def check(self, image: Path, ledger: Ledger, ended_at: int, junk: bytes) -> Iterator[str]:  # noqa: ARG002
+    def check(self, image: Path, ledger: Ledger, at: int, ended_at: int, junk: bytes) -> Iterator[Offence]:  # noqa: ARG002
         """Start a server on an image; nothing comes when every promise was kept."""
         time.sleep(max(0.0, _LEASE_SECONDS - (SystemClock().now() - ended_at) / 1e6))
         member = self._member(image)
         try:
             member.start()
             initiate([member])
-            yield from check_messages(partial(shardq.connect, self.url), ledger)
+            yield from check_messages(partial(shardq.connect, self.url), ledger, at)
         except RuntimeError as error:
-            yield f"unusable: {str(error)[:300]}"
+            yield Offence(f"unusable: {str(error)[:300]}")
         finally:
             ServerProcess(image).stop(signal.SIGKILL)
 

@@ -1,10 +1,9 @@
 /* Preloaded into every process on a folder: writes down each change of a file in it, and each sync, in the order in which they
    happened. A change is written down after it was made, the begin of a sync before and its end after it: whatever is written down
    before a begin was there to be synced. Syncs are not done, for nobody cuts the power of this machine.
-
    POWER_LOSS_FOLDER: the folder, absolute. POWER_LOSS_LOG: where to write, outside of it. */
-#define _GNU_SOURCE
-#include <dlfcn.h>
+#include "recorder.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -14,15 +13,16 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { NAME = 1, WRITE, TRUNCATE, SYNC_BEGIN, SYNC_END, UNLINK, RENAME };
 enum { FILES = 65536, LOWEST_LOG = 700 };
 
 struct head {
     uint32_t length; /* of what follows the head */
     uint32_t what;
     uint64_t file, value; /* value: an offset, a size, or which sync it is */
+    uint64_t at;          /* microseconds of the machine's own clock */
 };
 
 static const char *folder;
@@ -31,7 +31,7 @@ static int log_file = -1;
 static uint64_t watched[FILES]; /* by descriptor: the number of the file, 0 when it is not in the folder */
 static uint64_t syncs;
 
-static void fail(const char *what) {
+void recorder_fail(const char *what) {
     dprintf(2, "recorder: %s: %s\n", what, strerror(errno));
     _exit(70);
 }
@@ -43,20 +43,22 @@ __attribute__((constructor)) static void start(void) {
     folder_length = strlen(folder);
     int (*open_)(const char *, int, ...) = dlsym(RTLD_NEXT, "open64");
     int fd = open_(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    if (fd < 0) fail(path);
+    if (fd < 0) recorder_fail(path);
     log_file = fcntl(fd, F_DUPFD_CLOEXEC, LOWEST_LOG);
-    if (log_file < 0) fail("dup");
+    if (log_file < 0) recorder_fail("dup");
     int (*close_)(int) = dlsym(RTLD_NEXT, "close");
     close_(fd);
 }
 
-static void record(uint32_t what, uint64_t file, uint64_t value, const void *data, size_t length) {
+void recorder_write_down(uint32_t what, uint64_t file, uint64_t value, const void *data, size_t length) {
     int before = errno;
-    struct head head = {(uint32_t)length, what, file, value};
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    struct head head = {(uint32_t)length, what, file, value, now.tv_sec * 1000000ull + now.tv_nsec / 1000};
     struct iovec parts[2] = {{&head, sizeof head}, {(void *)data, length}};
     static ssize_t (*writev_)(int, const struct iovec *, int);
     if (!writev_) writev_ = dlsym(RTLD_NEXT, "writev");
-    if (writev_(log_file, parts, 2) != (ssize_t)(sizeof head + length)) fail("the log");
+    if (writev_(log_file, parts, 2) != (ssize_t)(sizeof head + length)) recorder_fail("the log");
     errno = before;
 }
 
@@ -69,7 +71,7 @@ static int inside(const char *path) {
 
 static const char *below(const char *path) { return path[folder_length] ? path + folder_length + 1 : ""; }
 
-static uint64_t file_of(int fd) { return fd >= 0 && fd < FILES ? watched[fd] : 0; }
+uint64_t recorder_file_of(int fd) { return fd >= 0 && fd < FILES ? watched[fd] : 0; }
 
 static int opened(int fd, const char *path, int flags) {
     struct stat status;
@@ -77,14 +79,11 @@ static int opened(int fd, const char *path, int flags) {
     watched[fd] = 0;
     if (!inside(path) || fstat(fd, &status)) return fd;
     watched[fd] = status.st_ino;
-    record(NAME, status.st_ino, S_ISDIR(status.st_mode), below(path), strlen(below(path)));
-    if (flags & O_TRUNC) record(TRUNCATE, status.st_ino, 0, "", 0);
+    recorder_write_down(NAME, status.st_ino, S_ISDIR(status.st_mode), below(path), strlen(below(path)));
+    if (flags & O_TRUNC) recorder_write_down(TRUNCATE, status.st_ino, 0, "", 0);
     return fd;
 }
 
-#define REAL(type, name, ...) \
-    static type (*real)(__VA_ARGS__); \
-    if (!real) real = dlsym(RTLD_NEXT, name)
 #define MODE \
     mode_t mode = 0; \
     if (flags & (O_CREAT | __O_TMPFILE)) { \
@@ -118,7 +117,7 @@ int close(int fd) {
 ssize_t write(int fd, const void *data, size_t length) {
     REAL(ssize_t, "write", int, const void *, size_t);
     ssize_t done = real(fd, data, length);
-    if (done > 0 && file_of(fd)) record(WRITE, file_of(fd), lseek(fd, 0, SEEK_CUR) - done, data, done);
+    if (done > 0 && recorder_file_of(fd)) recorder_write_down(WRITE, recorder_file_of(fd), lseek(fd, 0, SEEK_CUR) - done, data, done);
     return done;
 }
 
@@ -126,7 +125,7 @@ ssize_t write(int fd, const void *data, size_t length) {
     ssize_t symbol(int fd, const void *data, size_t length, offset_type offset) { \
         REAL(ssize_t, #symbol, int, const void *, size_t, offset_type); \
         ssize_t done = real(fd, data, length, offset); \
-        if (done > 0 && file_of(fd)) record(WRITE, file_of(fd), offset, data, done); \
+        if (done > 0 && recorder_file_of(fd)) recorder_write_down(WRITE, recorder_file_of(fd), offset, data, done); \
         return done; \
     }
 PWRITE(pwrite, off_t)
@@ -136,19 +135,21 @@ PWRITE(pwrite64, off64_t)
     int symbol(int fd, offset_type size) { \
         REAL(int, #symbol, int, offset_type); \
         int failed = real(fd, size); \
-        if (!failed && file_of(fd)) record(TRUNCATE, file_of(fd), size, "", 0); \
+        if (!failed && recorder_file_of(fd)) recorder_write_down(TRUNCATE, recorder_file_of(fd), size, "", 0); \
         return failed; \
     }
 CHANGE_SIZE(ftruncate, off_t)
 CHANGE_SIZE(ftruncate64, off64_t)
 
-static int synced(int fd, int (*real)(int)) {
-    if (!file_of(fd)) return real(fd);
+int recorder_sync_of(uint64_t file) {
     uint64_t number = ((uint64_t)getpid() << 32) | __atomic_add_fetch(&syncs, 1, __ATOMIC_SEQ_CST);
-    record(SYNC_BEGIN, file_of(fd), number, "", 0);
-    record(SYNC_END, file_of(fd), number, "", 0);
+    recorder_look_at_memory_of(file);
+    recorder_write_down(SYNC_BEGIN, file, number, "", 0);
+    recorder_write_down(SYNC_END, file, number, "", 0);
     return 0;
 }
+
+static int synced(int fd, int (*real)(int)) { return recorder_file_of(fd) ? recorder_sync_of(recorder_file_of(fd)) : real(fd); }
 
 #define SYNC(symbol) \
     int symbol(int fd) { \
@@ -171,20 +172,19 @@ FOPEN(fopen64)
 int fclose(FILE *file) {
     REAL(int, "fclose", FILE *);
     int fd = fileno(file);
-    int failed = real(file);
-    if (fd >= 0 && fd < FILES) watched[fd] = 0;
-    return failed;
+    if (fd >= 0 && fd < FILES) watched[fd] = 0; /* before another thread opens it again */
+    return real(file);
 }
 
 ssize_t writev(int fd, const struct iovec *parts, int count) {
     REAL(ssize_t, "writev", int, const struct iovec *, int);
     ssize_t done = real(fd, parts, count);
-    if (done <= 0 || !file_of(fd)) return done;
+    if (done <= 0 || !recorder_file_of(fd)) return done;
     off_t offset = lseek(fd, 0, SEEK_CUR) - done;
     ssize_t left = done;
     for (int i = 0; i < count && left > 0; i++) {
         ssize_t length = (ssize_t)parts[i].iov_len < left ? (ssize_t)parts[i].iov_len : left;
-        record(WRITE, file_of(fd), offset, parts[i].iov_base, length);
+        recorder_write_down(WRITE, recorder_file_of(fd), offset, parts[i].iov_base, length);
         offset += length;
         left -= length;
     }
@@ -193,7 +193,7 @@ ssize_t writev(int fd, const struct iovec *parts, int count) {
 
 static int grown(int fd, int failed) {
     struct stat status;
-    if (!failed && file_of(fd) && !fstat(fd, &status)) record(TRUNCATE, file_of(fd), status.st_size, "", 0);
+    if (!failed && recorder_file_of(fd) && !fstat(fd, &status)) recorder_write_down(TRUNCATE, recorder_file_of(fd), status.st_size, "", 0);
     return failed;
 }
 
@@ -208,7 +208,7 @@ GROW(fallocate64, off64_t)
 int unlink(const char *path) {
     REAL(int, "unlink", const char *);
     int failed = real(path);
-    if (!failed && inside(path)) record(UNLINK, 0, 0, below(path), strlen(below(path)));
+    if (!failed && inside(path)) recorder_write_down(UNLINK, 0, 0, below(path), strlen(below(path)));
     return failed;
 }
 
@@ -218,7 +218,7 @@ int rename(const char *from, const char *to) {
     if (!failed && inside(from) && inside(to)) {
         char names[8192];
         int length = snprintf(names, sizeof names, "%s%c%s", below(from), 0, below(to));
-        record(RENAME, 0, 0, names, length);
+        recorder_write_down(RENAME, 0, 0, names, length);
     }
     return failed;
 }

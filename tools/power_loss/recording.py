@@ -6,6 +6,7 @@ import os
 import struct
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
 
@@ -13,8 +14,8 @@ import msgspec
 
 __all__ = ["Change", "Kind", "Recorder", "read_log"]
 
-_SOURCE = Path(__file__).with_name("recorder.c")
-_HEAD = struct.Struct("=IIQQ")
+_SOURCES = [str(Path(__file__).with_name(name)) for name in ("recorder.c", "mapped_memory.c")]
+_HEAD = struct.Struct("=IIQQQ")
 
 
 class Kind(IntEnum):
@@ -36,6 +37,7 @@ class Change(msgspec.Struct, frozen=True):
     file: int
     value: int  # WRITE: the offset; TRUNCATE: the size; SYNC_*: which one; NAME: 1 for a folder
     data: bytes
+    at: int = 0  # microseconds of the machine's own clock
 
     @property
     def name(self) -> str:
@@ -57,8 +59,11 @@ class Recorder:
         self.log = (scratch / "recording").resolve()
         self._library = (scratch / "recorder.so").resolve()
         self.folder.mkdir(parents=True)
-        command = ["cc", "-O2", "-shared", "-fPIC", "-o", str(self._library), str(_SOURCE), "-ldl"]
+        command = ["cc", "-O2", "-shared", "-fPIC", "-o", str(self._library), *_SOURCES, "-ldl"]
         subprocess.run(command, check=True)
+        self.as_libc = scratch.resolve() / "as-libc"  # for who looks libc up by its name
+        self.as_libc.mkdir()
+        (self.as_libc / "libc.so").symlink_to(self._library)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -69,10 +74,21 @@ class Recorder:
             "POWER_LOSS_LOG": str(self.log),
         }
 
+    @contextmanager
+    def preloaded(self) -> Iterator[None]:
+        """Record below every process that is started meanwhile."""
+        ours = dict(os.environ)
+        os.environ.update(self.environment)
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(ours)
+
 
 def read_log(log: Path) -> Iterator[Change]:
     """Read what was recorded, in order."""
     with log.open("rb") as file:
         while head := file.read(_HEAD.size):
-            length, kind, number, value = _HEAD.unpack(head)
-            yield Change(Kind(kind), number, value, file.read(length))
+            length, kind, number, value, at = _HEAD.unpack(head)
+            yield Change(Kind(kind), number, value, file.read(length), at)

@@ -9,7 +9,7 @@ from pathlib import Path
 import shardq
 from shardq.testing import ManualClock
 
-from .checking import check_integrity, check_messages
+from .checking import Offence, check_integrity, check_messages
 from .marks import Ledger
 from .recording import Recorder
 
@@ -23,6 +23,8 @@ class SqliteStore:
     """One file. ``options`` are those of its URL."""
 
     name = "sqlite"
+    window = 0
+    names_last = False
     cut_from_the_start = True  # also while the file is made
 
     def __init__(self, options: str = "") -> None:
@@ -35,7 +37,7 @@ class SqliteStore:
     def stop(self) -> None:
         """There is nothing to stop."""
 
-    def check(self, image: Path, ledger: Ledger, ended_at: int, junk: bytes) -> Iterator[str]:
+    def check(self, image: Path, ledger: Ledger, at: int, ended_at: int, junk: bytes) -> Iterator[Offence]:
         """Open an image; nothing comes when every promise was kept."""
         path = image / "data" / _NAME
         if junk:  # the index of the log is not synced: anything may be in it
@@ -43,5 +45,5 @@ class SqliteStore:
         clock = ManualClock(ended_at + _LATER)
         yield from check_integrity(path)
         connect = partial(shardq.connect, f"sqlite:///{path}?synchronous=normal", clock=clock)
-        yield from check_messages(connect, ledger)
+        yield from check_messages(connect, ledger, at)
         yield from check_integrity(path)

@@ -6,7 +6,8 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -14,12 +15,13 @@ import msgspec
 
 from shardq.clock import SystemClock
 
+from .checking import Offence
 from .client import QUEUE
 from .disk import Disk, everything, nothing, some
 from .marks import FOLDER, Fate, Ledger
 from .recording import Change, Kind, Recorder, read_log
 
-__all__ = ["Cut", "Recording", "Store", "cut", "record"]
+__all__ = ["Cut", "Lies", "Recording", "Store", "cut", "record"]
 
 ROOT = Path(__file__).parents[2]
 _SECTORS = (512, 4096)
@@ -30,11 +32,15 @@ class Store(Protocol):
 
     name: str
     url: str
+    window: int  # microseconds: what a cut may undo of what clients were told before it
+    names_last: bool  # it relies on file systems whose files keep their names when they are synced
     cut_from_the_start: bool
 
     def start(self, recorder: Recorder) -> None: ...
     def stop(self) -> None: ...
-    def check(self, image: Path, ledger: Ledger, ended_at: int, junk: bytes) -> Iterator[str]: ...
+    def check(
+        self, image: Path, ledger: Ledger, at: int, ended_at: int, junk: bytes
+    ) -> Iterator[Offence]: ...
 
 
 class Recording(msgspec.Struct, frozen=True):
@@ -57,6 +63,8 @@ class Cut(msgspec.Struct, frozen=True):
     mode: str
     confirmed: int  # sends, acks and moves that clients had been told of
     offences: tuple[str, ...]
+    undone: tuple[str, ...] = ()  # within the window
+    undone_for: int = 0  # microseconds: the longest that a client had been told of what was undone
 
 
 def record(store: Store, scratch: Path, *, messages: int, seed: int, generations: int = 2) -> Recording:
@@ -104,7 +112,8 @@ def _summary(recorder: Recorder) -> Recording:
     told: list[int] = []
     syncs, number = 0, 0
     for number, change in enumerate(read_log(recorder.log), start=1):
-        if _follow(disk, ledger, marks, change):
+        disk.apply(change)
+        if _tells(ledger, marks, change):
             told = [*told[:1], number]
         syncs += change.kind is Kind.SYNC_END
     kept = disk.image(everything, 512)
@@ -119,52 +128,85 @@ def _summary(recorder: Recorder) -> Recording:
     return Recording(recorder.log, SystemClock().now(), number, told[0], told[-1], syncs, confirmed)
 
 
-def _follow(disk: Disk, ledger: Ledger, marks: set[int], change: Change) -> bool:
-    """Go one step on; True when a client was told something."""
+def _tells(ledger: Ledger, marks: set[int], change: Change) -> bool:
+    """Take note of what a client was told; True when it was something."""
     if change.kind is Kind.NAME and change.name.startswith(f"{FOLDER}/"):
         marks.add(change.file)
-    disk.apply(change)
     if change.kind is Kind.WRITE and change.file in marks:
-        ledger.read(change.data)
+        ledger.read(change.data, change.at)
         return True
     return False
 
 
+class Lies(msgspec.Struct, frozen=True):
+    """What is wrong with a disk, for a control in which losses must be found."""
+
+    ignores_syncs: bool = False
+    forgets_names: bool = False  # unless their folder was synced
+    late: float = 0.0  # how much of a load it is behind, in order, whatever it says
+
+
 def cut(
-    store: Store, recording: Recording, scratch: Path, *, cuts: int, seed: int, ignores_syncs: bool = False
+    store: Store, recording: Recording, scratch: Path, *, cuts: int, seed: int, lies: Lies | None = None
 ) -> list[Cut]:
     """Cut the power at random moments, half of them just after a client was told something."""
+    lies = lies or Lies()
     chance = random.Random(seed)
     first = 1 if store.cut_from_the_start else recording.first_told
     moments = sorted(chance.sample(range(first, recording.changes), cuts))
-    disk, ledger, marks = Disk(ignores_syncs=ignores_syncs), Ledger(), set[int]()
+    ledger, marks = Ledger(), set[int]()
+    disk = Disk(ignores_syncs=lies.ignores_syncs, names_last=store.names_last and not lies.forgets_names)
+    behind: deque[Change] = deque()
     done: list[Cut] = []
     waits = False
     for number, change in enumerate(read_log(recording.log)):
-        told = _follow(disk, ledger, marks, change)
+        behind.append(change)
+        if len(behind) > lies.late * recording.changes:
+            disk.apply(behind.popleft())
+        told = _tells(ledger, marks, change)
         due = len(done) < len(moments) and moments[len(done)] <= number
         waits = due and number < recording.last_told and (waits or chance.random() < 0.5)
         if due and (told or not waits):
             waits = False
-            done.append(_cut_now(store, disk, ledger, number, recording, scratch / "image", chance))
+            image = _image(disk, scratch / "image", chance)
+            done.append(_check(store, ledger, number, change.at, recording, image))
+            _tell_progress(done, cuts)
     return done
 
 
-def _cut_now(
-    store: Store,
-    disk: Disk,
-    ledger: Ledger,
-    number: int,
-    recording: Recording,
-    folder: Path,
-    chance: random.Random,
-) -> Cut:
+class _Image(msgspec.Struct, frozen=True):
+    folder: Path
+    mode: str
+    sector: int
+    junk: bytes
+
+
+def _image(disk: Disk, folder: Path, chance: random.Random) -> _Image:
     mode, choose = chance.choice([("nothing", nothing), ("some", some(chance)), ("some", some(chance))])
     sector = chance.choice(_SECTORS)
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "data").mkdir(parents=True)
     disk.write(folder / "data", choose, sector)
-    junk = chance.choice([b"", chance.randbytes(32768)])
-    offences = tuple(store.check(folder, ledger, recording.ended_at, junk))
+    return _Image(folder, mode, sector, chance.choice([b"", chance.randbytes(32768)]))
+
+
+def _check(store: Store, ledger: Ledger, number: int, at: int, recording: Recording, image: _Image) -> Cut:
+    found = list(store.check(image.folder, ledger, at, recording.ended_at, image.junk))
+    within = [each for each in found if each.undone is not None and each.undone <= store.window]
     confirmed = len(ledger.those(Fate.SENT, Fate.ACKED, Fate.DEAD))
-    return Cut(number, sector, mode, confirmed, offences)
+    return Cut(
+        number,
+        image.sector,
+        image.mode,
+        confirmed,
+        tuple(each.what for each in found if each not in within),
+        tuple(each.what for each in within),
+        max((each.undone or 0 for each in within), default=0),
+    )
+
+
+def _tell_progress(done: Sequence[Cut], cuts: int) -> None:
+    for offence in done[-1].offences:
+        print(f"cut {len(done)} of {cuts}: {offence}", file=sys.stderr)
+    if len(done) % 10 == 0:
+        print(f"{len(done)} of {cuts} cuts", file=sys.stderr)

@@ -15,12 +15,10 @@ import shutil
 import sys
 from pathlib import Path
 
-from cassandra_node import Node
+from cassandra_node import VERSION, Node
 from maven_jars import jars
 from ports import kept_ports
 from server_tool import ServerTool
-
-VERSION = "5.0.6"
 
 
 def start(folder: Path, options: argparse.Namespace) -> str:

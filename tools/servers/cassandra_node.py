@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from server_process import ServerProcess
 
+VERSION = "5.0.6"
 PATIENCE = 180.0
 OPTIONS_REQUEST = bytes((4, 0, 0, 0, 5, 0, 0, 0, 0))  # of the native protocol, version 4; any answer will do
 
@@ -72,6 +73,10 @@ class Node:
     short_lived: bool = False  # spend little on compiling: half the processor time of the first ten minutes
     authenticated: bool = False
     paxos: str = "v2"
+    settings: Mapping[str, object] = field(
+        default_factory=dict
+    )  # of cassandra.yaml, over those below; None: not set
+    java: Sequence[str] = ()  # more options of Java
     tls: Path | None = (
         None  # a folder with server.pem (PKCS 8 key and certificates) and ca.pem (who signs clients)
     )
@@ -109,7 +114,7 @@ class Node:
             "class_name": "org.apache.cassandra.locator.SimpleSeedProvider",
             "parameters": [{"seeds": ",".join(f"{seed}:{self.storage_port}" for seed in self.seeds)}],
         }
-        return (
+        settings = (
             {
                 "cluster_name": "shardq",
                 "num_tokens": 16,
@@ -142,7 +147,9 @@ class Node:
             }
             | folders
             | (self._encryption(self.tls) if self.tls else {})
+            | dict(self.settings)
         )
+        return {name: value for name, value in settings.items() if value is not None}
 
     def _encryption(self, folder: Path) -> dict[str, object]:
         factory = {
@@ -176,9 +183,10 @@ class Node:
             "-XX:+HeapDumpOnOutOfMemoryError",
             f"-XX:HeapDumpPath={self.folder}",
             *(f"-D{name}={value}" for name, value in properties.items()),
+            *self.java,
             *(f"--add-exports={module}=ALL-UNNAMED" for module in EXPORTS),
             *(f"--add-opens={module}=ALL-UNNAMED" for module in OPENS),
             "-cp",
-            ":".join([str(self.folder), *map(str, jars)]),
+            ":".join(map(str, jars)),
             "org.apache.cassandra.service.CassandraDaemon",
         ]

@@ -54,13 +54,13 @@ class ServerProcess:
                 raise RuntimeError(f"{Path(command[0]).name} did not start: {words}")
             time.sleep(0.05)
 
-    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        """End the process and wait for its end."""
+    def stop(self, how: signal.Signals = signal.SIGTERM, *, patience: float = 20) -> None:
+        """End the process and wait for its end; it is killed after ``patience`` seconds."""
         pid = self.pid()
         if pid is None:
             return
         os.kill(pid, how)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + patience
         while self._runs(pid):
             if time.monotonic() > deadline:
                 os.kill(pid, signal.SIGKILL)
