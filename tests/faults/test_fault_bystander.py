@@ -15,7 +15,7 @@ from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Claim, Claimed
 from shardq.storage.store import Store
-from shardq.testing import WrappedStore
+from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, WrappedStore
 from tools.faults import bystanders
 from tools.faults.bystanders import Bystanders
 from tools.faults.dial import Dial, Loss
@@ -47,7 +47,7 @@ def faults_on(store: WrappedStore, monkeypatch: pytest.MonkeyPatch) -> Bystander
     monkeypatch.setattr(bystanders, "MANY", 100)
     store.inner.create_schema()
     Client(store.inner).create_queue("queue.bystander", shards=2, time_shards=2, max_deliveries=None)
-    return Bystanders(Client(store), "queue", huge=300)
+    return Bystanders(Client(store, retry_seconds=0), "queue", huge=300)
 
 
 @pytest.fixture
@@ -86,6 +86,19 @@ def test_a_huge_purge_leaves_nothing_and_the_queue_goes_on(
     assert nemesis.problems == []
     ((_, what),) = nemesis.told
     assert what.startswith("300 messages")
+
+
+def test_a_huge_purge_during_other_faults_is_no_problem(
+    sound: WrappedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = FaultPlan(
+        tuple(Fault(each, 1, FaultKind.UNAVAILABLE) for each in ("create_queue", "purge", "count"))
+    )
+    nemesis = faults_on(FaultyStore(sound.inner, full), monkeypatch)
+    nemesis.purge_huge(STEP)
+    assert nemesis._purging is not None
+    nemesis._purging.join()
+    assert nemesis.problems == []
 
 
 def test_a_huge_purge_that_purges_nothing_is_a_problem(

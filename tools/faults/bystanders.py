@@ -87,15 +87,17 @@ class Bystanders:
     def _fill_and_purge(self, name: str) -> None:
         try:
             with suppress(shardq.QueueExists):
-                self.client.create_queue(name, shards=1, time_shards=1, max_deliveries=None)
+                self._patiently(
+                    lambda: self.client.create_queue(name, shards=1, time_shards=1, max_deliveries=None)
+                )
             sent = 0
             while sent < self._huge and not self._over.is_set():
                 with suppress(*PASSING):
                     self._send(name, PIECE)
                 sent += PIECE
-            began, purged = time.monotonic(), self._patiently(self.client.queue(name).purge)
+            began, purged = time.monotonic(), self._patiently(lambda: self.client.queue(name).purge())
             self._tell(f"{purged} messages of one shard in {time.monotonic() - began:.1f} s")
-            self._expect(name, 0)
+            self._patiently(lambda: self._expect(name, 0))
             self._patiently(lambda: self._send(name, HANDFUL))
             self._expect_to_come(name)
         except shardq.ShardqError as error:
@@ -110,6 +112,7 @@ class Bystanders:
             except PASSING:
                 if time.monotonic() > until:
                     raise
+            time.sleep(0.05)
 
     def _expect_to_come(self, name: str) -> None:
         got, until = set[str](), time.monotonic() + PATIENCE
