@@ -28,7 +28,7 @@ sys.path.insert(0, {conformance!r})
 
 from shardq.testing.broken_hints import BROKEN_HINTS, HintedStore
 from shardq.testing.broken_stores import BROKEN_STORES
-from shardq.testing.conformance import StoreConformance
+from shardq.testing.conformance import HintContract, StoreConformance
 from shardq.storage.wrapped_store import WrappedStore
 from test_sqlite import SqliteHarness
 
@@ -61,7 +61,8 @@ class Hinted(HintedStore):
 
 for broken in (WrappedStore, Hinted, *BROKEN_STORES, *BROKEN_HINTS):
     name = "Test" + broken.__name__
-    globals()[name] = type(name, (StoreConformance,), {{"broken": broken}})
+    contracts = HintContract if issubclass(broken, HintedStore) else StoreConformance
+    globals()[name] = type(name, (contracts,), {{"broken": broken}})
 """
 
 CONFTEST = """

@@ -35,7 +35,7 @@ MAX_DELIVERIES = 2  # so that some messages become dead letters
 FINISHING = (
     300.0  # seconds until everything is sent, until it is drained, and until the dead letters are read
 )
-BEGINNING = 120.0  # seconds until every client has connected, on a computer with other things to do
+BEGINNING = 120.0  # seconds to create the queues, and until every client has connected, on a busy computer
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -79,8 +79,10 @@ def run_round(target: Target, plan: Plan, folder: Path) -> Round:
     """Run it; everything that the clients wrote stays in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
+    with Client(open_store(target.url, SystemClock()), retry_seconds=BEGINNING) as client:
+        _create(client, plan, target)
     with Client(open_store(target.url, SystemClock()), retry_seconds=30) as client:
-        queue = _create(client, plan, target)
+        queue = client.queue(plan.queue)
         dice = random.Random(f"{plan.seed} {plan.number} clients")
         stage = Stage(folder, _template(target, plan), dice)
         nemesis = Nemesis(target, stage, client, plan.queue)
@@ -95,8 +97,8 @@ def run_round(target: Target, plan: Plan, folder: Path) -> Round:
             stage.end()
 
 
-def _create(client: Client, plan: Plan, target: Target) -> shardq.Queue:
-    queue = client.create_queue(
+def _create(client: Client, plan: Plan, target: Target) -> None:
+    client.create_queue(
         plan.queue,
         shards=4,
         time_shards=3,
@@ -106,7 +108,6 @@ def _create(client: Client, plan: Plan, target: Target) -> shardq.Queue:
     )
     client.create_queue(f"{plan.queue}.bystander", shards=2, time_shards=2, max_deliveries=None)
     create_side(client, plan.queue, target.lease)
-    return queue
 
 
 def _template(target: Target, plan: Plan) -> Assignment:
