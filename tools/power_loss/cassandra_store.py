@@ -50,7 +50,7 @@ class CassandraStore:
 
     name = "cassandra"
     names_last = True  # it does not sync the folder of its commit log
-    cut_from_the_start = False  # a node without its schema has no queues
+    cut_beyond_the_load = False  # a node without its schema has no queues
 
     def __init__(self, sync: str) -> None:
         self._sync = sync

@@ -34,7 +34,7 @@ class MongodbStore:
     name = "mongodb"
     window = 0
     names_last = False
-    cut_from_the_start = False  # a replica set that was never initiated has no queues
+    cut_beyond_the_load = False  # a replica set that was never initiated has no queues
 
     def __init__(self) -> None:
         self._folder = Path()

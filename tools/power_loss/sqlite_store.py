@@ -25,7 +25,7 @@ class SqliteStore:
     name = "sqlite"
     window = 0
     names_last = False
-    cut_from_the_start = True  # also while the file is made
+    cut_beyond_the_load = True  # also while the file is made and closed
 
     def __init__(self, options: str = "") -> None:
         self._options = options

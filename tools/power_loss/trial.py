@@ -34,7 +34,7 @@ class Store(Protocol):
     url: str
     window: int  # microseconds: what a cut may undo of what clients were told before it
     names_last: bool  # it relies on file systems whose files keep their names when they are synced
-    cut_from_the_start: bool
+    cut_beyond_the_load: bool  # also before the first and after the last that a client was told
 
     def start(self, recorder: Recorder) -> None: ...
     def stop(self) -> None: ...
@@ -152,8 +152,10 @@ def cut(
     """Cut the power at random moments, half of them just after a client was told something."""
     lies = lies or Lies()
     chance = random.Random(seed)
-    first = 1 if store.cut_from_the_start else recording.first_told
-    moments = sorted(chance.sample(range(first, recording.changes), cuts))
+    first, last = recording.first_told, recording.last_told
+    if store.cut_beyond_the_load:
+        first, last = 1, recording.changes
+    moments = sorted(chance.sample(range(first, last), cuts))
     ledger, marks = Ledger(), set[int]()
     disk = Disk(ignores_syncs=lies.ignores_syncs, names_last=store.names_last and not lies.forgets_names)
     behind: deque[Change] = deque()
