@@ -34,3 +34,10 @@ def test_after_a_cut_every_promise_is_kept(recording: Recording, tmp_path: Path)
 def test_a_disk_that_ignores_syncs_is_found_out(recording: Recording, tmp_path: Path) -> None:
     cuts = cut(SqliteStore(), recording, tmp_path, cuts=6, seed=2, lies=Lies(ignores_syncs=True))
     assert any("lost" in offence or "corrupt" in offence for each in cuts for offence in each.offences)
+
+
+def test_a_disk_that_is_late_is_found_out_by_what_it_undoes(recording: Recording, tmp_path: Path) -> None:
+    cuts = cut(SqliteStore(), recording, tmp_path, cuts=8, seed=3, lies=Lies(late=0.5))
+    found = [offence for each in cuts for offence in each.offences]
+    assert any("lost" in offence or "back" in offence for offence in found)
+    assert not any("corrupt" in offence for offence in found)

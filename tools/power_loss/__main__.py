@@ -72,7 +72,7 @@ def _trials(scratch: Path, name: str, cuts: int, messages: int, seed: int, contr
 
 def _lies(store: Store) -> Iterator[tuple[str, Lies]]:
     yield "a disk that ignores syncs", Lies(ignores_syncs=True)
-    yield "a disk that is late", Lies(late=0.2)
+    yield "a disk that is late", Lies(late=0.5)
     if store.names_last:
         yield "a disk that forgets names", Lies(forgets_names=True)
 

@@ -83,7 +83,7 @@ class CassandraStore:
             connect = partial(shardq.connect, self.url)
             yield from check_messages(connect, ledger, at, moves_at_once=False)
         except RuntimeError as error:
-            yield Offence(f"unusable: {str(error)[-1000:]}")
+            yield Offence(f"unusable: {str(error)[:1000]}")
         finally:
             ServerProcess(image).stop(signal.SIGKILL)
 

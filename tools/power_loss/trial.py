@@ -143,7 +143,7 @@ class Lies(msgspec.Struct, frozen=True):
 
     ignores_syncs: bool = False
     forgets_names: bool = False  # unless their folder was synced
-    late: float = 0.0  # how much of a load it is behind, in order, whatever it says
+    late: float = 0.0  # the share of the load that it is behind, in order, whatever it says
 
 
 def cut(
@@ -159,11 +159,12 @@ def cut(
     ledger, marks = Ledger(), set[int]()
     disk = Disk(ignores_syncs=lies.ignores_syncs, names_last=store.names_last and not lies.forgets_names)
     behind: deque[Change] = deque()
+    late = lies.late * (recording.last_told - recording.first_told)
     done: list[Cut] = []
     waits = False
     for number, change in enumerate(read_log(recording.log)):
         behind.append(change)
-        if len(behind) > lies.late * recording.changes:
+        if len(behind) > late:
             disk.apply(behind.popleft())
         told = _tells(ledger, marks, change)
         due = len(done) < len(moments) and moments[len(done)] <= number
