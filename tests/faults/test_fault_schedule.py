@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tools.faults.faults import Faults
+from tools.faults.nemesis import Nemesis
 from tools.faults.schedule import NODE_PAUSE, schedule
+from tools.faults.target import Target
+from tools.faults.targets import TARGETS
 
 FAULTS, NODES = ("kill", "pause", "skew"), ("kill_node", "pause_node")
 
@@ -32,3 +39,14 @@ def test_another_seed_gives_other_faults_and_every_kind_comes() -> None:
     one, two = (schedule(FAULTS, NODES, seed=seed, seconds=100, gap=1) for seed in ("1", "2"))
     assert one != two
     assert {step.fault for step in one} == {*FAULTS, *NODES}
+
+
+@pytest.mark.parametrize("kind", TARGETS.values(), ids=TARGETS)
+def test_every_fault_of_a_target_can_be_done_and_moves_and_prefetching_are_hit_on_all(
+    kind: Callable[[Path], Target], tmp_path: Path
+) -> None:
+    target = kind(tmp_path)
+    nemesis = Nemesis(target, None, None, "queue")  # type: ignore[arg-type]
+    names = [*nemesis.faults(), *nemesis.node_faults()]
+    assert all(callable(getattr(Faults, name, None)) for name in names)
+    assert {"kill_prefetcher", "kill_mover", "shard_away", "purge_huge", "skew_clock"} <= set(names)
