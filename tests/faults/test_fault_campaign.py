@@ -66,10 +66,13 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, R
 
 
 def _campaign_with(defect: str, folder: Path) -> tuple[int, Round]:
-    """A rare defect shows about four times in 4,000 messages, so a second and a third campaign may be needed."""
-    for seed in (1, 2, 3):
+    """A rare defect shows about four times in 4,000 messages, so further campaigns may be needed.
+
+    Which promise it breaks first is up to the order of what the clients did.
+    """
+    for seed in (1, 2, 3, 4):
         code, report = campaign(folder, "--defect", defect, seed=seed)
-        if code:
+        if CAUGHT[defect] in promises(report):
             break
     return code, report
 

@@ -87,7 +87,7 @@ class MongoKiller(Killer):
         self._proxy = LossyProxy(host, int(port), uncounted=READING)
         self._proxied = _direct(url.replace(server, f"127.0.0.1:{self._proxy.port}"))
         # A transaction of a client that is gone stands in the way of others until the server gives it up.
-        self.harness.client.admin.command("setParameter", 1, transactionLifetimeLimitSeconds=1)
+        self._lifetime = self._end_transactions_after(1)
 
     def run(self, act: Act, requests: int) -> bool:
         from shardq.storage.mongodb.store import MongoStore
@@ -106,9 +106,15 @@ class MongoKiller(Killer):
         return killed
 
     def close(self) -> None:
-        self.harness.client.admin.command("setParameter", 1, transactionLifetimeLimitSeconds=60)
+        self._end_transactions_after(self._lifetime)
         self._proxy.close()
         self.harness.close()
+
+    def _end_transactions_after(self, seconds: int) -> int:
+        """Set it for the whole server, and return what held before: other tests share the server."""
+        command = {"setParameter": 1, "transactionLifetimeLimitSeconds": seconds}
+        before: int = self.harness.client.admin.command(command)["was"]
+        return before
 
 
 class Killed(BaseException):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -113,16 +112,20 @@ def test_a_plain_consumer_and_a_stream_share_the_messages(pipes, queue) -> None:
     fill(queue, 6_000)
     streamed: list[int] = []
     received: list[int] = []
+    stream_has_some, consumer_has_some = threading.Event(), threading.Event()
 
     def look(rows, batch_id: int) -> None:
         streamed.extend(numbers_of(rows))
+        stream_has_some.set()
+        assert consumer_has_some.wait(60)
 
     def consume() -> None:
+        assert stream_has_some.wait(60)
         with queue.consumer() as consumer:
             for batch in consumer.batches(100, wait=1.0):
                 received.extend(int(message.body) for message in batch)
                 batch.ack()
-                time.sleep(0.05)
+                consumer_has_some.set()
 
     beside = threading.Thread(target=consume)
     beside.start()
