@@ -15,6 +15,8 @@ from local_server import docker_answers, lasting_server, worker
 
 VARIABLE = "SHARDQ_TEST_CASSANDRA_URL"
 IMAGE = "cassandra:5.0"
+TOMBSTONES = 2000
+"""How many a read may cross on the server that is narrow about them."""
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +30,16 @@ def cassandra_url() -> Iterator[str]:
             yield url
     else:
         yield _own_keyspace(lasting_server("cassandra", "--short-lived"))
+
+
+@pytest.fixture(scope="session")
+def narrow_cassandra_url() -> str:
+    """The URL of a keyspace on a server with the older variant of Paxos that refuses reads of few tombstones already.
+
+    No container is told so: it is always one that is started on this computer.
+    """
+    options = ("--paxos", "v1", "--tombstones", str(TOMBSTONES), "--heap", "512m")
+    return _own_keyspace(lasting_server("cassandra", "--short-lived", *options))
 
 
 def keyspace_beside(url: str, name: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cassandra_server import cassandra_url
+from cassandra_server import cassandra_url, narrow_cassandra_url
 from hypothesis import HealthCheck, settings
 from local_server import begin_lasting_servers, docker_answers, end_lasting_servers
 from mongodb_server import mongodb_url, replica_set_url
@@ -18,7 +18,15 @@ import shardq
 from shardq.testing import ManualClock
 
 # Here and nowhere else: a fixture of two conftests would start two servers.
-__all__ = ["cassandra_url", "guarded_redis", "mongodb_url", "own_redis", "redis_url", "replica_set_url"]
+__all__ = [
+    "cassandra_url",
+    "guarded_redis",
+    "mongodb_url",
+    "narrow_cassandra_url",
+    "own_redis",
+    "redis_url",
+    "replica_set_url",
+]
 
 LONG = {"bench", "crash", "demo", "faults", "kills", "model", "packaging", "soak"}
 """Folders of tests that take seconds each."""

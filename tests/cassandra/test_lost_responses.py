@@ -109,7 +109,7 @@ def test_what_became_of_a_conditional_write_is_read_back(
 
 @LOST
 @pytest.mark.parametrize("blind", [False, True], ids=["read back", "not read back"])
-@pytest.mark.parametrize("positions", [[1], [0, 1, 2, 3]])
+@pytest.mark.parametrize("positions", [[0], [1], [0, 1, 2, 3]], ids=["the first", "a middle one", "the last"])
 def test_a_dead_letter_is_in_one_queue_whatever_is_lost_on_its_way(
     failing: CassandraStore, shard: Shard, carried_out: bool, blind: bool, positions: list[int]
 ) -> None:
@@ -117,19 +117,20 @@ def test_a_dead_letter_is_in_one_queue_whatever_is_lost_on_its_way(
     assert isinstance(session, FailingSession)
     session.carried_out, session.blind = carried_out, blind
     client = shardq.Client(failing, retry_seconds=10.0)
-    for fail_at in range(60):
-        # Given a queue of which four messages are held
+    for fail_at in range(20):
+        # Given a queue of which four messages were held, and some are dead letters by now
         queue = client.create_queue(f"{shard.queue}.{fail_at}", shards=1, time_shards=1)
         with queue.producer() as producer:
             producer.send_many([b"0", b"1", b"2", b"3", b"4", b"5"])
         batch = queue.consumer().receive(4)
-        # When some of them are dead-lettered, and one of the writes fails
-        session.writes, session.fail_at = 0, fail_at
-        for position in positions:
+        for position in positions[:-1]:
             batch[position].dead_letter("cannot be parsed")
+        # When one more is dead-lettered, and one of the writes fails
+        session.writes, session.fail_at = 0, fail_at
+        batch[positions[-1]].dead_letter("cannot be parsed")
         failed = session.writes > fail_at
         session.fail_at = -1
-        # Then they are among the dead letters once, and nowhere else
+        # Then all of them are among the dead letters once, and nowhere else
         dead = client.queue(f"{queue.name}.dead")
         assert sorted(each.body for each in dead.peek(10)) == sorted(batch[each].body for each in positions)
         assert len(queue.peek(10)) == 6 - len(positions)

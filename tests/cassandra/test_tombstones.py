@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
-from local_server import local_server
+from cassandra_server import TOMBSTONES as THRESHOLD
 
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.faults import TombstonesRefused
@@ -26,11 +26,10 @@ from shardq.storage.requests import (
 )
 from shardq.testing import BundleFactory
 
-pytestmark = [pytest.mark.cassandra, pytest.mark.one_process]
+pytestmark = pytest.mark.cassandra
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
-THRESHOLD = 2000
 DELETE = (
     "DELETE FROM entry WHERE shard = ? AND kind = ? AND priority = ? AND due = ? AND id = ? AND first = ?"
 )
@@ -71,14 +70,10 @@ def of_history(now: int, rows: int) -> Keys:
 Consumed = Callable[[int, int], Keys]
 
 
-@pytest.fixture(scope="module")
-def cassandra_url() -> Iterator[str]:
-    """A server that refuses reads of few tombstones already."""
-    with local_server("cassandra", "--short-lived", "--tombstones", str(THRESHOLD), "--heap", "512m") as (
-        url,
-        _,
-    ):
-        yield url
+@pytest.fixture
+def cassandra_url(narrow_cassandra_url: str) -> str:
+    """Every store of these tests is on the server that refuses reads of few tombstones already."""
+    return narrow_cassandra_url
 
 
 def bury(store: CassandraStore, shard: Shard, keys: Keys) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from local_server import local_server
 
 pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not installed")
 
@@ -13,15 +12,14 @@ from test_cassandra import CassandraHarness
 
 from shardq.testing.conformance import ConcurrencyContract, FencingContract
 
-pytestmark = [pytest.mark.cassandra, pytest.mark.one_process]
+pytestmark = pytest.mark.cassandra
 
 
 @pytest.fixture(scope="module")
-def harness() -> Iterator[CassandraHarness]:
-    with local_server("cassandra", "--short-lived", "--paxos", "v1", "--heap", "512m") as (url, _):
-        harness = CassandraHarness(url)
-        yield harness
-        harness.close()
+def harness(narrow_cassandra_url: str) -> Iterator[CassandraHarness]:
+    harness = CassandraHarness(narrow_cassandra_url)
+    yield harness
+    harness.close()
 
 
 class TestPaxosV1(ConcurrencyContract, FencingContract):

@@ -16,7 +16,7 @@ from shardq.storage.store import Store
 
 __all__ = ["KilledMoves"]
 
-BODIES = [f"message {number}".encode() for number in range(7)]
+BODIES = [f"message {number}".encode() for number in range(5)]
 
 
 def dead_letter(queue: shardq.Queue, limit: int) -> None:
@@ -87,7 +87,7 @@ class KilledMoves:
             name, shards=1, time_shards=1, max_deliveries=50, visibility_timeout=scene.lease / 1e6
         )
         client.queue(f"{name}.dead").alter(visibility_timeout=scene.lease / 1e6)
-        with queue.producer(bundle_messages=4) as producer:
+        with queue.producer(bundle_messages=3) as producer:
             producer.send_many(BODIES)
         while dead and queue.counts().ready:
             dead_letter(queue, 3)
