@@ -31,7 +31,7 @@ class LeftoverContract(Contract):
         first = bench.claim(8, lease=5)
         bench.ack(first.span(0, 1), first.span(3, 1))
         bench.release(first.span(1, 1), started=False)
-        bench.extend(first.span(4, 2), lease=600)
+        bench.extend(first.span(4, 2), lease=60)
         bench.store.remove(bench.shard, bundle.id, 5)
         bench.store.remove(bench.shard, bundle.id, 10)
         bench.advance(10)
@@ -40,7 +40,7 @@ class LeftoverContract(Contract):
         bench.ack(*first.spans)
         bench.ack(*second.spans, by=bench.other)
         # When the rest is drained
-        bench.advance(1000)
+        bench.advance(100)
         bench.ack(*bench.claim().spans)
         # Then nothing of it is left
         self._nothing_is_left(bench)
