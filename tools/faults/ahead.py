@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from typing import TypeVar
 
 from shardq.errors import ShardqError, StoreUnavailable
 from shardq.receipt import MessageId
+from shardq.sharding.shard import Shard
 from shardq.storage.requests import Claim, Claimed, Extend, Fenced
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
@@ -17,6 +20,8 @@ from .dial import Dial, true_monotonic_ns
 from .history import Event, Log, Phase
 
 __all__ = ["Ahead"]
+
+T = TypeVar("T")
 
 
 class Ahead(WrappedStore):
@@ -31,41 +36,30 @@ class Ahead(WrappedStore):
 
     def claim(self, request: Claim) -> Claimed:
         """Claim, and write down what."""
-        number = self._begin("claim", str(request.shard))
-        try:
-            claimed = super().claim(request)
-        except ShardqError as error:
-            self._end(number, "claim", _phase(error))
-            raise
-        ids = tuple(
-            str(MessageId(request.shard, piece.bundle.id, position))
-            for piece in claimed.slices
-            for position in range(piece.first, piece.first + piece.count)
+        return self._logged(
+            "claim",
+            request.shard,
+            lambda: super(Ahead, self).claim(request),
+            lambda claimed: _ids(request.shard, claimed),
         )
-        self._end(number, "claim", Phase.OK, ids)
-        return claimed
 
     def extend(self, request: Extend) -> Fenced:
         """Extend; write down whether the deliveries that it starts were counted."""
         if not request.starts:
             return super().extend(request)
-        number = self._begin("start", str(request.shard))
-        try:
-            fenced = super().extend(request)
-        except ShardqError as error:
-            self._end(number, "start", _phase(error))
-            raise
-        self._end(number, "start", Phase.OK)
-        return fenced
+        return self._logged("start", request.shard, lambda: super(Ahead, self).extend(request), lambda _: ())
 
-    def _begin(self, verb: str, shard: str) -> int:
+    def _logged(self, verb: str, shard: Shard, do: Callable[[], T], ids: Callable[[T], tuple[str, ...]]) -> T:
         with self._lock:
             number = next(self._numbers)
-        self._write(number, verb, Phase.INVOKE, (), shard)
-        return number
-
-    def _end(self, number: int, verb: str, phase: Phase, ids: tuple[str, ...] = ()) -> None:
-        self._write(number, verb, phase, ids)
+        self._write(number, verb, Phase.INVOKE, (), str(shard))
+        try:
+            done = do()
+        except ShardqError as error:
+            self._write(number, verb, _phase(error), ())
+            raise
+        self._write(number, verb, Phase.OK, ids(done))
+        return done
 
     def _write(self, number: int, verb: str, phase: Phase, ids: tuple[str, ...], note: str = "") -> None:
         shift = self._dial.ahead if self._shifts else 0
@@ -81,6 +75,14 @@ class Ahead(WrappedStore):
             note=note,
         )
         self._log.write(event)
+
+
+def _ids(shard: Shard, claimed: Claimed) -> tuple[str, ...]:
+    return tuple(
+        str(MessageId(shard, piece.bundle.id, position))
+        for piece in claimed.slices
+        for position in range(piece.first, piece.first + piece.count)
+    )
 
 
 def _phase(error: ShardqError) -> Phase:

@@ -10,9 +10,8 @@ from pathlib import Path
 
 __all__ = ["Dial", "Loss", "distort_time", "true_monotonic_ns"]
 
-_STATE = struct.Struct(
-    "<qqqhhh"
-)  # nanoseconds that the clock is ahead, 1: hurry, nanoseconds asleep, what is away
+# Nanoseconds that the clock is ahead, 1: hurry, nanoseconds asleep, what is away.
+_STATE = struct.Struct("<qqqhhh")
 _AWAY = struct.Struct("<hhh")
 
 
