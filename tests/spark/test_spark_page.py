@@ -13,7 +13,8 @@ def test_the_examples_of_the_page_run(spark, url, client, tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     client.create_queue("orders")
     names = {"spark": spark, "url": url}
-    blocks = [token.content for token in MarkdownIt().parse(PAGE.read_text()) if token.info == "python spark"]
+    fences = (token for token in MarkdownIt().parse(PAGE.read_text()) if token.type == "fence")
+    blocks = [token.content for token in fences if token.info == 'python title="on Spark"']
     assert len(blocks) == 4
     for number, block in enumerate(blocks, start=1):
         code = block.replace('"orders-checkpoint"', f'"{tmp_path}/checkpoint"')
