@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Any, overload
 
 from shardq.clock import to_datetime
-from shardq.delivery.held import Fate, HeldSlice, Pick
-from shardq.delivery.settlement import Settlement
+from shardq.held import Fate, HeldSlice, Pick
 from shardq.message import Message
+from shardq.settling.settlement import Settlement
 
 __all__ = ["Batch"]
 

@@ -8,15 +8,15 @@ from typing import Any
 from shardq.callables import check_runs
 from shardq.clock import Clock, SystemClock, to_datetime
 from shardq.closing import Closing
-from shardq.delivery.context import QueueContext
-from shardq.delivery.counters import Counters, Counts
-from shardq.delivery.dead_letters import check_dead_letter_queue, create_dead_letter_queue
-from shardq.delivery.live_settings import LiveSettings
-from shardq.delivery.retry import Retry
+from shardq.context.counters import Counters, Counts
+from shardq.context.live_settings import LiveSettings
+from shardq.context.queue_context import QueueContext
+from shardq.context.retry import Retry
 from shardq.errors import InvalidSetting, QueueExists, QueueNotFound
 from shardq.hooks import Hooks
 from shardq.queue import Queue
 from shardq.settings import QueueSettings, check_number
+from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
 from shardq.sharding.placement import Placement
 from shardq.sharding.shard import check_queue_name
 from shardq.storage.bundle_id import BundleIds

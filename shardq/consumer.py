@@ -12,16 +12,16 @@ from collections.abc import Iterator, Sequence
 from shardq.batch import Batch
 from shardq.closing import Closing
 from shardq.codec import BYTES, Codec, check_codec
-from shardq.delivery.context import QueueContext
-from shardq.delivery.held import HeldSlice
-from shardq.delivery.idling import Idling
-from shardq.delivery.lease_keeper import LeaseKeeper
-from shardq.delivery.prefetcher import Prefetcher
-from shardq.delivery.receiving import Receiving
-from shardq.delivery.settlement import MAX_LEASE_SECONDS, Settlement
+from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidSetting, LeaseLost
+from shardq.held import HeldSlice
 from shardq.message import Message
+from shardq.receiving.claiming import Receiving
+from shardq.receiving.idling import Idling
+from shardq.receiving.prefetcher import Prefetcher
 from shardq.settings import check_number
+from shardq.settling.lease_keeper import LeaseKeeper
+from shardq.settling.settlement import MAX_LEASE_SECONDS, Settlement
 
 __all__ = ["Consumer"]
 

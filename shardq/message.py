@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from shardq.codec import Codec
-    from shardq.delivery.held import HeldSlice, Pick
-    from shardq.delivery.settlement import Settlement
+    from shardq.held import HeldSlice, Pick
+    from shardq.settling.settlement import Settlement
     from shardq.storage.bundle_data import HeaderValue
 
 __all__ = ["DEFAULT_PRIORITY", "Attempt", "Message", "OutgoingMessage", "StoredMessage"]

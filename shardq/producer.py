@@ -10,13 +10,13 @@ import msgspec
 
 from shardq.closing import Closing
 from shardq.codec import BYTES, Codec, check_codec
-from shardq.delivery.bulk_send import BulkSend, BundleLimits
-from shardq.delivery.coalescer import Coalescer
-from shardq.delivery.context import QueueContext
-from shardq.delivery.outgoing import PreparedMessage, describe, prepare, prepare_options
-from shardq.delivery.writing import Written, plan, store, tell_stored
+from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidMessage, InvalidSetting, OutcomeUnknown
 from shardq.message import DEFAULT_PRIORITY, OutgoingMessage
+from shardq.sending.bulk_send import BulkSend, BundleLimits
+from shardq.sending.coalescer import Coalescer
+from shardq.sending.outgoing import PreparedMessage, describe, prepare, prepare_options
+from shardq.sending.writing import Written, plan, store, tell_stored
 from shardq.settings import check_number
 from shardq.storage.bundle_data import HeaderValue
 

@@ -8,21 +8,21 @@ from typing import Any
 
 import msgspec
 
+from shardq.browsing import browse, browse_history, find
 from shardq.clock import from_datetime, microseconds, to_datetime
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.consumer import Consumer
-from shardq.delivery.browsing import browse, browse_history, find
-from shardq.delivery.context import QueueContext
-from shardq.delivery.dead_letters import check_dead_letter_queue, create_dead_letter_queue
-from shardq.delivery.expiring import expire
-from shardq.delivery.receipts import ack_receipts, extend_receipts, release_receipts
-from shardq.delivery.redrive import redrive, replay
-from shardq.delivery.sweeping import sweep
+from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidSetting
 from shardq.message import StoredMessage
 from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, Producer
 from shardq.receipt import MessageId
+from shardq.receiving.expiring import expire
+from shardq.receiving.redrive import redrive, replay
+from shardq.receiving.sweeping import sweep
 from shardq.settings import QueueSettings, check_number
+from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
+from shardq.settling.receipts import ack_receipts, extend_receipts, release_receipts
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import ShardCounts
 

@@ -10,10 +10,10 @@ import msgspec
 
 from shardq.cli.duration import in_words
 from shardq.client import Client
-from shardq.delivery.dead_letters import dead_letter_name
 from shardq.errors import ShardqError
 from shardq.queue import Queue, QueueCounts
 from shardq.settings import QueueSettings
+from shardq.settling.dead_letters import dead_letter_name
 
 __all__ = ["Check", "check_clock", "check_queue", "check_store", "examine"]
 

@@ -11,8 +11,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from shardq.clock import from_datetime, seconds
-from shardq.delivery.dead_letters import dead_letter_name
 from shardq.errors import InvalidSetting, QueueNotFound
+from shardq.settling.dead_letters import dead_letter_name
 from shardq.sharding.shard import Shard
 from shardq.spark.connection import context_of
 from shardq.spark.options import BrowseOptions

@@ -27,9 +27,9 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from shardq.clock import microseconds
-from shardq.delivery.held import HeldSlice
-from shardq.delivery.named_claims import ClaimName, NamedClaims
 from shardq.errors import LeaseLost
+from shardq.held import HeldSlice
+from shardq.receiving.named_claims import ClaimName, NamedClaims
 from shardq.sharding.shard import Shard
 from shardq.spark.connection import context_of
 from shardq.spark.heartbeat import Heartbeat

@@ -25,9 +25,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from shardq.delivery.outgoing import prepare_options
 from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.message import DEFAULT_PRIORITY, OutgoingMessage
+from shardq.sending.outgoing import prepare_options
 from shardq.spark.options import SendOptions
 
 __all__ = ["NO_DUE", "Columns", "Rows", "headers_of"]

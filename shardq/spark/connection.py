@@ -6,7 +6,7 @@ import os
 from functools import lru_cache
 
 import shardq
-from shardq.delivery.context import QueueContext
+from shardq.context.queue_context import QueueContext
 from shardq.spark.options import QueueOptions
 
 __all__ = ["client_of", "context_of"]

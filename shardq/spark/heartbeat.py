@@ -6,8 +6,8 @@ import logging
 import threading
 from collections.abc import Sequence
 
-from shardq.delivery.named_claims import ClaimName, NamedClaims
 from shardq.errors import ShardqError
+from shardq.receiving.named_claims import ClaimName, NamedClaims
 
 __all__ = ["Heartbeat"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shardq.delivery.runs import RunPart
+from shardq.sending.runs import RunPart
 from shardq.spark.columns import NO_DUE, Columns, Rows, headers_of
 from shardq.spark.options import SendOptions
 from shardq.spark.spool import Spool, cut

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardq.delivery.browsing import slices
-from shardq.delivery.context import QueueContext
+from shardq.browsing import slices
+from shardq.context.queue_context import QueueContext
 from shardq.sharding.shard import Shard
 from shardq.spark.rows import Piece, piece_of_view
 from shardq.storage.requests import Peek

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shardq.delivery.browsing import slices
-from shardq.delivery.context import QueueContext
+from shardq.browsing import slices
+from shardq.context.queue_context import QueueContext
 from shardq.sharding.ownership import Ownership
 from shardq.sharding.reading import ShardReader
 from shardq.sharding.shard import Shard

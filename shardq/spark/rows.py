@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import compute
 
-from shardq.delivery.held import HeldSlice
+from shardq.held import HeldSlice
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, decode_bundle
 from shardq.storage.requests import StoredSlice

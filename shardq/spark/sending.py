@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from shardq.clock import microseconds
-from shardq.delivery.runs import Run, RunPart
+from shardq.sending.runs import Run, RunPart
 from shardq.spark.columns import Columns
 from shardq.spark.connection import context_of
 from shardq.spark.lifeline import check_lifeline

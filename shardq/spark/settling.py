@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 from pyspark.sql.types import StringType, StructType
 
-from shardq.delivery.context import QueueContext
-from shardq.delivery.receipts import ack_receipts, extend_receipts, release_receipts
+from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidReceipt, InvalidSetting, LeaseLost
+from shardq.settling.receipts import ack_receipts, extend_receipts, release_receipts
 from shardq.spark.connection import context_of
 from shardq.spark.options import SettleOptions
 

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 import pytest
 
 import shardq
-from shardq.delivery.lease_keeper import LeaseKeeper
+from shardq.settling.lease_keeper import LeaseKeeper
 from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
 from shardq.storage.store import Store

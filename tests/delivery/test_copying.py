@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import shardq
-from shardq.delivery.context import QueueContext
-from shardq.delivery.copying import Copied, begin_copy, copy_shard, hash_of_shard, resume_copy
+from shardq.context.queue_context import QueueContext
+from shardq.sending.copying import Copied, begin_copy, copy_shard, hash_of_shard, resume_copy
 from shardq.storage.requests import Append
 from shardq.testing import ManualClock
 

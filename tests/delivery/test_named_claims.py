@@ -8,7 +8,7 @@ import pytest
 
 import shardq
 from shardq.clock import microseconds
-from shardq.delivery.named_claims import ClaimName, NamedClaims
+from shardq.receiving.named_claims import ClaimName, NamedClaims
 from shardq.sharding.shard import Shard
 from shardq.testing import ManualClock
 

@@ -8,9 +8,9 @@ from functools import cached_property
 import pytest
 
 import shardq
-from shardq.delivery.held import HeldSlice
-from shardq.delivery.prefetcher import Prefetcher
-from shardq.delivery.waiting_room import WaitingRoom
+from shardq.held import HeldSlice
+from shardq.receiving.prefetcher import Prefetcher
+from shardq.receiving.waiting_room import WaitingRoom
 from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Bundle, ClaimedSlice, Extend, Release

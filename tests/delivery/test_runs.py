@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import shardq
-from shardq.delivery.runs import Run, RunPart
+from shardq.sending.runs import Run, RunPart
 
 PART = RunPart("0-0", "same", 3, [b"%d" % number for number in range(1_000)])
 

@@ -11,7 +11,7 @@ from scene import MOST, TRIES, Scene
 
 import shardq
 from shardq.client import Client
-from shardq.delivery import redrive
+from shardq.receiving import redrive
 from shardq.storage.store import Store
 
 __all__ = ["KilledMoves"]

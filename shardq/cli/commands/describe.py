@@ -9,9 +9,9 @@ from shardq.cli.example import ExampleCommand
 from shardq.cli.options import json_option, queue_argument
 from shardq.cli.printing import print_columns, print_json
 from shardq.cli.session import Session
-from shardq.delivery.dead_letters import dead_letter_name
 from shardq.queue import Queue, QueueCounts
 from shardq.settings import QueueSettings
+from shardq.settling.dead_letters import dead_letter_name
 
 __all__ = ["QueueDescription", "describe", "description"]
 

@@ -1,0 +1,88 @@
+"""Looking at stored messages without receiving them."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+import msgspec
+
+from shardq.clock import to_datetime
+from shardq.codec import Codec
+from shardq.context.queue_context import QueueContext
+from shardq.message import StoredMessage
+from shardq.receipt import MessageId
+from shardq.sharding.shard import Shard
+from shardq.storage.bundle_data import BundleData, decode_bundle
+from shardq.storage.requests import Peek, StoredSlice
+
+__all__ = ["browse", "browse_history", "find", "history_slices", "slices"]
+
+PAGE_MESSAGES = 1_000
+
+
+def browse(context: QueueContext, codec: Codec, limit: int) -> Iterator[StoredMessage]:
+    """Messages that wait or are in flight: shard by shard, each in delivery order."""
+    for shard in context.retry(context.store.shards, context.name):
+        for piece in slices(context, Peek(shard, min(limit, PAGE_MESSAGES))):
+            for message in _messages(shard, piece, codec):
+                yield message
+                limit -= 1
+                if limit <= 0:
+                    return
+
+
+def browse_history(context: QueueContext, codec: Codec, since: int, until: int) -> Iterator[StoredMessage]:
+    """Processed messages, in the order in which they were acked."""
+    for shard, piece in history_slices(context, since, until):
+        yield from _messages(shard, piece, codec)
+
+
+def history_slices(context: QueueContext, since: int, until: int) -> Iterator[tuple[Shard, StoredSlice]]:
+    """Processed slices of all shards, in the order in which they were acked."""
+
+    def of(shard: Shard) -> Iterator[tuple[Shard, StoredSlice]]:
+        request = Peek(shard, PAGE_MESSAGES, processed=True, since=since, until=until)
+        return ((shard, piece) for piece in slices(context, request))
+
+    shards = context.retry(context.store.shards, context.name)
+    return heapq.merge(*map(of, shards), key=lambda found: found[1].due)
+
+
+def find(context: QueueContext, codec: Codec, identity: MessageId) -> StoredMessage | None:
+    """One message by its id."""
+    piece = context.retry(context.store.find, identity.shard, identity.bundle_id, identity.position)
+    if piece is None:
+        return None
+    return _message(identity, piece, decode_bundle(piece.bundle.data), codec)
+
+
+def slices(context: QueueContext, request: Peek) -> Iterator[StoredSlice]:
+    """The slices of a shard, from the page that is asked for to the last one."""
+    while True:
+        page = context.retry(context.store.peek, request)
+        yield from page.slices
+        if not page.after:
+            return
+        request = msgspec.structs.replace(request, after=page.after)
+
+
+def _messages(shard: Shard, piece: StoredSlice, codec: Codec) -> Iterator[StoredMessage]:
+    data = decode_bundle(piece.bundle.data)
+    for position in range(piece.first, piece.first + piece.count):
+        yield _message(MessageId(shard, piece.bundle.id, position), piece, data, codec)
+
+
+def _message(identity: MessageId, piece: StoredSlice, data: BundleData, codec: Codec) -> StoredMessage:
+    position = identity.position
+    return StoredMessage(
+        id=str(identity),
+        body=codec.decode(data.bodies[position]),
+        headers=(data.headers[position] if data.headers else None) or {},
+        priority=piece.bundle.priority,
+        state=piece.state,
+        due=to_datetime(piece.due),
+        enqueued_at=to_datetime(piece.bundle.enqueued_at),
+        deliveries=piece.deliveries,
+        dedupe_key=data.dedupe_keys[position] if data.dedupe_keys else None,
+    )

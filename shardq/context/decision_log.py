@@ -1,0 +1,61 @@
+"""A memory that outlives attempts: what a piece of work was found to be, decided once by whoever comes first.
+
+A piece of work is carried out by several attempts when it is retried, repeated after a restart, or run twice at the
+same time. The first of them that writes its entry decides; the others find it and do the same. Entries are kept beside
+the queue's dedupe keys, whose promise in the port is just this: of all that reserve a key, one stands.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from shardq.context.queue_context import QueueContext
+from shardq.storage.requests import DedupeEntry
+
+__all__ = ["Ledger", "LedgerEntry"]
+
+_NOTHING = ""
+_READER_PAUSE = 0.01  # seconds
+_NO_TIME = 0  # microseconds: the window of a reservation that is over at once, made only to see what stands
+
+
+class LedgerEntry(msgspec.Struct, frozen=True):
+    """What stands under a key, and whether the work is done."""
+
+    value: str
+    done: bool
+
+
+class Ledger:
+    """The entries of one queue whose keys begin alike."""
+
+    def __init__(self, context: QueueContext, prefix: str) -> None:
+        self._context, self._prefix = context, prefix
+
+    def decide(self, key: str, value: str, window: int) -> LedgerEntry:
+        """Enter the value for so many microseconds, unless another stands; returns what stands.
+
+        Waits where a reader's reservation stands: it is over at the moment that the reader had, by its clock.
+        """
+        while not (entry := self._reserve([key], value, window)[0]).value:
+            time.sleep(_READER_PAUSE)
+        return entry
+
+    def read(self, keys: Sequence[str]) -> list[LedgerEntry | None]:
+        """What stands under each key; None where nothing does."""
+        found = self._reserve(keys, _NOTHING, _NO_TIME) if keys else []
+        return [entry if entry.value else None for entry in found]
+
+    def finish(self, key: str, value: str) -> None:
+        """Take note that the work is done, if this value stands."""
+        entry = DedupeEntry(self._prefix + key, value)
+        self._context.retry(self._context.store.confirm_keys, self._context.name, [entry])
+
+    def _reserve(self, keys: Sequence[str], value: str, window: int) -> list[LedgerEntry]:
+        context = self._context
+        wanted = [DedupeEntry(self._prefix + key, value) for key in keys]
+        standing = context.retry(context.store.reserve_keys, context.name, wanted, window)
+        return [LedgerEntry(entry.message_id, entry.confirmed) for entry in standing]

@@ -1,1 +1,0 @@
-"""The policies above the storage port, each written once."""

@@ -1,0 +1,1 @@
+"""How messages are claimed, kept from those that must not get them, and handed out."""

@@ -1,0 +1,195 @@
+"""Claiming messages for a consumer."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+
+from shardq.clock import microseconds
+from shardq.codec import BYTES
+from shardq.context.failures import Failures
+from shardq.context.queue_context import QueueContext
+from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
+from shardq.held import HeldSlice, claimed_once, first_of
+from shardq.receiving.delivery_filter import Screening
+from shardq.receiving.sweeping import sweep
+from shardq.settings import QueueSettings
+from shardq.settling.settlement import Settlement
+from shardq.sharding.ownership import Ownership
+from shardq.sharding.reading import ShardReader
+from shardq.sharding.shard import Shard
+from shardq.storage.requests import Claim, Claimed
+
+__all__ = ["Receiving"]
+
+_log = logging.getLogger(__name__)
+
+CONTENTION_PAUSE = 50_000  # microseconds for which a shard that another consumer has locked is left alone
+ENLIST_INTERVAL = 5_000_000
+ENLIST_LIFETIME = 16_000_000
+SWEEP_INTERVAL = 60_000_000
+TOKEN_BYTES = 16
+CLAIM_PATIENCE = 0.2  # seconds for which what fails is repeated before the rest is gone on with
+
+
+class Receiving:
+    """Bulk reads over the shards of a queue, for one consumer and one thread at a time."""
+
+    def __init__(
+        self, context: QueueContext, consumer: str, *, visibility_timeout: float | None, ahead: bool = False
+    ) -> None:
+        self._context, self._consumer, self._visibility_timeout = context, consumer, visibility_timeout
+        self._ahead = ahead  # nobody works on what is claimed yet
+        self.ownership = Ownership(consumer)
+        self.reader = ShardReader(context.store, context.name, self.ownership)
+        self._screening = Screening(context)
+        self._settlement = Settlement(context, BYTES)
+        self._unanswered: dict[Shard, Claim] = {}
+        self._enlisted_at = self._swept_at = -(10**18)
+
+    @property
+    def lease(self) -> int:
+        """For how long messages are claimed, in microseconds."""
+        return microseconds(self._visibility_timeout or self._context.settings.visibility_timeout)
+
+    def enlist(self) -> None:
+        """Be counted among the queue's live consumers, every five seconds; the first of them sweeps, every minute."""
+        now = self._context.store.now()
+        if self._enlisted_at <= now < self._enlisted_at + ENLIST_INTERVAL:
+            return
+        self._enlisted_at = now
+        store = self._context.store
+        try:
+            with self._context.retry.within(CLAIM_PATIENCE):
+                members = self._context.retry(
+                    store.enlist, self._context.name, self._consumer, ENLIST_LIFETIME
+                )
+        except (
+            StoreUnavailable,
+            OutcomeUnknown,
+        ) as error:  # who shares the shards is not known anew; messages come first
+            _log.warning("consumer %s was not counted: %s", self._consumer, error)
+            return
+        self.ownership.update(members)
+        if members[:1] == (self._consumer,) and not self._swept_at <= now < self._swept_at + SWEEP_INTERVAL:
+            self._swept_at = now
+            self._sweep()
+
+    def _sweep(self) -> None:
+        try:
+            with self._context.retry.within(0):
+                sweep(self._context)
+        except (
+            StoreUnavailable,
+            OutcomeUnknown,
+        ) as error:  # it is tried again in a minute, and messages matter more
+            _log.warning("queue %s was not swept: %s", self._context.name, error)
+
+    def resign(self) -> None:
+        """Be counted no longer."""
+        with suppress(ShardqError):  # the store forgets a silent consumer by itself
+            self._context.store.resign(self._context.name, self._consumer)
+
+    def fill(self, limit: int, *, thorough: bool) -> list[HeldSlice]:
+        """Claim up to so many messages, from as many shards as it takes; fewer when those it knows have no more.
+
+        A shard that fails is left out for a while, and the others are read. Where they have nothing and it is
+        thorough, or where there are no others, the error is raised after the usual repetitions: an empty result of a
+        thorough read means that nothing was due in the whole queue.
+        """
+        with self._context.retry.within():
+            held = self._context.retry(self._fill, limit, thorough=thorough)
+        self._count(held)
+        return held
+
+    def _fill(self, limit: int, *, thorough: bool) -> list[HeldSlice]:
+        settings = self._context.settings
+        self.enlist()
+        if settings.delivery_paused:
+            return []
+        held = self._claim_all(limit, settings)
+        if not held:
+            self._context.retry(self.reader.survey, settings.layout, thorough=thorough)
+            held = self._claim_all(limit, settings)
+        if not held and self.reader.errors(thorough=thorough):
+            self.reader.look_at_failing()
+            held = self._claim_all(limit, settings)
+        if not held and (errors := self.reader.errors(thorough=thorough)):
+            raise _joined(errors).error(f"queue {self._context.name!r} gave nothing, and could not be read")
+        return held
+
+    def _claim_all(self, limit: int, settings: QueueSettings) -> list[HeldSlice]:
+        """Claim from shard after shard, until half of the first lease is over; one that fails is left out after."""
+        held: list[HeldSlice] = []
+        missing = limit
+        while missing > 0 and not self._is_time_to_hand_out(held):
+            shard = self._next(settings)
+            if shard is None:
+                break
+            try:
+                held += self._claim(shard, missing, settings)
+            except (StoreUnavailable, OutcomeUnknown) as error:
+                self.reader.failed(shard, error)
+            missing = limit - sum(piece.count for piece in held)
+        return claimed_once(held)
+
+    def _is_time_to_hand_out(self, held: Sequence[HeldSlice]) -> bool:
+        return bool(held) and self._context.store.now() + self.lease // 2 >= held[0].lease_until
+
+    def _next(self, settings: QueueSettings) -> Shard | None:
+        """The shard to claim from now; first where a claim was not answered, which may hide what it got for a lease."""
+        for shard in self._unanswered:
+            if not self.reader.is_left_out(shard):
+                return shard
+        return self._context.retry(self.reader.take, settings.layout)
+
+    def _claim(self, shard: Shard, limit: int, settings: QueueSettings) -> list[HeldSlice]:
+        request = self._unanswered.pop(shard, None) or self._request(shard, limit, settings)
+        claimed = self._claim_once(request)
+        self._report(shard, request.limit, claimed)
+        held = [
+            HeldSlice(shard, piece, request.token, claimed.lease_until, started=request.started)
+            for piece in claimed.slices
+        ]
+        wanted, surplus = first_of(held, limit)
+        if surplus:
+            self._settlement.release([piece.pick() for piece in surplus], 0.0, started=False)
+        return self._screening.deliverable(wanted, settings)
+
+    def _request(self, shard: Shard, limit: int, settings: QueueSettings) -> Claim:
+        """A claim ahead counts no delivery yet, where the number of deliveries decides anything."""
+        started = not self._ahead or settings.max_deliveries is None
+        token = secrets.token_bytes(TOKEN_BYTES)
+        return Claim(shard, token, limit, self.lease, self._consumer, started)
+
+    def _claim_once(self, request: Claim) -> Claimed:
+        try:
+            with self._context.retry.within(CLAIM_PATIENCE):
+                return self._context.retry(self._context.store.claim, request)
+        except OutcomeUnknown:
+            self._unanswered[request.shard] = request
+            raise
+
+    def _report(self, shard: Shard, limit: int, claimed: Claimed) -> None:
+        """Tell the reader what the claim said of the shard."""
+        self._context.counters.add(claims=1, lock_contention=int(claimed.contended))
+        self.reader.claimed(shard)
+        if claimed.contended:
+            self.reader.avoid(shard, CONTENTION_PAUSE)
+        elif sum(piece.count for piece in claimed.slices) >= limit:
+            last = claimed.slices[-1].bundle
+            self.reader.put_back(shard, last.priority, last.due)
+
+    def _count(self, held: Sequence[HeldSlice]) -> None:
+        received = sum(piece.count for piece in held)
+        redelivered = sum(piece.count for piece in held if piece.deliveries > 1)
+        self._context.counters.add(received=received, redelivered=redelivered, empty_reads=int(not received))
+
+
+def _joined(errors: dict[Shard, ShardqError]) -> Failures:
+    failures = Failures()
+    for shard, error in errors.items():
+        failures.add(shard, error)
+    return failures

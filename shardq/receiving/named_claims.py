@@ -1,0 +1,189 @@
+"""Claims that are known by a name, so that another attempt, or another process, can repeat, extend or ack them.
+
+The token of a claim follows from its name, and a store takes a token once. What the first attempt got is entered into
+the ledger; later attempts deliver just that: what is still held of it, and nothing else. Whoever knows the name can
+extend and ack the claim without reading a body.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
+
+import msgspec
+
+from shardq.context.decision_log import Ledger
+from shardq.context.failures import Failures
+from shardq.context.queue_context import QueueContext
+from shardq.errors import LeaseLost, ShardqError
+from shardq.held import HeldSlice
+from shardq.receiving.delivery_filter import Screening
+from shardq.sharding.shard import Shard
+from shardq.storage.requests import Acknowledge, Claim, Claimed, Extend, Fenced, Release, Span
+
+__all__ = ["ClaimName", "NamedClaims", "Taking"]
+
+_log = logging.getLogger(__name__)
+
+CLAIMS_AT_ONCE = 8
+"""That are settled together: what they got is in memory, maybe a span for each message."""
+
+_PREFIX = "shardq-claim:"
+_CONTENTION_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4)  # seconds between attempts at a shard that others hold
+
+
+class ClaimName(msgspec.Struct, frozen=True):
+    """A claim of one shard."""
+
+    shard: Shard
+    name: str
+
+    @property
+    def token(self) -> bytes:
+        """What the store knows it by."""
+        return blake2b(f"{self.name}\0{self.shard}".encode(), digest_size=16).digest()
+
+
+class _Taken(msgspec.Struct, array_like=True, frozen=True):
+    """Messages ``first`` .. ``first + count - 1`` of a bundle that the first attempt got."""
+
+    bundle_id: bytes
+    first: int
+    count: int
+
+
+_taken = msgspec.json.Decoder(list[_Taken])
+
+
+class Taking(msgspec.Struct, frozen=True):
+    """What is held under a claim now, and how many messages its first attempt got."""
+
+    held: list[HeldSlice]
+    got: int
+
+
+class NamedClaims:
+    """The named claims of one queue. ``memory`` is for how long what they got is known, in microseconds."""
+
+    def __init__(self, context: QueueContext, *, lease: int, memory: int) -> None:
+        self._context, self._lease, self._memory = context, lease, memory
+        self._ledger = Ledger(context, _PREFIX)
+        self._screening = Screening(context)
+
+    def take(self, claim: ClaimName, limit: int, *, owner: str, strict: bool) -> Taking:
+        """Claim up to so many messages, or find those that the claim got before, less what was lost of them.
+
+        When it is strict, LeaseLost is raised where anything of them is somebody else's by now.
+        """
+        claimed = self._claim(Claim(claim.shard, claim.token, limit, self._lease, owner))
+        held = [HeldSlice(claim.shard, piece, claim.token, claimed.lease_until) for piece in claimed.slices]
+        held = self._screening.deliverable(held, self._context.settings)
+        offered = [_Taken(piece.bundle.id, piece.first, piece.count) for piece in held]
+        entry = self._ledger.decide(_key(claim), msgspec.json.encode(offered).decode(), self._memory)
+        standing = _taken.decode(entry.value)
+        if standing != offered:
+            held = self._still_held(claim, held, standing, strict=strict)
+        self._context.counters.add(received=sum(piece.count for piece in held))
+        return Taking(held, sum(taken.count for taken in standing))
+
+    def extend(self, claims: Sequence[ClaimName]) -> int:
+        """Hold for another lease what the claims got; returns how many messages are somebody else's.
+
+        What an application extended for longer stays so.
+        """
+
+        def extend(shard: Shard, spans: tuple[Span, ...]) -> Fenced:
+            request = Extend(shard, spans, self._lease, shorten=False)
+            return self._context.retry(self._context.store.extend, request)
+
+        return self._settle(claims, extend)
+
+    def ack(self, claims: Sequence[ClaimName]) -> int:
+        """Finish what the claims got; returns how many messages are somebody else's. Repeating it is harmless."""
+        keep = self._context.settings.history_retention > 0
+
+        def acknowledge(shard: Shard, spans: tuple[Span, ...]) -> Fenced:
+            return self._context.retry(self._context.store.acknowledge, Acknowledge(shard, spans, keep))
+
+        lost = self._settle(claims, acknowledge)
+        self._context.counters.add(lease_lost=lost)
+        return lost
+
+    def _claim(self, request: Claim) -> Claimed:
+        for pause in _CONTENTION_PAUSES:
+            claimed = self._context.retry(self._context.store.claim, request)
+            if not claimed.contended:
+                return claimed
+            time.sleep(pause)
+        return self._context.retry(self._context.store.claim, request)
+
+    def _still_held(
+        self, claim: ClaimName, held: Sequence[HeldSlice], standing: Sequence[_Taken], *, strict: bool
+    ) -> list[HeldSlice]:
+        """What the first attempt got, as far as it is held; the rest of what is held now is given back."""
+        kept = [part for taken in standing for part in _parts(held, taken)]
+        self._give_back(claim.shard, held, kept)
+        missing = sum(taken.count for taken in standing) - sum(piece.count for piece in kept)
+        if missing:
+            self._context.counters.add(lease_lost=missing)
+            text = (
+                f"{missing} messages of shard {claim.shard} that an earlier attempt had received are somebody else's "
+                "now: their lease was over; raise the lease"
+            )
+            if strict:
+                raise LeaseLost(text)
+            _log.warning("%s", text)
+        return kept
+
+    def _give_back(self, shard: Shard, held: Sequence[HeldSlice], kept: Sequence[HeldSlice]) -> None:
+        wanted = {(part.bundle.id, part.first + place) for part in kept for place in range(part.count)}
+        spans: list[Span] = []
+        for piece in held:
+            others = [
+                place for place in range(piece.count) if (piece.bundle.id, piece.first + place) not in wanted
+            ]
+            spans += piece.spans(others)
+        if spans:
+            self._context.retry(self._context.store.release, Release(shard, tuple(spans), started=False))
+
+    def _settle(self, claims: Sequence[ClaimName], call: Callable[[Shard, tuple[Span, ...]], Fenced]) -> int:
+        """Call the store for each shard in which a claim got anything, some claims at a time.
+
+        A shard that fails costs the others nothing; the error comes at the end.
+        """
+        lost, failures = 0, Failures()
+        for start in range(0, len(claims), CLAIMS_AT_ONCE):
+            for shard, spans in self._spans(claims[start : start + CLAIMS_AT_ONCE]).items():
+                try:
+                    lost += sum(span.count for span in call(shard, tuple(spans)).lost)
+                except ShardqError as error:
+                    failures.add(shard, error)
+        if failures:
+            raise failures.error(f"claims of queue {self._context.name!r} were not settled")
+        return lost
+
+    def _spans(self, claims: Sequence[ClaimName]) -> dict[Shard, list[Span]]:
+        """What the claims got, by shard."""
+        spans: dict[Shard, list[Span]] = {}
+        entries = self._ledger.read([_key(claim) for claim in claims])
+        for claim, entry in zip(claims, entries, strict=True):
+            for taken in _taken.decode(entry.value) if entry is not None else ():
+                span = Span(taken.bundle_id, taken.first, taken.count, claim.token)
+                spans.setdefault(claim.shard, []).append(span)
+        return spans
+
+
+def _key(claim: ClaimName) -> str:
+    return f"{claim.shard}:{claim.token.hex()}"
+
+
+def _parts(held: Sequence[HeldSlice], taken: _Taken) -> Iterator[HeldSlice]:
+    """The parts of held slices that an earlier attempt got."""
+    for piece in held:
+        if piece.bundle.id == taken.bundle_id:
+            start = max(piece.first, taken.first)
+            end = min(piece.first + piece.count, taken.first + taken.count)
+            if start < end:
+                yield piece.part(start - piece.first, end - start)

@@ -1,0 +1,175 @@
+"""Claiming messages ahead of their consumer."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from shardq.clock import seconds
+from shardq.context.queue_context import QueueContext
+from shardq.errors import ShardqError
+from shardq.held import HeldSlice
+from shardq.receiving.claiming import Receiving
+from shardq.receiving.idling import Idling
+from shardq.receiving.waiting_room import WaitingRoom
+from shardq.settling.lease_keeper import LeaseKeeper
+from shardq.settling.settlement import Settlement
+
+__all__ = ["Prefetcher"]
+
+_log = logging.getLogger(__name__)
+
+PAUSE_SECONDS = 0.1
+HAND_OUT_PATIENCE = (
+    0.2,
+    0.2,
+    0.2,
+    None,
+)  # seconds for which counting is repeated before others are handed out instead
+
+
+class Prefetcher:
+    """A thread that keeps up to ``size`` messages claimed and ready to be taken.
+
+    Their leases are kept while they wait. What has waited for as long as a lease is given back, in its place and
+    without a delivery, and nothing is claimed then before somebody asks for messages: others may have time.
+
+    Where the queue has ``max_deliveries``, a delivery is counted when :meth:`take` hands the messages out: it
+    returns when the store has counted it, so that a handler which ends its process has been counted too. That is one
+    request for each shard that they are from.
+    """
+
+    def __init__(
+        self,
+        context: QueueContext,
+        receiving: Receiving,
+        settlement: Settlement,
+        size: int,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._context, self._receiving, self._settlement, self._timer = context, receiving, settlement, timer
+        self._changed = threading.Condition()
+        self._waiting = WaitingRoom(size)
+        self._wanted = True
+        self._stopped = False
+        self._error: ShardqError | None = None
+        self._trouble: ShardqError | None = None
+        self._idling = Idling(context, receiving.reader, lambda: self._stopped)
+        self._keeper = LeaseKeeper(settlement, context.retry, receiving.lease)
+        self._thread = threading.Thread(target=self._run, name="shardq-prefetcher", daemon=True)
+        self._thread.start()
+
+    def take(self, limit: int, seconds: float) -> list[HeldSlice]:
+        """Up to so many messages; waits so many seconds for the first. Raises what the thread ended with."""
+        error: ShardqError | None = None
+        for patience in HAND_OUT_PATIENCE:
+            taken = self._pop(limit, seconds)
+            with self._context.retry.within(patience):
+                error = self._start(taken)
+            held = self._of_this_consumer(taken)
+            if held or error is None:
+                return held
+        assert error is not None
+        raise error
+
+    def check(self) -> None:
+        """Raise what kept the thread from claiming the last time."""
+        if self._trouble is not None:
+            raise self._trouble
+
+    def stop(self) -> None:
+        """Claim nothing more, and give back what nobody has started to work on."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        self._thread.join()
+        self._keeper.stop()
+        self._give_back(self._waiting.clear())
+
+    def _run(self) -> None:
+        while not self._stopped and self._error is None:
+            try:
+                self._fetch()
+            except ShardqError as error:
+                self._note(error)
+
+    def _note(self, error: ShardqError) -> None:
+        """Go on after a passing fault, which the library has repeated for a while; end with any other."""
+        if error.retryable:
+            self._trouble = error
+            _log.warning("nothing was claimed ahead, trying again: %s", error)
+            time.sleep(PAUSE_SECONDS)
+            return
+        with self._changed:
+            self._error = error
+            self._changed.notify_all()
+
+    def _fetch(self) -> None:
+        lease = seconds(self._receiving.lease)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._stopped or (self._wanted and self._waiting.room > 0), lease / 4
+            )
+            overdue = self._waiting.overdue(self._timer() - lease)
+            self._wanted = self._wanted and not overdue
+            room = self._waiting.room if self._wanted and not self._stopped else 0
+        if overdue:
+            self._keeper.leave(overdue)
+            self._give_back(overdue)
+        if room:
+            self._claim(room)
+
+    def _claim(self, room: int) -> None:
+        held = self._receiving.fill(room, thorough=False)
+        self._trouble = None
+        if not held:
+            self._idling.sleep(1.0)
+            return
+        self._idling.reset()
+        self._keeper.keep(held)
+        with self._changed:
+            self._waiting.add(held, self._timer())
+            self._changed.notify_all()
+
+    def _pop(self, limit: int, seconds: float) -> list[HeldSlice]:
+        with self._changed:
+            self._wanted = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: len(self._waiting) or self._error or self._stopped, seconds)
+            taken, left, rest = self._waiting.take(limit)
+            self._keeper.leave(left)
+            self._keeper.keep(rest)
+            self._changed.notify_all()
+            if not taken and self._error is not None:
+                raise self._error
+        return taken
+
+    def _of_this_consumer(self, taken: Sequence[HeldSlice]) -> list[HeldSlice]:
+        """Those of them that are its to work on; what could not be counted now waits again, behind the others."""
+        held = [part for piece in taken for part in piece.held_parts]
+        if waiting := [piece for piece in held if not piece.started]:
+            self._keeper.keep(waiting)
+            with self._changed:
+                self._waiting.add(waiting, self._timer())
+        return [piece for piece in held if piece.started]
+
+    def _start(self, taken: Sequence[HeldSlice]) -> ShardqError | None:
+        """Count the deliveries, and renew leases, where that has to be done."""
+        lease = self._receiving.lease
+        half = self._context.store.now() + lease // 2
+        try:
+            if picks := [piece.pick() for piece in taken if not piece.started]:
+                self._settlement.start(picks, lease)
+            if picks := [piece.pick() for piece in taken if piece.lease_until < half]:
+                self._settlement.keep(picks, lease)
+        except ShardqError as error:
+            return error
+        return None
+
+    def _give_back(self, held: Sequence[HeldSlice]) -> None:
+        try:
+            self._settlement.release([piece.pick() for piece in held], 0.0, started=False)
+        except ShardqError as error:
+            _log.warning("what was claimed ahead comes back when its lease is over: %s", error)

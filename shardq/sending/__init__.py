@@ -1,0 +1,1 @@
+"""How messages come into a queue."""

@@ -1,0 +1,193 @@
+"""Sending many messages with one call: drawn by bundles, stored several at a time, answered in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from typing import Any
+
+import msgspec
+
+from shardq.codec import Codec
+from shardq.context.queue_context import QueueContext
+from shardq.errors import OutcomeUnknown, PartialSend
+from shardq.message import OutgoingMessage
+from shardq.sending.in_flight import Chunk, Window
+from shardq.sending.outgoing import Alike, PreparedMessage, describe, prepare, prepare_options, size_of
+from shardq.sending.sent_ids import SentIds
+from shardq.sending.source import Source
+from shardq.sending.writing import Written, plan, tell_stored, unsent
+
+__all__ = ["BulkSend", "BundleLimits"]
+
+_AT_ONCE = 100  # messages that are drawn and checked together
+
+
+class BundleLimits(msgspec.Struct, frozen=True):
+    """How large a bundle may get: messages, and bytes of bodies."""
+
+    messages: int
+    size: int
+
+
+class BulkSend:
+    """One call of ``send_many``.
+
+    It stops drawing at the first failure; what is on its way then is waited for, so that it is known of every
+    message whether it is stored.
+    """
+
+    def __init__(
+        self,
+        context: QueueContext,
+        bodies: Iterable[Any],
+        shared: OutgoingMessage,
+        *,
+        codec: Codec,
+        limits: BundleLimits,
+    ) -> None:
+        self._context, self._codec, self._limits = context, codec, limits
+        self._bodies, self._source = bodies, Source(bodies)
+        self._outgoing, self._shared = shared, prepare_options(shared, context.name)
+        self._room = context.settings.max_message_bytes - size_of(self._shared.headers)
+        self._large = False  # few messages make a bundle
+        self._sent = SentIds()
+        self._unsent: list[OutgoingMessage] = []
+        self._error: Exception | None = None
+        self._unknown = False  # something that is not confirmed may be stored
+
+    def run(self) -> SentIds:
+        """Store everything; raises PartialSend, or the error itself where that tells as much."""
+        refused: list[Any] = []
+        with Window(self._context) as window:
+            while (chunk := self._next(refused)) is not None:
+                self._collect(window.add(chunk))
+            self._collect(window.rest())
+        if self._error is None:
+            return self._sent
+        self._unsent += map(self._as_outgoing, refused)
+        if not self._sent and isinstance(self._bodies, Sequence) and not self._unknown:
+            raise self._error
+        raise self._partial(self._error) from self._error
+
+    def _next(self, refused: list[Any]) -> Chunk | None:
+        """The next bundle's worth; None at the end or after a failure. Items that failed here are ``refused``."""
+        if self._error is not None:
+            return None
+        items: list[Any] = []
+        try:
+            messages = self._draw(items)
+            return self._chunk(items, messages) if items else None
+        except Exception as error:
+            self._error = error
+            refused += items
+            return None
+
+    def _draw(self, chunk: list[Any]) -> Sequence[PreparedMessage]:
+        """One bundle's worth of messages; what was drawn is in the chunk even when it raises.
+
+        Bodies that share their options are checked many at a time, which is what a bulk send spends its time with.
+        """
+        if self._large:
+            return self._draw_each(chunk, [])
+        bodies: list[bytes] = []
+        size = 0
+        while (room := self._limits.messages - len(chunk)) and (
+            items := self._source.take(min(_AT_ONCE, room))
+        ):
+            some = self._encoded(items)
+            size += sum(map(len, some))
+            if not some or size >= self._limits.size:
+                self._source.give_back(items)
+                return self._draw_each(chunk, bodies)
+            chunk += items
+            bodies += some
+        return Alike(bodies, self._shared)
+
+    def _encoded(self, items: list[Any]) -> list[bytes]:
+        """The bodies; none when some item needs a look of its own."""
+        if any(issubclass(kind, OutgoingMessage) for kind in set(map(type, items))):
+            return []
+        try:
+            bodies = list(map(self._codec.encode, items))
+        except Exception:  # the item that it is about raises it again
+            return []
+        return bodies if max(map(len, bodies)) <= self._room else []
+
+    def _draw_each(self, chunk: list[Any], bodies: list[bytes]) -> list[PreparedMessage]:
+        """Go on with single items to the end of the bundle."""
+        limit, name = self._context.settings.max_message_bytes, self._context.name
+        messages = [PreparedMessage(body, self._shared) for body in bodies]
+        size = sum(map(len, bodies))
+        while items := self._source.take(1):
+            full = size >= self._limits.size or len(messages) >= self._limits.messages
+            if full and not _neighbours(chunk, items):
+                self._source.give_back(items)
+                break
+            chunk += items
+            (item,) = items
+            if isinstance(item, OutgoingMessage):
+                message = prepare(item.body, prepare_options(item, name), self._codec, limit, name)
+            else:
+                message = prepare(item, self._shared, self._codec, limit, name)
+            messages.append(message)
+            size += len(message.body)
+        self._large = len(messages) < _AT_ONCE and size >= self._limits.size
+        return messages
+
+    def _chunk(self, items: list[Any], messages: Sequence[PreparedMessage]) -> Chunk:
+        chunk = Chunk(items, messages, plan(self._context, messages))
+        if self._context.hooks is not None:
+            self._context.hooks.before_send(self._context.name, _described(chunk))
+        return chunk
+
+    def _collect(self, results: Iterable[tuple[Chunk, Written]]) -> None:
+        for chunk, written in results:
+            self._sent.extend(written.stored)
+            if written.error is not None:
+                if not isinstance(written.error, Exception):
+                    raise written.error
+                self._error = self._error or written.error
+                self._unknown = self._unknown or isinstance(written.error, OutcomeUnknown)
+                bodies = [item.body if isinstance(item, OutgoingMessage) else item for item in chunk.items]
+                self._unsent += [
+                    message
+                    for _, message in sorted(unsent(written, chunk.messages, bodies), key=itemgetter(0))
+                ]
+            self._tell_stored(chunk, written)
+
+    def _tell_stored(self, chunk: Chunk, written: Written) -> None:
+        """Call the hook; its error ends the call, what is stored stays so."""
+        if self._context.hooks is not None:
+            try:
+                tell_stored(self._context, _described(chunk), written)
+            except Exception as error:
+                self._error = self._error or error
+
+    def _partial(self, error: Exception) -> PartialSend:
+        left = self._source.rest if isinstance(self._bodies, Sequence) else self._source.drawn
+        self._unsent += map(self._as_outgoing, left)
+        text = (
+            f"{len(self._sent)} messages are stored in queue {self._context.name!r}, "
+            f"{len(self._unsent)} are not: {error}"
+        )
+        return PartialSend(f"{text}; send `error.unsent` again", self._sent, self._unsent)
+
+    def _as_outgoing(self, item: Any) -> OutgoingMessage:
+        return (
+            item if isinstance(item, OutgoingMessage) else msgspec.structs.replace(self._outgoing, body=item)
+        )
+
+
+def _described(chunk: Chunk) -> list[OutgoingMessage]:
+    return [describe(item, message) for item, message in zip(chunk.items, chunk.messages, strict=True)]
+
+
+def _neighbours(chunk: Sequence[Any], items: Sequence[Any]) -> bool:
+    """True when what comes next was sent in one bundle with the last one before, and has to stay with it."""
+    ids = [
+        item.id.rpartition(":")[0]
+        for item in (chunk[-1], *items)
+        if isinstance(item, OutgoingMessage) and item.id
+    ]
+    return len(ids) == 2 and ids[0] == ids[1]

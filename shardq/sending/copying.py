@@ -1,0 +1,151 @@
+"""Copying what is stored in a shard to another queue, of the same store or another one, as it is.
+
+Bodies, headers, dedupe keys, priority, due time and order are kept; the copies are new messages that nobody has
+received. The id of a copy's bundle follows from the slice that it was in, so a copy that is made again is stored once,
+as long as the source is cut into the same slices. How each shard was cut is entered into the target's ledger by the
+first attempt of a run; an attempt that finds it cut otherwise, as after somebody received from it, is refused.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from hashlib import blake2b
+from itertools import count, islice
+
+import msgspec
+
+from shardq.browsing import slices
+from shardq.context.decision_log import Ledger
+from shardq.context.queue_context import QueueContext
+from shardq.errors import InvalidSetting, ReplayConflict
+from shardq.sending.admission import check_sizes, check_takes_messages
+from shardq.sharding.shard import Shard
+from shardq.storage.bundle_data import BundleData, decode_bundle, encode_bundle
+from shardq.storage.bundle_id import derive_bundle_id
+from shardq.storage.requests import Append, Bundle, EntryState, Peek, StoredSlice
+
+__all__ = ["Copied", "begin_copy", "copy_shard", "hash_of_shard", "resume_copy"]
+
+PAGE_MESSAGES = 2_000
+APPEND_BUNDLES = 8
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+_HASH_RANGE = 1 << 63
+_PREFIX = "shardq-copy:"
+_MEMORY = 7 * 86_400_000_000
+"""For how long, in microseconds, a copy that was interrupted can be gone on with."""
+
+
+class Copied(msgspec.Struct, frozen=True):
+    """Messages, and the sum of their hashes, which does not depend on their order or on how they are bundled."""
+
+    messages: int = 0
+    hash: int = 0
+
+    def __add__(self, other: Copied) -> Copied:
+        return Copied(self.messages + other.messages, (self.hash + other.hash) % _HASH_RANGE)
+
+
+def begin_copy(target: QueueContext) -> str:
+    """A new run of copies into a queue, by name; the one that :func:`resume_copy` finds from now on."""
+    ledger, name = Ledger(target, _PREFIX), secrets.token_hex(8)
+    for number in count():
+        if ledger.decide(f"run:{number}", name, _MEMORY).value == name:
+            return name
+    raise AssertionError
+
+
+def resume_copy(target: QueueContext) -> str:
+    """The last run that was begun within a week; raises InvalidSetting when there was none."""
+    ledger, found = Ledger(target, _PREFIX), None
+    for number in count():
+        (entry,) = ledger.read([f"run:{number}"])
+        if entry is None:
+            break
+        found = entry.value
+    if found is None:
+        raise InvalidSetting(
+            f"no copy into queue {target.name!r} was begun within 7 days: begin one, into an empty queue"
+        )
+    return found
+
+
+def copy_shard(source: QueueContext, shard: Shard, target: QueueContext, run: str) -> Copied:
+    """Copy the messages of a shard, those in flight too; returns what was copied.
+
+    Raises ReplayConflict when the shard changed since this run, in an earlier attempt or in this one, looked at it.
+    """
+    looked = Peek(shard, PAGE_MESSAGES, bodies=False)
+    cut = sum(map(_cut, slices(source, looked))) % _HASH_RANGE
+    entry = Ledger(target, _PREFIX).decide(f"{run}:{shard}", f"{cut:016x}", _MEMORY)
+    if entry.value != f"{cut:016x}":
+        raise _conflict(shard, target)
+    total, copied = Copied(), 0
+    layout = target.settings.layout
+    stored = slices(source, Peek(shard, PAGE_MESSAGES))
+    while some := list(islice(stored, APPEND_BUNDLES)):
+        appends: dict[Shard, list[Bundle]] = {}
+        for piece in some:
+            data = decode_bundle(piece.bundle.data).slice(piece.first, piece.count)
+            data = msgspec.structs.replace(data, move_key=None)
+            check_sizes(target, data)
+            bundle = _copy(piece, data, target)
+            place = Shard(
+                target.name, layout.time_shard(bundle.due), int.from_bytes(bundle.id[-4:]) % layout.shards
+            )
+            appends.setdefault(place, []).append(bundle)
+            total += _hashed(piece, data)
+            copied += _cut(piece)
+        check_takes_messages(target)
+        for place, bundles in appends.items():
+            target.retry(target.store.append, Append(place, tuple(bundles)))
+    if copied % _HASH_RANGE != cut:
+        raise _conflict(shard, target)
+    target.counters.add(sent=total.messages)
+    return total
+
+
+def hash_of_shard(context: QueueContext, shard: Shard) -> Copied:
+    """What is stored in a shard."""
+    total = Copied()
+    for piece in slices(context, Peek(shard, PAGE_MESSAGES)):
+        total += _hashed(piece, decode_bundle(piece.bundle.data).slice(piece.first, piece.count))
+    return total
+
+
+def _conflict(shard: Shard, target: QueueContext) -> ReplayConflict:
+    return ReplayConflict(
+        f"shard {shard} was used while it was copied: what of it is in queue {target.name!r} cannot be told; "
+        f"pause queue {shard.queue!r}, delete {target.name!r}, and begin again"
+    )
+
+
+def _copy(piece: StoredSlice, data: BundleData, target: QueueContext) -> Bundle:
+    source = piece.bundle
+    identity = derive_bundle_id(source.id, "copy", target.name, str(piece.first), str(piece.count))
+    return Bundle(
+        identity, source.priority, _due(piece), source.enqueued_at, piece.count, encode_bundle(data)
+    )
+
+
+def _cut(piece: StoredSlice) -> int:
+    """A number that tells this slice from every other one, to be added up."""
+    place = _encoder.encode((piece.bundle.id, piece.first, piece.count))
+    return int.from_bytes(blake2b(place, digest_size=8).digest()) >> 1
+
+
+def _due(piece: StoredSlice) -> int:
+    """From when on the messages are for a consumer; of those in flight as it was before they were received."""
+    return piece.due if piece.state is EntryState.DELAYED else piece.bundle.due
+
+
+def _hashed(piece: StoredSlice, data: BundleData) -> Copied:
+    messages = len(data.bodies)
+    headers: Sequence[object] = data.headers or [None] * messages
+    keys: Sequence[object] = data.dedupe_keys or [None] * messages
+    common = (piece.bundle.priority, piece.bundle.enqueued_at, _due(piece))
+    total = 0
+    for body, header, key in zip(data.bodies, headers, keys, strict=True):
+        message = _encoder.encode((body, header or None, key, *common))
+        total += int.from_bytes(blake2b(message, digest_size=8).digest()) >> 1
+    return Copied(messages, total % _HASH_RANGE)

@@ -1,0 +1,207 @@
+"""Sends that are carried out by several attempts and stored once: a run, sent part by part.
+
+A run is all that one job sends; its parts are named by whoever cuts it, so that every attempt at a part finds the same
+name. The first attempt at a part enters into the ledger what the part is: a fingerprint of its messages, the moment and
+the layout. From these follow the ids, due times and shards of its bundles, so a later attempt, or one that runs at the
+same time, appends the very same bundles, which a store takes once. When a part is stored that is entered too: from
+then on it is passed over, also long after the store has forgotten its bundles. A part whose messages are not those of
+the attempt before is refused, with nothing stored.
+
+What is left: a part that was interrupted and not repeated for 15 minutes, and of which a bundle was finished meanwhile,
+has that bundle delivered again; so has a run that is repeated after ``window``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import TypeVar
+
+import msgspec
+
+from shardq.context.decision_log import Ledger
+from shardq.context.queue_context import QueueContext
+from shardq.errors import ReplayConflict
+from shardq.message import DEFAULT_PRIORITY
+from shardq.sending.admission import check_takes_messages
+from shardq.sending.outgoing import size_of, too_large
+from shardq.sharding.ring import Layout
+from shardq.sharding.shard import Shard
+from shardq.storage.bundle_data import BundleData, Headers, encode_bundle
+from shardq.storage.bundle_id import repeatable_bundle_id
+from shardq.storage.requests import Append, Bundle
+
+__all__ = ["Run", "RunPart"]
+
+APPEND_BYTES = 1_048_576
+_PREFIX = "shardq-run:"
+
+Value = TypeVar("Value")
+
+
+class RunPart(msgspec.Struct, frozen=True):
+    """Messages that are sent together, in the order in which every attempt has them.
+
+    A column is None or as long as the bodies.
+    """
+
+    name: str  # the same in every attempt
+    fingerprint: str  # of who the messages are, with priority, due and lane; the same in every attempt
+    turn: int  # of the shards: the first bundle goes to this one, the next to the one after it
+    bodies: Sequence[bytes]
+    headers: Sequence[Headers | None] | None = None
+    priorities: Sequence[int] | None = None  # 0 .. 9
+    dues: Sequence[int | None] | None = None  # microseconds; None and the past mean now
+    lanes: Sequence[int] | None = None  # messages of one lane go to the same concurrency shard
+
+
+class _Terms(msgspec.Struct, array_like=True, frozen=True):
+    """What every attempt at a part has in common; entered by the first one."""
+
+    fingerprint: str
+    moment: int
+    layout: Layout
+    counts: tuple[int, ...]  # of messages in each bundle
+
+
+_decode_terms = msgspec.json.Decoder(_Terms).decode
+
+
+class _Group(msgspec.Struct, frozen=True):
+    """Messages that may share a bundle, by place in the part."""
+
+    priority: int
+    due: int
+    lane: int | None
+    places: Sequence[int]
+
+
+class Run:
+    """Sends the parts of one run to one queue. Safe for threads.
+
+    ``pace`` is called with the number of messages before they are appended, and may wait.
+    """
+
+    def __init__(
+        self,
+        context: QueueContext,
+        name: str,
+        *,
+        window: int,
+        bundle_messages: int,
+        bundle_bytes: int,
+        pace: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._context, self._name, self._window, self._pace = context, name, window, pace
+        self._bundle_messages, self._bundle_bytes = bundle_messages, bundle_bytes
+        self._ledger = Ledger(context, f"{_PREFIX}{name}:")
+
+    def send(self, part: RunPart) -> int:
+        """Store a part; returns how many messages were stored now: none when an earlier attempt had finished it.
+
+        Raises MessageTooLarge, QueuePaused or ReplayConflict with nothing stored; StoreUnavailable or
+        OutcomeUnknown when it is to be sent again.
+        """
+        self._check(part)
+        now = self._context.store.now()
+        counts = tuple(self._counts(part.bodies, _groups(part, now)))
+        offered = _Terms(part.fingerprint, now, self._context.settings.layout, counts)
+        entry = self._ledger.decide(part.name, msgspec.json.encode(offered).decode(), self._window)
+        terms = _decode_terms(entry.value)
+        if terms.fingerprint != part.fingerprint:
+            raise self._conflict(part)
+        if entry.done:
+            return 0
+        for append in _appends(self._bundles(part, terms)):
+            self._pace(sum(bundle.count for bundle in append.bundles))
+            self._context.retry(self._context.store.append, append)
+        self._ledger.finish(part.name, entry.value)
+        self._context.counters.add(sent=len(part.bodies))
+        return len(part.bodies)
+
+    def _check(self, part: RunPart) -> None:
+        settings, name = self._context.settings, self._context.name
+        check_takes_messages(self._context)
+        headers = part.headers or [None] * len(part.bodies)
+        sizes = map(len, part.bodies) if part.headers is None else _sizes(part.bodies, headers)
+        largest = max(sizes, default=0)
+        if largest > settings.max_message_bytes:
+            raise too_large(largest, settings.max_message_bytes, name)
+
+    def _bundles(self, part: RunPart, terms: _Terms) -> Iterator[tuple[Shard, Bundle]]:
+        layout, counts = terms.layout, iter(terms.counts)
+        sequence = 0
+        for group in _groups(part, terms.moment):
+            time_shard, start = layout.time_shard(group.due), 0
+            while start < len(group.places):
+                places = group.places[start : start + next(counts)]
+                turn = part.turn + sequence if group.lane is None else group.lane
+                identity = repeatable_bundle_id(
+                    terms.moment, sequence, self._context.name, self._name, part.name
+                )
+                data = encode_bundle(_data(part, places))
+                bundle = Bundle(identity, group.priority, group.due, terms.moment, len(places), data)
+                yield Shard(self._context.name, time_shard, turn % layout.shards), bundle
+                sequence, start = sequence + 1, start + len(places)
+
+    def _counts(self, bodies: Sequence[bytes], groups: Iterable[_Group]) -> Iterator[int]:
+        """How many messages fill each bundle: no more once they have so many bytes."""
+        for group in groups:
+            start = 0
+            while start < len(group.places):
+                some = _picked(bodies, group.places[start : start + self._bundle_messages])
+                filled = bisect_left(list(accumulate(map(len, some))), self._bundle_bytes) + 1
+                yield min(filled, len(some))
+                start += min(filled, len(some))
+
+    def _conflict(self, part: RunPart) -> ReplayConflict:
+        return ReplayConflict(
+            f"part {part.name} of run {self._name!r} to queue {self._context.name!r} holds other messages than in an "
+            "earlier attempt, which may have stored some: make the input the same in every attempt, "
+            "name the column that identifies a row, or send it as another run"
+        )
+
+
+def _sizes(bodies: Sequence[bytes], headers: Sequence[Headers | None]) -> Iterator[int]:
+    return (len(body) + size_of(header) for body, header in zip(bodies, headers, strict=True))
+
+
+def _groups(part: RunPart, moment: int) -> list[_Group]:
+    everything = range(len(part.bodies))
+    if part.priorities is None and part.dues is None and part.lanes is None:
+        return [_Group(DEFAULT_PRIORITY, moment, None, everything)] if part.bodies else []
+    groups: dict[tuple[int, int, int | None], list[int]] = {}
+    for place in everything:
+        priority = DEFAULT_PRIORITY if part.priorities is None else part.priorities[place]
+        due = max(moment, (part.dues[place] if part.dues is not None else None) or moment)
+        lane = None if part.lanes is None else part.lanes[place]
+        groups.setdefault((priority, due, lane), []).append(place)
+    return [_Group(*key, places) for key, places in groups.items()]
+
+
+def _data(part: RunPart, places: Sequence[int]) -> BundleData:
+    bodies = list(_picked(part.bodies, places))
+    headers = None if part.headers is None else list(_picked(part.headers, places))
+    return BundleData(bodies, headers if headers and any(headers) else None)
+
+
+def _picked(values: Sequence[Value], places: Sequence[int]) -> Sequence[Value]:
+    """The values at some places."""
+    if isinstance(places, range):
+        return values[places.start : places.stop]
+    return [values[place] for place in places]
+
+
+def _appends(bundles: Iterator[tuple[Shard, Bundle]]) -> Iterator[Append]:
+    """Bundles as requests of bounded size, each for one shard."""
+    waiting: dict[Shard, list[Bundle]] = {}
+    sizes: dict[Shard, int] = {}
+    for shard, bundle in bundles:
+        waiting.setdefault(shard, []).append(bundle)
+        sizes[shard] = sizes.get(shard, 0) + len(bundle.data)
+        if sizes[shard] >= APPEND_BYTES:
+            yield Append(shard, tuple(waiting.pop(shard)))
+            del sizes[shard]
+    for shard, rest in waiting.items():
+        yield Append(shard, tuple(rest))

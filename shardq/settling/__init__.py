@@ -1,0 +1,1 @@
+"""What becomes of messages that are held: acked, released, extended, moved."""

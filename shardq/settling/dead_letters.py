@@ -1,0 +1,84 @@
+"""The dead-letter queue: where messages go that were delivered too often, or that a worker gave up."""
+
+from __future__ import annotations
+
+from shardq.context.queue_context import QueueContext
+from shardq.context.retry import Retry
+from shardq.errors import InvalidSetting, QueueNotFound
+from shardq.settings import QueueSettings
+from shardq.sharding.shard import check_queue_name
+from shardq.storage.bundle_data import Headers
+from shardq.storage.requests import QueueRecord
+from shardq.storage.store import Store
+
+__all__ = [
+    "DEAD_LETTER_SUFFIX",
+    "EXHAUSTED",
+    "came_from",
+    "check_dead_letter_queue",
+    "create_dead_letter_queue",
+    "dead_letter_context",
+    "dead_letter_headers",
+    "dead_letter_name",
+    "original_headers",
+]
+
+DEAD_LETTER_SUFFIX = ".dead"
+EXHAUSTED = "delivered too often"
+
+_QUEUE, _ID, _DELIVERIES, _REASON = "shardq-queue", "shardq-id", "shardq-deliveries", "shardq-reason"
+
+
+def dead_letter_name(queue: str, settings: QueueSettings) -> str:
+    """The name of a queue's dead-letter queue; raises InvalidName when the default one would be too long."""
+    return check_queue_name(settings.dead_letter_queue or queue + DEAD_LETTER_SUFFIX)
+
+
+def check_dead_letter_queue(queue: str, name: object) -> None:
+    """Raise InvalidSetting when a queue's dead letters would go to the queue itself."""
+    if name == queue:
+        raise InvalidSetting(
+            f"dead_letter_queue={name!r} is the queue itself, which would deliver its dead letters for ever: "
+            "name another queue"
+        )
+
+
+def create_dead_letter_queue(store: Store, retry: Retry, queue: str, settings: QueueSettings) -> None:
+    """Create a queue's dead-letter queue if it is missing: one shard, and no dead letters of its own."""
+    name = dead_letter_name(queue, settings)
+    plain = QueueSettings(
+        shards=1, time_shards=1, max_deliveries=None, max_message_bytes=settings.max_message_bytes
+    )
+    retry(store.create_queue, QueueRecord(name, plain.encode(), 1))
+    retry(store.prepare, plain.layout.all_shards(name))
+
+
+def dead_letter_context(source: QueueContext) -> QueueContext:
+    """A queue's dead-letter queue; created if it is missing."""
+    name = dead_letter_name(source.name, source.settings)
+    try:
+        return source.sibling(name)
+    except QueueNotFound:
+        create_dead_letter_queue(source.store, source.retry, source.name, source.settings)
+        return source.sibling(name)
+
+
+def dead_letter_headers(queue: str, identity: str, deliveries: int, reason: str) -> Headers:
+    """What a dead letter tells of its life: the queue, the id and the deliveries that it had, and why it is here."""
+    return {_QUEUE: queue, _ID: identity, _DELIVERIES: deliveries, _REASON: reason[:500]}
+
+
+def came_from(headers: Headers | None) -> str | None:
+    """The queue that a dead letter was in."""
+    name = (headers or {}).get(_QUEUE)
+    return name if isinstance(name, str) else None
+
+
+def original_headers(headers: Headers | None) -> Headers | None:
+    """A dead letter's headers as they were when it was sent."""
+    kept = {
+        name: value
+        for name, value in (headers or {}).items()
+        if name not in (_QUEUE, _ID, _DELIVERIES, _REASON)
+    }
+    return kept or None

@@ -1,0 +1,81 @@
+"""Extending leases in the background while their messages are worked on."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from weakref import WeakKeyDictionary
+
+from shardq.clock import seconds
+from shardq.context.retry import Retry
+from shardq.errors import ShardqError
+from shardq.held import Fate, HeldSlice, Pick
+from shardq.settling.settlement import Settlement
+
+__all__ = ["LeaseKeeper"]
+
+_log = logging.getLogger(__name__)
+
+
+class LeaseKeeper:
+    """A thread that extends the leases of unsettled messages every third of a lease.
+
+    It extends nothing that the application has let go of: messages that it does not refer to any more, and those
+    that it failed to settle before it went on to receive others. It ends with its process, too: the messages of a
+    worker that died come back when their lease is over. Those of one that hangs do not.
+
+    A shard that fails is tried after all others from then on, and repeated for a small part of a lease only.
+    """
+
+    def __init__(self, settlement: Settlement, retry: Retry, lease: int) -> None:
+        self._settlement, self._retry, self._lease = settlement, retry, lease
+        self._lock = threading.Lock()
+        self._held: WeakKeyDictionary[HeldSlice, frozenset[int]] = WeakKeyDictionary()  # positions let go of
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="shardq-lease-keeper", daemon=True)
+        self._thread.start()
+
+    def keep(self, held: Iterable[HeldSlice]) -> None:
+        """Extend these from now on, until they are settled or let go of."""
+        with self._lock:
+            self._held.update(dict.fromkeys(held, frozenset()))
+
+    def leave(self, held: Iterable[HeldSlice]) -> None:
+        """Extend these no more."""
+        with self._lock:
+            for piece in held:
+                self._held.pop(piece, None)
+
+    def let_go(self) -> None:
+        """Extend nothing more of what could not be settled."""
+        with self._lock:
+            self._held.update({piece: piece.failed for piece in self._held})
+
+    def stop(self) -> None:
+        """Extend nothing more."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        third = seconds(self._lease) / 3
+        began = time.monotonic()
+        while not self._stopped.wait(max(0.0, began + third - time.monotonic())):
+            began = time.monotonic()
+            self._extend()
+
+    def _extend(self) -> None:
+        """Extend them all once; refers to none of them afterwards."""
+        with self._lock:
+            for piece in [piece for piece in self._held if not piece.open]:
+                del self._held[piece]
+            picks = [
+                Pick(piece, [position for position in piece.positions(Fate.OPEN) if position not in left])
+                for piece, left in self._held.items()
+            ]
+        try:
+            with self._retry.within(seconds(self._lease) / 10):
+                self._settlement.keep([pick for pick in picks if pick.positions], self._lease)
+        except ShardqError as error:
+            _log.warning("some leases were not extended, trying again: %s", error)
