@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, overload
 
 from shardq.clock import to_datetime
-from shardq.held import Fate, HeldSlice, Pick
+from shardq.held import HeldSlice, Selection, SettleState
 from shardq.message import Message
 from shardq.settling.settlement import Settlement
 
@@ -24,7 +24,7 @@ class Batch(Sequence[Message]):
     """
 
     def __init__(self, held: Sequence[HeldSlice], settlement: Settlement) -> None:
-        self._picks = tuple(Pick(piece, list(range(piece.count))) for piece in held)
+        self._selections = tuple(Selection(piece, list(range(piece.count))) for piece in held)
         self._settlement = settlement
         self._length = sum(piece.count for piece in held)
 
@@ -47,21 +47,22 @@ class Batch(Sequence[Message]):
 
         The fast way to a large batch: no message objects are made.
         """
-        return [body for pick in self._picks for body in self._settlement.bodies(pick)]
+        return [body for selection in self._selections for body in self._settlement.bodies(selection)]
 
     @property
     def lease_until(self) -> datetime | None:
         """The moment, by the store's clock, at which the first lease ends; None for an empty batch."""
-        return to_datetime(min(pick.held.lease_until for pick in self._picks)) if self._picks else None
+        first = min((selection.held.lease_until for selection in self._selections), default=None)
+        return None if first is None else to_datetime(first)
 
     def part(self, messages: Iterable[Message]) -> Batch:
         """Some of the messages as a batch of their own, to be settled together without the others."""
         chosen: dict[HeldSlice, list[int]] = {}
         for message in messages:
-            pick = message._pick
-            chosen.setdefault(pick.held, []).extend(pick.positions)
+            selection = message._selection
+            chosen.setdefault(selection.held, []).extend(selection.positions)
         part = Batch((), self._settlement)
-        part._picks = tuple(Pick(held, sorted(positions)) for held, positions in chosen.items())
+        part._selections = tuple(Selection(held, sorted(positions)) for held, positions in chosen.items())
         part._length = sum(map(len, chosen.values()))
         return part
 
@@ -75,7 +76,7 @@ class Batch(Sequence[Message]):
 
     def give_back(self) -> None:
         """Give back messages that nobody has started to work on, without counting this delivery. Raises LeaseLost."""
-        self._settlement.release(self._open, 0.0, started=False)
+        self._settlement.give_back(self._open)
 
     def extend(self, seconds: float) -> None:
         """Hold the messages for so many seconds from now on. Raises LeaseLost."""
@@ -93,12 +94,12 @@ class Batch(Sequence[Message]):
         self._settlement.dead_letter(self._open, reason)
 
     @property
-    def _open(self) -> list[Pick]:
-        return [pick.with_fates(Fate.OPEN, Fate.LOST) for pick in self._picks]
+    def _open(self) -> list[Selection]:
+        return [selection.in_states(SettleState.OPEN, SettleState.LOST) for selection in self._selections]
 
     @cached_property
     def _messages(self) -> list[Message]:
-        return [message for pick in self._picks for message in self._settlement.messages(pick)]
+        return [message for selection in self._selections for message in self._settlement.messages(selection)]
 
     def __repr__(self) -> str:
         return f"<Batch of {self._length} messages>"

@@ -1,4 +1,4 @@
-"""A slice that this process holds, what has become of each of its messages, and a pick of some of them."""
+"""A slice that this process holds, what has become of each of its messages, and a selection of some of them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import msgspec
 from shardq.receipt import MessageId
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, decode_bundle
-from shardq.storage.requests import ClaimedSlice, Span
+from shardq.storage.requests import Bundle, ClaimedSlice, Span
 
-__all__ = ["Fate", "HeldSlice", "Pick", "claimed_once", "first_of"]
+__all__ = ["HeldSlice", "Selection", "SettleState", "claimed_once", "first_of", "held_unseen"]
 
 
-class Fate(IntEnum):
+class SettleState(IntEnum):
     """What this process knows of a message that it received."""
 
     OPEN = 0  # held, as far as it knows
@@ -40,8 +40,8 @@ class HeldSlice:
         self.lease_until = lease_until
         self.started = started  # False: the store does not count this delivery yet
         self.failed: frozenset[int] = frozenset()  # positions whose settling failed, as the caller was told
-        self.unanswered: set[str] = set()  # what was tried and may have been done
-        self._fates = bytearray(claimed.count)
+        self.unanswered: dict[str, set[int]] = {}  # what was tried, and may have been done to which positions
+        self._states = bytearray(claimed.count)
 
     @cached_property
     def messages(self) -> BundleData:
@@ -61,29 +61,29 @@ class HeldSlice:
     @property
     def open(self) -> bool:
         """True while any message is held."""
-        return Fate.OPEN in self._fates
+        return SettleState.OPEN in self._states
 
-    def mark(self, positions: Sequence[int], fate: Fate) -> None:
+    def mark(self, positions: Sequence[int], state: SettleState) -> None:
         """Take note of what became of messages."""
         if len(positions) == self.count:
-            self._fates[:] = bytes((fate,)) * self.count
+            self._states[:] = bytes((state,)) * self.count
             return
         for position in positions:
-            self._fates[position] = fate
+            self._states[position] = state
 
-    def pick(self, positions: list[int] | None = None) -> Pick:
+    def select(self, positions: list[int] | None = None) -> Selection:
         """Some of the messages, by position, in order; None: all that are held."""
-        return Pick(self, self.positions(Fate.OPEN) if positions is None else positions)
+        return Selection(self, self.positions(SettleState.OPEN) if positions is None else positions)
 
-    def positions(self, *fates: Fate) -> list[int]:
-        """The messages with one of these fates, in order."""
-        return self.with_fates(range(self.count), fates)
+    def positions(self, *states: SettleState) -> list[int]:
+        """The messages with one of these states, in order."""
+        return self.in_states(range(self.count), states)
 
-    def with_fates(self, positions: Sequence[int], fates: Sequence[Fate]) -> list[int]:
-        """Those of the messages, by position, that have one of these fates."""
-        if not any(self._fates):  # nothing of it is settled, as almost always
-            return list(positions) if Fate.OPEN in fates else []
-        return [position for position in positions if self._fates[position] in fates]
+    def in_states(self, positions: Sequence[int], states: Sequence[SettleState]) -> list[int]:
+        """Those of the messages, by position, that have one of these states."""
+        if not any(self._states):  # nothing of it is settled, as almost always
+            return list(positions) if SettleState.OPEN in states else []
+        return [position for position in positions if self._states[position] in states]
 
     def spans(self, positions: list[int]) -> tuple[Span, ...]:
         """Messages, in order, as a store's request names them: neighbours joined."""
@@ -116,39 +116,49 @@ class HeldSlice:
         """Some neighbouring messages as a slice of their own, before anything of it is settled."""
         claimed = ClaimedSlice(self.bundle, self.first + offset, count, self.deliveries)
         part = HeldSlice(self.shard, claimed, self.token, self.lease_until, started=self.started)
-        part._fates[:] = self._fates[offset : offset + count]
+        part._states[:] = self._states[offset : offset + count]
         return part
 
     @property
     def held_parts(self) -> list[HeldSlice]:
         """What is not lost of it, as slices of their own if that is not all."""
-        held = self.positions(Fate.OPEN)
+        held = self.positions(SettleState.OPEN)
         if len(held) == self.count:
             return [self]
         return [self.part(span.first - self.first, span.count) for span in self.spans(held)] if held else []
 
 
-class Pick(msgspec.Struct, frozen=True):
+class Selection(msgspec.Struct, frozen=True):
     """Some messages of one held slice, by position, in order."""
 
     held: HeldSlice
     positions: list[int]
 
-    def with_fates(self, *fates: Fate) -> Pick:
-        """Those of them that had one of these fates."""
-        return Pick(self.held, self.held.with_fates(self.positions, fates))
+    def in_states(self, *states: SettleState) -> Selection:
+        """Those of them that had one of these states."""
+        return Selection(self.held, self.held.in_states(self.positions, states))
 
-    def within(self, spans: Iterable[Span]) -> Pick:
+    def within(self, spans: Iterable[Span]) -> Selection:
         """Those of them that the spans name."""
         named: set[int] = set().union(*(self.held.covered(span) for span in spans))
-        return Pick(self.held, [position for position in self.positions if position in named])
+        return Selection(self.held, [position for position in self.positions if position in named])
 
-    def without(self, other: Pick) -> Pick:
-        """Those of them that are not in the other pick of the same slice."""
+    def joined(self, other: Selection) -> Selection:
+        """These and those of another selection of the same slice."""
+        return Selection(self.held, sorted({*self.positions, *other.positions}))
+
+    def without(self, other: Selection) -> Selection:
+        """Those of them that are not in the other selection of the same slice."""
         if not other.positions:
             return self
         left_out = set(other.positions)
-        return Pick(self.held, [position for position in self.positions if position not in left_out])
+        return Selection(self.held, [position for position in self.positions if position not in left_out])
+
+
+def held_unseen(shard: Shard, span: Span) -> HeldSlice:
+    """Messages of which nothing is known but where they are, and under which claim."""
+    claimed = ClaimedSlice(Bundle(span.bundle_id, 0, 0, 0, 0, b""), span.first, span.count, 0)
+    return HeldSlice(shard, claimed, span.token, 0)
 
 
 def first_of(held: Sequence[HeldSlice], limit: int) -> tuple[list[HeldSlice], list[HeldSlice]]:
@@ -173,6 +183,6 @@ def claimed_once(held: Sequence[HeldSlice]) -> list[HeldSlice]:
         for each in earlier:
             if each.shard == piece.shard:
                 start = piece.first - each.first
-                each.mark(range(max(0, start), min(each.count, start + piece.count)), Fate.LOST)
+                each.mark(range(max(0, start), min(each.count, start + piece.count)), SettleState.LOST)
         earlier.append(piece)
     return [part for piece in held for part in piece.held_parts]

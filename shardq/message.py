@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from shardq.codec import Codec
-    from shardq.held import HeldSlice, Pick
+    from shardq.held import HeldSlice, Selection
     from shardq.settling.settlement import Settlement
     from shardq.storage.bundle_data import HeaderValue
 
@@ -139,7 +139,7 @@ class Message:
 
     def ack(self) -> None:
         """Finish the message. Repeating it is harmless. Raises LeaseLost when it is somebody else's by now."""
-        self._settlement.ack([self._pick])
+        self._settlement.ack([self._selection])
 
     def release(self, *, delay: float = 0.0, body: Any = None) -> None:
         """Give the message back, to be delivered again after ``delay`` seconds, with deliveries + 1.
@@ -149,13 +149,13 @@ class Message:
         else's by now.
         """
         if body is None:
-            self._settlement.release([self._pick], delay)
+            self._settlement.release([self._selection], delay)
         else:
-            self._settlement.replace(self._pick, body, delay)
+            self._settlement.replace(self._selection, body, delay)
 
     def extend(self, seconds: float) -> None:
         """Hold the message for so many seconds from now on. Raises LeaseLost when it is somebody else's by now."""
-        self._settlement.extend([self._pick], seconds)
+        self._settlement.extend([self._selection], seconds)
 
     def forward(self, queue: str, *, atomic: bool = True) -> None:
         """Move the message to another queue of the same client: ack here and send there in one atomic step.
@@ -164,19 +164,19 @@ class Message:
         then ack: after a crash between the two the message is in both queues, and moving it again within 7 days
         completes the move. Raises LeaseLost when it is somebody else's by now.
         """
-        self._settlement.forward([self._pick], queue, atomic=atomic)
+        self._settlement.forward([self._selection], queue, atomic=atomic)
 
     def dead_letter(self, reason: str) -> None:
         """Move the message to the dead-letter queue now, whatever its deliveries. Raises LeaseLost."""
-        self._settlement.dead_letter([self._pick], reason)
+        self._settlement.dead_letter([self._selection], reason)
 
     @property
     def _message_id(self) -> MessageId:
         return self._held.message_id(self._position)
 
     @property
-    def _pick(self) -> Pick:
-        return self._held.pick([self._position])
+    def _selection(self) -> Selection:
+        return self._held.select([self._position])
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Message):

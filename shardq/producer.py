@@ -15,8 +15,8 @@ from shardq.errors import InvalidMessage, InvalidSetting, OutcomeUnknown
 from shardq.message import DEFAULT_PRIORITY, OutgoingMessage
 from shardq.sending.bulk_send import BulkSend, BundleLimits
 from shardq.sending.coalescer import Coalescer
-from shardq.sending.outgoing import PreparedMessage, describe, prepare, prepare_options
-from shardq.sending.writing import Written, plan, store, tell_stored
+from shardq.sending.outgoing import PreparedMessage, prepare_options
+from shardq.sending.storing import PlannedSend, Written, plan_send, prepare, store_send, tell_stored
 from shardq.settings import check_number
 from shardq.storage.bundle_data import HeaderValue
 
@@ -87,10 +87,8 @@ class Producer(Closing):
         if isinstance(body, OutgoingMessage):
             message = _alone(body, message)
         self._check_open()
-        context = self._context
-        options = prepare_options(message, context.name)
-        limit = context.settings.max_message_bytes
-        prepared = prepare(message.body, options, self._codec, limit, context.name)
+        options = prepare_options(message, self._context.name)
+        prepared = prepare(self._context, message.body, options, self._codec)
         try:
             return self._coalescer.submit(prepared)
         except OutcomeUnknown as error:
@@ -129,16 +127,11 @@ class Producer(Closing):
         if self._closed:
             raise InvalidSetting(f"this producer of queue {self._context.name!r} is closed: make another one")
 
-    def _store_singles(self, messages: Sequence[PreparedMessage]) -> Written:
-        context = self._context
-        drafts = plan(context, messages)
-        if context.hooks is None:
-            return store(context, drafts, len(messages))
-        outgoing = [describe(message.body, message) for message in messages]
-        context.hooks.before_send(context.name, outgoing)
-        written = store(context, drafts, len(messages))
-        tell_stored(context, outgoing, written)
-        return written
+    def _store_singles(self, messages: Sequence[PreparedMessage]) -> tuple[PlannedSend, Written]:
+        send = plan_send(self._context, [message.body for message in messages], messages)
+        written = store_send(self._context, send)
+        tell_stored(self._context, send, written)
+        return send, written
 
 
 def _alone(message: OutgoingMessage, options: OutgoingMessage) -> OutgoingMessage:

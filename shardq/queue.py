@@ -17,9 +17,9 @@ from shardq.errors import InvalidSetting
 from shardq.message import StoredMessage
 from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, Producer
 from shardq.receipt import MessageId
-from shardq.receiving.expiring import expire
-from shardq.receiving.redrive import redrive, replay
-from shardq.receiving.sweeping import sweep
+from shardq.receiving.expiring import expire, sweep
+from shardq.receiving.redrive import redrive
+from shardq.sending.copies import replay
 from shardq.settings import QueueSettings, check_number
 from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
 from shardq.settling.receipts import ack_receipts, extend_receipts, release_receipts

@@ -33,6 +33,11 @@ class Failures:
             return
         self._errors[shard] = error
 
+    def take_over(self, other: Failures) -> None:
+        """Take note of what others found."""
+        for shard, error in other._errors.items():
+            self.add(shard, error)
+
     def forget(self, shard: Shard) -> None:
         """The shard did well since."""
         self._errors.pop(shard, None)

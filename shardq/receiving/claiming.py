@@ -8,15 +8,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from shardq.clock import microseconds
-from shardq.codec import BYTES
 from shardq.context.failures import Failures
 from shardq.context.queue_context import QueueContext
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, claimed_once, first_of
-from shardq.receiving.delivery_filter import Screening
-from shardq.receiving.sweeping import sweep
+from shardq.receiving.delivery_filter import DeliveryFilter
+from shardq.receiving.expiring import sweep
 from shardq.settings import QueueSettings
-from shardq.settling.settlement import Settlement
+from shardq.settling.settle import give_back_unseen
 from shardq.sharding.ownership import Ownership
 from shardq.sharding.reading import ShardReader
 from shardq.sharding.shard import Shard
@@ -44,8 +43,7 @@ class Receiving:
         self._ahead = ahead  # nobody works on what is claimed yet
         self.ownership = Ownership(consumer)
         self.reader = ShardReader(context.store, context.name, self.ownership)
-        self._screening = Screening(context)
-        self._settlement = Settlement(context, BYTES)
+        self._filter = DeliveryFilter(context)
         self._unanswered: dict[Shard, Claim] = {}
         self._enlisted_at = self._swept_at = -(10**18)
 
@@ -155,8 +153,8 @@ class Receiving:
         ]
         wanted, surplus = first_of(held, limit)
         if surplus:
-            self._settlement.release([piece.pick() for piece in surplus], 0.0, started=False)
-        return self._screening.deliverable(wanted, settings)
+            give_back_unseen(self._context, surplus)
+        return self._filter.deliverable(wanted, settings)
 
     def _request(self, shard: Shard, limit: int, settings: QueueSettings) -> Claim:
         """A claim ahead counts no delivery yet, where the number of deliveries decides anything."""

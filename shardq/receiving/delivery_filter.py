@@ -1,29 +1,37 @@
-"""Keeping back what was claimed and must not be delivered: too old, or delivered too often."""
+"""What keeps claimed messages from a consumer: they are too old, or were delivered too often.
+
+Before that the keys of all of them are confirmed. A key that is not confirmed thereby belongs to a message that nobody
+was handed: one that is stored still, was never stored, or was removed by hand or for its age before anybody saw it.
+Whoever finds such a key may store the message under the reserved id, however late: nobody gets it a second time. A key
+that does not stand for the message any more is passed over: its window is over, and another message may have it.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from shardq.clock import microseconds
 from shardq.codec import BYTES
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidMessage, LeaseLost, OutcomeUnknown, ShardqError, StoreUnavailable
-from shardq.held import HeldSlice, Pick
-from shardq.receiving.aging import in_queue_since
-from shardq.receiving.confirming import confirm_held
+from shardq.held import HeldSlice
 from shardq.settings import QueueSettings
 from shardq.settling.dead_letters import EXHAUSTED
+from shardq.settling.settle import Settling, give_back_unseen
 from shardq.settling.settlement import Settlement
-from shardq.storage.requests import Acknowledge
+from shardq.settling.verbs import DROP
+from shardq.storage.bundle_data import decode_keys
+from shardq.storage.bundle_id import made_at
+from shardq.storage.requests import Bundle, DedupeEntry
 
-__all__ = ["Screening"]
+__all__ = ["DeliveryFilter", "in_queue_since"]
 
 _log = logging.getLogger(__name__)
 
 
-class Screening:
+class DeliveryFilter:
     """Sorts out what a claim of one queue gave."""
 
     def __init__(self, context: QueueContext) -> None:
@@ -33,13 +41,13 @@ class Screening:
     def deliverable(self, held: Sequence[HeldSlice], settings: QueueSettings) -> list[HeldSlice]:
         """Drop what is too old, dead-letter what was delivered too often; the rest is for the consumer.
 
-        Before that the keys of all of them are confirmed; where that cannot be done, everything is given back.
+        Where the keys cannot be confirmed everything is given back, and the error raised.
         """
         try:
-            confirm_held(self._context, held)
+            self._confirm_keys(held)
         except ShardqError:
             with suppress(ShardqError):  # it comes back by itself when its lease is over
-                self._settlement.release([_whole(piece) for piece in held], 0.0, started=False)
+                give_back_unseen(self._context, held)
             raise
         kept = []
         for piece in held:
@@ -52,11 +60,16 @@ class Screening:
                 )
         return kept
 
+    def _confirm_keys(self, held: Sequence[HeldSlice]) -> None:
+        context = self._context
+        if entries := [entry for piece in held for entry in _keys(piece)]:
+            context.retry(context.store.confirm_keys, context.name, entries)
+
     def _is_for_consumers(self, piece: HeldSlice, settings: QueueSettings) -> bool:
         if settings.retention is not None and self._age(piece) > microseconds(settings.retention):
             self._drop(piece)
         elif settings.max_deliveries is not None and piece.deliveries > settings.max_deliveries:
-            self._bury(piece)
+            self._dead_letter(piece)
         else:
             return True
         return False
@@ -65,19 +78,37 @@ class Screening:
         return self._context.store.now() - in_queue_since(piece.bundle)
 
     def _drop(self, piece: HeldSlice) -> None:
-        spans = piece.spans(list(range(piece.count)))
-        self._context.retry(self._context.store.acknowledge, Acknowledge(piece.shard, spans))
-        self._context.counters.add(expired=piece.count)
+        settling = Settling(self._context, DROP).run([piece.select()])
+        if settling.failures:
+            raise settling.failures.error(f"messages of queue {self._context.name!r} were not dropped")
 
-    def _bury(self, piece: HeldSlice) -> None:
+    def _dead_letter(self, piece: HeldSlice) -> None:
         piece.deliveries -= 1  # this delivery does not take place
         try:
-            self._settlement.dead_letter([_whole(piece)], EXHAUSTED)
+            self._settlement.dead_letter([piece.select()], EXHAUSTED)
         except LeaseLost:  # whoever has it now will do the same
             return
         except InvalidMessage as error:  # damaged in the store: it stays there, for a person to look at
             _log.error("messages of shard %s cannot be dead-lettered: %s", piece.shard, error)
 
 
-def _whole(piece: HeldSlice) -> Pick:
-    return Pick(piece, list(range(piece.count)))
+def in_queue_since(bundle: Bundle) -> int:
+    """The moment from which the queue's retention counts: when the messages were sent, or were moved into this queue.
+
+    The id of a bundle that was moved from another queue is made for the moment of the move; what is moved
+    within its queue, by ``release(body=)``, keeps the moment of the id that it had.
+    """
+    return max(bundle.enqueued_at, made_at(bundle.id))
+
+
+def _keys(piece: HeldSlice) -> Iterator[DedupeEntry]:
+    """The keys of the messages, their own and those of moves."""
+    keys = decode_keys(piece.bundle.data)
+    if keys is None:
+        return
+    if keys.move_key is not None:
+        yield DedupeEntry(keys.move_key, str(piece.message_id(0)))
+    if keys.dedupe_keys is not None:
+        for position, key in enumerate(keys.dedupe_keys[piece.first : piece.first + piece.count]):
+            if key is not None:
+                yield DedupeEntry(key, str(piece.message_id(position)))

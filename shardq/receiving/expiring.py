@@ -1,28 +1,35 @@
-"""Removing messages that are too old, also where nobody receives any."""
+"""Removing what nothing needs any more, and messages that are too old, also where nobody receives any."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from shardq.browsing import slices
 from shardq.clock import microseconds
-from shardq.codec import BYTES
 from shardq.context.failures import Failures
 from shardq.context.queue_context import QueueContext
 from shardq.errors import ShardqError
 from shardq.held import HeldSlice
-from shardq.receiving.aging import in_queue_since
-from shardq.receiving.delivery_filter import Screening
-from shardq.settling.settlement import Settlement
+from shardq.receiving.delivery_filter import DeliveryFilter, in_queue_since
+from shardq.settling.settle import give_back_unseen
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import Claim, EntryState, Peek, StoredSlice
+from shardq.storage.requests import Claim, EntryState, Peek, StoredSlice, Sweep
 
-__all__ = ["expire"]
+__all__ = ["expire", "sweep"]
 
 PAGE_MESSAGES = 1_000
 CLAIM_LEASE = 60_000_000  # microseconds
 TOKEN_BYTES = 16
+
+
+def sweep(context: QueueContext) -> int:
+    """Remove history that is over and leftovers of crashed clients; returns how many things."""
+    history_before = context.store.now() - microseconds(context.settings.history_retention)
+    removed = 0
+    while found := context.retry(context.store.sweep, Sweep(context.name, history_before)):
+        removed += found
+    return removed
 
 
 def expire(context: QueueContext) -> int:
@@ -73,14 +80,9 @@ def _drop(context: QueueContext, shard: Shard, count: int) -> int:
     request = Claim(shard, token, count, CLAIM_LEASE, "sweep", started=False)
     claimed = context.retry(context.store.claim, request)
     held = [HeldSlice(shard, piece, token, claimed.lease_until, started=False) for piece in claimed.slices]
-    kept = Screening(context).deliverable(held, context.settings)
-    _give_back(context, kept)
+    kept = DeliveryFilter(context).deliverable(held, context.settings)
+    give_back_unseen(context, kept)
     return sum(piece.count for piece in held) - sum(piece.count for piece in kept)
-
-
-def _give_back(context: QueueContext, kept: Sequence[HeldSlice]) -> None:
-    if kept:
-        Settlement(context, BYTES).release([piece.pick() for piece in kept], 0.0, started=False)
 
 
 def _remove_rest(context: QueueContext, shard: Shard) -> int:

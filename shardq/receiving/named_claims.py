@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
 import msgspec
@@ -17,11 +17,13 @@ import msgspec
 from shardq.context.decision_log import Ledger
 from shardq.context.failures import Failures
 from shardq.context.queue_context import QueueContext
-from shardq.errors import LeaseLost, ShardqError
-from shardq.held import HeldSlice
-from shardq.receiving.delivery_filter import Screening
+from shardq.errors import LeaseLost
+from shardq.held import HeldSlice, Selection, held_unseen
+from shardq.receiving.delivery_filter import DeliveryFilter
+from shardq.settling.settle import Settling, give_back_selected
+from shardq.settling.verbs import ACK, KEEP, Verb
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import Acknowledge, Claim, Claimed, Extend, Fenced, Release, Span
+from shardq.storage.requests import Claim, Claimed, Span
 
 __all__ = ["ClaimName", "NamedClaims", "Taking"]
 
@@ -70,7 +72,7 @@ class NamedClaims:
     def __init__(self, context: QueueContext, *, lease: int, memory: int) -> None:
         self._context, self._lease, self._memory = context, lease, memory
         self._ledger = Ledger(context, _PREFIX)
-        self._screening = Screening(context)
+        self._filter = DeliveryFilter(context)
 
     def take(self, claim: ClaimName, limit: int, *, owner: str, strict: bool) -> Taking:
         """Claim up to so many messages, or find those that the claim got before, less what was lost of them.
@@ -79,7 +81,7 @@ class NamedClaims:
         """
         claimed = self._claim(Claim(claim.shard, claim.token, limit, self._lease, owner))
         held = [HeldSlice(claim.shard, piece, claim.token, claimed.lease_until) for piece in claimed.slices]
-        held = self._screening.deliverable(held, self._context.settings)
+        held = self._filter.deliverable(held, self._context.settings)
         offered = [_Taken(piece.bundle.id, piece.first, piece.count) for piece in held]
         entry = self._ledger.decide(_key(claim), msgspec.json.encode(offered).decode(), self._memory)
         standing = _taken.decode(entry.value)
@@ -93,21 +95,11 @@ class NamedClaims:
 
         What an application extended for longer stays so.
         """
-
-        def extend(shard: Shard, spans: tuple[Span, ...]) -> Fenced:
-            request = Extend(shard, spans, self._lease, shorten=False)
-            return self._context.retry(self._context.store.extend, request)
-
-        return self._settle(claims, extend)
+        return self._settle(claims, KEEP, self._lease)
 
     def ack(self, claims: Sequence[ClaimName]) -> int:
         """Finish what the claims got; returns how many messages are somebody else's. Repeating it is harmless."""
-        keep = self._context.settings.history_retention > 0
-
-        def acknowledge(shard: Shard, spans: tuple[Span, ...]) -> Fenced:
-            return self._context.retry(self._context.store.acknowledge, Acknowledge(shard, spans, keep))
-
-        lost = self._settle(claims, acknowledge)
+        lost = self._settle(claims, ACK)
         self._context.counters.add(lease_lost=lost)
         return lost
 
@@ -124,7 +116,7 @@ class NamedClaims:
     ) -> list[HeldSlice]:
         """What the first attempt got, as far as it is held; the rest of what is held now is given back."""
         kept = [part for taken in standing for part in _parts(held, taken)]
-        self._give_back(claim.shard, held, kept)
+        self._give_back(held, kept)
         missing = sum(taken.count for taken in standing) - sum(piece.count for piece in kept)
         if missing:
             self._context.counters.add(lease_lost=missing)
@@ -137,42 +129,46 @@ class NamedClaims:
             _log.warning("%s", text)
         return kept
 
-    def _give_back(self, shard: Shard, held: Sequence[HeldSlice], kept: Sequence[HeldSlice]) -> None:
+    def _give_back(self, held: Sequence[HeldSlice], kept: Sequence[HeldSlice]) -> None:
         wanted = {(part.bundle.id, part.first + place) for part in kept for place in range(part.count)}
-        spans: list[Span] = []
-        for piece in held:
-            others = [
-                place for place in range(piece.count) if (piece.bundle.id, piece.first + place) not in wanted
-            ]
-            spans += piece.spans(others)
-        if spans:
-            self._context.retry(self._context.store.release, Release(shard, tuple(spans), started=False))
+        give_back_selected(
+            self._context,
+            [
+                Selection(
+                    piece,
+                    [
+                        place
+                        for place in range(piece.count)
+                        if (piece.bundle.id, piece.first + place) not in wanted
+                    ],
+                )
+                for piece in held
+            ],
+        )
 
-    def _settle(self, claims: Sequence[ClaimName], call: Callable[[Shard, tuple[Span, ...]], Fenced]) -> int:
-        """Call the store for each shard in which a claim got anything, some claims at a time.
+    def _settle(self, claims: Sequence[ClaimName], verb: Verb, duration: int = 0) -> int:
+        """Settle what the claims got, some claims at a time; returns how many messages are lost.
 
         A shard that fails costs the others nothing; the error comes at the end.
         """
         lost, failures = 0, Failures()
         for start in range(0, len(claims), CLAIMS_AT_ONCE):
-            for shard, spans in self._spans(claims[start : start + CLAIMS_AT_ONCE]).items():
-                try:
-                    lost += sum(span.count for span in call(shard, tuple(spans)).lost)
-                except ShardqError as error:
-                    failures.add(shard, error)
+            settling = Settling(self._context, verb, duration=duration, by_receipt=True)
+            settling.run(self._got(claims[start : start + CLAIMS_AT_ONCE]))
+            lost += settling.lost_count
+            failures.take_over(settling.failures)
         if failures:
             raise failures.error(f"claims of queue {self._context.name!r} were not settled")
         return lost
 
-    def _spans(self, claims: Sequence[ClaimName]) -> dict[Shard, list[Span]]:
-        """What the claims got, by shard."""
-        spans: dict[Shard, list[Span]] = {}
+    def _got(self, claims: Sequence[ClaimName]) -> list[Selection]:
+        """What the claims got."""
         entries = self._ledger.read([_key(claim) for claim in claims])
-        for claim, entry in zip(claims, entries, strict=True):
-            for taken in _taken.decode(entry.value) if entry is not None else ():
-                span = Span(taken.bundle_id, taken.first, taken.count, claim.token)
-                spans.setdefault(claim.shard, []).append(span)
-        return spans
+        return [
+            held_unseen(claim.shard, Span(taken.bundle_id, taken.first, taken.count, claim.token)).select()
+            for claim, entry in zip(claims, entries, strict=True)
+            for taken in (_taken.decode(entry.value) if entry is not None else ())
+        ]
 
 
 def _key(claim: ClaimName) -> str:

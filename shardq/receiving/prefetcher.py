@@ -160,16 +160,16 @@ class Prefetcher:
         lease = self._receiving.lease
         half = self._context.store.now() + lease // 2
         try:
-            if picks := [piece.pick() for piece in taken if not piece.started]:
-                self._settlement.start(picks, lease)
-            if picks := [piece.pick() for piece in taken if piece.lease_until < half]:
-                self._settlement.keep(picks, lease)
+            if selections := [piece.select() for piece in taken if not piece.started]:
+                self._settlement.start(selections, lease)
+            if selections := [piece.select() for piece in taken if piece.lease_until < half]:
+                self._settlement.keep(selections, lease)
         except ShardqError as error:
             return error
         return None
 
     def _give_back(self, held: Sequence[HeldSlice]) -> None:
         try:
-            self._settlement.release([piece.pick() for piece in held], 0.0, started=False)
+            self._settlement.give_back([piece.select() for piece in held])
         except ShardqError as error:
             _log.warning("what was claimed ahead comes back when its lease is over: %s", error)

@@ -12,11 +12,11 @@ from shardq.codec import Codec
 from shardq.context.queue_context import QueueContext
 from shardq.errors import OutcomeUnknown, PartialSend
 from shardq.message import OutgoingMessage
-from shardq.sending.in_flight import Chunk, Window
-from shardq.sending.outgoing import Alike, PreparedMessage, describe, prepare, prepare_options, size_of
+from shardq.sending.in_flight import InFlightAppends
+from shardq.sending.outgoing import Alike, PreparedMessage, prepare_options, size_of
 from shardq.sending.sent_ids import SentIds
 from shardq.sending.source import Source
-from shardq.sending.writing import Written, plan, tell_stored, unsent
+from shardq.sending.storing import PlannedSend, Written, plan_send, prepare, tell_stored, unsent
 
 __all__ = ["BulkSend", "BundleLimits"]
 
@@ -59,10 +59,10 @@ class BulkSend:
     def run(self) -> SentIds:
         """Store everything; raises PartialSend, or the error itself where that tells as much."""
         refused: list[Any] = []
-        with Window(self._context) as window:
-            while (chunk := self._next(refused)) is not None:
-                self._collect(window.add(chunk))
-            self._collect(window.rest())
+        with InFlightAppends(self._context) as appends:
+            while (send := self._next(refused)) is not None:
+                self._collect(appends.add(send))
+            self._collect(appends.rest())
         if self._error is None:
             return self._sent
         self._unsent += map(self._as_outgoing, refused)
@@ -70,14 +70,14 @@ class BulkSend:
             raise self._error
         raise self._partial(self._error) from self._error
 
-    def _next(self, refused: list[Any]) -> Chunk | None:
+    def _next(self, refused: list[Any]) -> PlannedSend | None:
         """The next bundle's worth; None at the end or after a failure. Items that failed here are ``refused``."""
         if self._error is not None:
             return None
         items: list[Any] = []
         try:
             messages = self._draw(items)
-            return self._chunk(items, messages) if items else None
+            return plan_send(self._context, items, messages) if items else None
         except Exception as error:
             self._error = error
             refused += items
@@ -116,7 +116,6 @@ class BulkSend:
 
     def _draw_each(self, chunk: list[Any], bodies: list[bytes]) -> list[PreparedMessage]:
         """Go on with single items to the end of the bundle."""
-        limit, name = self._context.settings.max_message_bytes, self._context.name
         messages = [PreparedMessage(body, self._shared) for body in bodies]
         size = sum(map(len, bodies))
         while items := self._source.take(1):
@@ -126,43 +125,32 @@ class BulkSend:
                 break
             chunk += items
             (item,) = items
+            body, options = item, self._shared
             if isinstance(item, OutgoingMessage):
-                message = prepare(item.body, prepare_options(item, name), self._codec, limit, name)
-            else:
-                message = prepare(item, self._shared, self._codec, limit, name)
+                body, options = item.body, prepare_options(item, self._context.name)
+            message = prepare(self._context, body, options, self._codec)
             messages.append(message)
             size += len(message.body)
         self._large = len(messages) < _AT_ONCE and size >= self._limits.size
         return messages
 
-    def _chunk(self, items: list[Any], messages: Sequence[PreparedMessage]) -> Chunk:
-        chunk = Chunk(items, messages, plan(self._context, messages))
-        if self._context.hooks is not None:
-            self._context.hooks.before_send(self._context.name, _described(chunk))
-        return chunk
-
-    def _collect(self, results: Iterable[tuple[Chunk, Written]]) -> None:
-        for chunk, written in results:
+    def _collect(self, results: Iterable[tuple[PlannedSend, Written]]) -> None:
+        for send, written in results:
             self._sent.extend(written.stored)
             if written.error is not None:
                 if not isinstance(written.error, Exception):
                     raise written.error
                 self._error = self._error or written.error
                 self._unknown = self._unknown or isinstance(written.error, OutcomeUnknown)
-                bodies = [item.body if isinstance(item, OutgoingMessage) else item for item in chunk.items]
-                self._unsent += [
-                    message
-                    for _, message in sorted(unsent(written, chunk.messages, bodies), key=itemgetter(0))
-                ]
-            self._tell_stored(chunk, written)
+                self._unsent += [message for _, message in sorted(unsent(send, written), key=itemgetter(0))]
+            self._tell_stored(send, written)
 
-    def _tell_stored(self, chunk: Chunk, written: Written) -> None:
+    def _tell_stored(self, send: PlannedSend, written: Written) -> None:
         """Call the hook; its error ends the call, what is stored stays so."""
-        if self._context.hooks is not None:
-            try:
-                tell_stored(self._context, _described(chunk), written)
-            except Exception as error:
-                self._error = self._error or error
+        try:
+            tell_stored(self._context, send, written)
+        except Exception as error:
+            self._error = self._error or error
 
     def _partial(self, error: Exception) -> PartialSend:
         left = self._source.rest if isinstance(self._bodies, Sequence) else self._source.drawn
@@ -177,10 +165,6 @@ class BulkSend:
         return (
             item if isinstance(item, OutgoingMessage) else msgspec.structs.replace(self._outgoing, body=item)
         )
-
-
-def _described(chunk: Chunk) -> list[OutgoingMessage]:
-    return [describe(item, message) for item, message in zip(chunk.items, chunk.messages, strict=True)]
 
 
 def _neighbours(chunk: Sequence[Any], items: Sequence[Any]) -> bool:

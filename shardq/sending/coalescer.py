@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.message import OutgoingMessage
 from shardq.sending.outgoing import PreparedMessage
-from shardq.sending.writing import Written, unsent
+from shardq.sending.storing import PlannedSend, Written, unsent
 from shardq.storage.per_process import PerProcess
 
 __all__ = ["Coalescer"]
@@ -43,13 +43,13 @@ class Coalescer:
 
     def __init__(
         self,
-        write: Callable[[Sequence[PreparedMessage]], Written],
+        store: Callable[[Sequence[PreparedMessage]], tuple[PlannedSend, Written]],
         *,
         linger: float,
         limit: int,
         max_bytes: int,
     ) -> None:
-        self._write, self._linger, self._limit, self._max_bytes = write, linger, limit, max_bytes
+        self._store_send, self._linger, self._limit, self._max_bytes = store, linger, limit, max_bytes
         self._lines = PerProcess(_Line)
 
     def submit(self, message: PreparedMessage) -> str:
@@ -92,7 +92,7 @@ class Coalescer:
     def _store(self, tickets: list[_Ticket]) -> None:
         messages = [ticket.message for ticket in tickets]
         try:
-            written = self._write(messages)
+            send, written = self._store_send(messages)
         except BaseException as error:
             for ticket in tickets:
                 ticket.error = _for_another_thread(error)
@@ -101,7 +101,7 @@ class Coalescer:
             ticket.id = identity
         if written.error is None:
             return
-        for place, message in unsent(written, messages, [message.body for message in messages]):
+        for place, message in unsent(send, written):
             tickets[place].error = _for_another_thread(written.error, message)
         if not isinstance(written.error, Exception):
             raise written.error

@@ -18,7 +18,7 @@ import msgspec
 from shardq.clock import microseconds
 from shardq.context.queue_context import QueueContext
 from shardq.receipt import MessageId
-from shardq.sending.planned import Draft
+from shardq.sending.planned_bundles import PlannedBundle
 from shardq.storage.bundle_id import made_at
 from shardq.storage.requests import DedupeEntry
 
@@ -28,37 +28,37 @@ __all__ = ["Reservation", "confirm", "reserve"]
 class Reservation(msgspec.Struct, frozen=True):
     """What is left to store, the entries to confirm afterwards, and the ids of messages that are there already.
 
-    ``twins`` have the key of one of the drafts: when that is stored, they are duplicates of it.
+    ``twins`` have the key of one of the bundles: when that is stored, they are duplicates of it.
     """
 
-    drafts: list[Draft]
+    bundles: list[PlannedBundle]
     reserved: tuple[DedupeEntry, ...]
     duplicates: dict[int, str]  # place in the input -> id of the message that has the key
     read_at: int = 0  # not later than the keys were found to be as they are here
-    twins: tuple[Draft, ...] = ()
+    twins: tuple[PlannedBundle, ...] = ()
 
 
-def reserve(context: QueueContext, drafts: Sequence[Draft]) -> Reservation:
-    """Reserve the keys of all drafts that have one, and sort out the duplicates."""
-    keyed = [(draft, draft.dedupe_key) for draft in drafts if draft.dedupe_key is not None]
+def reserve(context: QueueContext, bundles: Sequence[PlannedBundle]) -> Reservation:
+    """Reserve the keys of all bundles that have one, and sort out the duplicates."""
+    keyed = [(planned, planned.key) for planned in bundles if planned.key is not None]
     if not keyed:
-        return Reservation(list(drafts), (), {})
-    entries = [DedupeEntry(key, str(draft.message_id(0))) for draft, key in keyed]
+        return Reservation(list(bundles), (), {})
+    entries = [DedupeEntry(key, str(planned.message_id(0))) for planned, key in keyed]
     window = microseconds(context.settings.dedupe_window)
     read_at = context.store.now()
     standing = context.retry(context.store.reserve_keys, context.name, entries, window)
-    kept = [draft for draft in drafts if draft.dedupe_key is None]
+    kept = [planned for planned in bundles if planned.key is None]
     duplicates: dict[int, str] = {}
-    twins: list[Draft] = []
+    twins: list[PlannedBundle] = []
     reserved: dict[str, DedupeEntry] = {}
-    for (draft, _), entry in zip(keyed, standing, strict=True):
+    for (planned, _), entry in zip(keyed, standing, strict=True):
         if entry.confirmed:
-            duplicates[draft.places[0]] = entry.message_id
+            duplicates[planned.places[0]] = entry.message_id
         elif entry.key in reserved:
-            twins.append(draft)
+            twins.append(planned)
         else:
             reserved[entry.key] = entry
-            kept.append(_under(draft, MessageId.parse(entry.message_id)))
+            kept.append(_under(planned, MessageId.parse(entry.message_id)))
     return Reservation(kept, tuple(reserved.values()), duplicates, read_at, tuple(twins))
 
 
@@ -68,7 +68,8 @@ def confirm(context: QueueContext, reservation: Reservation) -> None:
         context.retry(context.store.confirm_keys, context.name, reservation.reserved)
 
 
-def _under(draft: Draft, identity: MessageId) -> Draft:
-    due = draft.bundle.due if draft.delay is None else made_at(identity.bundle_id) + draft.delay
-    bundle = msgspec.structs.replace(draft.bundle, id=identity.bundle_id, due=due)
-    return msgspec.structs.replace(draft, shard=identity.shard, bundle=bundle)
+def _under(planned: PlannedBundle, identity: MessageId) -> PlannedBundle:
+    bundle = planned.bundle
+    due = bundle.due if planned.delay is None else made_at(identity.bundle_id) + planned.delay
+    bundle = msgspec.structs.replace(bundle, id=identity.bundle_id, due=due)
+    return msgspec.structs.replace(planned, shard=identity.shard, bundle=bundle)

@@ -1,4 +1,4 @@
-"""Checking a message and making it ready to be stored."""
+"""A message on its way in: what is checked of it, and what it is then."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any, overload
 import msgspec
 
 from shardq.clock import from_datetime, microseconds, seconds, to_datetime
-from shardq.codec import Codec
-from shardq.errors import InvalidMessage, MessageTooLarge
+from shardq.errors import InvalidMessage
 from shardq.message import DEFAULT_PRIORITY, Attempt, OutgoingMessage
 from shardq.receipt import MessageId
 from shardq.storage.bundle_data import Headers
@@ -22,10 +21,8 @@ __all__ = [
     "SendOptions",
     "check_delay",
     "describe",
-    "prepare",
     "prepare_options",
     "size_of",
-    "too_large",
 ]
 
 MAX_DELAY_SECONDS = 10 * 366 * 86_400.0
@@ -91,15 +88,6 @@ def prepare_options(message: OutgoingMessage, queue: str) -> SendOptions:
     )
 
 
-def prepare(body: Any, options: SendOptions, codec: Codec, limit: int, queue: str) -> PreparedMessage:
-    """Check a body against what can be stored; raises InvalidMessage or MessageTooLarge, naming what is wrong."""
-    encoded = codec.encode(body)
-    size = len(encoded) + size_of(options.headers)
-    if size > limit:
-        raise too_large(size, limit, queue)
-    return PreparedMessage(encoded, options)
-
-
 def describe(item: Any, message: PreparedMessage) -> OutgoingMessage:
     """A message as hooks see it: as it was given, with the options that hold for it."""
     if isinstance(item, OutgoingMessage):
@@ -112,14 +100,6 @@ def describe(item: Any, message: PreparedMessage) -> OutgoingMessage:
         due=None if options.due is None else to_datetime(options.due),
         headers=options.headers,
         dedupe_key=options.dedupe_key,
-    )
-
-
-def too_large(size: int, limit: int, queue: str) -> MessageTooLarge:
-    """The error for a message of so many bytes."""
-    return MessageTooLarge(
-        f"message of {size:,} bytes: queue {queue!r} takes at most {limit:,} (max_message_bytes); "
-        "store the content elsewhere and send a reference, or raise the limit"
     )
 
 

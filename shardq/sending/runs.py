@@ -24,13 +24,14 @@ from shardq.context.decision_log import Ledger
 from shardq.context.queue_context import QueueContext
 from shardq.errors import ReplayConflict
 from shardq.message import DEFAULT_PRIORITY
-from shardq.sending.admission import check_takes_messages
-from shardq.sending.outgoing import size_of, too_large
+from shardq.sending.doors import RUN, admit, append
+from shardq.sending.outgoing import size_of
+from shardq.sending.planned_bundles import PlannedBundle
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, Headers, encode_bundle
 from shardq.storage.bundle_id import repeatable_bundle_id
-from shardq.storage.requests import Append, Bundle
+from shardq.storage.requests import Bundle
 
 __all__ = ["Run", "RunPart"]
 
@@ -113,23 +114,18 @@ class Run:
             raise self._conflict(part)
         if entry.done:
             return 0
-        for append in _appends(self._bundles(part, terms)):
-            self._pace(sum(bundle.count for bundle in append.bundles))
-            self._context.retry(self._context.store.append, append)
+        for group in _grouped(self._bundles(part, terms)):
+            self._pace(sum(planned.messages for planned in group))
+            append(self._context, RUN, group)
         self._ledger.finish(part.name, entry.value)
-        self._context.counters.add(sent=len(part.bodies))
         return len(part.bodies)
 
     def _check(self, part: RunPart) -> None:
-        settings, name = self._context.settings, self._context.name
-        check_takes_messages(self._context)
         headers = part.headers or [None] * len(part.bodies)
         sizes = map(len, part.bodies) if part.headers is None else _sizes(part.bodies, headers)
-        largest = max(sizes, default=0)
-        if largest > settings.max_message_bytes:
-            raise too_large(largest, settings.max_message_bytes, name)
+        admit(self._context, RUN, max(sizes, default=0))
 
-    def _bundles(self, part: RunPart, terms: _Terms) -> Iterator[tuple[Shard, Bundle]]:
+    def _bundles(self, part: RunPart, terms: _Terms) -> Iterator[PlannedBundle]:
         layout, counts = terms.layout, iter(terms.counts)
         sequence = 0
         for group in _groups(part, terms.moment):
@@ -142,7 +138,7 @@ class Run:
                 )
                 data = encode_bundle(_data(part, places))
                 bundle = Bundle(identity, group.priority, group.due, terms.moment, len(places), data)
-                yield Shard(self._context.name, time_shard, turn % layout.shards), bundle
+                yield PlannedBundle(Shard(self._context.name, time_shard, turn % layout.shards), bundle)
                 sequence, start = sequence + 1, start + len(places)
 
     def _counts(self, bodies: Sequence[bytes], groups: Iterable[_Group]) -> Iterator[int]:
@@ -193,15 +189,15 @@ def _picked(values: Sequence[Value], places: Sequence[int]) -> Sequence[Value]:
     return [values[place] for place in places]
 
 
-def _appends(bundles: Iterator[tuple[Shard, Bundle]]) -> Iterator[Append]:
-    """Bundles as requests of bounded size, each for one shard."""
-    waiting: dict[Shard, list[Bundle]] = {}
+def _grouped(bundles: Iterator[PlannedBundle]) -> Iterator[list[PlannedBundle]]:
+    """Bundles by shard, so many together as one request may have bytes."""
+    waiting: dict[Shard, list[PlannedBundle]] = {}
     sizes: dict[Shard, int] = {}
-    for shard, bundle in bundles:
-        waiting.setdefault(shard, []).append(bundle)
-        sizes[shard] = sizes.get(shard, 0) + len(bundle.data)
+    for planned in bundles:
+        shard = planned.shard
+        waiting.setdefault(shard, []).append(planned)
+        sizes[shard] = sizes.get(shard, 0) + len(planned.bundle.data)
         if sizes[shard] >= APPEND_BYTES:
-            yield Append(shard, tuple(waiting.pop(shard)))
+            yield waiting.pop(shard)
             del sizes[shard]
-    for shard, rest in waiting.items():
-        yield Append(shard, tuple(rest))
+    yield from waiting.values()

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from shardq.clock import seconds
 from shardq.context.retry import Retry
 from shardq.errors import ShardqError
-from shardq.held import Fate, HeldSlice, Pick
+from shardq.held import HeldSlice, Selection, SettleState
 from shardq.settling.settlement import Settlement
 
 __all__ = ["LeaseKeeper"]
@@ -70,12 +70,17 @@ class LeaseKeeper:
         with self._lock:
             for piece in [piece for piece in self._held if not piece.open]:
                 del self._held[piece]
-            picks = [
-                Pick(piece, [position for position in piece.positions(Fate.OPEN) if position not in left])
+            selections = [
+                Selection(
+                    piece,
+                    [position for position in piece.positions(SettleState.OPEN) if position not in left],
+                )
                 for piece, left in self._held.items()
             ]
         try:
             with self._retry.within(seconds(self._lease) / 10):
-                self._settlement.keep([pick for pick in picks if pick.positions], self._lease)
+                self._settlement.keep(
+                    [selection for selection in selections if selection.positions], self._lease
+                )
         except ShardqError as error:
             _log.warning("some leases were not extended, trying again: %s", error)

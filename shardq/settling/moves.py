@@ -8,112 +8,128 @@ A message keeps its ``enqueued_at`` wherever it is moved.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import msgspec
 
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Answer
 from shardq.errors import UnsupportedByStore
-from shardq.held import Pick
-from shardq.sending.admission import check_sizes, check_takes_messages
+from shardq.held import Selection
+from shardq.sending.doors import Door, admit, admitted
+from shardq.sending.planned_bundles import PlannedBundle, choose_shard, sizes
 from shardq.settling.dead_letters import dead_letter_context, dead_letter_headers, original_headers
-from shardq.settling.picks import spans_of
-from shardq.settling.stepwise import Part, move_step_by_step
+from shardq.settling.settle import settle, spans_of
+from shardq.settling.stepwise import Moved, move_step_by_step
+from shardq.settling.verbs import DEAD_LETTER, FORWARD, REDRIVE, REPLACE, Verb
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, Headers, encode_bundle
 from shardq.storage.bundle_id import derive_bundle_id
-from shardq.storage.requests import Acknowledge, Append, Bundle, Fenced, Forward
+from shardq.storage.requests import Bundle, Fenced
 
 __all__ = ["BackToSource", "DeadLetters", "Move", "SameShard", "ToQueue", "unmarked"]
 
 
-class Move(Protocol):
+class Move:
     """Where messages go, and what changes on the way."""
 
-    def carry_out(self, shard: Shard, group: Sequence[Pick]) -> Answer[Fenced]:
-        """Move the picked messages of one shard, all or none."""
-        ...
+    def __init__(self, source: QueueContext, target: QueueContext, verb: Verb) -> None:
+        self._source, self._target, self.verb = source, target, verb
+
+    @property
+    def _door(self) -> Door:
+        assert self.verb.door is not None
+        return self.verb.door
+
+    def carry_out(self, shard: Shard, group: Sequence[Selection]) -> Answer[Fenced]:
+        """Move the selected messages of one shard, all or none. Raises QueuePaused or MessageTooLarge."""
+        moved = [Moved(selection, self.changed(selection)) for selection in group]
+        admit(self._target, self._door, max(size for each in moved for size in sizes(each.messages)))
+        if not self._in_one_step:
+            return move_step_by_step(self._source, self._target, self.verb, shard, moved)
+        append = admitted(self._target, self._door, self.planned(moved))
+        return settle(self._source, self.verb, shard, spans_of(group), append=append)
+
+    def changed(self, selection: Selection) -> BundleData:
+        """The selected messages as they are to be in the target."""
+        return _chosen(selection)
+
+    def planned(self, moved: Sequence[Moved]) -> list[PlannedBundle]:
+        """The bundles that they are to be in the target, all in one shard."""
+        now = self._target.store.now()
+        place = choose_shard(self._target, now, sum(len(each.messages.bodies) for each in moved))
+        return [PlannedBundle(place, _bundle(each, self._target.ids.new(now), now)) for each in moved]
+
+    @property
+    def _in_one_step(self) -> bool:
+        return self._source.store.capabilities.forward_across_shards
 
 
-class SameShard:
+class SameShard(Move):
     """Back into the shard as new messages with another body."""
 
     def __init__(self, source: QueueContext, body: bytes, delay: int) -> None:
-        check_sizes(source, BundleData([body]))
-        self._source, self._body, self._delay = source, body, delay
+        super().__init__(source, source, REPLACE)
+        admit(source, self._door, len(body))
+        self._body, self._delay = body, delay
 
-    def carry_out(self, shard: Shard, group: Sequence[Pick]) -> Answer[Fenced]:
-        """Exchange the messages."""
-        now = self._source.store.now()
-        parts = [Part(pick, self._changed(pick)) for pick in group]
-        for part in parts:
-            check_sizes(self._source, part.messages)
-        bundles = [_bundle(part, _replacement_id(part.pick), now + self._delay) for part in parts]
-        return _forward(self._source, Acknowledge(shard, spans_of(group)), Append(shard, tuple(bundles)))
-
-    def _changed(self, pick: Pick) -> BundleData:
-        messages = _chosen(pick)
+    def changed(self, selection: Selection) -> BundleData:
+        """The messages with the other body."""
+        messages = _chosen(selection)
         return msgspec.structs.replace(messages, bodies=[self._body] * len(messages.bodies))
 
+    def planned(self, moved: Sequence[Moved]) -> list[PlannedBundle]:
+        """They stay in their shard."""
+        shard, due = moved[0].selection.held.shard, self._source.store.now() + self._delay
+        return [PlannedBundle(shard, _bundle(each, _replacement_id(each.selection), due)) for each in moved]
 
-class ToQueue:
+    @property
+    def _in_one_step(self) -> bool:
+        return True
+
+
+class ToQueue(Move):
     """To another queue of the same client."""
 
     def __init__(self, source: QueueContext, queue: str, *, atomic: bool) -> None:
-        self._source, self._target, self._atomic = source, source.sibling(queue), atomic
-        check_takes_messages(self._target)
-        if atomic and not source.store.capabilities.forward_across_shards:
+        super().__init__(source, source.sibling(queue), FORWARD)
+        admit(self._target, self._door)
+        if atomic and not self._in_one_step:
             raise UnsupportedByStore(
                 "this store cannot ack in one shard and send to another in one step: "
                 "pass atomic=False to accept that a crash in between leaves a message in both queues"
             )
 
-    def carry_out(self, shard: Shard, group: Sequence[Pick]) -> Answer[Fenced]:
-        """Move the messages."""
-        parts = [_chosen(pick) for pick in group]
-        for part in parts:
-            check_sizes(self._target, part)
-        keep = self._source.settings.history_retention > 0
-        return _send_over(self._source, self._target, shard, group, parts, keep=keep)
 
-
-class DeadLetters:
+class DeadLetters(Move):
     """To the dead-letter queue, with headers that tell where from and why."""
 
     def __init__(self, source: QueueContext, reason: str) -> None:
-        self._source, self._reason = source, reason
-        self._target = dead_letter_context(source)
+        super().__init__(source, dead_letter_context(source), DEAD_LETTER)
+        self._reason = reason
 
-    def carry_out(self, shard: Shard, group: Sequence[Pick]) -> Answer[Fenced]:
-        """Move the messages."""
-        return _send_over(self._source, self._target, shard, group, [self._marked(pick) for pick in group])
-
-    def _marked(self, pick: Pick) -> BundleData:
-        messages = _chosen(pick)
+    def changed(self, selection: Selection) -> BundleData:
+        """The messages with further headers."""
+        messages, held = _chosen(selection), selection.held
         before: Sequence[Headers | None] = messages.headers or [None] * len(messages.bodies)
         headers: list[Headers | None] = [
             (old or {})
             | dead_letter_headers(
-                self._source.name, str(pick.held.message_id(position)), pick.held.deliveries, self._reason
+                self._source.name, str(held.message_id(position)), held.deliveries, self._reason
             )
-            for old, position in zip(before, pick.positions, strict=True)
+            for old, position in zip(before, selection.positions, strict=True)
         ]
         return msgspec.structs.replace(messages, headers=headers)
 
 
-class BackToSource:
+class BackToSource(Move):
     """From the dead-letter queue to the queue that a letter came from, without the headers of a dead letter."""
 
     def __init__(self, source: QueueContext, target: QueueContext) -> None:
-        self._source, self._target = source, target
+        super().__init__(source, target, REDRIVE)
 
-    def carry_out(self, shard: Shard, group: Sequence[Pick]) -> Answer[Fenced]:
-        """Move the letters."""
-        check_takes_messages(self._target)
-        return _send_over(
-            self._source, self._target, shard, group, [unmarked(_chosen(pick)) for pick in group]
-        )
+    def changed(self, selection: Selection) -> BundleData:
+        """The letters as they were sent."""
+        return unmarked(_chosen(selection))
 
 
 def unmarked(messages: BundleData) -> BundleData:
@@ -122,47 +138,24 @@ def unmarked(messages: BundleData) -> BundleData:
     return msgspec.structs.replace(messages, headers=headers if any(headers) else None)
 
 
-def _send_over(
-    source: QueueContext,
-    target: QueueContext,
-    shard: Shard,
-    group: Sequence[Pick],
-    parts: Sequence[BundleData],
-    *,
-    keep: bool = False,
-) -> Answer[Fenced]:
-    """Move messages to another queue; with ``keep`` they count as processed in the one that they leave."""
-    moved = [Part(pick, part) for pick, part in zip(group, parts, strict=True)]
-    if not source.store.capabilities.forward_across_shards:
-        return move_step_by_step(source, target, shard, moved, keep=keep)
-    now = target.store.now()
-    bundles = tuple(_bundle(part, target.ids.new(now), now) for part in moved)
-    place = target.placement.choose(target.settings.layout, now, sum(bundle.count for bundle in bundles))
-    return _forward(source, Acknowledge(shard, spans_of(group), keep), Append(place, bundles))
-
-
-def _forward(source: QueueContext, acknowledge: Acknowledge, append: Append) -> Answer[Fenced]:
-    return source.retry.ask(source.store.forward, Forward(acknowledge, append))
-
-
-def _chosen(pick: Pick) -> BundleData:
-    """The picked messages as a bundle of their own."""
-    messages = pick.held.messages
+def _chosen(selection: Selection) -> BundleData:
+    """The selected messages as a bundle of their own."""
+    messages = selection.held.messages
     return BundleData(
-        [messages.bodies[position] for position in pick.positions],
-        messages.headers and [messages.headers[position] for position in pick.positions],
-        messages.dedupe_keys and [messages.dedupe_keys[position] for position in pick.positions],
+        [messages.bodies[position] for position in selection.positions],
+        messages.headers and [messages.headers[position] for position in selection.positions],
+        messages.dedupe_keys and [messages.dedupe_keys[position] for position in selection.positions],
     )
 
 
-def _bundle(part: Part, identity: bytes, due: int) -> Bundle:
-    source, messages = part.pick.held.bundle, part.messages
-    return Bundle(
-        identity, source.priority, due, source.enqueued_at, len(messages.bodies), encode_bundle(messages)
-    )
+def _bundle(moved: Moved, identity: bytes, due: int) -> Bundle:
+    source, messages = moved.selection.held.bundle, moved.messages
+    data = encode_bundle(messages)
+    return Bundle(identity, source.priority, due, source.enqueued_at, len(messages.bodies), data)
 
 
-def _replacement_id(pick: Pick) -> bytes:
+def _replacement_id(selection: Selection) -> bytes:
     """The id of what takes the place of messages in their shard: it says of the same moment that it was made for."""
-    places = ",".join(str(pick.held.first + position) for position in pick.positions)
-    return derive_bundle_id(pick.held.bundle.id, "replace", places)
+    held = selection.held
+    places = ",".join(str(held.first + position) for position in selection.positions)
+    return derive_bundle_id(held.bundle.id, "replace", places)

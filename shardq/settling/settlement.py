@@ -14,25 +14,24 @@ from shardq.codec import Codec
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Answer
 from shardq.errors import LeaseLost
-from shardq.held import Fate, Pick
+from shardq.held import Selection, SettleState
 from shardq.message import Message
 from shardq.sending.outgoing import check_delay
 from shardq.settings import check_number
 from shardq.settling.moves import DeadLetters, Move, SameShard, ToQueue
-from shardq.settling.picks import by_shard, spans_of
-from shardq.settling.settling import Call, Settling
-from shardq.settling.verbs import ACK, DEAD_LETTER, EXTEND, FORWARD, KEEP, RELEASE, REPLACE, START, Verb
+from shardq.settling.settle import Settling, by_shard, settle, spans_of
+from shardq.settling.verbs import ACK, EXTEND, GIVE_BACK, KEEP, RELEASE, START, Verb
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import Acknowledge, Extend, Fenced, Release
+from shardq.storage.requests import Fenced
 
 __all__ = ["MAX_LEASE_SECONDS", "Settlement"]
 
 MAX_LEASE_SECONDS = 7 * 86_400.0
 
 _WHY_LOST = {
-    Fate.FINISHED: "acked or moved before by this consumer",
-    Fate.RELEASED: "released before by this consumer",
-    Fate.LOST: "lease over, and delivered again: extend leases, or raise the visibility timeout",
+    SettleState.FINISHED: "acked or moved before by this consumer",
+    SettleState.RELEASED: "released before by this consumer",
+    SettleState.LOST: "lease over, and delivered again: extend leases, or raise the visibility timeout",
 }
 
 
@@ -50,109 +49,105 @@ class Settlement:
         self._context, self._codec, self._released, self._by_receipt = context, codec, released, by_receipt
         self._failing: frozenset[Shard] = frozenset()
 
-    def ack(self, picks: Sequence[Pick]) -> None:
+    def ack(self, selections: Sequence[Selection]) -> None:
         """Finish messages."""
-        keep = self._context.settings.history_retention > 0
         hooks, name = self._context.hooks, self._context.name
-        if hooks is not None and (messages := self._seen(picks)):
+        if hooks is not None and (messages := self._seen(selections)):
             hooks.before_ack(name, messages)
-
-        def acknowledge(shard: Shard, group: Sequence[Pick]) -> Answer[Fenced]:
-            request = Acknowledge(shard, spans_of(group), keep)
-            return self._context.retry.ask(self._context.store.acknowledge, request)
-
-        settling = self._settle(picks, acknowledge, ACK)
+        settling = self._settle(Settling(self._context, ACK, by_receipt=self._by_receipt), selections)
         if hooks is not None and (messages := self._seen(settling.done)):
             hooks.after_ack(name, messages)
         self._raise_if_any(settling, ACK)
 
-    def release(self, picks: Sequence[Pick], delay: float, *, started: bool = True) -> None:
+    def release(self, selections: Sequence[Selection], delay: float) -> None:
         """Give messages back, deliverable again after so many seconds."""
-        microseconds_of_delay = check_delay(delay)
+        self._release(selections, RELEASE, check_delay(delay))
 
-        def release(shard: Shard, group: Sequence[Pick]) -> Answer[Fenced]:
-            request = Release(shard, spans_of(group), microseconds_of_delay, started)
-            return self._context.retry.ask(self._context.store.release, request)
+    def give_back(self, selections: Sequence[Selection]) -> None:
+        """Give messages back that nobody has started to work on, in their places and without a delivery."""
+        self._release(selections, GIVE_BACK, 0)
 
-        settling = self._settle(picks, release, RELEASE)
-        for shard in by_shard(settling.done):
-            self._released(shard)
-        self._raise_if_any(settling, RELEASE)
-
-    def extend(self, picks: Sequence[Pick], seconds: float) -> None:
+    def extend(self, selections: Sequence[Selection], seconds: float) -> None:
         """Hold messages for so many seconds from now on."""
         check_number("seconds", seconds, 0.0, MAX_LEASE_SECONDS)
-        self._extend(picks, microseconds(seconds), EXTEND)
+        self._extend(selections, microseconds(seconds), EXTEND)
 
-    def keep(self, picks: Sequence[Pick], lease: int) -> None:
+    def keep(self, selections: Sequence[Selection], lease: int) -> None:
         """Hold messages for so many microseconds or longer; what is lost, their consumer's next call is told."""
-        self._extend(picks, lease, KEEP)
+        self._extend(selections, lease, KEEP)
 
-    def start(self, picks: Sequence[Pick], lease: int) -> None:
+    def start(self, selections: Sequence[Selection], lease: int) -> None:
         """Count the delivery of messages that are about to be handed out, and hold them; what is lost is marked so."""
-        self._extend(picks, lease, START)
+        self._extend(selections, lease, START)
 
-    def forward(self, picks: Sequence[Pick], queue: str, *, atomic: bool) -> None:
+    def forward(self, selections: Sequence[Selection], queue: str, *, atomic: bool) -> None:
         """Move messages to another queue of the same client."""
-        self._move(picks, ToQueue(self._context, queue, atomic=atomic), FORWARD)
+        self.move(selections, ToQueue(self._context, queue, atomic=atomic))
 
-    def dead_letter(self, picks: Sequence[Pick], reason: str) -> None:
+    def dead_letter(self, selections: Sequence[Selection], reason: str) -> None:
         """Move messages to the dead-letter queue."""
-        self._move(picks, DeadLetters(self._context, reason), DEAD_LETTER)
+        self.move(selections, DeadLetters(self._context, reason))
 
-    def replace(self, pick: Pick, value: Any, delay: float) -> None:
+    def replace(self, selection: Selection, value: Any, delay: float) -> None:
         """Exchange messages for new ones with another body."""
-        move = SameShard(self._context, self._codec.encode(value), check_delay(delay))
-        self._move([pick], move, REPLACE)
+        self.move([selection], SameShard(self._context, self._codec.encode(value), check_delay(delay)))
 
-    def messages(self, pick: Pick) -> list[Message]:
+    def messages(self, selection: Selection) -> list[Message]:
         """The picked messages as an application sees them."""
-        return [Message(pick.held, position, self._codec, self) for position in pick.positions]
+        return [Message(selection.held, position, self._codec, self) for position in selection.positions]
 
-    def bodies(self, pick: Pick) -> list[Any]:
+    def bodies(self, selection: Selection) -> list[Any]:
         """The picked messages' bodies."""
-        return list(map(self._codec.decode, pick.held.bodies(pick.positions)))
+        return list(map(self._codec.decode, selection.held.bodies(selection.positions)))
 
-    def move(self, picks: Sequence[Pick], move: Move) -> None:
+    def move(self, selections: Sequence[Selection], move: Move) -> None:
         """Move messages somewhere, by shard all or nothing; where something is lost, the rest is moved without it."""
-        self._move(picks, move, FORWARD)
+        settling = Settling(self._context, move.verb, move.carry_out, by_receipt=self._by_receipt)
+        self._raise_if_any(self._settle(settling, selections), move.verb)
 
-    def _extend(self, picks: Sequence[Pick], lease: int, verb: Verb) -> None:
-        shorten, starts = verb is EXTEND, verb is START
-        untils: dict[Shard, int] = {}
-
-        def extend(shard: Shard, group: Sequence[Pick]) -> Answer[Fenced]:
-            untils[shard] = self._context.store.now() + lease
-            request = Extend(shard, spans_of(group), lease, shorten=shorten, starts=starts)
-            return self._context.retry.ask(self._context.store.extend, request)
-
-        settling = self._settle(picks, extend, verb)
-        for pick in settling.done:  # not of what is lost: an ack of it has to be told so too
-            until = untils[pick.held.shard]
-            pick.held.lease_until = until if shorten else max(until, pick.held.lease_until)
-            pick.held.started = pick.held.started or starts
+    def _release(self, selections: Sequence[Selection], verb: Verb, delay: int) -> None:
+        settling = Settling(self._context, verb, duration=delay, by_receipt=self._by_receipt)
+        for shard in by_shard(self._settle(settling, selections).done):
+            self._released(shard)
         self._raise_if_any(settling, verb)
 
-    def _move(self, picks: Sequence[Pick], move: Move, verb: Verb) -> None:
-        self._raise_if_any(self._settle(picks, move.carry_out, verb), verb)
+    def _extend(self, selections: Sequence[Selection], lease: int, verb: Verb) -> None:
+        untils: dict[Shard, int] = {}
 
-    def _settle(self, picks: Sequence[Pick], call: Call, verb: Verb) -> Settling:
-        settling = Settling(self._context, verb, call, by_receipt=self._by_receipt)
-        settling.run(picks, self._failing)
+        def extend(shard: Shard, group: Sequence[Selection]) -> Answer[Fenced]:
+            untils[shard] = self._context.store.now() + lease
+            return settle(self._context, verb, shard, spans_of(group), lease)
+
+        settling = Settling(self._context, verb, extend, by_receipt=self._by_receipt)
+        for selection in self._settle(
+            settling, selections
+        ).done:  # of what is lost an ack has to be told, too
+            held, until = selection.held, untils[selection.held.shard]
+            held.lease_until = until if verb.shortens else max(until, held.lease_until)
+            held.started = held.started or verb.starts
+        self._raise_if_any(settling, verb)
+
+    def _settle(self, settling: Settling, selections: Sequence[Selection]) -> Settling:
+        settling.run(selections, self._failing)
         self._failing = frozenset(settling.failures)
         return settling
 
-    def _seen(self, picks: Sequence[Pick]) -> list[Message]:
+    def _seen(self, selections: Sequence[Selection]) -> list[Message]:
         """What hooks are told of."""
-        return [message for pick in picks if pick.held.known for message in self.messages(pick)]
+        return [
+            message
+            for selection in selections
+            if selection.held.known
+            for message in self.messages(selection)
+        ]
 
     def _raise_if_any(self, settling: Settling, verb: Verb) -> None:
         """Raise what the caller must know; of a lost message it is told again when it repeats what failed."""
         if settling.failures:
             raise settling.failures.error(f"{self._not_done(settling.failed, verb)}, all others were:")
-        if not settling.lost or verb in (KEEP, START):
+        if not settling.lost or not verb.tells_lost:
             return
-        messages = [message for pick in settling.lost for message in self.messages(pick)]
+        messages = [message for selection in settling.lost for message in self.messages(selection)]
         self._context.counters.add(lease_lost=len(messages))
         raise LeaseLost(
             f"{self._not_done(len(messages), verb)}, first {messages[0].id}: {_why(settling.lost)}",
@@ -164,10 +159,12 @@ class Settlement:
         return f"{count} {subject} of queue {self._context.name!r} {were} not {verb.name}"
 
 
-def _why(lost: Sequence[Pick]) -> str:
+def _why(lost: Sequence[Selection]) -> str:
     """What became of lost messages, with how many where it differs."""
-    counts = {fate: sum(len(pick.with_fates(fate).positions) for pick in lost) for fate in _WHY_LOST}
-    found = [fate for fate, count in counts.items() if count]
+    counts = {
+        state: sum(len(selection.in_states(state).positions) for selection in lost) for state in _WHY_LOST
+    }
+    found = [state for state, count in counts.items() if count]
     return "; ".join(
-        _WHY_LOST[fate] if len(found) == 1 else f"{counts[fate]} {_WHY_LOST[fate]}" for fate in found
+        _WHY_LOST[state] if len(found) == 1 else f"{counts[state]} {_WHY_LOST[state]}" for state in found
     )

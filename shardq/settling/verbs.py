@@ -1,50 +1,75 @@
-"""What can be done to held messages, and how the store's exceptions to each are read."""
+"""The table of verbs: what can be done to held messages, and how the store's exceptions to each are read."""
 
 from __future__ import annotations
 
 import msgspec
 
-from shardq.held import Fate
+from shardq.held import SettleState
+from shardq.sending import doors
+from shardq.sending.doors import Door
 
-__all__ = ["ACK", "DEAD_LETTER", "EXTEND", "FORWARD", "KEEP", "RELEASE", "REPLACE", "START", "Verb"]
+__all__ = [
+    "ACK", "DEAD_LETTER", "DROP", "EXTEND", "FORWARD", "GIVE_BACK", "KEEP", "REDRIVE", "RELEASE", "REPLACE",
+    "START", "Verb",
+]  # fmt: skip
 
 
 class Verb(msgspec.Struct, frozen=True):
-    """How one of the operations ends, and what it means when a message is lost or gone.
+    """What can be done to held messages, and what it means when one of them is lost or gone.
 
     An attempt that was not answered may be the reason of what its repetition finds.
     """
 
     name: str
     counter: str
-    fate: Fate  # of the messages that it was done to
-    repeatable: bool = False  # doing it again to messages of that fate is harmless
+    state: SettleState  # of the messages that it was done to
+    keeps: bool = False  # they stay in the queue's history
+    holds: bool = False  # they are held for longer, and not finished or given back
+    shortens: bool = False  # a lease that ends later than asked for is shortened
+    starts: bool = False  # a delivery is counted
+    unseen: bool = False  # a delivery is not counted
+    door: Door | None = None  # they are moved, and come in by this one
+    repeatable: bool = False  # doing it again to messages of that state is harmless
     gone_is_done: bool = False  # what is gone within its lease has what the caller wanted
     unanswered_explains_gone: bool = False
     unanswered_explains_lost: bool = False
-    moves: bool = (
-        False  # all of a shard or nothing; what an unanswered attempt moved is lost and not stored any more
-    )
+    tells_lost: bool = True  # LeaseLost is raised for what is lost
 
     @property
-    def barred(self) -> tuple[Fate, ...]:
-        """The fates that forbid the operation."""
-        barred = {Fate.LOST, Fate.RELEASED, Fate.FINISHED}
-        return tuple(barred - {self.fate}) if self.repeatable else tuple(barred)
+    def moves(self) -> bool:
+        """All of a shard or nothing; what an unanswered attempt moved is lost and not stored any more."""
+        return self.door is not None
+
+    @property
+    def barred(self) -> tuple[SettleState, ...]:
+        """The states that forbid the operation."""
+        barred = {SettleState.LOST, SettleState.RELEASED, SettleState.FINISHED}
+        return tuple(barred - {self.state}) if self.repeatable else tuple(barred)
 
 
-ACK = Verb("acked", "acked", Fate.FINISHED, repeatable=True, gone_is_done=True, unanswered_explains_gone=True)
-RELEASE = Verb(
-    "released",
-    "released",
-    Fate.RELEASED,
-    repeatable=True,
-    unanswered_explains_gone=True,
-    unanswered_explains_lost=True,
+_OPEN, _FINISHED, _RELEASED = SettleState.OPEN, SettleState.FINISHED, SettleState.RELEASED
+
+ACK = Verb(
+    "acked", "acked", _FINISHED,
+    keeps=True, repeatable=True, gone_is_done=True, unanswered_explains_gone=True,
+)  # fmt: skip
+DROP = Verb(
+    "dropped", "expired", _FINISHED, gone_is_done=True, unanswered_explains_gone=True, tells_lost=False
 )
-EXTEND = Verb("extended", "extended", Fate.OPEN)
-KEEP = Verb("extended", "extended", Fate.OPEN, gone_is_done=True)
-START = Verb("handed out", "extended", Fate.OPEN)
-FORWARD = Verb("forwarded", "forwarded", Fate.FINISHED, unanswered_explains_gone=True, moves=True)
-DEAD_LETTER = Verb("dead-lettered", "dead_lettered", Fate.FINISHED, unanswered_explains_gone=True, moves=True)
-REPLACE = Verb("released", "released", Fate.RELEASED, unanswered_explains_gone=True, moves=True)
+RELEASE = Verb(
+    "released", "released", _RELEASED,
+    repeatable=True, unanswered_explains_gone=True, unanswered_explains_lost=True,
+)  # fmt: skip
+GIVE_BACK = msgspec.structs.replace(RELEASE, unseen=True)
+EXTEND = Verb("extended", "extended", _OPEN, holds=True, shortens=True)
+KEEP = Verb("extended", "extended", _OPEN, holds=True, gone_is_done=True, tells_lost=False)
+START = Verb("handed out", "extended", _OPEN, holds=True, starts=True, tells_lost=False)
+FORWARD = Verb(
+    "forwarded", "forwarded", _FINISHED,
+    keeps=True, unanswered_explains_gone=True, door=doors.FORWARD,
+)  # fmt: skip
+REDRIVE = msgspec.structs.replace(FORWARD, keeps=False, door=doors.REDRIVE)
+DEAD_LETTER = Verb(
+    "dead-lettered", "dead_lettered", _FINISHED, unanswered_explains_gone=True, door=doors.DEAD_LETTER
+)
+REPLACE = Verb("released", "released", _RELEASED, unanswered_explains_gone=True, door=doors.REPLACE)

@@ -140,7 +140,7 @@ def test_the_leases_of_healthy_shards_are_kept_and_the_failing_shard_is_tried_la
     consumer = bench.queue.consumer()
     batch = consumer.receive(20)
     keeper = LeaseKeeper(consumer._settlement, bench.client._retry, 30_000_000)
-    keeper.keep([pick.held for pick in batch._picks])
+    keeper.keep([selection.held for selection in batch._selections])
     for down in bench.store.shards("q"):
         bench.store.down = {down}
         for _ in range(2):

@@ -6,7 +6,7 @@ import pytest
 
 import shardq
 from shardq.context.queue_context import QueueContext
-from shardq.sending.copying import Copied, begin_copy, copy_shard, hash_of_shard, resume_copy
+from shardq.sending.copies import Copied, begin_copy, copy_shard, hash_of_shard, resume_copy
 from shardq.storage.requests import Append
 from shardq.testing import ManualClock
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 import shardq
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidSetting
-from shardq.sending.copying import Copied, begin_copy, copy_shard, hash_of_shard, resume_copy
+from shardq.sending.copies import Copied, begin_copy, copy_shard, hash_of_shard, resume_copy
 from shardq.sharding.shard import Shard
 from shardq.spark.connection import context_of
 from shardq.spark.jobs.place import Place

@@ -1,9 +1,10 @@
-"""Copying what is stored in a shard to another queue, of the same store or another one, as it is.
+"""Copies: of what is stored in a shard in another queue, and of what was processed on its way again.
 
-Bodies, headers, dedupe keys, priority, due time and order are kept; the copies are new messages that nobody has
-received. The id of a copy's bundle follows from the slice that it was in, so a copy that is made again is stored once,
-as long as the source is cut into the same slices. How each shard was cut is entered into the target's ledger by the
-first attempt of a run; an attempt that finds it cut otherwise, as after somebody received from it, is refused.
+A shard is copied as it is, to another queue of the same store or another one. Bodies, headers, dedupe keys, priority,
+due time and order are kept; the copies are new messages that nobody has received. The id of a copy's bundle follows
+from the slice that it was in, so a copy that is made again is stored once, as long as the source is cut into the same
+slices. How each shard was cut is entered into the target's ledger by the first attempt of a run; an attempt that finds
+it cut otherwise, as after somebody received from it, is refused.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ from itertools import count, islice
 
 import msgspec
 
-from shardq.browsing import slices
+from shardq.browsing import history_slices, slices
 from shardq.context.decision_log import Ledger
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidSetting, ReplayConflict
-from shardq.sending.admission import check_sizes, check_takes_messages
+from shardq.sending.doors import COPY, REPLAY, admit, append
+from shardq.sending.planned_bundles import PlannedBundle, choose_shard, grouped_by_shard, sizes
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, decode_bundle, encode_bundle
 from shardq.storage.bundle_id import derive_bundle_id
-from shardq.storage.requests import Append, Bundle, EntryState, Peek, StoredSlice
+from shardq.storage.requests import Bundle, EntryState, Peek, StoredSlice
 
-__all__ = ["Copied", "begin_copy", "copy_shard", "hash_of_shard", "resume_copy"]
+__all__ = ["Copied", "begin_copy", "copy_shard", "hash_of_shard", "replay", "resume_copy"]
 
 PAGE_MESSAGES = 2_000
 APPEND_BUNDLES = 8
@@ -81,27 +83,18 @@ def copy_shard(source: QueueContext, shard: Shard, target: QueueContext, run: st
     if entry.value != f"{cut:016x}":
         raise _conflict(shard, target)
     total, copied = Copied(), 0
-    layout = target.settings.layout
     stored = slices(source, Peek(shard, PAGE_MESSAGES))
     while some := list(islice(stored, APPEND_BUNDLES)):
-        appends: dict[Shard, list[Bundle]] = {}
+        copies = []
         for piece in some:
-            data = decode_bundle(piece.bundle.data).slice(piece.first, piece.count)
-            data = msgspec.structs.replace(data, move_key=None)
-            check_sizes(target, data)
-            bundle = _copy(piece, data, target)
-            place = Shard(
-                target.name, layout.time_shard(bundle.due), int.from_bytes(bundle.id[-4:]) % layout.shards
-            )
-            appends.setdefault(place, []).append(bundle)
+            data = _messages(piece)
+            copies.append(_copy(piece, data, target))
             total += _hashed(piece, data)
             copied += _cut(piece)
-        check_takes_messages(target)
-        for place, bundles in appends.items():
-            target.retry(target.store.append, Append(place, tuple(bundles)))
+        for group in grouped_by_shard(copies):
+            append(target, COPY, group)
     if copied % _HASH_RANGE != cut:
         raise _conflict(shard, target)
-    target.counters.add(sent=total.messages)
     return total
 
 
@@ -109,8 +102,26 @@ def hash_of_shard(context: QueueContext, shard: Shard) -> Copied:
     """What is stored in a shard."""
     total = Copied()
     for piece in slices(context, Peek(shard, PAGE_MESSAGES)):
-        total += _hashed(piece, decode_bundle(piece.bundle.data).slice(piece.first, piece.count))
+        total += _hashed(piece, _messages(piece))
     return total
+
+
+def replay(source: QueueContext, target: QueueContext, since: int, until: int) -> int:
+    """Send copies of processed messages to a queue; returns how many.
+
+    Raises QueuePaused or MessageTooLarge; the copies that were sent before stay sent.
+    """
+    admit(target, REPLAY)
+    run = secrets.token_hex(8)
+    sent = 0
+    for _, piece in history_slices(source, since, until):
+        now, data = target.store.now(), _messages(piece)
+        identity = derive_bundle_id(piece.bundle.id, "replay", run, str(piece.first), str(piece.due))
+        shard = choose_shard(target, now, piece.count)
+        bundle = Bundle(identity, piece.bundle.priority, now, now, piece.count, encode_bundle(data))
+        append(target, REPLAY, [PlannedBundle(shard, bundle, largest=max(sizes(data)))])
+        sent += piece.count
+    return sent
 
 
 def _conflict(shard: Shard, target: QueueContext) -> ReplayConflict:
@@ -120,12 +131,18 @@ def _conflict(shard: Shard, target: QueueContext) -> ReplayConflict:
     )
 
 
-def _copy(piece: StoredSlice, data: BundleData, target: QueueContext) -> Bundle:
-    source = piece.bundle
+def _messages(piece: StoredSlice) -> BundleData:
+    """The messages of a slice as a bundle of their own, which was not moved."""
+    data = decode_bundle(piece.bundle.data).slice(piece.first, piece.count)
+    return msgspec.structs.replace(data, move_key=None)
+
+
+def _copy(piece: StoredSlice, data: BundleData, target: QueueContext) -> PlannedBundle:
+    source, due, layout = piece.bundle, _due(piece), target.settings.layout
     identity = derive_bundle_id(source.id, "copy", target.name, str(piece.first), str(piece.count))
-    return Bundle(
-        identity, source.priority, _due(piece), source.enqueued_at, piece.count, encode_bundle(data)
-    )
+    shard = Shard(target.name, layout.time_shard(due), int.from_bytes(identity[-4:]) % layout.shards)
+    bundle = Bundle(identity, source.priority, due, source.enqueued_at, piece.count, encode_bundle(data))
+    return PlannedBundle(shard, bundle, largest=max(sizes(data)))
 
 
 def _cut(piece: StoredSlice) -> int:

@@ -1,0 +1,153 @@
+"""The ways into a queue, and the one function by which bundles come in.
+
+A store leaves alone what is stored, and for 15 minutes what was finished. So an append can be repeated for so long, and
+no longer: of an older bundle that may have been stored nobody can tell any more whether it was worked already. Of a
+bundle that has a key the key tells, whenever it is read, as nobody is handed a message before its key is confirmed: the
+append may follow within that time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from shardq.context.queue_context import QueueContext
+from shardq.errors import MessageTooLarge, OutcomeUnknown, QueuePaused, RepeatTooLate
+from shardq.receipt import MessageId
+from shardq.sending.planned_bundles import PlannedBundle
+from shardq.sharding.shard import Shard
+from shardq.storage.bundle_id import made_at
+from shardq.storage.requests import Append
+
+__all__ = [
+    "COPY",
+    "DEAD_LETTER",
+    "FORWARD",
+    "REDRIVE",
+    "REPEATABLE_MINUTES",
+    "REPLACE",
+    "REPLAY",
+    "RUN",
+    "SEND",
+    "Door",
+    "admit",
+    "admitted",
+    "append",
+    "check_age",
+    "too_large",
+]
+
+REPEATABLE_MINUTES = 14
+"""Of an append that was not answered; a minute less than stores remember what was finished."""
+
+_MINUTE = 60_000_000
+
+
+class Door(msgspec.Struct, frozen=True):
+    """A way into a queue, and what it obeys (decision 24)."""
+
+    name: str
+    obeys_pause: bool = True  # nothing comes in while the queue's sends are paused
+    obeys_size: bool = True  # nor a message above the queue's max_message_bytes
+    calls_hooks: bool = False  # before_send and after_send
+    counts_sent: bool = True  # in the client's counters; moves are counted as what they are
+    fresh_ids: bool = False  # a bundle's id is as old as its first send
+
+
+SEND = Door("send", calls_hooks=True, fresh_ids=True)
+RUN = Door("run")
+COPY = Door("copy")
+REPLAY = Door("replay")
+FORWARD = Door("forward", counts_sent=False)
+REDRIVE = Door("redrive", counts_sent=False)
+REPLACE = Door("replace", obeys_pause=False, counts_sent=False)
+DEAD_LETTER = Door("dead-letter", obeys_pause=False, obeys_size=False, counts_sent=False)
+
+
+def admit(context: QueueContext, door: Door, largest: int = 0) -> None:
+    """Raise QueuePaused or MessageTooLarge when messages, the largest of so many bytes, may not come in by the door."""
+    settings, name = context.settings, context.name
+    if door.obeys_pause and settings.sends_paused:
+        raise QueuePaused(f"queue {name!r} takes no messages now: `shardq resume {name}` lets it")
+    if door.obeys_size and largest > settings.max_message_bytes:
+        raise too_large(context, largest)
+
+
+def too_large(context: QueueContext, size: int) -> MessageTooLarge:
+    """The error for a message of so many bytes."""
+    return MessageTooLarge(
+        f"message of {size:,} bytes: queue {context.name!r} takes at most "
+        f"{context.settings.max_message_bytes:,} (max_message_bytes); "
+        "store the content elsewhere and send a reference, or raise the limit"
+    )
+
+
+def admitted(context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]) -> Append:
+    """The request for bundles of one shard; raises QueuePaused or MessageTooLarge."""
+    admit(context, door, max(planned.largest for planned in bundles))
+    return Append(bundles[0].shard, tuple(planned.bundle for planned in bundles))
+
+
+def append(
+    context: QueueContext, door: Door, bundles: Sequence[PlannedBundle], *, keys_read_at: int = 0
+) -> None:
+    """Store bundles of one shard. Those that have a key are those whose key was not confirmed at that moment.
+
+    Repeated for the client's ``retry_seconds``. Raises QueuePaused, MessageTooLarge or RepeatTooLate, OutcomeUnknown
+    when some attempt may have stored them, or what else keeps the store from it.
+    """
+    request = admitted(context, door, bundles)
+    context.retry(_Attempts(context, door, request, bundles, keys_read_at))
+    if door.counts_sent:
+        context.counters.add(sent=sum(planned.messages for planned in bundles))
+
+
+def check_age(context: QueueContext, shard: Shard, bundle_id: bytes, since: int) -> None:
+    """Raise RepeatTooLate when it is too late to append a bundle that may be stored since a moment."""
+    minutes = (context.store.now() - since) // _MINUTE
+    if minutes >= REPEATABLE_MINUTES:
+        raise RepeatTooLate(
+            f"message {MessageId(shard, bundle_id, 0)} was sent {minutes} minutes ago, and may have been worked since: "
+            f"a send can be repeated for {REPEATABLE_MINUTES} minutes; see with `queue.get(id)` whether it waits, "
+            "and send it without its id if its work was not done"
+        )
+
+
+def _check_keys(context: QueueContext, read_at: int) -> None:
+    minutes = (context.store.now() - read_at) // _MINUTE
+    if minutes >= REPEATABLE_MINUTES:
+        raise RepeatTooLate(
+            f"messages for queue {context.name!r} were held up for {minutes} minutes after their keys were read, and "
+            "may have been stored by others meanwhile: do it again, which reads the keys anew"
+        )
+
+
+class _Attempts:
+    """Attempts at one append; each looks first whether it is too late."""
+
+    def __init__(
+        self,
+        context: QueueContext,
+        door: Door,
+        request: Append,
+        bundles: Sequence[PlannedBundle],
+        keys_read_at: int,
+    ) -> None:
+        self._context, self._request, self._keys_read_at = context, request, keys_read_at
+        self._plain = [planned.bundle.id for planned in bundles if planned.key is None]
+        self._doubtful = [planned.bundle.id for planned in bundles if planned.again and planned.key is None]
+        self._has_keys = len(self._plain) < len(bundles)
+        self._began = 0 if door.fresh_ids else context.store.now()
+
+    def __call__(self) -> None:
+        for bundle_id in self._doubtful:
+            since = max(made_at(bundle_id), self._began)
+            check_age(self._context, self._request.shard, bundle_id, since)
+        if self._has_keys:
+            _check_keys(self._context, self._keys_read_at)
+        try:
+            self._context.store.append(self._request)
+        except OutcomeUnknown:
+            self._doubtful = self._plain
+            raise

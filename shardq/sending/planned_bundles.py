@@ -1,0 +1,157 @@
+"""Bundles that are about to be stored: which messages are in them, under which id, and in which shard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from shardq.context.queue_context import QueueContext
+from shardq.errors import InvalidMessage
+from shardq.receipt import MessageId
+from shardq.sending.outgoing import Alike, PreparedMessage, SendOptions, size_of
+from shardq.sharding.shard import Shard
+from shardq.storage.bundle_data import BundleData, encode_bundle
+from shardq.storage.bundle_id import made_at
+from shardq.storage.requests import Bundle
+
+__all__ = ["PlannedBundle", "choose_shard", "grouped_by_shard", "plan_bundles", "sizes"]
+
+
+class PlannedBundle(msgspec.Struct, frozen=True):
+    """A bundle that is about to be stored, and its shard; of a send also where in the input its messages were."""
+
+    shard: Shard
+    bundle: Bundle
+    key: str | None = None  # of its only message: a dedupe key, or that of a move
+    largest: int = 0  # bytes of its largest message; 0: their sizes were checked before
+    places: Sequence[int] = ()
+    positions: Sequence[
+        int
+    ] = ()  # of these messages in the bundle; others may be in it when it is sent again
+    delay: int | None = None  # of a message with a key: its due time is counted from its id
+    again: bool = False  # it may be stored already
+
+    @property
+    def messages(self) -> int:
+        """How many messages are sent with it."""
+        return len(self.places) or self.bundle.count
+
+    @property
+    def complete(self) -> bool:
+        """True when its messages are all that is in the bundle, in their order."""
+        return self.positions == range(self.bundle.count)
+
+    def ids(self) -> Iterator[tuple[int, MessageId]]:
+        """Where each message was in the input, and its id."""
+        for place, position in zip(self.places, self.positions, strict=True):
+            yield place, self.message_id(position)
+
+    def message_id(self, position: int) -> MessageId:
+        """The id of the message at a position of the bundle."""
+        return MessageId(self.shard, self.bundle.id, position)
+
+
+def choose_shard(context: QueueContext, due: int, messages: int) -> Shard:
+    """The shard for so many messages that are due at a moment in microseconds."""
+    return context.placement.choose(context.settings.layout, due, messages)
+
+
+def grouped_by_shard(bundles: Iterable[PlannedBundle]) -> list[list[PlannedBundle]]:
+    """The bundles of each shard together, in their order."""
+    groups: dict[Shard, list[PlannedBundle]] = {}
+    for planned in bundles:
+        groups.setdefault(planned.shard, []).append(planned)
+    return list(groups.values())
+
+
+def sizes(messages: BundleData) -> list[int]:
+    """The bytes of each message, as they count towards the limit."""
+    if messages.headers is None:
+        return [len(body) for body in messages.bodies]
+    return [
+        len(body) + size_of(headers) for body, headers in zip(messages.bodies, messages.headers, strict=True)
+    ]
+
+
+def plan_bundles(context: QueueContext, messages: Sequence[PreparedMessage], now: int) -> list[PlannedBundle]:
+    """Bundles of messages that share priority and due time.
+
+    Messages with a dedupe key are bundles of their own; messages that have an id already go back into the
+    bundle that the id names.
+    """
+    if isinstance(messages, Alike) and messages and _joins(messages.options):
+        return [_planned(context, messages, range(len(messages)), now)]
+    groups: dict[object, list[int]] = {}
+    for place, message in enumerate(messages):
+        groups.setdefault(_group_key(message.options, place), []).append(place)
+    return [
+        _planned(context, [messages[place] for place in places], places, now) for places in groups.values()
+    ]
+
+
+def _joins(options: SendOptions) -> bool:
+    return options.dedupe_key is None and options.id is None
+
+
+def _group_key(options: SendOptions, place: int) -> object:
+    if options.id is not None:
+        return options.id.shard, options.id.bundle_id
+    if options.dedupe_key is not None:
+        return place
+    return options.priority, options.delay, options.due
+
+
+def _planned(
+    context: QueueContext, messages: Sequence[PreparedMessage], places: Sequence[int], now: int
+) -> PlannedBundle:
+    options = messages[0].options
+    if options.id is not None:
+        return _planned_again(options.id, messages, places, now)
+    delay = options.delay if options.dedupe_key is not None and options.due is None else None
+    due = options.moment(now)
+    shard = choose_shard(context, due, len(messages))
+    identity = context.ids.new(now)
+    if delay is not None:
+        due = made_at(identity) + delay
+    bundle = Bundle(identity, options.priority, due, now, len(messages), encode_bundle(_data(messages)))
+    positions = range(len(messages))
+    return PlannedBundle(shard, bundle, options.dedupe_key, places=places, positions=positions, delay=delay)
+
+
+def _planned_again(
+    identity: MessageId, messages: Sequence[PreparedMessage], places: Sequence[int], now: int
+) -> PlannedBundle:
+    """The bundle that the messages were in when they were sent before."""
+    options = messages[0].options
+    positions = [message.options.id.position for message in messages if message.options.id is not None]
+    if options.attempt is not None:
+        bundle = options.attempt.bundle
+        return PlannedBundle(identity.shard, bundle, places=places, positions=positions, again=True)
+    if positions != list(range(len(messages))):
+        raise InvalidMessage(
+            f"message {identity} comes without its neighbours: send everything in `error.unsent`, in its order"
+        )
+    due = options.due if options.due is not None else now
+    data = encode_bundle(_data(messages))
+    return PlannedBundle(
+        identity.shard,
+        Bundle(identity.bundle_id, options.priority, due, now, len(messages), data),
+        options.dedupe_key,
+        places=places,
+        positions=range(len(messages)),
+        again=options.dedupe_key is None,
+    )
+
+
+def _data(messages: Sequence[PreparedMessage]) -> BundleData:
+    if isinstance(messages, Alike):
+        shared = messages.options.headers
+        return BundleData(list(messages.bodies), [shared] * len(messages) if shared else None)
+    headers = [message.options.headers for message in messages]
+    keys = [message.options.dedupe_key for message in messages]
+    return BundleData(
+        [message.body for message in messages],
+        headers if any(headers) else None,
+        keys if any(keys) else None,
+    )

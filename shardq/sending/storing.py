@@ -1,0 +1,175 @@
+"""Storing what is sent: plan the bundles, reserve dedupe keys, append shard by shard, and tell what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from shardq.clock import to_datetime
+from shardq.codec import Codec
+from shardq.context.queue_context import QueueContext
+from shardq.errors import OutcomeUnknown, ShardqError
+from shardq.message import Attempt, OutgoingMessage
+from shardq.sending.dedupe import Reservation, confirm, reserve
+from shardq.sending.doors import SEND, admit, append, check_age
+from shardq.sending.outgoing import PreparedMessage, SendOptions, describe, size_of
+from shardq.sending.planned_bundles import PlannedBundle, grouped_by_shard, plan_bundles
+from shardq.sending.sent_ids import BundleIdRun
+from shardq.storage.bundle_id import made_at
+
+__all__ = ["PlannedSend", "Written", "plan_send", "prepare", "store_send", "tell_stored", "unsent"]
+
+
+class PlannedSend(msgspec.Struct, frozen=True):
+    """Messages that are stored together: as they were given, as they were checked, and the bundles that they make."""
+
+    items: Sequence[Any]
+    messages: Sequence[PreparedMessage]
+    bundles: Sequence[PlannedBundle]
+
+    @property
+    def exclusive(self) -> set[object]:
+        """What no other send may touch at the same time: order within a shard, and who is first with a dedupe key."""
+        return {planned.shard for planned in self.bundles} | {
+            planned.key for planned in self.bundles if planned.key is not None
+        }
+
+    def described(self) -> list[OutgoingMessage]:
+        """The messages as hooks see them."""
+        return [describe(item, message) for item, message in zip(self.items, self.messages, strict=True)]
+
+
+class Written(msgspec.Struct, frozen=True):
+    """What came of storing some messages: their ids by place, and what stopped it where it did not get through."""
+
+    ids: Sequence[str | None]  # None: not confirmed
+    error: BaseException | None = None
+    pending: tuple[PlannedBundle, ...] = ()  # the bundles that were not confirmed
+    doubtful: Collection[bytes] = ()  # those of them, by id, that may be stored all the same
+
+    @property
+    def stored(self) -> Sequence[str]:
+        """The ids of what is stored, in order."""
+        if self.error is None:
+            return cast(
+                "Sequence[str]", self.ids
+            )  # not copied: they may be made only when they are asked for
+        return [identity for identity in self.ids if identity is not None]
+
+
+def prepare(context: QueueContext, body: Any, options: SendOptions, codec: Codec) -> PreparedMessage:
+    """Check a body against what can be stored; raises InvalidMessage, MessageTooLarge or QueuePaused."""
+    encoded = codec.encode(body)
+    admit(context, SEND, len(encoded) + size_of(options.headers))
+    return PreparedMessage(encoded, options)
+
+
+def plan_send(
+    context: QueueContext, items: Sequence[Any], messages: Sequence[PreparedMessage]
+) -> PlannedSend:
+    """Choose the place and the id of each message, and call ``before_send``; raises QueuePaused or RepeatTooLate.
+
+    Bundles are stored in the order of their plans where each is stored before the next one is.
+    """
+    admit(context, SEND)
+    bundles = plan_bundles(context, messages, context.store.now())
+    for planned in bundles:
+        if planned.again:
+            check_age(context, planned.shard, planned.bundle.id, made_at(planned.bundle.id))
+    send = PlannedSend(items, messages, bundles)
+    if context.hooks is not None:
+        context.hooks.before_send(context.name, send.described())
+    return send
+
+
+def store_send(context: QueueContext, send: PlannedSend) -> Written:
+    """Store what was planned; returns when the store has confirmed it, or could not.
+
+    What stops it is in the answer, also what is no error of the store.
+    """
+    count = len(send.messages)
+    doubtful = {planned.bundle.id for planned in send.bundles if planned.again}
+    try:
+        reservation = reserve(context, send.bundles)
+    except BaseException as error:
+        return Written([None] * count, error, tuple(send.bundles), doubtful)
+    stored: list[PlannedBundle] = []
+    failure = _append(context, reservation, stored, doubtful)
+    if failure is None:
+        failure = _confirm(context, reservation)
+    holders = {planned.key: str(planned.message_id(0)) for planned in stored if planned.key is not None}
+    twins = {twin.places[0]: holders[twin.key] for twin in reservation.twins if twin.key in holders}
+    duplicates = reservation.duplicates | twins
+    if duplicates:
+        context.counters.add(deduplicated=len(duplicates))
+    done = {planned.bundle.id for planned in stored}
+    pending = [planned for planned in reservation.bundles if planned.bundle.id not in done]
+    pending += [twin for twin in reservation.twins if twin.places[0] not in twins]
+    return Written(_ids(stored, duplicates, count), failure, tuple(pending), doubtful)
+
+
+def tell_stored(context: QueueContext, send: PlannedSend, written: Written) -> None:
+    """Call ``after_send`` for those of the messages that are stored."""
+    if context.hooks is None:
+        return
+    stored = [pair for pair in zip(send.described(), written.ids, strict=True) if pair[1] is not None]
+    if stored:
+        context.hooks.after_send(context.name, [message for message, _ in stored], written.stored)
+
+
+def unsent(send: PlannedSend, written: Written) -> Iterator[tuple[int, OutgoingMessage]]:
+    """What was not confirmed, by place: to be sent again under the id that it may be stored under."""
+    for planned in written.pending:
+        doubtful = planned.bundle.id in written.doubtful
+        for place, identity in planned.ids():
+            item, options = send.items[place], send.messages[place].options
+            yield (
+                place,
+                OutgoingMessage(
+                    body=item.body if isinstance(item, OutgoingMessage) else item,
+                    priority=planned.bundle.priority,
+                    due=to_datetime(planned.bundle.due),
+                    headers=options.headers,
+                    dedupe_key=options.dedupe_key,
+                    id=str(identity) if doubtful else None,
+                    attempt=Attempt(planned.bundle) if doubtful and planned.bundle.count > 1 else None,
+                ),
+            )
+
+
+def _append(
+    context: QueueContext, reservation: Reservation, stored: list[PlannedBundle], doubtful: set[bytes]
+) -> BaseException | None:
+    for group in grouped_by_shard(reservation.bundles):
+        try:
+            append(context, SEND, group, keys_read_at=reservation.read_at)
+        except BaseException as error:
+            if not isinstance(error, ShardqError) or isinstance(error, OutcomeUnknown):
+                doubtful.update(planned.bundle.id for planned in group)
+            return error
+        stored.extend(group)
+    return None
+
+
+def _confirm(context: QueueContext, reservation: Reservation) -> BaseException | None:
+    try:
+        confirm(context, reservation)
+    except ShardqError:  # all is stored; whoever is handed the messages confirms their keys
+        return None
+    except BaseException as error:
+        return error
+    return None
+
+
+def _ids(stored: Sequence[PlannedBundle], duplicates: dict[int, str], count: int) -> Sequence[str | None]:
+    if len(stored) == 1 and stored[0].bundle.count == count and stored[0].complete:
+        return BundleIdRun(stored[0].shard, stored[0].bundle.id, count)
+    ids: list[str | None] = [None] * count
+    for planned in stored:
+        for place, identity in planned.ids():
+            ids[place] = str(identity)
+    for place, holder in duplicates.items():
+        ids[place] = holder
+    return ids

@@ -1,0 +1,232 @@
+"""Settling what is held: one verb, done to the messages of several shards.
+
+Each shard is settled for itself, so that one which fails costs the others nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from shardq.context.failures import Failures
+from shardq.context.queue_context import QueueContext
+from shardq.context.retry import Answer
+from shardq.errors import OutcomeUnknown, ShardqError
+from shardq.held import HeldSlice, Selection, SettleState
+from shardq.settling.verbs import GIVE_BACK, Verb
+from shardq.sharding.shard import Shard
+from shardq.storage.requests import (
+    Acknowledge,
+    Append,
+    EntryState,
+    Extend,
+    Fenced,
+    Forward,
+    Release,
+    Span,
+)
+
+__all__ = [
+    "Settling",
+    "by_shard",
+    "give_back_selected",
+    "give_back_unseen",
+    "settle",
+    "spans_of",
+]
+
+
+def settle(
+    context: QueueContext,
+    verb: Verb,
+    shard: Shard,
+    spans: tuple[Span, ...],
+    duration: int = 0,
+    append: Append | None = None,
+) -> Answer[Fenced]:
+    """Settle messages of one shard by their spans; all that settles anything ends here.
+
+    ``duration`` is that of a lease or a delay, in microseconds. ``append`` is what takes the place of messages that are
+    moved in one step; without it those are stored in their new place already.
+    """
+    ask, store = context.retry.ask, context.store
+    if verb.holds:
+        request = Extend(shard, spans, duration, shorten=verb.shortens, starts=verb.starts)
+        return ask(store.extend, request)
+    if verb.state is SettleState.RELEASED and not verb.moves:
+        return ask(store.release, Release(shard, spans, duration, started=not verb.unseen))
+    keep = verb.keeps and context.settings.history_retention > 0
+    acknowledge = Acknowledge(shard, spans, keep, moved=verb.moves and append is None)
+    if append is not None:
+        return ask(store.forward, Forward(acknowledge, append))
+    return ask(store.acknowledge, acknowledge)
+
+
+def by_shard(selections: Iterable[Selection]) -> dict[Shard, list[Selection]]:
+    """The selections that name any message, together with the others of their shard."""
+    groups: dict[Shard, list[Selection]] = {}
+    for selection in selections:
+        if selection.positions:
+            groups.setdefault(selection.held.shard, []).append(selection)
+    return groups
+
+
+def spans_of(selections: Sequence[Selection]) -> tuple[Span, ...]:
+    """The selected messages as a store's request names them."""
+    return tuple(span for selection in selections for span in selection.held.spans(selection.positions))
+
+
+Call = Callable[[Shard, Sequence[Selection]], Answer[Fenced]]
+
+
+class Settling:
+    """Settles the messages of each shard, once for all shards first, and then again for those that failed.
+
+    What was done is marked so at once. ``failures`` has the shards in which it could not be done; their messages
+    are still open. With ``by_receipt`` it is not known when the leases end.
+    """
+
+    def __init__(
+        self,
+        context: QueueContext,
+        verb: Verb,
+        call: Call | None = None,
+        *,
+        duration: int = 0,
+        by_receipt: bool = False,
+    ) -> None:
+        self._context, self._verb, self._by_receipt = context, verb, by_receipt
+        self._duration = duration
+        self._call = call or self._settle_spans
+        self.done: list[Selection] = []
+        self.lost: list[Selection] = []
+        self.failures = Failures()
+        self.failed = 0  # messages
+
+    def run(self, selections: Sequence[Selection], last: Iterable[Shard] = ()) -> Settling:
+        """Settle what is open; what the operation cannot be done to is lost. ``last`` are tried after the others."""
+        barred = [selection.in_states(*self._verb.barred) for selection in selections]
+        self.lost += [selection for selection in barred if selection.positions]
+        groups = by_shard(selection.in_states(SettleState.OPEN) for selection in selections)
+        late = set(last)
+        with self._context.retry.within(0):
+            for shard in sorted(groups, key=late.__contains__):
+                self._settle(shard, groups[shard])
+        with self._context.retry.within():
+            for shard in self.failures.passing if self._context.retry.repeats else ():
+                self._settle(shard, groups[shard])
+        for shard, group in groups.items():
+            if shard in self.failures:
+                self._note_failed([selection.in_states(SettleState.OPEN) for selection in group])
+        done = sum(len(selection.positions) for selection in self.done)
+        self._context.counters.add(**{self._verb.counter: done})
+        return self
+
+    @property
+    def lost_count(self) -> int:
+        """How many messages are lost."""
+        return sum(len(selection.positions) for selection in self.lost)
+
+    def _settle_spans(self, shard: Shard, group: Sequence[Selection]) -> Answer[Fenced]:
+        return settle(self._context, self._verb, shard, spans_of(group), self._duration)
+
+    def _settle(self, shard: Shard, group: Sequence[Selection]) -> None:
+        """Settle the messages of one shard; where it is all or nothing, again without what was lost."""
+        rest: Sequence[Selection] = group
+        try:
+            while rest:
+                answer = self._call(shard, rest)
+                if answer.after_unknown:
+                    self._note_unanswered(rest)
+                taken = self._taken(rest, answer.value)
+                kept = (selection.without(away) for selection, away in zip(rest, taken, strict=True))
+                rest = [selection for selection in kept if selection.positions]
+                self._mark_lost(taken)
+                if not self._verb.moves or not any(selection.positions for selection in taken):
+                    self._mark_done(rest)
+                    break
+        except ShardqError as error:
+            if isinstance(error, OutcomeUnknown):
+                self._note_unanswered(rest)
+            self.failures.add(shard, error)
+        else:
+            self.failures.forget(shard)
+
+    def _note_unanswered(self, group: Sequence[Selection]) -> None:
+        for selection in group:
+            selection.held.unanswered.setdefault(self._verb.name, set()).update(selection.positions)
+
+    def _taken(self, group: Sequence[Selection], answer: Fenced) -> list[Selection]:
+        """Which of the messages the store's answer takes from the caller."""
+        if not answer.lost and not answer.gone:
+            return [Selection(selection.held, []) for selection in group]
+        moved = self._verb.moves and self._were_moved(group, answer.lost)
+        return [
+            self._lost(selection.within(answer.lost), moved=moved).joined(
+                self._gone(selection.within(answer.gone))
+            )
+            for selection in group
+        ]
+
+    def _lost(self, selection: Selection, *, moved: bool) -> Selection:
+        explained = self._verb.unanswered_explains_lost or moved
+        return selection.without(self._tried(selection)) if explained else selection
+
+    def _gone(self, selection: Selection) -> Selection:
+        over = not self._by_receipt and self._context.store.now() > selection.held.lease_until
+        if self._verb.gone_is_done and not over:
+            return Selection(selection.held, [])
+        explained = self._verb.unanswered_explains_gone
+        return selection.without(self._tried(selection)) if explained else selection
+
+    def _tried(self, selection: Selection) -> Selection:
+        """Those of them to which an attempt that was not answered may have done it."""
+        tried = selection.held.unanswered.get(self._verb.name, set())
+        return Selection(selection.held, [position for position in selection.positions if position in tried])
+
+    def _were_moved(self, group: Sequence[Selection], lost: Sequence[Span]) -> bool:
+        """True when an unanswered attempt has moved what is lost now: then nothing of it is stored where it was."""
+        return not any(
+            self._is_stored(selection, place)
+            for selection in group
+            for place in self._tried(selection.within(lost)).positions
+        )
+
+    def _is_stored(self, selection: Selection, position: int) -> bool:
+        place = selection.held.message_id(position)
+        find = self._context.store.find
+        found = self._context.retry(find, place.shard, place.bundle_id, place.position)
+        return found is not None and found.state is not EntryState.PROCESSED
+
+    def _mark_lost(self, taken: Sequence[Selection]) -> None:
+        for selection in taken:
+            if selection.positions:
+                selection.held.mark(selection.in_states(SettleState.OPEN).positions, SettleState.LOST)
+                self.lost.append(selection)
+
+    def _mark_done(self, rest: Sequence[Selection]) -> None:
+        for selection in rest:
+            if selection.positions:
+                if self._verb.state is not SettleState.OPEN:
+                    selection.held.mark(selection.positions, self._verb.state)
+                self.done.append(selection)
+
+    def _note_failed(self, group: Sequence[Selection]) -> None:
+        for selection in group:
+            self.failed += len(selection.positions)
+            if self._verb.state is not SettleState.OPEN:
+                selection.held.failed = selection.held.failed.union(selection.positions)
+
+
+def give_back_unseen(context: QueueContext, held: Iterable[HeldSlice]) -> None:
+    """Give back what nobody was handed, in its place and without a delivery; what is lost is somebody else's.
+
+    Raises what keeps the store from it.
+    """
+    give_back_selected(context, [piece.select() for piece in held])
+
+
+def give_back_selected(context: QueueContext, selections: Sequence[Selection]) -> None:
+    """Like :func:`give_back_unseen`, for some messages of the slices."""
+    settling = Settling(context, GIVE_BACK).run(selections)
+    if settling.failures:
+        raise settling.failures.error(f"messages of queue {context.name!r} were not given back")
