@@ -11,8 +11,8 @@ import pytest
 import shardq
 from shardq.errors import InvalidSetting, MessageTooLarge, SchemaMismatch, StoreUnavailable
 from shardq.sharding.shard import Shard
-from shardq.storage.cassandra.address import Address
-from shardq.storage.cassandra.consistency import require_overlap
+from shardq.storage.cassandra.connecting import Address
+from shardq.storage.cassandra.guarantees import require_overlap
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.cassandra.url import parse
 from shardq.storage.requests import Append, ShardCounts

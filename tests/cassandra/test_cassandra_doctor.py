@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardq.storage.cassandra.node_settings import check_settings
+from shardq.storage.cassandra.guarantees import check_settings
 from shardq.storage.cassandra.store import CassandraStore
 
 pytestmark = pytest.mark.cassandra

@@ -19,7 +19,7 @@ from local_server import local_server
 
 import shardq
 from shardq.errors import InvalidSetting, StoreUnavailable
-from shardq.storage.cassandra.address import Address
+from shardq.storage.cassandra.connecting import Address
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.cassandra.url import parse

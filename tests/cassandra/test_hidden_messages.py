@@ -11,8 +11,8 @@ import pytest
 from shardq.errors import StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import bundles
-from shardq.storage.cassandra.reading import WideRow
 from shardq.storage.cassandra.session import Session, Statement
+from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, Fenced, Forward, Span
 from shardq.testing import BundleFactory

@@ -12,11 +12,11 @@ import pytest
 from shardq.clock import microseconds
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.directory import NOTICE
-from shardq.storage.cassandra.looking import is_empty
-from shardq.storage.cassandra.reading import WideRow
+from shardq.storage.cassandra.peeking import is_empty
 from shardq.storage.cassandra.session import Answer, Session
+from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.cassandra.store import CassandraStore
-from shardq.storage.elapsed import Moment, uptime
+from shardq.storage.clocks import Moment, uptime
 from shardq.storage.requests import Append, Bundle, Claim, Release, ShardCounts, Span
 from shardq.testing import BundleFactory
 

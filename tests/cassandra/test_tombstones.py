@@ -10,8 +10,8 @@ from cassandra_server import TOMBSTONES as THRESHOLD
 
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.faults import TombstonesRefused
-from shardq.storage.cassandra.reading import WideRow
 from shardq.storage.cassandra.rows import ALARM, HISTORY, HOLDING, READY
+from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import (
     Acknowledge,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from shardq.sharding.shard import Shard
-from shardq.storage import elapsed
+from shardq.storage import clocks
 from shardq.storage.cassandra import directory
 from shardq.storage.cassandra.session import Session, Statement
 from shardq.storage.cassandra.store import CassandraStore
@@ -34,7 +34,7 @@ class SlowSession(Session):
 def passes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Lets this machine's time pass as far as the clients can see."""
     now = [0]
-    monkeypatch.setattr(elapsed, "uptime", lambda: now[0])
+    monkeypatch.setattr(clocks, "uptime", lambda: now[0])
 
     def let_pass(microseconds: int) -> None:
         now[0] += microseconds

@@ -18,11 +18,11 @@ from modelled_table import Statement
 
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.sharding.shard import Shard
-from shardq.storage.cassandra import change, directory, settling
-from shardq.storage.cassandra.address import Address
-from shardq.storage.cassandra.held import Held
-from shardq.storage.cassandra.incarnations import Incarnations
-from shardq.storage.cassandra.sight import Sights
+from shardq.storage.cassandra import changing, directory, settling
+from shardq.storage.cassandra.connecting import Address
+from shardq.storage.cassandra.lease_rows import Held
+from shardq.storage.cassandra.queues import Incarnations
+from shardq.storage.cassandra.read_cursors import Sights
 from shardq.storage.cassandra.store import CassandraStore
 
 READ, WRITE, APPLY, SERIAL = "read", "write", "apply", "serial"
@@ -192,8 +192,8 @@ _dice = _Dice()
 def deterministic() -> Iterator[None]:
     """Random bytes that can be repeated, and no pauses, in the store's modules."""
     with (
-        patch.object(change, "os", _dice),
+        patch.object(changing, "os", _dice),
         patch.object(settling, "os", _dice),
-        patch.object(change, "time", SimpleNamespace(sleep=lambda _: None)),
+        patch.object(changing, "time", SimpleNamespace(sleep=lambda _: None)),
     ):
         yield

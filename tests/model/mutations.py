@@ -8,8 +8,17 @@ from itertools import chain
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from shardq.storage.cassandra import bundles, change, claims, deep_survey, floors, reading, scanning
-from shardq.storage.cassandra.change import Change
+from shardq.storage.cassandra import (
+    bundles,
+    changing,
+    claims,
+    probing,
+    read_cursors,
+    rows,
+    scanning,
+    shard_rows,
+)
+from shardq.storage.cassandra.changing import Change
 
 
 class Mutation(NamedTuple):
@@ -41,12 +50,12 @@ def _no_alarms() -> Iterator[None]:
 
 @contextmanager
 def _no_look_at_write_times() -> Iterator[None]:
-    control_row = reading.control_row
+    control_row = rows.control_row
 
     def seen(*columns: Any) -> Any:
         return control_row(*columns[:4], 2**62)
 
-    with patch.object(reading, "control_row", seen):
+    with patch.object(shard_rows, "control_row", seen):
         yield
 
 
@@ -63,7 +72,7 @@ def _scan_in_two_parts(*args: Any, **options: Any) -> Iterator[Any]:
 @contextmanager
 def reads_in_parts() -> Iterator[None]:
     """Let every scan take several requests."""
-    with patch.object(reading, "scan", _scan_in_two_parts):
+    with patch.object(shard_rows, "scan", _scan_in_two_parts):
         yield
 
 
@@ -72,7 +81,7 @@ def _undisturbed_looks() -> Iterator[None]:
     def once(_: Any, look: Any) -> Any:
         return look(), True
 
-    with reads_in_parts(), patch.object(reading.WideRow, "undisturbed", once):
+    with reads_in_parts(), patch.object(shard_rows.WideRow, "undisturbed", once):
         yield
 
 
@@ -89,10 +98,12 @@ def _early_deliveries() -> Iterator[None]:
 
 MUTATIONS = {
     "ready rows are taken without the condition on `taken`": Mutation(
-        _without(change, "_TAKE", " IF taken = ?"), "two consumers of a bundle and a single", "in two places"
+        _without(changing, "_TAKE", " IF taken = ?"),
+        "two consumers of a bundle and a single",
+        "in two places",
     ),
     "a holding is given up without a look at its value": Mutation(
-        _without(change, "_DELETE_SEEN", " IF value = ?"),
+        _without(changing, "_DELETE_SEEN", " IF value = ?"),
         "a lease that runs out, an answer that is lost",
         "is lost|finished|moved message",
     ),
@@ -102,13 +113,13 @@ MUTATIONS = {
         "back after it was finished|two places",
     ),
     "floors are raised to the present": Mutation(
-        patch.object(floors, "GUARD", 0), "an append while floors rise", "not delivered any more"
+        patch.object(read_cursors, "GUARD", 0), "an append while floors rise", "not delivered any more"
     ),
     "a late append is not announced": Mutation(
         patch.object(bundles, "lower", lambda *_: None), "floors that rise", "not delivered any more"
     ),
     "a deep look leaves the floors where they are": Mutation(
-        patch.object(deep_survey, "lower", lambda *_: None),
+        patch.object(probing, "lower", lambda *_: None),
         "two consumers of a bundle and a single",
         "not delivered any more",
     ),

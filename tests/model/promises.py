@@ -14,7 +14,8 @@ from modelled_client import READ, SERIAL, WRITE, Memory, Run, run
 from modelled_table import Database, Row, Statement
 
 from shardq.sharding.shard import Shard
-from shardq.storage.cassandra.change import _DELETE, _REPLACE, CONTROL_KEY
+from shardq.storage.cassandra.changing import _DELETE, _REPLACE, CONTROL_KEY
+from shardq.storage.cassandra.lease_rows import decode_holding
 from shardq.storage.cassandra.rows import (
     ALARM,
     BUNDLE,
@@ -23,7 +24,6 @@ from shardq.storage.cassandra.rows import (
     READY,
     Control,
     decode_control,
-    decode_holding,
     decode_ready,
     encode,
 )

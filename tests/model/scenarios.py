@@ -12,8 +12,8 @@ from promises import Call
 
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.bundles import _statements
-from shardq.storage.cassandra.change import _REPLACE, _TAKE, _TURN, CONTROL_KEY
-from shardq.storage.cassandra.floors import GUARD
+from shardq.storage.cassandra.changing import _REPLACE, _TAKE, _TURN, CONTROL_KEY
+from shardq.storage.cassandra.read_cursors import GUARD
 from shardq.storage.cassandra.rows import Control, encode
 from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, Claimed, Extend, Release, Span
 

@@ -14,8 +14,8 @@ from modelled_centres import Centres
 from scenarios import SCENARIOS
 
 from shardq.errors import InvalidSetting
-from shardq.storage.cassandra.address import Address
-from shardq.storage.cassandra.consistency import LEVELS, SERIAL_LEVELS, require_overlap_in
+from shardq.storage.cassandra.connecting import Address
+from shardq.storage.cassandra.guarantees import LEVELS, SERIAL_LEVELS, require_overlap_in
 
 Note = Callable[[str, str], None]
 

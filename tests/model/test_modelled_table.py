@@ -15,7 +15,7 @@ pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not in
 
 from modelled_table import Database, Statement
 
-from shardq.storage.cassandra import bundles, change, joint, reading, scanning, schema
+from shardq.storage.cassandra import bundles, changing, looks, scanning, schema, shard_rows
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.url import parse
 
@@ -44,18 +44,18 @@ plain = st.lists(
 others = st.tuples(
     st.sampled_from([1, 2, 3]), st.just(0), st.sampled_from([0, 5]), st.sampled_from(IDS), st.just(0)
 )
-on_control = st.sampled_from([[], [change._REPLACE], [change._TAKE], [change._REPLACE, change._TAKE]])
+on_control = st.sampled_from([[], [changing._REPLACE], [changing._TAKE], [changing._REPLACE, changing._TAKE]])
 conditional = st.lists(
     st.one_of(
-        st.tuples(st.just(change._INSERT), st.tuples(others, values)),
-        st.tuples(st.just(change._INSERT_BUNDLE), st.tuples(others, values, values)),
-        st.tuples(st.just(change._REPLACE), st.tuples(values, others, seen)),
-        st.tuples(st.just(change._REPLACE_CARRYING), st.tuples(values, values, others, seen)),
-        st.tuples(st.just(change._REPLACE_TALLY), st.tuples(values, others, seen, seen)),
-        st.tuples(st.just(change._TAKE), st.tuples(values, others, seen)),
-        st.tuples(st.just(change._DELETE), st.tuples(others)),
-        st.tuples(st.just(change._DELETE_SEEN), st.tuples(others, seen)),
-        st.tuples(st.just(change._DELETE_TALLIED), st.tuples(others, seen, seen)),
+        st.tuples(st.just(changing._INSERT), st.tuples(others, values)),
+        st.tuples(st.just(changing._INSERT_BUNDLE), st.tuples(others, values, values)),
+        st.tuples(st.just(changing._REPLACE), st.tuples(values, others, seen)),
+        st.tuples(st.just(changing._REPLACE_CARRYING), st.tuples(values, values, others, seen)),
+        st.tuples(st.just(changing._REPLACE_TALLY), st.tuples(values, others, seen, seen)),
+        st.tuples(st.just(changing._TAKE), st.tuples(values, others, seen)),
+        st.tuples(st.just(changing._DELETE), st.tuples(others)),
+        st.tuples(st.just(changing._DELETE_SEEN), st.tuples(others, seen)),
+        st.tuples(st.just(changing._DELETE_TALLIED), st.tuples(others, seen, seen)),
     ),
     max_size=4,
     unique_by=lambda statement: next(
@@ -63,7 +63,7 @@ conditional = st.lists(
     ),  # one for each row
 )
 controlled = st.builds(
-    lambda queries, value, expected: [(query, (value, change.CONTROL_KEY, expected)) for query in queries],
+    lambda queries, value, expected: [(query, (value, changing.CONTROL_KEY, expected)) for query in queries],
     on_control,
     values,
     seen,
@@ -92,9 +92,9 @@ def test_the_model_has_the_rows_that_the_server_has(
             session.write(statements)
             database = database.write(statements, NOW)
             continue
-        statements.append((change._TURN, (b"turn", shard, *change.CONTROL_KEY)))
+        statements.append((changing._TURN, (b"turn", shard, *changing.CONTROL_KEY)))
         if not any(" IF " in query for query, _ in statements):
-            statements.append((change._EXPECT, (b"turn", shard, *change.CONTROL_KEY, None)))
+            statements.append((changing._EXPECT, (b"turn", shard, *changing.CONTROL_KEY, None)))
         applied = session.apply(statements)
         database, modelled = database.apply(statements, NOW)
         assert modelled == applied
@@ -112,23 +112,23 @@ def _statement(query: str, parts: Sequence[Any], shard: str) -> Statement:
 
 def _queries(shard: str) -> list[Statement]:
     return [
-        (reading._CONTROL_AND_HOLDINGS, (shard, IDS)),
-        (reading._HOLDINGS, (shard, IDS[:2])),
-        (reading._CARRIED, (shard, IDS)),
-        (reading._READY, (shard, [0, 1], 0, b"\1", 0, 5)),
-        (reading._READY_WITHOUT_DATA, (shard, [0, 1], 0, b"\1", 0, 5)),
+        (shard_rows._CONTROL_AND_HOLDINGS, (shard, IDS)),
+        (shard_rows._HOLDINGS, (shard, IDS[:2])),
+        (shard_rows._CARRIED, (shard, IDS)),
+        (shard_rows._READY, (shard, [0, 1], 0, b"\1", 0, 5)),
+        (shard_rows._READY_WITHOUT_DATA, (shard, [0, 1], 0, b"\1", 0, 5)),
         (
             f"SELECT priority, due, id, first FROM entry {scanning._RANGE}",
             (shard, 2, 0, 0, b"\1", 0, 0, 5, b"\2", 0),
         ),
-        (reading._BUNDLES, (shard, IDS)),
-        (reading._HEADS, (shard, IDS)),
-        (reading._HISTORY, (shard, 0, b"", 0, 9)),
-        (reading._ALARMS, (shard, 0, 5, 2)),
-        (joint._CONTROLS, ([shard],)),
-        (joint._READY, ([shard], [0, 1], 0, 5, 3)),
-        (joint._HELD, ([shard],)),
-        (change._READ_TURN, (shard, *change.CONTROL_KEY)),
+        (shard_rows._BUNDLES, (shard, IDS)),
+        (shard_rows._HEADS, (shard, IDS)),
+        (shard_rows._HISTORY, (shard, 0, b"", 0, 9)),
+        (shard_rows._ALARMS, (shard, 0, 5, 2)),
+        (looks._CONTROLS, ([shard],)),
+        (looks._READY_ROWS, ([shard], [0, 1], 0, 5, 3)),
+        (looks._HELD, ([shard],)),
+        (changing._READ_TURN, (shard, *changing.CONTROL_KEY)),
     ]
 
 

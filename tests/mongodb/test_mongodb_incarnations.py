@@ -10,7 +10,7 @@ from pymongo.database import Database
 
 from shardq.errors import QueueNotFound
 from shardq.sharding.shard import Shard
-from shardq.storage.mongodb import collections, directory, queues, remains
+from shardq.storage.mongodb import collections, directory, queues, removal
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Append, Bundle, Claim, QueueRecord, Sweep
@@ -120,7 +120,7 @@ def test_whoever_finishes_a_drop_late_takes_nothing_from_the_queue_created_meanw
 ) -> None:
     # Given two clients that drop a queue, and the second one creates it again before the first one goes on
     other, bundle = open_store(), BundleFactory(store.now)(2)
-    remove = remains.remove
+    remove = removal.remove_remains
 
     def late(*args: object) -> int:
         monkeypatch.undo()
@@ -128,7 +128,7 @@ def test_whoever_finishes_a_drop_late_takes_nothing_from_the_queue_created_meanw
         other.append(Append(either, (bundle,)))
         return remove(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(remains, "remove", late)
+    monkeypatch.setattr(removal, "remove_remains", late)
     assert store.drop_queue(either.queue)
     # Then what was sent to it is there
     assert other.shards(either.queue) == (either,)

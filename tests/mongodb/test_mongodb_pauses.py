@@ -11,8 +11,8 @@ import pytest
 from pymongo.errors import OperationFailure
 
 from shardq.sharding.shard import Shard
+from shardq.storage.mongodb.read_cursors import Floors, Sight
 from shardq.storage.mongodb.shard_rows import ShardRows
-from shardq.storage.mongodb.sight import Floors, Sight
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Append, Claim, Release, Span
 from shardq.testing import BundleFactory

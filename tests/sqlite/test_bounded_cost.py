@@ -11,8 +11,8 @@ import pytest
 
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Acknowledge, Append, Claim, Peek, Span
-from shardq.storage.sqlite import claims, holding, measuring, peeking
-from shardq.storage.sqlite.connection import Connection
+from shardq.storage.sqlite import claims, peeking, probing, settling
+from shardq.storage.sqlite.connections import Connection
 from shardq.storage.sqlite.store import SqliteStore
 from shardq.testing import ManualClock
 
@@ -20,7 +20,7 @@ PLANS = {
     "claim": (claims._DELIVERABLE, "entry_by_due (shard_key=? AND priority=? AND due<?)"),
     "repeated claim": (claims._HELD, "entry_by_token (token=?)"),
     "claim's bodies": (claims._READ, "entry_by_token (token=?)"),
-    "ack": (holding._DELETE.exact, "entry_by_bundle (bundle_id=? AND first=?)"),
+    "ack": (settling._DELETE.exact, "entry_by_bundle (bundle_id=? AND first=?)"),
     "peek": (
         peeking._ENTRIES.page,
         "entry_by_due (shard_key=? AND (priority,due,bundle_id,first)>(?,?,?,?))",
@@ -59,7 +59,7 @@ def claim_steps(sql: sqlite3.Connection, shard: Shard, now: int, token: bytes = 
 
 def probe_steps(sql: sqlite3.Connection, shard: Shard, now: int) -> int:
     with steps_of(sql) as steps:
-        measuring.probe(sql, [shard], now)
+        probing.probe(sql, [shard], now)
     return steps[0]
 
 
@@ -155,5 +155,5 @@ def test_a_look_without_bodies_reads_none(
 
 
 def test_counts_are_taken_without_the_bundles(sql: sqlite3.Connection) -> None:
-    plan = [row[3] for row in sql.execute("EXPLAIN QUERY PLAN " + measuring._COUNT, (1, 2))]
+    plan = [row[3] for row in sql.execute("EXPLAIN QUERY PLAN " + peeking._COUNT, (1, 2))]
     assert not any("bundle" in line for line in plan)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from shardq.storage.requests import Finding, QueueRecord
+from shardq.storage.sqlite.guarantees import check_file_system, check_release
 from shardq.storage.sqlite.store import SqliteStore
-from shardq.storage.sqlite.surroundings import check_file_system, check_release
 
 ROOT = "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw"
 

@@ -9,7 +9,7 @@ import pytest
 
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Acknowledge, Claim, Span
-from shardq.storage.sqlite.database import Database
+from shardq.storage.sqlite.session import Database
 from shardq.storage.sqlite.store import SqliteStore
 
 NORMAL, FULL = 1, 2

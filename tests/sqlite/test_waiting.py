@@ -181,7 +181,7 @@ def test_a_forked_process_does_not_take_its_parents_events(
 def test_where_the_system_gives_no_watch_the_log_is_polled(
     path: Path, store: SqliteStore, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardq.storage.sqlite.signals.EventSleeper", None)
+    monkeypatch.setattr("shardq.storage.sqlite.log.INotify", None)
     other = SqliteStore(str(path))
     store.wait("orders", 0)
     timer = threading.Timer(

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from shardq.errors import StoreUnavailable
-from shardq.storage import elapsed
-from shardq.storage.server_clock import ServerClock
+from shardq.storage import clocks
+from shardq.storage.clocks import ServerClock
 
 SECOND = 1_000_000
 TRUE = 1_700_000_000 * SECOND  # the time when a test begins
@@ -38,8 +38,8 @@ class World:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     world = World()
-    monkeypatch.setattr(elapsed, "uptime", lambda: world.uptime)
-    monkeypatch.setattr(elapsed, "time_of_day", lambda: world.time_of_day)
+    monkeypatch.setattr(clocks, "uptime", lambda: world.uptime)
+    monkeypatch.setattr(clocks, "time_of_day", lambda: world.time_of_day)
     return world
 
 
@@ -161,6 +161,6 @@ def test_how_long_ago_something_was_is_not_made_less_by_a_clock_that_stands(worl
         lambda: world.pass_(10, time_of_day=False),
     ]
     for stand_still in checks:
-        moment = elapsed.Moment.now()
+        moment = clocks.Moment.now()
         stand_still()
         assert moment.passed() == 10

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from shardq.errors import QueueNotFound
 from shardq.storage.cassandra import directory
-from shardq.storage.cassandra.change import bundle_key
+from shardq.storage.cassandra.changing import bundle_key, lower
 from shardq.storage.cassandra.faults import after_a_write
-from shardq.storage.cassandra.lowering import lower
+from shardq.storage.cassandra.read_cursors import OVERLAP
 from shardq.storage.cassandra.rows import (
     READY,
     Head,
@@ -26,9 +26,8 @@ from shardq.storage.cassandra.rows import (
     is_light,
 )
 from shardq.storage.cassandra.session import Session, Statement
-from shardq.storage.cassandra.sight import OVERLAP
-from shardq.storage.parts import append_in_parts, parts
 from shardq.storage.requests import Append, Bundle
+from shardq.storage.writing import append_in_parts, parts
 
 __all__ = ["HEAD_START", "announce_late", "append", "ready_of"]
 

@@ -11,15 +11,15 @@ import msgspec
 from cassandra import ConsistencyLevel
 
 from shardq.storage.cassandra.bundles import HEAD_START
-from shardq.storage.cassandra.change import Change
+from shardq.storage.cassandra.changing import Change
 from shardq.storage.cassandra.faults import after_a_write
-from shardq.storage.cassandra.held import Held
-from shardq.storage.cassandra.reading import BundleRow, WideRow
-from shardq.storage.cassandra.rows import ControlRow, Holding, Ready, Slice, alarm_of, has_alarm
+from shardq.storage.cassandra.lease_rows import Held, Holding
+from shardq.storage.cassandra.read_cursors import Sight, Sights
+from shardq.storage.cassandra.rows import BundleRow, ControlRow, Ready, Slice, alarm_of, has_alarm
 from shardq.storage.cassandra.session import Session
-from shardq.storage.cassandra.sight import Sight, Sights
+from shardq.storage.cassandra.shard_rows import WideRow
+from shardq.storage.clocks import ServerClock
 from shardq.storage.requests import Claim, Claimed, ClaimedSlice
-from shardq.storage.server_clock import ServerClock
 
 __all__ = ["claim"]
 

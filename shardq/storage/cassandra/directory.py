@@ -14,9 +14,9 @@ from collections.abc import Iterable
 
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import queues
-from shardq.storage.cassandra.incarnations import parted
+from shardq.storage.cassandra.queues import parted
 from shardq.storage.cassandra.session import Session
-from shardq.storage.elapsed import Moment
+from shardq.storage.clocks import Moment
 
 __all__ = ["NOTICE", "Entered", "Leaving", "drop", "enter", "leave", "listing", "still_listed"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from shardq.storage.cassandra.change import Change, bundle_key
-from shardq.storage.cassandra.reading import BundleRow, WideRow
+from shardq.storage.cassandra.changing import Change, bundle_key
 from shardq.storage.cassandra.rows import (
     HISTORY,
+    BundleRow,
     Head,
     Kept,
     Key,
@@ -18,6 +18,7 @@ from shardq.storage.cassandra.rows import (
     encode,
     has_alarm,
 )
+from shardq.storage.cassandra.shard_rows import WideRow
 
 __all__ = ["finish", "finish_ready", "give_up", "keep"]
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from shardq.sharding.shard import Shard
-from shardq.storage.cassandra import finishing, floors
-from shardq.storage.cassandra.change import Change, attempts
-from shardq.storage.cassandra.reading import PRIORITIES, WideRow
+from shardq.storage.cassandra import finishing, read_cursors
+from shardq.storage.cassandra.changing import Change, attempts
+from shardq.storage.cassandra.lease_rows import Holding
 from shardq.storage.cassandra.rows import (
     ALARM_FLOOR,
+    PRIORITIES,
     Control,
     ControlRow,
-    Holding,
     Place,
     Ready,
     Slice,
@@ -21,6 +21,7 @@ from shardq.storage.cassandra.rows import (
 )
 from shardq.storage.cassandra.scanning import FIRST, FOREVER
 from shardq.storage.cassandra.session import Session
+from shardq.storage.cassandra.shard_rows import WideRow
 
 __all__ = ["purge"]
 
@@ -111,7 +112,7 @@ class _Purge:
         places = list(control.control.places)
         places[priority] = max(places[priority], place)
         alarm = control.control.floors[ALARM_FLOOR]
-        return floors.raised(control.control, places, alarm, self._now(), rows)
+        return read_cursors.raised(control.control, places, alarm, self._now(), rows)
 
     def _is_done(self) -> bool:
         """Tell whether nothing is left above the floors, which are no higher than where this purge has been."""

@@ -10,16 +10,13 @@ import msgspec
 
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import consumers, dedupe, directory, finishing, queues
-from shardq.storage.cassandra.carving import cut_out
-from shardq.storage.cassandra.change import Change, attempts
-from shardq.storage.cassandra.floors import with_history_floor
-from shardq.storage.cassandra.incarnations import name_of
-from shardq.storage.cassandra.reading import HistoryRow, WideRow
-from shardq.storage.cassandra.rows import (
-    Kept,
-    Ready,
-)
+from shardq.storage.cassandra.changing import Change, attempts
+from shardq.storage.cassandra.queues import name_of
+from shardq.storage.cassandra.read_cursors import with_history_floor
+from shardq.storage.cassandra.rows import HistoryRow, Kept, Ready
 from shardq.storage.cassandra.session import Session
+from shardq.storage.cassandra.shard_rows import WideRow
+from shardq.storage.cassandra.slicing import cut_out
 
 __all__ = ["drop", "erase", "expire", "forget_name", "partitions", "remove"]
 

@@ -17,12 +17,14 @@ __all__ = [
     "HISTORY_FLOOR",
     "HOLDING",
     "MOVE",
+    "PRIORITIES",
     "READY",
     "SOON",
+    "BundleRow",
     "Control",
     "ControlRow",
     "Head",
-    "Holding",
+    "HistoryRow",
     "Kept",
     "Key",
     "Place",
@@ -30,10 +32,10 @@ __all__ = [
     "Slice",
     "Tally",
     "alarm_of",
+    "control_row",
     "decode_carried",
     "decode_control",
     "decode_head",
-    "decode_holding",
     "decode_kept",
     "decode_move",
     "decode_ready",
@@ -52,6 +54,8 @@ CONTROL, HOLDING, READY, BUNDLE, HISTORY, ALARM, MOVE = range(7)
 ALARM_FLOOR, HISTORY_FLOOR = 10, 11  # among a shard's floors; those before are of the priorities
 _LIGHT_BYTES = 4096
 SOON = 50_000  # a bundle that is due so soon after it was made is looked for among the ready ones, without an alarm
+
+PRIORITIES = tuple(range(10))
 
 
 class Key(NamedTuple):
@@ -94,45 +98,6 @@ class Slice(msgspec.Struct, frozen=True, array_like=True):
     def bundle(self, data: bytes) -> Bundle:
         """The bundle that the slice is of, with its data."""
         return Bundle(self.bundle_id, self.priority, self.due, self.enqueued_at, self.total, data)
-
-
-class _HoldingValue(msgspec.Struct, frozen=True, array_like=True):
-    due: int
-    held: bool
-    slices: tuple[Slice, ...]
-
-
-class Holding(msgspec.Struct, frozen=True):
-    """Slices that were taken together: held under a token, or given back until they are due.
-
-    Its row carries the light bundles among them; it may carry some that are finished.
-    """
-
-    id: bytes  # the token while they are held
-    number: int
-    due: int
-    held: bool
-    slices: tuple[Slice, ...]
-    seen: bytes | None = None  # its value in the storage, for conditions
-
-    @property
-    def key(self) -> Key:
-        """Where it is stored."""
-        return Key(HOLDING, 0, 0, self.id, self.number)
-
-    def due_of(self, each: Slice) -> int:
-        """What one of its slices is ordered by."""
-        return min(each.due, self.due) if each.unstarted and not self.held else self.due
-
-    @property
-    def alarm(self) -> Key:
-        """Where it is found by its due time."""
-        return Key(ALARM, 0, self.due, self.id, self.number)
-
-    @property
-    def value(self) -> bytes:
-        """What is stored of it."""
-        return encode(_HoldingValue(self.due, self.held, self.slices))
 
 
 class _ReadyValue(msgspec.Struct, frozen=True, array_like=True):
@@ -253,7 +218,6 @@ class ControlRow(msgspec.Struct, frozen=True):
 _encoder = msgspec.msgpack.Encoder()
 encode = _encoder.encode
 decode_ready = msgspec.msgpack.Decoder(_ReadyValue).decode
-decode_holding = msgspec.msgpack.Decoder(_HoldingValue).decode
 decode_head = msgspec.msgpack.Decoder(Head).decode
 decode_kept = msgspec.msgpack.Decoder(Kept).decode
 decode_tally = msgspec.msgpack.Decoder(Tally).decode
@@ -284,3 +248,34 @@ def is_light(bundle: Bundle) -> bool:
 def alarm_of(due: int, bundle_id: bytes) -> Key:
     """Where a delayed bundle is found by its due time."""
     return Key(ALARM, 1, due, bundle_id, 0)
+
+
+class BundleRow(msgspec.Struct, frozen=True):
+    """A bundle as it is stored."""
+
+    id: bytes
+    head: Head
+    tally: Tally
+    seen_head: bytes
+    seen_tally: bytes | None
+    data: bytes = b""
+
+    @property
+    def bundle(self) -> Bundle:
+        """The bundle as it was sent."""
+        return self.head.bundle(self.id, self.data)
+
+
+class HistoryRow(msgspec.Struct, frozen=True):
+    """A slice that is kept as processed."""
+
+    key: Key
+    kept: Kept
+
+
+def control_row(
+    value: bytes | None, taken: bytes | None, taken_at: int | None, _turn: bytes | None, turn_at: int | None
+) -> ControlRow:
+    """Return the control row of its columns."""
+    control = decode_control(value) if value else Control()
+    return ControlRow(control, value, taken, turn_at or 0, taken_at or 0)

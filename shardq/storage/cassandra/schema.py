@@ -13,8 +13,8 @@ from cassandra.query import SimpleStatement
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from shardq.errors import OutcomeUnknown, SchemaMismatch
-from shardq.storage.cassandra.address import Address
-from shardq.storage.cassandra.consistency import require_overlap
+from shardq.storage.cassandra.connecting import Address
+from shardq.storage.cassandra.guarantees import require_overlap
 from shardq.storage.cassandra.session import Session
 from shardq.storage.migrations import migrations
 

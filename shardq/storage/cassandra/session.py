@@ -1,9 +1,7 @@
-"""Requests to the cluster: prepared, translated, one driver session for each process."""
+"""Requests to the cluster: prepared, translated to shardq's errors. And its nodes' clocks."""
 
 from __future__ import annotations
 
-import socket
-import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,50 +9,27 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from cassandra import ConsistencyLevel, OperationTimedOut
-from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
 from cassandra.cluster import Session as DriverSession
-from cassandra.policies import (
-    DCAwareRoundRobinPolicy,
-    ExponentialReconnectionPolicy,
-    FallthroughRetryPolicy,
-    TokenAwarePolicy,
-)
-from cassandra.query import BatchStatement, BatchType, PreparedStatement, tuple_factory
+from cassandra.query import BatchStatement, BatchType, PreparedStatement
 
-from shardq.errors import InvalidSetting
-from shardq.storage.cassandra.address import Address
+from shardq.errors import ShardqError
+from shardq.storage.cassandra.connecting import Address, Connected
 from shardq.storage.cassandra.faults import DRIVER_ERRORS, translate
-from shardq.storage.cassandra.suspects import Suspects
+from shardq.storage.clocks import uptime
 from shardq.storage.per_process import PerProcess
 
-__all__ = ["Answer", "Session", "Statement"]
+__all__ = ["Answer", "Session", "Statement", "leads"]
 
 Statement: TypeAlias = tuple[str, Sequence[Any]]
 Answer: TypeAlias = Callable[[], Any]  # waits for the rows
 
 _LOCKS = 256
-_LONGEST_WAIT = (
-    15.0  # seconds until a node that is down is tried again; the driver's is 10 minutes, and it gives up
-)
 
-
-class _Connected:
-    """The driver's session of one process, with what was prepared on it."""
-
-    def __init__(self, address: Address) -> None:
-        local = DCAwareRoundRobinPolicy(local_dc=address.local_dc)
-        self.suspects = Suspects(TokenAwarePolicy(local, shuffle_replicas=False))
-        self.cluster = _cluster(address, self.suspects)
-        self.prepared: dict[str, PreparedStatement] = {}
-        try:
-            self.driver: DriverSession = self.cluster.connect()
-            self.driver.use_client_timestamp = (
-                False  # what is written without a time of its own has the server's
-            )
-        except BaseException:
-            self.cluster.shutdown()
-            raise
+_NOW = "SELECT now() FROM system.local"
+_UUID_EPOCH = 0x01B21DD213814000  # of version 1 UUIDs, in tenths of a microsecond before 1970
+_SAMPLES = 4
+_NODES = 3
+_PATIENCE = 1.0  # seconds; a node that has no answer by then is left out
 
 
 class Session:
@@ -62,7 +37,7 @@ class Session:
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self._connected = PerProcess(partial(_Connected, address))
+        self._connected = PerProcess(partial(Connected, address))
         self._locks = PerProcess(lambda: tuple(threading.Lock() for _ in range(_LOCKS)))
 
     def close(self) -> None:
@@ -125,9 +100,9 @@ class Session:
     @contextmanager
     def unprepared(self) -> Iterator[DriverSession]:
         """A driver session of its own, for data definition."""
-        connected: _Connected | None = None
+        connected: Connected | None = None
         with self._translated(writing=False):
-            connected = _Connected(self.address)
+            connected = Connected(self.address)
         try:
             with self._translated(writing=True):
                 yield connected.driver
@@ -165,41 +140,24 @@ class Session:
             raise translate(error, str(self.address), writing=writing) from error
 
 
-def _cluster(address: Address, nodes: Suspects) -> Cluster:
-    profile = ExecutionProfile(
-        load_balancing_policy=nodes,
-        retry_policy=FallthroughRetryPolicy(),
-        consistency_level=ConsistencyLevel.name_to_value[address.consistency],
-        serial_consistency_level=ConsistencyLevel.name_to_value[address.serial_consistency],
-        request_timeout=address.timeout,
-        row_factory=tuple_factory,
-    )
-    login = PlainTextAuthProvider(address.user, address.password) if address.user else None
-    return Cluster(
-        list(address.hosts),
-        port=address.port,
-        auth_provider=login,
-        ssl_context=_ssl_context(address) if address.ssl else None,
-        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
-        sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
-        connect_timeout=min(5.0, address.timeout),
-        control_connection_timeout=min(5.0, address.timeout),
-        protocol_version=5,
-        idle_heartbeat_interval=10,
-        idle_heartbeat_timeout=5,
-        reconnection_policy=ExponentialReconnectionPolicy(0.5, _LONGEST_WAIT, max_attempts=None),
-    )
+def leads(session: Session, nodes: int = _NODES) -> tuple[int, ...]:
+    """Ask up to three nodes, or ``nodes``, by how many microseconds their clocks are ahead of this machine's uptime.
+
+    The fastest of four answers of each counts. All clients ask the same nodes, as long as they see the same ones up.
+    """
+    found = [lead for node in session.nodes()[:nodes] if (lead := _lead(session, node)) is not None]
+    return tuple(found) or (min(_sample(session) for _ in range(_SAMPLES))[1],)
 
 
-def _ssl_context(address: Address) -> ssl.SSLContext:
-    """The certificates to trust and to show; the name or address of the server is checked too."""
+def _lead(session: Session, node: Any) -> int | None:
     try:
-        context = ssl.create_default_context(cafile=address.ca or None)
-        if address.cert:
-            context.load_cert_chain(address.cert, address.key or None)
-    except OSError as error:
-        raise InvalidSetting(
-            f"ca={address.ca!r}, cert={address.cert!r}, key={address.key!r} of the Cassandra URL cannot be read as "
-            f"certificates: give PEM files ({error})"
-        ) from error
-    return context
+        return min(_sample(session, node=node, patience=_PATIENCE) for _ in range(_SAMPLES))[1]
+    except ShardqError:
+        return None
+
+
+def _sample(session: Session, **where: Any) -> tuple[int, int]:
+    before = uptime()
+    ((answer,),) = session.read(_NOW, (), **where)
+    after = uptime()
+    return after - before, (answer.time - _UUID_EPOCH) // 10 - (before + after) // 2

@@ -12,15 +12,15 @@ import msgspec
 from shardq.errors import UnsupportedByStore
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import bundles, directory, finishing
-from shardq.storage.cassandra.carving import Carved, carve
-from shardq.storage.cassandra.change import Change, attempts
+from shardq.storage.cassandra.changing import Change, attempts
 from shardq.storage.cassandra.faults import after_a_write
-from shardq.storage.cassandra.held import Held
-from shardq.storage.cassandra.reading import WideRow
-from shardq.storage.cassandra.rows import Head, Holding, Slice, alarm_of, has_alarm
+from shardq.storage.cassandra.lease_rows import Held, Holding
+from shardq.storage.cassandra.rows import Head, Slice, alarm_of, has_alarm
 from shardq.storage.cassandra.session import Session
-from shardq.storage.ranges import Range, covered, uncovered
+from shardq.storage.cassandra.shard_rows import WideRow
+from shardq.storage.cassandra.slicing import Carved, carve
 from shardq.storage.requests import Acknowledge, Append, Bundle, Extend, Fenced, Forward, Release, Span
+from shardq.storage.slicing import Range, covered, uncovered
 
 __all__ = ["Moment", "acknowledge", "extend", "forward", "release"]
 

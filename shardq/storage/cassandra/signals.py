@@ -7,7 +7,7 @@ at once, so the switchboard is the process's.
 from __future__ import annotations
 
 from shardq.storage.per_process import PerProcess
-from shardq.storage.signals.switchboard import Switchboard
+from shardq.storage.signals.local_notifier import Switchboard
 
 __all__ = ["announce", "wait"]
 

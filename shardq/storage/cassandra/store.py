@@ -13,27 +13,28 @@ from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import (
     bundles,
     claims,
-    clock,
     consumers,
     dedupe,
     diagnosis,
     directory,
-    looking,
+    peeking,
     probing,
     purging,
     queues,
     removal,
     schema,
+    session,
     settling,
     signals,
     sweeping,
 )
-from shardq.storage.cassandra.address import Address
-from shardq.storage.cassandra.held import Held
-from shardq.storage.cassandra.incarnations import Incarnations
-from shardq.storage.cassandra.reading import WideRow
+from shardq.storage.cassandra.connecting import Address
+from shardq.storage.cassandra.lease_rows import Held
+from shardq.storage.cassandra.queues import Incarnations
+from shardq.storage.cassandra.read_cursors import Sights
 from shardq.storage.cassandra.session import Session
-from shardq.storage.cassandra.sight import Sights
+from shardq.storage.cassandra.shard_rows import WideRow
+from shardq.storage.clocks import ServerClock
 from shardq.storage.requests import (
     Acknowledge,
     Append,
@@ -53,7 +54,6 @@ from shardq.storage.requests import (
     StoredSlice,
     Sweep,
 )
-from shardq.storage.server_clock import ServerClock
 from shardq.storage.store import Capabilities
 
 __all__ = ["CassandraStore"]
@@ -78,7 +78,7 @@ class CassandraStore:
 
     def __init__(self, address: Address) -> None:
         self._session = Session(address)
-        self._clock = ServerClock(partial(clock.leads, self._session))
+        self._clock = ServerClock(partial(session.leads, self._session))
         self._sights, self._held = Sights(), Held()
         self._incarnations = Incarnations()
         self._entered, self._leaving = directory.Entered(), directory.Leaving()
@@ -175,14 +175,14 @@ class CassandraStore:
     def forget(self, shard: Shard) -> bool:
         """Announce that the shard is to go; take it out of the directory half a second later, if it is empty still."""
         place = self._place(shard)
-        if not looking.is_empty(self._row(place), self.now()):
+        if not peeking.is_empty(self._row(place), self.now()):
             return False
         announced = self._leaving.announce(self._session, place)
         if announced is None:
             return True
         if not self._leaving.is_noticed(place, announced):
             return False
-        if not looking.is_empty(self._row(place), self.now()):
+        if not peeking.is_empty(self._row(place), self.now()):
             return False
         return self._leaving.take_out(self._session, place, announced)
 
@@ -228,11 +228,11 @@ class CassandraStore:
 
     def peek(self, request: Peek) -> PeekPage:
         """One page of slices, in delivery order; the cursor is a place, so nothing shifts between pages."""
-        return looking.peek(self._row(self._place(request.shard)), request, self.now())
+        return peeking.peek(self._row(self._place(request.shard)), request, self.now())
 
     def find(self, shard: Shard, bundle_id: bytes, position: int) -> StoredSlice | None:
         """Return the slice that holds this message, in the history too, or None."""
-        return looking.find(self._row(self._place(shard)), bundle_id, position, self.now())
+        return peeking.find(self._row(self._place(shard)), bundle_id, position, self.now())
 
     def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
         """Remove one message, out of the history too; False when it is not stored."""
@@ -244,7 +244,7 @@ class CassandraStore:
 
     def count(self, shard: Shard) -> ShardCounts:
         """Messages by state; the cost grows with the number of slices."""
-        return looking.count(self._row(self._place(shard)), self.now())
+        return peeking.count(self._row(self._place(shard)), self.now())
 
     def sweep(self, request: Sweep) -> int:
         """Give up history, up to 200 slices of each shard, and what is left of incarnations that are over."""

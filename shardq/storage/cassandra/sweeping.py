@@ -7,7 +7,7 @@ from itertools import islice
 
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import directory, queues, removal
-from shardq.storage.cassandra.incarnations import name_of, parted
+from shardq.storage.cassandra.queues import name_of, parted
 from shardq.storage.cassandra.session import Session
 from shardq.storage.requests import Sweep
 

@@ -7,8 +7,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from shardq.clock import Clock
 from shardq.errors import InvalidSetting
-from shardq.storage.cassandra.address import Address
-from shardq.storage.cassandra.consistency import LEVELS, SERIAL_LEVELS, require_overlap_in
+from shardq.storage.cassandra.connecting import Address
+from shardq.storage.cassandra.guarantees import LEVELS, SERIAL_LEVELS, require_overlap_in
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.store import Store
 

@@ -9,8 +9,8 @@ from shardq.storage.mongodb.directory import Open
 from shardq.storage.mongodb.documents import inserted
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import ShardRows
-from shardq.storage.parts import append_in_parts
 from shardq.storage.requests import Append, Bundle
+from shardq.storage.writing import append_in_parts
 
 __all__ = ["append", "put"]
 

@@ -17,10 +17,9 @@ from bson import encode
 
 from shardq.errors import StoreUnavailable
 from shardq.sharding.shard import Shard
-from shardq.storage.mongodb.documents import STATE, Kept, Row, Slice, moved_field, state_of
-from shardq.storage.mongodb.session import Document
+from shardq.storage.mongodb.documents import STATE, Document, Kept, Row, Slice, moved_field, state_of
 from shardq.storage.mongodb.shard_rows import ShardRows, Statement
-from shardq.storage.ranges import Range
+from shardq.storage.slicing import Range
 
 __all__ = ["Change", "Decision", "attempts", "change", "condition", "finish", "new_stamp"]
 

@@ -9,15 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from shardq.sharding.shard import Shard
+from shardq.storage.clocks import ServerClock
 from shardq.storage.mongodb.changing import condition
 from shardq.storage.mongodb.directory import Open
-from shardq.storage.mongodb.documents import STATE, Row, Slice, state_of
-from shardq.storage.mongodb.lookout import Lookout
-from shardq.storage.mongodb.session import Document, Session
+from shardq.storage.mongodb.documents import STATE, Document, Row, Slice, state_of
+from shardq.storage.mongodb.read_cursors import OLDEST, Lookout, Sight
+from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows, Statement
-from shardq.storage.mongodb.sight import OLDEST, Sight
 from shardq.storage.requests import Claim, Claimed, ClaimedSlice
-from shardq.storage.server_clock import ServerClock
 
 __all__ = ["Claims"]
 

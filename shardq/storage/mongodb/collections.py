@@ -1,22 +1,33 @@
-"""The collections of shards. Whoever is the first of a client to use one makes the indexes that it lacks."""
+"""The collections of shards. Whoever is the first of a client to use one makes the indexes that it lacks.
+
+The server opens a file for each collection and each index. A server that may open no more ends itself. It keeps the
+files of what was dropped for five minutes.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
 
+import msgspec
 from bson.binary import Binary
 from pymongo.errors import OperationFailure
 
-from shardq.errors import InvalidSetting
+from shardq.errors import InvalidSetting, StoreUnavailable
 from shardq.sharding.shard import Shard
-from shardq.storage.mongodb import open_files, queues, schema
-from shardq.storage.mongodb.session import Document, Session
+from shardq.storage.mongodb import queues, schema
+from shardq.storage.mongodb.documents import Document
+from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import ShardRows
 
 __all__ = [
     "MOST",
+    "OF_A_SHARD",
+    "RECOMMENDED",
+    "check_open_files",
     "close",
     "drop",
     "find",
@@ -25,6 +36,7 @@ __all__ = [
     "number",
     "of_every_incarnation",
     "open_again",
+    "open_files_limit",
     "prepare",
     "shards",
     "uuid_of",
@@ -38,6 +50,11 @@ _END: Document = {"_id": b"\xff" * 16, "p": 10, "d": 0}
 _CLOSED: Document = {"closed": True}
 _NO_SUCH = 26
 
+OF_A_SHARD = 6
+RECOMMENDED = 64_000
+_OTHERS = 1_000  # connections, the journal, the server's own collections
+_TOO_FEW = 22184  # the warning at the start of a server that may open fewer than recommended
+
 
 def prepare(session: Session, shards: Sequence[Shard]) -> None:
     """Make those that are missing, and missing indexes of the others, several at a time.
@@ -48,7 +65,7 @@ def prepare(session: Session, shards: Sequence[Shard]) -> None:
     missing = [shard for shard in shards if str(shard) not in there]
     _check_number(session, len(there) + len(missing))
     if missing:
-        open_files.check(session, len(there) + len(missing))
+        check_open_files(session, len(there) + len(missing))
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         list(threads.map(lambda shard: _make(session, shard), missing))
         list(threads.map(lambda shard: index(session, shard), set(shards).difference(missing)))
@@ -148,3 +165,30 @@ def _validate(session: Session, shard: Shard, validator: Document) -> None:
         except OperationFailure as error:
             if error.code != _NO_SUCH:
                 raise
+
+
+def open_files_limit(session: Session) -> int | None:
+    """Return how many files the server may open; None when that is enough, or this user may not know it."""
+    log = _ask(session, {"getLog": "startupWarnings"}).get("log", ())
+    warnings = (msgspec.json.decode(line) for line in log)
+    return next((int(each["attr"]["currentValue"]) for each in warnings if each.get("id") == _TOO_FEW), None)
+
+
+def check_open_files(session: Session, shards: int) -> None:
+    """Raise StoreUnavailable when so many shards are more than the server can open beside what was dropped."""
+    if (allowed := open_files_limit(session)) is None:
+        return
+    dropped = int(_ask(session, {"serverStatus": 1}).get("storageEngine", {}).get("dropPendingIdents", 0))
+    needed = shards * OF_A_SHARD + dropped + _OTHERS
+    if needed > allowed:
+        raise StoreUnavailable(
+            f"{session.address} would need {needed} open files, {dropped} of them of queues that were deleted, and may "
+            f"open {allowed}: try again in five minutes, or let it open {RECOMMENDED} (ulimit -n)"
+        )
+
+
+def _ask(session: Session, command: dict[str, Any]) -> dict[str, Any]:
+    """The answer to a command; nothing when this user may not ask."""
+    with session.translated(writing=False), suppress(OperationFailure):
+        return session.client.admin.command(command)
+    return {}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from shardq.storage.mongodb.session import Document, Session
+from shardq.storage.mongodb.documents import Document
+from shardq.storage.mongodb.session import Session
 
 __all__ = ["CONSUMERS", "drop", "enlist", "expire", "resign"]
 

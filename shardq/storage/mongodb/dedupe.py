@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 from pymongo import UpdateOne
 from pymongo.errors import BulkWriteError
 
+from shardq.storage.mongodb.documents import Document
 from shardq.storage.mongodb.faults import write_error
-from shardq.storage.mongodb.session import Document, Session
+from shardq.storage.mongodb.session import Session
 from shardq.storage.requests import DedupeEntry
 
 __all__ = ["KEYS", "confirm", "drop", "expire", "reserve"]

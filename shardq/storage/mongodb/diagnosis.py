@@ -8,8 +8,9 @@ from contextlib import suppress
 from pymongo.errors import OperationFailure
 
 from shardq.errors import SchemaMismatch, ShardqError
-from shardq.storage.mongodb import collections, open_files, promises, schema
-from shardq.storage.mongodb.session import Document, Session
+from shardq.storage.mongodb import collections, guarantees, schema
+from shardq.storage.mongodb.documents import Document
+from shardq.storage.mongodb.session import Session
 from shardq.storage.requests import Finding
 
 __all__ = ["diagnose"]
@@ -34,7 +35,7 @@ def _findings(session: Session) -> Iterator[Finding]:
     shards = collections.number(session)
     members = len(hello.get("hosts", ())) or 1
     yield Finding("members", ok=members != 2, value=str(members), remedy="use three, so that one may fail")
-    yield from promises.findings(session.write_concern, hello, session.read_preference, _status(session))
+    yield from guarantees.findings(session.write_concern, hello, session.read_preference, _status(session))
     many = "delete queues, or give some a server of their own"
     yield Finding(
         "shards", ok=shards <= collections.MOST, value=f"{shards} of {collections.MOST}", remedy=many
@@ -51,10 +52,10 @@ def _status(session: Session) -> Document:
 
 
 def _open_files(session: Session) -> Finding:
-    allowed = open_files.limit(session)
-    enough = allowed is None or allowed >= collections.MOST * open_files.OF_A_SHARD
+    allowed = collections.open_files_limit(session)
+    enough = allowed is None or allowed >= collections.MOST * collections.OF_A_SHARD
     value = "no low limit is known" if allowed is None else f"{allowed} allowed"
-    remedy = f"let it open {open_files.RECOMMENDED} (ulimit -n): a shard takes {open_files.OF_A_SHARD}"
+    remedy = f"let it open {collections.RECOMMENDED} (ulimit -n): a shard takes {collections.OF_A_SHARD}"
     return Finding("open files", ok=enough, value=value, remedy=remedy)
 
 

@@ -15,8 +15,9 @@ from bson.binary import Binary
 
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import collections, queues, schema
-from shardq.storage.mongodb.looking import is_empty
-from shardq.storage.mongodb.session import Document, Session
+from shardq.storage.mongodb.documents import Document
+from shardq.storage.mongodb.peeking import is_empty
+from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import SHARDS, ShardRows
 from shardq.storage.mongodb.shard_rows import directory_key as key
 

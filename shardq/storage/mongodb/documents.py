@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
-from shardq.storage.mongodb.session import Document
-from shardq.storage.ranges import Range, overlap
 from shardq.storage.requests import Bundle
+from shardq.storage.slicing import Range, overlap
 
-__all__ = ["STATE", "WITHOUT_BODIES", "Kept", "Row", "Slice", "decode", "inserted", "moved_field", "state_of"]
+__all__ = [
+    "STATE",
+    "WITHOUT_BODIES",
+    "Document",
+    "Kept",
+    "Row",
+    "Slice",
+    "decode",
+    "inserted",
+    "moved_field",
+    "state_of",
+]
+
+Document: TypeAlias = dict[str, Any]
 
 STATE = ("d", "v", "t", "u", "m", "s", "h")
 """The fields that change during the life of a bundle."""

@@ -1,28 +1,45 @@
-"""Acknowledging and appending in one atomic step: a transaction, or where there are none an intent."""
+"""Acknowledging and appending in one atomic step: a transaction, or where there are none an intent.
+
+A standalone server has no transactions. There the intent is written first, with the bundles to append; then the
+messages are taken out of their holder's hands; then the intent is marked as standing, which is the one moment that
+counts; then the bundles are inserted, the messages finished and the intent deleted. Whatever crashes before that moment
+is undone by the next sweep, and whatever crashes after it is completed, by a repetition or the sweep.
+"""
 
 from __future__ import annotations
 
 from contextlib import suppress
+from hashlib import blake2b
 
+import msgspec
+from pymongo import ReturnDocument
 from pymongo.client_session import ClientSession
 from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 
-from shardq.errors import ShardqError, UnsupportedByStore
-from shardq.storage.mongodb import intents
+from shardq.errors import ShardqError, StoreUnavailable, UnsupportedByStore
+from shardq.storage.clocks import ServerClock
+from shardq.storage.mongodb import queues
+from shardq.storage.mongodb.bundles import put
 from shardq.storage.mongodb.changing import attempts
 from shardq.storage.mongodb.directory import Open
-from shardq.storage.mongodb.documents import inserted
+from shardq.storage.mongodb.documents import Document, inserted
 from shardq.storage.mongodb.faults import DRIVER_ERRORS
 from shardq.storage.mongodb.session import Session
-from shardq.storage.mongodb.settling import finished, kept, settle
+from shardq.storage.mongodb.settling import Step, finished, holding, kept, settle
 from shardq.storage.mongodb.shard_rows import ShardRows
-from shardq.storage.requests import Fenced, Forward
-from shardq.storage.server_clock import ServerClock
+from shardq.storage.requests import Fenced, Forward, Span
 
-__all__ = ["forward"]
+__all__ = ["_forward_by_intent", "drop_intents", "forward", "names_in_intents", "sweep_intents"]
 
 _TRANSIENT = "TransientTransactionError"
+
+_INTENTS = "shardq.intent"
+_TIME_TO_STAND = 30_000  # milliseconds
+_GRACE = 30_000_000
+_HIDDEN = 3_600_000_000
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Forward).decode
 
 
 def forward(session: Session, collections: Open, request: Forward, clock: ServerClock) -> Fenced:
@@ -35,7 +52,7 @@ def forward(session: Session, collections: Open, request: Forward, clock: Server
             f"{session.address} is a standalone server: it cannot ack in one shard and send to another in one step. "
             "Make it a replica set of one member, or send first and then ack (atomic=False)"
         )
-    return intents.forward(session, collections, request, now)
+    return _forward_by_intent(session, collections, request, now)
 
 
 def _in_transactions(session: Session, collections: Open, request: Forward, now: int) -> Fenced:
@@ -93,3 +110,120 @@ def _append(rows: ShardRows, collections: Open, request: Forward) -> bool:
 def _is_transient(error: ShardqError) -> bool:
     cause = error.__cause__
     return isinstance(cause, PyMongoError) and cause.has_error_label(_TRANSIENT)
+
+
+def _forward_by_intent(session: Session, collections: Open, request: Forward, now: int) -> Fenced:
+    """Acknowledge and append, or neither when some message is lost or gone. Raises QueueNotFound."""
+    collections.uuid(request.append.shard)
+    spans, rows = request.acknowledge.spans, _rows(session, request)
+    mine = _identity(request)
+    if _write(session, mine, request)["stands"]:  # what an earlier attempt has left
+        _complete(session, collections, mine, request, now)
+        return holding(rows, spans)
+    taken = _under(spans, mine)
+    if holding(rows, taken) != Fenced() and (missing := holding(rows, spans)) != Fenced():
+        _undo(session, collections, mine, request, now)
+        return missing
+    settle(rows, spans, _handed_to(mine, now + _HIDDEN))
+    missing = holding(rows, taken)
+    if missing != Fenced() or not _stand(session, mine):
+        _undo(session, collections, mine, request, now)
+        raise StoreUnavailable(
+            f"a forward in shard {request.append.shard} was disturbed by others: try again"
+        )
+    _complete(session, collections, mine, request, now)
+    return Fenced()
+
+
+def sweep_intents(session: Session, collections: Open, queue: str, now: int) -> int:
+    """Complete or undo what crashed clients have left; returns how many intents that were."""
+    overdue = {"queue": queue, "$expr": {"$lte": ["$until", "$$NOW"]}}
+    with session.translated(writing=True):
+        found = list(session.collection(_INTENTS).find(overdue))
+    for each in found:
+        _undo(session, collections, each["_id"], _decode(each["request"]), now)
+    return len(found)
+
+
+def drop_intents(session: Session, queue: str) -> int:
+    """Forget the intents of the queue; returns how many."""
+    with session.translated(writing=True):
+        return session.collection(_INTENTS).delete_many({"queue": queue}).deleted_count
+
+
+def names_in_intents(session: Session, queue: str) -> set[str]:
+    """Return what the queue is or was called in intents."""
+    ranges = [{"queue": {"$gte": first, "$lt": end}} for first, end in queues.names_between(queue)]
+    with session.translated(writing=False):
+        return set(session.collection(_INTENTS).distinct("queue", {"$or": ranges}))
+
+
+def _write(session: Session, mine: bytes, request: Forward) -> Document:
+    """Store the intent unless it is stored; return it."""
+    fields = {
+        "queue": {"$literal": request.append.shard.queue},
+        "request": {"$literal": _encode(request)},
+        "until": {"$add": ["$$NOW", _TIME_TO_STAND]},
+        "stands": False,
+    }
+    once = {"$set": {name: {"$ifNull": [f"${name}", value]} for name, value in fields.items()}}
+    with session.translated(writing=True):
+        stored = session.collection(_INTENTS).find_one_and_update(
+            {"_id": mine}, [once], upsert=True, return_document=ReturnDocument.AFTER
+        )
+    assert stored is not None
+    return stored
+
+
+def _stand(session: Session, mine: bytes) -> bool:
+    """Let the intent stand; False when it was undone, or may be by now."""
+    in_time = {"_id": mine, "undone": None, "$expr": {"$gt": ["$until", "$$NOW"]}}
+    with session.translated(writing=True):
+        done = session.collection(_INTENTS).update_one(in_time, {"$set": {"stands": True}})
+    return done.matched_count == 1
+
+
+def _undo(session: Session, collections: Open, mine: bytes, request: Forward, now: int) -> None:
+    """Give the messages back to their holder, for a short while, unless the intent stands: that one is completed."""
+    with session.translated(writing=True):
+        done = session.collection(_INTENTS).update_one(
+            {"_id": mine, "stands": False}, {"$set": {"undone": True}}
+        )
+    if not done.matched_count:
+        _complete(session, collections, mine, request, now)
+        return
+    rows = _rows(session, request)
+    for span in request.acknowledge.spans:
+        settle(rows, _under((span,), mine), _handed_to(span.token, now + _GRACE))
+    _delete(session, mine)
+
+
+def _complete(session: Session, collections: Open, mine: bytes, request: Forward, now: int) -> None:
+    rows = _rows(session, request)
+    put(rows, collections, request.append.bundles)
+    step = kept(now) if request.acknowledge.keep else finished
+    settle(rows, _under(request.acknowledge.spans, mine), step, moved=True)
+    _delete(session, mine)
+
+
+def _delete(session: Session, mine: bytes) -> None:
+    with session.translated(writing=True):
+        session.collection(_INTENTS).delete_one({"_id": mine})
+
+
+def _handed_to(token: bytes, due: int) -> Step:
+    return lambda _, held: ([msgspec.structs.replace(each, token=token, due=due) for each in held], [])
+
+
+def _under(spans: tuple[Span, ...], token: bytes) -> tuple[Span, ...]:
+    return tuple(msgspec.structs.replace(span, token=token) for span in spans)
+
+
+def _rows(session: Session, request: Forward) -> ShardRows:
+    return ShardRows(session, request.acknowledge.shard)
+
+
+def _identity(request: Forward) -> bytes:
+    """Return the token that takes the place of the holder's: the same for a repetition."""
+    parts = (request.acknowledge.spans, [bundle.id for bundle in request.append.bundles])
+    return blake2b(_encode(parts), key=b"forward", digest_size=16).digest()

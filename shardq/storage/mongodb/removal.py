@@ -1,20 +1,24 @@
-"""Removing messages whatever their state, shards and queues."""
+"""Removing messages whatever their state, shards and queues, and what is left of a queue's earlier incarnations."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from shardq.sharding.shard import Shard
-from shardq.storage.mongodb import queues, remains
-from shardq.storage.mongodb.carving import cut, without
+from shardq.storage.mongodb import collections, consumers, dedupe, directory, forwarding, queues
 from shardq.storage.mongodb.changing import Change, change, new_stamp
-from shardq.storage.mongodb.documents import Row
-from shardq.storage.mongodb.session import Document, Session
+from shardq.storage.mongodb.documents import Document, Row
+from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import ShardRows
+from shardq.storage.mongodb.slicing import cut, without
 from shardq.storage.requests import Span
 
-__all__ = ["drop", "expire", "purge", "remove"]
+__all__ = ["drop", "expire", "purge", "remove", "remove_remains"]
 
 _AT_ONCE = 1000
 _LIVE: Document = {"p": {"$gte": 0, "$lte": 9}, "d": {"$exists": True}}
+
+_KEPT_BY_QUEUE = (directory.SHARDS, dedupe.KEYS, consumers.CONSUMERS)
 
 
 def remove(session: Session, shard: Shard, bundle_id: bytes, position: int) -> bool:
@@ -60,10 +64,40 @@ def drop(session: Session, queue: str) -> bool:
     """Remove the queue with all that it holds; goes on where a crashed attempt stopped. False when there is none."""
     if not queues.condemn(session, queue):
         return False
-    remains.remove(session, queue)
+    remove_remains(session, queue)
     queues.remove(session, queue)
     return True
 
 
 def _without_slices(row: Row) -> Change | None:
     return Change((), row.kept) if row.slices else None
+
+
+def remove_remains(session: Session, queue: str) -> int:
+    """Remove all that there is of the queue but of its present incarnation; returns how much.
+
+    Names are collected first. One that is not the present one after that never will be.
+    """
+    shards = collections.of_every_incarnation(session, queue)
+    names = {shard.queue for shard in shards} | forwarding.names_in_intents(session, queue)
+    for kind in _KEPT_BY_QUEUE:
+        names.update(_names_in(session, kind, queue))
+    names.discard(queues.current_name(session, queue) or "")
+    over = [shard for shard in shards if shard.queue in names]
+    for shard in over:
+        collections.drop(session, shard)
+    rest = (directory.drop, dedupe.drop, consumers.drop, forwarding.drop_intents)
+    return len(over) + sum(drop(session, name) for name in names for drop in rest)
+
+
+def _names_in(session: Session, collection: str, queue: str) -> Iterator[str]:
+    """Return what the queue was called in the ids of a collection, by one seek for each name."""
+    for first, end in queues.names_between(queue):
+        while True:
+            between = {"_id": {"$gte": {"q": first}, "$lt": {"q": end}}}
+            with session.translated(writing=False):
+                found = session.collection(collection).find_one(between, {"_id": 1}, sort=[("_id", 1)])
+            if found is None:
+                break
+            yield found["_id"]["q"]
+            first = f"{found['_id']['q']} "  # noqa: PLW2901 -- what comes after all ids of that name

@@ -11,7 +11,8 @@ from pymongo.errors import OperationFailure
 
 from shardq.errors import SchemaMismatch, UnsupportedByStore
 from shardq.storage.migrations import migrations
-from shardq.storage.mongodb.session import Document, Session
+from shardq.storage.mongodb.documents import Document
+from shardq.storage.mongodb.session import Session
 
 __all__ = ["Collection", "apply", "index", "make", "require_current", "shard_collection", "version"]
 

@@ -1,12 +1,13 @@
-"""Requests to the database: translated, one driver client for each process."""
+"""Where a database is, and requests to it: translated to shardq's errors, one driver client for each process."""
 
 from __future__ import annotations
 
+import calendar
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeAlias
 
+import msgspec
 from bson.codec_options import TypeDecoder, TypeRegistry
 from bson.int64 import Int64
 from pymongo import MongoClient, WriteConcern
@@ -15,16 +16,31 @@ from pymongo.database import Database
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 
-from shardq.storage.mongodb.address import Address
-from shardq.storage.mongodb.confirmation import check
+from shardq.storage.clocks import uptime
+from shardq.storage.mongodb.documents import Document
 from shardq.storage.mongodb.faults import DRIVER_ERRORS, translate
+from shardq.storage.mongodb.guarantees import check_write_concern
 from shardq.storage.per_process import PerProcess
 
-__all__ = ["Document", "Session"]
-
-Document: TypeAlias = dict[str, Any]
+__all__ = ["Address", "Session", "leads"]
 
 _PATIENCE = {"serverSelectionTimeoutMS": 10_000, "connectTimeoutMS": 10_000, "socketTimeoutMS": 30_000}
+
+_SAMPLES = 8
+
+
+class Address(msgspec.Struct, frozen=True):
+    """What a URL says. Its text names hosts and database, never the credentials."""
+
+    uri: str  # for the driver; it may hold a password
+    database: str
+    hosts: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"MongoDB at {','.join(self.hosts)}, database {self.database!r},"
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
 
 
 class _PlainIntegers(TypeDecoder):
@@ -42,7 +58,7 @@ class _Connected:
     def __init__(self, address: Address) -> None:
         self.client: MongoClient[Document] = _client(address)
         asked: Document = {"w": "majority", "j": True} | self.client.write_concern.document
-        check(asked)
+        check_write_concern(asked)
         self.write_concern = WriteConcern(**asked)
         self.database: Database[Document] = self.client.get_database(
             address.database,
@@ -113,3 +129,19 @@ def _client(address: Address) -> MongoClient[Document]:
     given = address.uri.partition("?")[2].lower()
     patience: Document = {name: value for name, value in _PATIENCE.items() if f"{name.lower()}=" not in given}
     return MongoClient(address.uri, appname="shardq", tz_aware=True, **patience)
+
+
+def leads(session: Session) -> tuple[int]:
+    """Ask by how many microseconds the primary's clock is ahead of this machine's uptime.
+
+    The server tells whole milliseconds, rounded down. Each answer bounds the difference of the clocks from below; the
+    highest bound of eight counts, so nothing is due here before it is there.
+    """
+    return (max(_sample(session) for _ in range(_SAMPLES)),)
+
+
+def _sample(session: Session) -> int:
+    with session.translated(writing=False):
+        answer = session.database.command("hello")["localTime"]
+    after = uptime()
+    return calendar.timegm(answer.timetuple()) * 1_000_000 + int(answer.microsecond) - after

@@ -8,13 +8,13 @@ from typing import TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from shardq.storage.mongodb.carving import by_bundle, cut, fenced
+from shardq.storage.clocks import ServerClock
 from shardq.storage.mongodb.changing import Change, change, finish, new_stamp
 from shardq.storage.mongodb.documents import Kept, Row, Slice
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import ShardRows, Statement
+from shardq.storage.mongodb.slicing import by_bundle, cut, fenced
 from shardq.storage.requests import Acknowledge, Extend, Fenced, Release, Span
-from shardq.storage.server_clock import ServerClock
 
 __all__ = ["Released", "acknowledge", "extend", "finished", "holding", "kept", "release", "settle"]
 

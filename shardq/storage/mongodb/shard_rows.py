@@ -13,9 +13,9 @@ from pymongo.collection import Collection
 from shardq.errors import StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import schema
-from shardq.storage.mongodb.documents import WITHOUT_BODIES, Row, decode
+from shardq.storage.mongodb.documents import WITHOUT_BODIES, Document, Row, decode
 from shardq.storage.mongodb.faults import write_concern_error, write_error
-from shardq.storage.mongodb.session import Document, Session
+from shardq.storage.mongodb.session import Session
 
 __all__ = [
     "CLAIM_INDEX",

@@ -9,30 +9,28 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from shardq.sharding.shard import Shard
+from shardq.storage.clocks import ServerClock
 from shardq.storage.mongodb import (
     bundles,
-    clock,
     collections,
     consumers,
     dedupe,
-    deep_looks,
     diagnosis,
     directory,
     forwarding,
-    looking,
+    peeking,
     probing,
     queues,
-    remains,
     removal,
     schema,
+    session,
     settling,
     sweeping,
 )
-from shardq.storage.mongodb.address import Address
 from shardq.storage.mongodb.claims import Claims
-from shardq.storage.mongodb.incarnations import Incarnations
-from shardq.storage.mongodb.lookout import Lookout
-from shardq.storage.mongodb.session import Session
+from shardq.storage.mongodb.queues import Incarnations
+from shardq.storage.mongodb.read_cursors import Lookout
+from shardq.storage.mongodb.session import Address, Session
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.signals import CappedCollection
 from shardq.storage.requests import (
@@ -54,7 +52,6 @@ from shardq.storage.requests import (
     StoredSlice,
     Sweep,
 )
-from shardq.storage.server_clock import ServerClock
 from shardq.storage.signals.signals import Signals
 from shardq.storage.store import Capabilities
 
@@ -74,7 +71,7 @@ class MongoStore:
 
     def __init__(self, address: Address) -> None:
         self._session = Session(address)
-        self._clock = ServerClock(partial(clock.leads, self._session))
+        self._clock = ServerClock(partial(session.leads, self._session))
         self._incarnations = Incarnations(self._session)
         self._open = directory.Open(self._session)
         self._lookout = Lookout(self._session, self._clock)
@@ -174,7 +171,7 @@ class MongoStore:
     def _probe(self, shards: Sequence[Shard], glance: bool, deep: bool) -> tuple[Probe, ...]:
         places, now = [self._place(shard) for shard in shards], self.now()
         if deep:
-            found = deep_looks.look(self._session, self._lookout, places, now).probes
+            found = probing.look(self._session, self._lookout, places, now).probes
         else:
             found = probing.probe(self._session, self._lookout, places, now, glance=glance)
         return tuple(replace(probe, shard=shard) for probe, shard in zip(found, shards, strict=True))
@@ -268,7 +265,7 @@ class MongoStore:
         """One page of slices, in delivery order; the cursor is a place, so nothing shifts between pages."""
         return self._within(
             request.shard,
-            lambda place: looking.peek(self._rows(place), request, self.now()),
+            lambda place: peeking.peek(self._rows(place), request, self.now()),
             in_vain=lambda page: not page.slices,
         )
 
@@ -276,7 +273,7 @@ class MongoStore:
         """Return the slice that holds this message, in the history too, or None."""
         return self._within(
             shard,
-            lambda place: looking.find(self._rows(place), bundle_id, position, self.now()),
+            lambda place: peeking.find(self._rows(place), bundle_id, position, self.now()),
             in_vain=lambda found: found is None,
         )
 
@@ -298,7 +295,7 @@ class MongoStore:
         """Messages by state; the cost grows with the number of bundles, whose bodies are not read."""
         return self._within(
             shard,
-            lambda place: looking.count(self._rows(place), self.now()),
+            lambda place: peeking.count(self._rows(place), self.now()),
             in_vain=lambda counts: counts == ShardCounts(),
         )
 
@@ -307,7 +304,7 @@ class MongoStore:
 
         What is left of the queue's earlier incarnations is removed, whether the queue exists or not.
         """
-        removed = remains.remove(self._session, request.queue)
+        removed = removal.remove_remains(self._session, request.queue)
         name = self._incarnations.look(request.queue)
         if name is None:
             return removed

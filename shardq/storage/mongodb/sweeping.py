@@ -7,14 +7,14 @@ from shardq.storage.mongodb import (
     collections,
     consumers,
     dedupe,
-    deep_looks,
     directory,
-    intents,
-    looking,
+    forwarding,
+    peeking,
+    probing,
     removal,
 )
 from shardq.storage.mongodb.directory import Open
-from shardq.storage.mongodb.lookout import Lookout
+from shardq.storage.mongodb.read_cursors import Lookout
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.requests import Sweep
@@ -33,11 +33,11 @@ def sweep(session: Session, open_ones: Open, lookout: Lookout, request: Sweep, n
     listed = directory.listing(session, request.queue)
     shards = sorted({*listed, *collections.shards(session, request.queue)})
     processed = sum(removal.expire(session, shard, request.history_before, _LIMIT) for shard in shards)
-    completed = intents.sweep(session, open_ones, request.queue, now)
+    completed = forwarding.sweep_intents(session, open_ones, request.queue, now)
     return (
         processed
         + completed
-        + deep_looks.look(session, lookout, shards, now).put_right
+        + probing.look(session, lookout, shards, now).put_right
         + sum(_list(session, shard) for shard in set(shards).difference(listed))
         + dedupe.expire(session, request.queue, now, _LIMIT)
         + consumers.expire(session, request.queue, now)
@@ -46,7 +46,7 @@ def sweep(session: Session, open_ones: Open, lookout: Lookout, request: Sweep, n
 
 def _list(session: Session, shard: Shard) -> bool:
     """List a shard that holds history."""
-    if looking.is_empty(ShardRows(session, shard)) or shard in directory.listing(session, shard.queue):
+    if peeking.is_empty(ShardRows(session, shard)) or shard in directory.listing(session, shard.queue):
         return False
     directory.enter_again(session, shard)
     return True

@@ -10,8 +10,8 @@ from pymongo.uri_parser import parse_uri
 
 from shardq.clock import Clock
 from shardq.errors import InvalidSetting
-from shardq.storage.mongodb.address import Address
-from shardq.storage.mongodb.confirmation import check
+from shardq.storage.mongodb.guarantees import check_write_concern
+from shardq.storage.mongodb.session import Address
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.store import Store
 
@@ -56,4 +56,6 @@ def _check(url: str) -> None:
             f"the MongoDB URL cannot be read ({type(error).__name__}): check hosts, ports and options; write "
             "special characters of user and password as %XX"
         ) from None
-    check({name: options[option] for name, option in (("w", "w"), ("j", "journal")) if option in options})
+    check_write_concern(
+        {name: options[option] for name, option in (("w", "w"), ("j", "journal")) if option in options}
+    )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from contextlib import closing
 
 from shardq.storage.per_process import PerProcess
-from shardq.storage.signals.herald import Herald
 from shardq.storage.signals.line import Line
-from shardq.storage.signals.switchboard import Switchboard
-from shardq.storage.signals.watch import Watch
+from shardq.storage.signals.local_notifier import Switchboard
+from shardq.storage.signals.publisher import Herald
 
-__all__ = ["Signals"]
+__all__ = ["Signals", "Watch"]
+
+_log = logging.getLogger(__name__)
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 
 
 class Signals:
@@ -66,3 +70,57 @@ class _Own:
             if self._watch is not None:
                 self._watch.end()
             self._watch = None
+
+
+class Watch:
+    """A thread that listens until it is ended; it connects again after interruptions, with growing pauses.
+
+    When it begins to hear, every queue counts as announced: what came before is not known. The log says once that the
+    line is lost, and once that it stands again.
+    """
+
+    def __init__(self, line: Line, board: Switchboard) -> None:
+        self._line, self._board = line, board
+        self._ended = threading.Event()
+        self.stands, self._lost = False, False
+        threading.Thread(target=self._follow, name="shardq-signals", daemon=True).start()
+
+    def end(self) -> None:
+        """Listen no longer."""
+        self._ended.set()
+
+    def _follow(self) -> None:
+        pause = _FIRST_PAUSE
+        while not self._ended.is_set():
+            if self._listen():
+                pause = _FIRST_PAUSE
+            self._ended.wait(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _listen(self) -> bool:
+        """Pass on what is heard, until the line is broken; True when it stood."""
+        stood = False
+        try:
+            with closing(self._line.listen()) as heard:
+                for queues in heard:
+                    if self._ended.is_set():
+                        break
+                    if not stood:
+                        stood = self.stands = True
+                        self._found()
+                    self._board.announce(queues)
+        finally:
+            self.stands = False
+        self._lose()
+        return stood
+
+    def _found(self) -> None:
+        self._board.announce_all()
+        if self._lost:
+            _log.info("%s stands again: consumers are told of messages", self._line.name)
+        self._lost = False
+
+    def _lose(self) -> None:
+        if not self._lost and not self._ended.is_set():
+            _log.warning("%s is lost: consumers look for messages by themselves", self._line.name)
+            self._lost = True

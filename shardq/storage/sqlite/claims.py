@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from shardq.storage.requests import Bundle, Claim, Claimed, ClaimedSlice
 from shardq.storage.sqlite import directory
-from shardq.storage.sqlite.carving import split
+from shardq.storage.sqlite.slicing import split
 
 __all__ = ["Taken", "read", "take"]
 

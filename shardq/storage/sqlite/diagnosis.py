@@ -10,10 +10,9 @@ from pathlib import Path
 from shardq.errors import ShardqError
 from shardq.storage.requests import Finding
 from shardq.storage.sqlite import schema
-from shardq.storage.sqlite.connection import Connection
+from shardq.storage.sqlite.connections import Connection, log_of
 from shardq.storage.sqlite.faults import translate
-from shardq.storage.sqlite.log import log_of
-from shardq.storage.sqlite.surroundings import check_file_system, check_release
+from shardq.storage.sqlite.guarantees import check_file_system, check_release
 
 __all__ = ["diagnose"]
 

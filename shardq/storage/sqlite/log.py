@@ -1,29 +1,39 @@
-"""The write-ahead log beside the file: its times tell cheaply that nobody has committed; it must not fill the disk."""
+"""Sleeping until another process commits: its commit is written to the write-ahead log beside the file."""
 
 from __future__ import annotations
 
-import shutil
-import sqlite3
+import os
+import select
+import threading
 import time
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
-__all__ = ["LogRoom", "LogWatch", "log_of"]
+from shardq.storage.sqlite.connections import log_of
+
+try:
+    from inotify_simple import INotify, flags
+except ImportError:  # not Linux
+    INotify = None
+
+__all__ = ["EventSleeper", "LogWatch", "PollingSleeper", "Sleeper"]
 
 _Stamp: TypeAlias = tuple[int, int]
 
 # A commit is visible only some time after its last write to the log, and file systems count time in steps of
 # some milliseconds: a log that was written more recently says nothing.
 _SETTLED = 1_000_000_000
-_LOOK_ANYWAY = 1.0
+_READ_ANYWAY = 1.0
 
-_LITTLE = 16 << 20  # bytes; SQLite keeps a log that was emptied as large as that
-_SHARE = 2  # times the log's size has to be free beside it
+_FIRST_POLL = 0.01
+_LONGEST_POLL = 0.075
+_GROWTH = 1.5
 
-
-def log_of(path: Path) -> Path:
-    """Return the path of the file's log."""
-    return path.with_name(path.name + "-wal")
+# A commit can be seen a little after its last write to the log, so it is looked for again: after a pause in which
+# further writes go unheard, then after so many milliseconds each, or at the next write.
+_LOOKS = (4, 20)
+_LONGEST_PAUSE = 20  # milliseconds; the pause is 1 at first, and longer for a log that others keep busy
+_LOOK_ANYWAY = 1.0  # seconds; a write from another machine or container makes no event
 
 
 class LogWatch:
@@ -43,7 +53,7 @@ class LogWatch:
 
     def _restart(self) -> None:
         self._stamp = self._settled_stamp()
-        self._look_at = time.monotonic() + _LOOK_ANYWAY
+        self._look_at = time.monotonic() + _READ_ANYWAY
 
     def _settled_stamp(self) -> _Stamp | None:
         try:
@@ -55,33 +65,126 @@ class LogWatch:
         return status.st_mtime_ns, status.st_size
 
 
-class LogRoom:
-    """Keeps room on the disk for emptying the log into the file.
+class Sleeper(Protocol):
+    """Sleeps for one thread at a time, from before it looked at the file until after it was woken.
 
-    A process that stands still while it reads keeps the log from being emptied. A log that has taken the whole disk
-    meanwhile could not be emptied afterwards either, because the file has to grow for that.
+    One that is ``lasting`` is better kept between two waits than made anew.
+    """
+
+    lasting: bool
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep until there may be news, for that many seconds at most; MAY end sooner."""
+        ...
+
+    def found(self) -> None:
+        """Be told that there was news."""
+        ...
+
+    def wake(self) -> None:
+        """End this sleep, or the next one. For other threads."""
+        ...
+
+    def close(self) -> None:
+        """Give up what it holds."""
+        ...
+
+
+class PollingSleeper:
+    """Looks at the times of the log every 10 to 75 ms, which costs next to nothing. Works everywhere."""
+
+    lasting = False
+
+    def __init__(self, path: Path) -> None:
+        self._watch = LogWatch(path)
+        self._woken = threading.Event()
+        self._pause = _FIRST_POLL
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep until there may be news."""
+        while seconds > 0:
+            pause = min(self._pause, seconds)
+            seconds -= pause
+            if self._woken.wait(pause) or not self._watch.quiet():
+                break
+            self._pause = min(self._pause * _GROWTH, _LONGEST_POLL)
+        self._woken.clear()
+
+    def found(self) -> None:
+        """Nothing changes."""
+
+    def wake(self) -> None:
+        """End this sleep, or the next one."""
+        self._woken.set()
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+class EventSleeper:
+    """Sleeps without waking up in between. Raises OSError when the system has no watch left to give, or none at all.
+
+    It lasts: Linux may take 20 ms to give a watch back. What is written between two sleeps ends the second.
     """
 
     def __init__(self, path: Path) -> None:
-        self._log, self._folder = log_of(path), path.parent
-
-    def keep(self, sql: sqlite3.Connection) -> None:
-        """Empty a log that is large for what is free; raises SQLITE_BUSY while somebody reads it."""
+        if INotify is None:
+            raise OSError("this system tells nobody of writes to a file")
+        self._name = log_of(path).name
+        self.lasting = True
+        self._events = INotify(nonblocking=True)
         try:
-            size = self._log.stat().st_size
+            self._events.add_watch(path.parent, flags.MODIFY | flags.CREATE)
+            self._woken = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         except OSError:
-            return
-        if size <= _LITTLE or size * _SHARE <= (free := _free(self._folder)):
-            return
-        busy, *_ = sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        if busy:
-            error = sqlite3.OperationalError(
-                f"its log of {size >> 20} MB, beside which {free >> 20} MB are free, must be emptied first"
-            )
-            error.sqlite_errorcode = sqlite3.SQLITE_BUSY
-            raise error
+            self._events.close()
+            raise
+        self._calls = _poll(self._woken)
+        self._news = _poll(self._woken, self._events.fileno())
+        self._pause = 0  # that is due now, in milliseconds
+        self._in_vain = 0  # writes in close succession that this sleeper was woken by
+        self._looks: list[int] = []
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep until there may be news."""
+        if self._pause:
+            ready = self._calls.poll(min(seconds * 1000, self._pause))
+            self._pause = 0
+        elif self._looks:
+            ready = self._news.poll(min(seconds * 1000, self._looks.pop(0)))
+        else:
+            self._in_vain = 0
+            ready = self._news.poll(min(seconds, _LOOK_ANYWAY) * 1000)
+        for descriptor, _ in ready:
+            if descriptor == self._woken:
+                os.eventfd_read(self._woken)
+            elif self._written():
+                self._in_vain += 1
+                self._pause, self._looks = min(self._in_vain, _LONGEST_PAUSE), list(_LOOKS)
+
+    def found(self) -> None:
+        """There was news: the next pause is short again."""
+        self._in_vain = 0
+
+    def wake(self) -> None:
+        """End this sleep, or the next one."""
+        os.eventfd_write(self._woken, 1)
+
+    def _written(self) -> bool:
+        """Tell whether any of the events is of the log."""
+        events = self._events.read(0)
+        if any(event.mask & flags.IGNORED for event in events):  # the folder is gone, and so is its watch
+            self.lasting = False
+        return any(event.name == self._name for event in events)
+
+    def close(self) -> None:
+        """Give the watch back."""
+        self._events.close()
+        os.close(self._woken)
 
 
-def _free(folder: Path) -> int:
-    """Return how many bytes an ordinary user can write there."""
-    return shutil.disk_usage(folder).free
+def _poll(*descriptors: int) -> select.poll:
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return poll

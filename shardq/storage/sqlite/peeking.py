@@ -1,4 +1,4 @@
-"""Looking at slices without claiming them."""
+"""Looking at slices without claiming them, and counting them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import msgspec
 
 from shardq.errors import InvalidSetting
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import Bundle, EntryState, Peek, PeekPage, StoredSlice
+from shardq.storage.requests import Bundle, EntryState, Peek, PeekPage, ShardCounts, StoredSlice
 from shardq.storage.sqlite import directory
 
-__all__ = ["find", "peek"]
+__all__ = ["count", "find", "peek"]
 
 _Place: TypeAlias = tuple[int | bytes, ...]
 
@@ -67,6 +67,16 @@ _HISTORY = _View(
 )
 _HEAD = "SELECT bundle_id, priority, due, enqueued_at, count, x'' FROM bundle WHERE bundle_key = ?"
 _BUNDLE = "SELECT bundle_id, priority, due, enqueued_at, count, data FROM bundle WHERE bundle_key = ?"
+_COUNT = """
+    SELECT
+        coalesce(sum(count) FILTER (WHERE due <= ?2), 0),
+        coalesce(sum(count) FILTER (WHERE due > ?2 AND token IS NULL), 0),
+        coalesce(sum(count) FILTER (WHERE due > ?2 AND token IS NOT NULL), 0),
+        (SELECT coalesce(sum(count), 0) FROM history WHERE shard_key = ?1),
+        min(enqueued_at),
+        min(due) FILTER (WHERE due <= ?2)
+    FROM entry WHERE shard_key = ?1
+"""
 
 
 def peek(sql: sqlite3.Connection, request: Peek, now: int) -> PeekPage:
@@ -94,6 +104,12 @@ def find(
         if row and row.first + row.count > position:
             return _slice(sql, row, now)
     return None
+
+
+def count(sql: sqlite3.Connection, shard: Shard, now: int) -> ShardCounts:
+    """Messages by state. The cost grows with the number of entries, not of messages or bytes."""
+    key = directory.key_of(sql, shard)
+    return ShardCounts(*sql.execute(_COUNT, (key, now)).fetchone())
 
 
 def _up_to(cursor: Iterable[tuple[Any, ...]], limit: int) -> tuple[list[_Row], bool]:

@@ -1,15 +1,15 @@
-"""Taking messages out whoever holds them: one, a shard's, a queue's."""
+"""Removing messages whatever their state: one, a shard's, a queue's; and those of the history."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 
 from shardq.sharding.shard import Shard
 from shardq.storage.sqlite import bundles, directory, queues
-from shardq.storage.sqlite.carving import cut_out
-from shardq.storage.sqlite.history import remove_processed
+from shardq.storage.sqlite.slicing import cut_out
 
-__all__ = ["drop", "purge", "remove"]
+__all__ = ["drop", "expire", "purge", "remove", "remove_processed"]
 
 _DELETE_ENTRY = "DELETE FROM entry WHERE entry_key = ?"
 _MESSAGES = "SELECT coalesce(sum(count), 0) FROM entry WHERE shard_key = ?"
@@ -36,6 +36,23 @@ _DROP = (
     "DELETE FROM consumer WHERE queue = ?",
 )
 _DROP_QUEUE = "DELETE FROM queue WHERE name = ?"
+
+_COVERING = """
+    SELECT history_key, first, count FROM history
+    WHERE bundle_key = (SELECT bundle_key FROM bundle WHERE bundle_id = ?1 AND shard_key = ?2)
+    AND first <= ?3 ORDER BY first DESC LIMIT 1
+"""
+_TAIL = """
+    INSERT INTO history (shard_key, processed_at, bundle_key, first, count, deliveries)
+    SELECT shard_key, processed_at, bundle_key, ?2, first + count - ?2, deliveries
+    FROM history WHERE history_key = ?1
+"""
+_HEAD = "UPDATE history SET count = ?2 WHERE history_key = ?1"
+_DELETE = "DELETE FROM history WHERE history_key = ?"
+_OLD = """
+    SELECT history_key, bundle_id FROM shard JOIN history USING (shard_key) JOIN bundle USING (bundle_key)
+    WHERE queue = ? AND processed_at < ? LIMIT ?
+"""
 
 
 def remove(sql: sqlite3.Connection, shard: Shard, bundle_id: bytes, position: int, now: int) -> bool:
@@ -77,3 +94,26 @@ def drop(sql: sqlite3.Connection, queue: str) -> bool:
     for statement in _DROP:
         sql.execute(statement, (queue,))
     return True
+
+
+def remove_processed(sql: sqlite3.Connection, shard_key: int, bundle_id: bytes, position: int) -> bool:
+    """Take one message out of the history; False when it is not in it."""
+    row = sql.execute(_COVERING, (bundle_id, shard_key, position)).fetchone()
+    if row is None or row[1] + row[2] <= position:
+        return False
+    key, first, count = row
+    if position + 1 < first + count:
+        sql.execute(_TAIL, (key, position + 1))
+    if first < position:
+        sql.execute(_HEAD, (key, position - first))
+    else:
+        sql.execute(_DELETE, (key,))
+    return True
+
+
+def expire(sql: sqlite3.Connection, queue: str, before: int, limit: int, now: int) -> int:
+    """Give up to ``limit`` slices up that were processed before a moment; returns how many."""
+    old: Sequence[tuple[int, bytes]] = sql.execute(_OLD, (queue, before, limit)).fetchall()
+    sql.executemany(_DELETE, ((key,) for key, _ in old))
+    bundles.finish(sql, queue, dict.fromkeys(bundle_id for _, bundle_id in old), now)
+    return len(old)

@@ -8,13 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shardq.storage.sqlite.forks import watch_forks
-from shardq.storage.sqlite.sleeper import PollingSleeper, Sleeper
-
-try:
-    from shardq.storage.sqlite.log_events import EventSleeper
-except ImportError:  # not Linux
-    EventSleeper = None  # type: ignore[assignment,misc]
+from shardq.storage.per_process import watch_forks
+from shardq.storage.sqlite.log import EventSleeper, PollingSleeper, Sleeper
 
 __all__ = ["Signals"]
 
@@ -99,9 +94,7 @@ class Signals:
 
 
 def _make_sleeper(path: Path) -> Sleeper:
-    if EventSleeper is not None:
-        try:
-            return EventSleeper(path)
-        except OSError:  # no watch left, or no such folder yet
-            pass
-    return PollingSleeper(path)
+    try:
+        return EventSleeper(path)
+    except OSError:  # no watch left, no such folder yet, or not Linux
+        return PollingSleeper(path)

@@ -36,14 +36,14 @@ from shardq.storage.sqlite import (
     dedupe,
     diagnosis,
     directory,
-    holding,
-    measuring,
     peeking,
+    probing,
     queues,
     removal,
+    settling,
     sweeping,
 )
-from shardq.storage.sqlite.database import Database
+from shardq.storage.sqlite.session import Database
 from shardq.storage.sqlite.signals import Signals
 from shardq.storage.store import Capabilities
 
@@ -140,7 +140,7 @@ class SqliteStore:
         deep: bool = False,  # noqa: ARG002 -- goes by no hint
     ) -> tuple[Probe, ...]:
         """Return what each of the shards has to offer, in one query of 20 seeks for each."""
-        return self._database.read(lambda sql: measuring.probe(sql, shards, self.now()))
+        return self._database.read(lambda sql: probing.probe(sql, shards, self.now()))
 
     def forget(self, shard: Shard) -> bool:
         """Take the shard out of the directory if it holds nothing, history included."""
@@ -163,21 +163,21 @@ class SqliteStore:
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held."""
-        return self._database.write(lambda sql: holding.acknowledge(sql, request, self.now()))
+        return self._database.write(lambda sql: settling.acknowledge(sql, request, self.now()))
 
     def extend(self, request: Extend) -> Fenced:
         """Hide what is still held until now + lease."""
-        return self._database.write(lambda sql: holding.extend(sql, request, self.now()), durable=False)
+        return self._database.write(lambda sql: settling.extend(sql, request, self.now()), durable=False)
 
     def release(self, request: Release) -> Fenced:
         """Give back what is still held."""
-        fenced = self._database.write(lambda sql: holding.release(sql, request, self.now()), durable=False)
+        fenced = self._database.write(lambda sql: settling.release(sql, request, self.now()), durable=False)
         self._signals.announce()
         return fenced
 
     def forward(self, request: Forward) -> Fenced:
         """Acknowledge and append in one transaction, between any two shards of the file."""
-        fenced = self._database.write(lambda sql: holding.forward(sql, request, self.now()))
+        fenced = self._database.write(lambda sql: settling.forward(sql, request, self.now()))
         self._signals.announce()
         return fenced
 
@@ -199,7 +199,7 @@ class SqliteStore:
 
     def count(self, shard: Shard) -> ShardCounts:
         """Messages by state; the cost grows with the number of slices."""
-        return self._database.read(lambda sql: measuring.count(sql, shard, self.now()))
+        return self._database.read(lambda sql: peeking.count(sql, shard, self.now()))
 
     def sweep(self, request: Sweep) -> int:
         """Remove up to 1,000 leftovers of each kind; returns how many."""

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shardq.storage.ranges import covered, uncovered
 from shardq.storage.requests import Fenced, Span
+from shardq.storage.slicing import covered, uncovered
 
 __all__ = ["Carved", "carve", "cut_out", "split"]
 

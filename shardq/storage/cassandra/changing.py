@@ -10,22 +10,25 @@ from typing import Any
 
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.sharding.shard import Shard
+from shardq.storage.cassandra import read_cursors
+from shardq.storage.cassandra.lease_rows import Holding
 from shardq.storage.cassandra.rows import BUNDLE as BUNDLE_KIND
 from shardq.storage.cassandra.rows import (
     CONTROL,
     MOVE,
     Control,
     Head,
-    Holding,
     Key,
+    Place,
     Ready,
     Slice,
     Tally,
     encode,
 )
 from shardq.storage.cassandra.session import Session, Statement
+from shardq.storage.cassandra.shard_rows import WideRow
 
-__all__ = ["CONTROL_KEY", "Change", "attempts", "bundle_key"]
+__all__ = ["CONTROL_KEY", "Change", "attempts", "bundle_key", "lower"]
 
 _AT = "WHERE shard = ? AND kind = ? AND priority = ? AND due = ? AND id = ? AND first = ?"
 _INSERT = "INSERT INTO entry (shard, kind, priority, due, id, first, value) VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -215,3 +218,14 @@ def attempts(shard: Shard) -> Iterator[int]:
         yield attempt
         time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.001 * 2**attempt)))
     raise StoreUnavailable(f"shard {shard} is changed by others all the time: try again")
+
+
+def lower(session: Session, shard: Shard, hidden: Mapping[int, Place], alarm: int | None = None) -> None:
+    """Lower the floors to these places by priority, and to this alarm; raises StoreUnavailable."""
+    row = WideRow(session, str(shard))
+    for _ in attempts(shard):
+        seen = row.control()
+        change = Change(session, shard)
+        change.set_control(read_cursors.lowered(seen.control, hidden, alarm), seen.seen)
+        if change.apply():
+            return

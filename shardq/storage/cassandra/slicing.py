@@ -9,9 +9,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from shardq.storage.cassandra.rows import Holding, Slice
-from shardq.storage.ranges import Range, gaps, overlap
+from shardq.storage.cassandra.lease_rows import Holding
+from shardq.storage.cassandra.rows import Slice
 from shardq.storage.requests import Span
+from shardq.storage.slicing import Range, gaps, overlap
 
 __all__ = ["Carved", "carve", "cut_out"]
 

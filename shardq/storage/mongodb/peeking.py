@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 from shardq.errors import InvalidSetting
-from shardq.storage.mongodb.documents import Kept, Row, Slice
-from shardq.storage.mongodb.session import Document
+from shardq.storage.mongodb.documents import Document, Kept, Row, Slice
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.requests import EntryState, Peek, PeekPage, ShardCounts, StoredSlice
 

@@ -1,4 +1,4 @@
-"""What shards have to offer and how much they hold, without a body being read."""
+"""What shards have to offer, without a body being read."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import sqlite3
 from collections.abc import Sequence
 
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import Probe, ShardCounts
-from shardq.storage.sqlite import directory
+from shardq.storage.requests import Probe
 
-__all__ = ["count", "probe"]
+__all__ = ["probe"]
 
 # Two seeks per priority and shard: the first entry that is due, the first that is not.
 _PROBE = """
@@ -28,16 +27,6 @@ _PROBE = """
         ORDER BY priority, due, bundle_id, first LIMIT 1
     )
 """
-_COUNT = """
-    SELECT
-        coalesce(sum(count) FILTER (WHERE due <= ?2), 0),
-        coalesce(sum(count) FILTER (WHERE due > ?2 AND token IS NULL), 0),
-        coalesce(sum(count) FILTER (WHERE due > ?2 AND token IS NOT NULL), 0),
-        (SELECT coalesce(sum(count), 0) FROM history WHERE shard_key = ?1),
-        min(enqueued_at),
-        min(due) FILTER (WHERE due <= ?2)
-    FROM entry WHERE shard_key = ?1
-"""
 
 
 def probe(sql: sqlite3.Connection, shards: Sequence[Shard], now: int) -> tuple[Probe, ...]:
@@ -45,9 +34,3 @@ def probe(sql: sqlite3.Connection, shards: Sequence[Shard], now: int) -> tuple[P
     asked = json.dumps([[shard.queue, shard.time_shard, shard.number] for shard in shards])
     found = {row[0]: row[1:] for row in sql.execute(_PROBE, (asked, now))}
     return tuple(Probe(shard, *found.get(index, ())) for index, shard in enumerate(shards))
-
-
-def count(sql: sqlite3.Connection, shard: Shard, now: int) -> ShardCounts:
-    """Messages by state. The cost grows with the number of entries, not of messages or bytes."""
-    key = directory.key_of(sql, shard)
-    return ShardCounts(*sql.execute(_COUNT, (key, now)).fetchone())

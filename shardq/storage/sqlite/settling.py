@@ -1,9 +1,12 @@
-"""What the holder of a claim does with its entries: finish, prolong, give back, forward."""
+"""What the holder of a claim does with its entries: finish, extend, release, forward.
+
+What was moved elsewhere is remembered for a quarter of an hour, so that it is lost to its holder, not gone.
+"""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -11,10 +14,28 @@ from msgspec.structs import replace
 
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Acknowledge, Extend, Fenced, Forward, Release, Span
-from shardq.storage.sqlite import bundles, directory, moves, queues
-from shardq.storage.sqlite.carving import carve
+from shardq.storage.slicing import covered, uncovered
+from shardq.storage.sqlite import bundles, directory, queues
+from shardq.storage.sqlite.slicing import carve
 
-__all__ = ["acknowledge", "extend", "forward", "release"]
+__all__ = ["MOVES_KNOWN", "REMEMBER", "acknowledge", "extend", "forward", "prune_moves", "release", "tell"]
+
+MOVES_KNOWN = 15 * 60 * 1_000_000
+"""For how long a move is known, in microseconds."""
+
+REMEMBER = """
+    INSERT INTO moved (moved_at, incarnation, bundle_id, first, count)
+    SELECT ?, ?, bundle_id, first, count FROM entry
+"""
+"""Remembers entries: the moment and the queue's incarnation come before the values that find them."""
+
+_MOVED = """
+    SELECT first, first + count FROM moved WHERE bundle_id = ? AND incarnation = ? AND moved_at > ?
+"""
+_PRUNE = """
+    DELETE FROM moved WHERE moved_at <= ?1
+    AND moved_key IN (SELECT moved_key FROM moved ORDER BY moved_key LIMIT ?2)
+"""
 
 
 class _Step(msgspec.Struct, frozen=True):
@@ -38,7 +59,7 @@ _KEEP = _step(
     " SELECT shard_key, ?, bundle_key, first, count, deliveries + unstarted FROM entry"
 )
 _DELETE = _step("DELETE FROM entry")
-_MOVE = _step(moves.REMEMBER)
+_MOVE = _step(REMEMBER)
 _HIDE = _step("UPDATE entry SET due = ?")
 _HIDE_LONGER = _step("UPDATE entry SET due = max(due, ?)")
 _START = _step("UPDATE entry SET deliveries = deliveries + unstarted, unstarted = 0")
@@ -66,7 +87,7 @@ def acknowledge(sql: sqlite3.Connection, request: Acknowledge, now: int) -> Fenc
         steps.insert(0, (_KEEP, (now,)))
     if request.moved:
         steps.insert(0, (_MOVE, (now, queues.incarnation(sql, request.shard.queue))))
-        moves.prune(sql, now, 2 * len(request.spans))
+        prune_moves(sql, now, 2 * len(request.spans))
     fenced = _apply(sql, request.shard, request.spans, steps, now)
     if not request.keep:
         bundles.finish(sql, request.shard.queue, dict.fromkeys(span.bundle_id for span in request.spans), now)
@@ -118,7 +139,7 @@ def _apply(sql: sqlite3.Connection, shard: Shard, spans: Sequence[Span], steps: 
     carved = carve(sql, shard_key, spans)
     for step, values in steps:
         sql.executemany(step.by_key, ((*values, key) for key in carved.entry_keys))
-    return moves.tell(sql, shard.queue, carved.fenced, now)
+    return tell(sql, shard.queue, carved.fenced, now)
 
 
 def _apply_exactly(
@@ -135,3 +156,25 @@ def _apply_exactly(
         sql.execute(_RESTORE)
     sql.execute(_KEEP_CHANGES)
     return done
+
+
+def tell(sql: sqlite3.Connection, queue: str, fenced: Fenced, now: int) -> Fenced:
+    """Return the answer with those of the gone messages among the lost that were moved elsewhere."""
+    if not fenced.gone:
+        return fenced
+    incarnation = queues.incarnation(sql, queue)
+    ranges = [(span, _ranges(sql, span, incarnation, now)) for span in fenced.gone]
+    lost = [part for span, moved in ranges for part in covered(span, moved)]
+    gone = [part for span, moved in ranges for part in uncovered(span, moved)]
+    return Fenced((*fenced.lost, *lost), tuple(gone))
+
+
+def _ranges(
+    sql: sqlite3.Connection, span: Span, incarnation: int | None, now: int
+) -> Iterable[tuple[int, int]]:
+    return sql.execute(_MOVED, (span.bundle_id, incarnation, now - MOVES_KNOWN)).fetchall()
+
+
+def prune_moves(sql: sqlite3.Connection, now: int, limit: int) -> int:
+    """Forget up to ``limit`` moves that were remembered for long enough; returns how many."""
+    return sql.execute(_PRUNE, (now - MOVES_KNOWN, limit)).rowcount

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from shardq.storage.cassandra.floors import believed
+from shardq.storage.cassandra.lease_rows import Holding, decode_holding
+from shardq.storage.cassandra.read_cursors import believed
 from shardq.storage.cassandra.rows import (
     ALARM,
     ALARM_FLOOR,
@@ -17,20 +18,20 @@ from shardq.storage.cassandra.rows import (
     HISTORY,
     HISTORY_FLOOR,
     HOLDING,
+    PRIORITIES,
     READY,
     SOON,
+    BundleRow,
     Control,
     ControlRow,
     Head,
-    Holding,
-    Kept,
+    HistoryRow,
     Key,
     Ready,
     Tally,
+    control_row,
     decode_carried,
-    decode_control,
     decode_head,
-    decode_holding,
     decode_kept,
     decode_move,
     decode_ready,
@@ -39,12 +40,9 @@ from shardq.storage.cassandra.rows import (
 )
 from shardq.storage.cassandra.scanning import FIRST, FOREVER, Position, guarded, scan
 from shardq.storage.cassandra.session import Answer, Session
-from shardq.storage.ranges import Range
-from shardq.storage.requests import Bundle
+from shardq.storage.slicing import Range
 
-__all__ = ["PRIORITIES", "BundleRow", "HistoryRow", "WideRow", "control_row"]
-
-PRIORITIES = tuple(range(10))
+__all__ = ["WideRow"]
 T = TypeVar("T")
 
 _PAGE = 1000
@@ -84,29 +82,6 @@ _HISTORY = (
     "SELECT priority, due, id, first, value FROM entry WHERE shard = ? AND kind = 4 AND priority = 0 "
     "AND (due, id, first) >= (?, ?, ?) AND (due) < (?)"
 )
-
-
-class BundleRow(msgspec.Struct, frozen=True):
-    """A bundle as it is stored."""
-
-    id: bytes
-    head: Head
-    tally: Tally
-    seen_head: bytes
-    seen_tally: bytes | None
-    data: bytes = b""
-
-    @property
-    def bundle(self) -> Bundle:
-        """The bundle as it was sent."""
-        return self.head.bundle(self.id, self.data)
-
-
-class HistoryRow(msgspec.Struct, frozen=True):
-    """A slice that is kept as processed."""
-
-    key: Key
-    kept: Kept
 
 
 class WideRow:
@@ -288,14 +263,6 @@ def _control_and_holdings(answer: Answer) -> tuple[ControlRow, list[Holding]]:
         else:
             holdings.append(_holding(row_id, first, value))
     return control, holdings
-
-
-def control_row(
-    value: bytes | None, taken: bytes | None, taken_at: int | None, _turn: bytes | None, turn_at: int | None
-) -> ControlRow:
-    """Return the control row of its columns."""
-    control = decode_control(value) if value else Control()
-    return ControlRow(control, value, taken, turn_at or 0, taken_at or 0)
 
 
 def _ready_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[Ready]:

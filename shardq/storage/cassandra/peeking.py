@@ -10,8 +10,9 @@ from itertools import pairwise
 import msgspec
 
 from shardq.errors import InvalidSetting
-from shardq.storage.cassandra.reading import PRIORITIES, BundleRow, WideRow
-from shardq.storage.cassandra.rows import READY, Holding, Key, Ready, Slice
+from shardq.storage.cassandra.lease_rows import Holding
+from shardq.storage.cassandra.rows import PRIORITIES, READY, BundleRow, Key, Ready, Slice
+from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.requests import EntryState, Peek, PeekPage, ShardCounts, StoredSlice
 
 __all__ = ["count", "find", "is_empty", "peek"]

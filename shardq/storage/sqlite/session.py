@@ -1,25 +1,28 @@
-"""The file: transactions on it, from any thread of any process."""
+"""Transactions on the file, from any thread of any process."""
 
 from __future__ import annotations
 
+import random
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from shardq.storage.sqlite import schema
-from shardq.storage.sqlite.connection import Connection, FileIdentity, file_identity
-from shardq.storage.sqlite.faults import translate, translate_os
-from shardq.storage.sqlite.forks import watch_forks
-from shardq.storage.sqlite.log import LogRoom
-from shardq.storage.sqlite.patience import Patience
-from shardq.storage.sqlite.pool import Pool
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay
 
-__all__ = ["Database"]
+from shardq.storage.per_process import watch_forks
+from shardq.storage.sqlite import schema
+from shardq.storage.sqlite.connections import Connection, FileIdentity, LogRoom, Pool, file_identity
+from shardq.storage.sqlite.faults import is_busy, translate, translate_os
+
+__all__ = ["Database", "Patience"]
 
 T = TypeVar("T")
 _MOST_READERS = 64
 _SHORTEST_TURN = 5.0  # seconds that threads of one process wait for each other at least
+
+_LONGEST = 0.004
+_SHORTEST = 0.0002
 
 
 class Database:
@@ -148,3 +151,36 @@ def _run(connection: Connection, change: Callable[[sqlite3.Connection], T]) -> T
     except BaseException:
         connection.roll_back()
         raise
+
+
+class Patience:
+    """Repeats an attempt for up to ``seconds`` while the database is locked by others.
+
+    Pauses shrink with the time waited. Who has just come leaves the lock to those who wait already, which makes
+    turns fair and lets the holder do several transactions in a row; SQLite's own waiting does the opposite.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._retrying = Retrying(
+            retry=retry_if_exception(_locked),
+            wait=_pause,
+            stop=stop_after_delay(seconds),
+            reraise=True,
+        )
+
+    def __call__(self, attempt: Callable[[], T]) -> T:
+        """Return what the first attempt on a free database gives, or raise the last one's error."""
+        try:
+            return attempt()
+        except sqlite3.Error as error:
+            if not is_busy(error):
+                raise
+        return self._retrying.copy()(attempt)
+
+
+def _pause(state: RetryCallState) -> float:
+    return random.uniform(0.5, 1.5) * max(_SHORTEST, _LONGEST / state.attempt_number)
+
+
+def _locked(error: BaseException) -> bool:
+    return isinstance(error, sqlite3.Error) and is_busy(error)

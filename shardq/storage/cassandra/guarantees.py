@@ -1,13 +1,29 @@
-"""Settings of the nodes that a promise rests on. They are read from ``system_views.settings``."""
+"""What a guarantee rests on: levels of consistency of the URL, and settings of the nodes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from shardq.errors import InvalidSetting
+from shardq.storage.cassandra.connecting import Address
+from shardq.storage.cassandra.session import Session
 from shardq.storage.requests import Finding
 
-__all__ = ["SETTINGS", "check_settings"]
+__all__ = [
+    "LEVELS",
+    "SERIAL_LEVELS",
+    "SETTINGS",
+    "check_settings",
+    "copies",
+    "require_overlap",
+    "require_overlap_in",
+]
+
+LEVELS = ("LOCAL_QUORUM", "QUORUM", "EACH_QUORUM", "ALL")
+SERIAL_LEVELS = ("LOCAL_SERIAL", "SERIAL")
+
+_REPLICATION = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?"
 
 SETTINGS = frozenset(
     {
@@ -24,6 +40,38 @@ _DURATION = re.compile(r"(\d+)(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 _Node = Mapping[str, str]
+
+
+def require_overlap_in(data_centres: Collection[str], address: Address) -> None:
+    """Raise InvalidSetting where clients of these data centres could miss what others of them wrote."""
+    if len(data_centres) < 2:
+        return
+    local = (address.consistency == "LOCAL_QUORUM", address.serial_consistency == "LOCAL_SERIAL")
+    if local == (False, False) or (local == (True, True) and address.local_dc):
+        return
+    raise InvalidSetting(
+        f"keyspace {address.keyspace!r} is kept in several data centres ({', '.join(sorted(data_centres))}), and with "
+        f"consistency={address.consistency}, serial_consistency={address.serial_consistency}"
+        f"{'' if address.local_dc else ' and no local_dc'} clients in one may miss what others wrote in another: give "
+        "consistency=QUORUM&serial_consistency=SERIAL; or, if all clients use the same one, its name as local_dc with "
+        "LOCAL_QUORUM and LOCAL_SERIAL"
+    )
+
+
+def require_overlap(session: Session) -> None:
+    """Raise InvalidSetting where the consistency is not enough for the data centres that the keyspace is kept in."""
+    require_overlap_in(copies(session).keys(), session.address)
+
+
+def copies(session: Session) -> dict[str, int]:
+    """Return how many copies there are in each data centre; under "" those of a keyspace that knows of none."""
+    rows = session.read(_REPLICATION, (session.address.keyspace,))
+    options = dict(rows[0][0]) if rows else {}
+    options.pop("class", None)
+    counts = {
+        "" if name == "replication_factor" else name: text.partition("/")[0] for name, text in options.items()
+    }
+    return {name: int(count) for name, count in counts.items() if count.isdigit() and int(count)}
 
 
 def check_settings(nodes: Sequence[_Node], grace: Mapping[str, int]) -> Iterator[Finding]:

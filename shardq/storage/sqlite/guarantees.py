@@ -1,4 +1,4 @@
-"""What SQLite stands on: its own version, and the file system below the file."""
+"""What a guarantee rests on: SQLite's release, and the file system below the file."""
 
 from __future__ import annotations
 

@@ -1,14 +1,30 @@
-"""What of a URL and of a server weakens what is promised, for the diagnosis."""
+"""What of a URL and of a server weakens a guarantee: it is refused, or told by the diagnosis."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shardq.storage.mongodb.session import Document
+from shardq.errors import InvalidSetting
+from shardq.storage.mongodb.documents import Document
 from shardq.storage.requests import Finding
 
-__all__ = ["findings"]
+__all__ = ["check_write_concern", "findings"]
+
+
+def check_write_concern(concern: Mapping[str, Any]) -> None:
+    """Raise InvalidSetting for writes that fewer than two members confirm, or from memory."""
+    acknowledged, journal = concern.get("w", "majority"), concern.get("j", True)
+    if isinstance(acknowledged, int) and acknowledged < 2:
+        raise InvalidSetting(
+            f"w={acknowledged} in the MongoDB URL lets what was confirmed be lost with one server: "
+            "leave w out, so that a majority confirms each write"
+        )
+    if not journal:
+        raise InvalidSetting(
+            "journal=false in the MongoDB URL lets what was confirmed be lost when servers lose power: "
+            "leave journal out, so that each write is confirmed from the journal"
+        )
 
 
 def findings(concern: Document, hello: Document, reads: str, status: dict[str, Any]) -> Iterator[Finding]:

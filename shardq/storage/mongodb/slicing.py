@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from shardq.storage.mongodb.documents import Kept, Row, Slice
-from shardq.storage.ranges import covered, gaps, overlap, uncovered
 from shardq.storage.requests import Fenced, Span
+from shardq.storage.slicing import covered, gaps, overlap, uncovered
 
 __all__ = ["by_bundle", "cut", "fenced", "without"]
 

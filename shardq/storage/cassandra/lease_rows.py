@@ -1,4 +1,4 @@
-"""What this client holds: the values of holdings as it last wrote them, so that it can settle them without a read."""
+"""Lease rows: what was claimed together and is held under one token, as it is stored and as this client wrote it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,54 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from shardq.storage.cassandra.rows import Holding
+from shardq.storage.cassandra.rows import ALARM, HOLDING, Key, Slice, encode
 from shardq.storage.per_process import OwnLock
 
-__all__ = ["Held"]
+__all__ = ["Held", "Holding", "decode_holding"]
 
 _MOST = 256  # tokens that are remembered
+
+
+class _HoldingValue(msgspec.Struct, frozen=True, array_like=True):
+    due: int
+    held: bool
+    slices: tuple[Slice, ...]
+
+
+class Holding(msgspec.Struct, frozen=True):
+    """Slices that were taken together: held under a token, or given back until they are due.
+
+    Its row carries the light bundles among them; it may carry some that are finished.
+    """
+
+    id: bytes  # the token while they are held
+    number: int
+    due: int
+    held: bool
+    slices: tuple[Slice, ...]
+    seen: bytes | None = None  # its value in the storage, for conditions
+
+    @property
+    def key(self) -> Key:
+        """Where it is stored."""
+        return Key(HOLDING, 0, 0, self.id, self.number)
+
+    def due_of(self, each: Slice) -> int:
+        """What one of its slices is ordered by."""
+        return min(each.due, self.due) if each.unstarted and not self.held else self.due
+
+    @property
+    def alarm(self) -> Key:
+        """Where it is found by its due time."""
+        return Key(ALARM, 0, self.due, self.id, self.number)
+
+    @property
+    def value(self) -> bytes:
+        """What is stored of it."""
+        return encode(_HoldingValue(self.due, self.held, self.slices))
+
+
+decode_holding = msgspec.msgpack.Decoder(_HoldingValue).decode
 
 
 class Held:

@@ -2,32 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TypeAlias
+from itertools import islice
+from typing import Any, TypeAlias
 
 import msgspec
 
 from shardq.errors import ShardqError
 from shardq.sharding.shard import Shard
-from shardq.storage.cassandra import floors
-from shardq.storage.cassandra.change import Change
-from shardq.storage.cassandra.joint import ask_alarms, ask_controls, ask_delayed, ask_ready
-from shardq.storage.cassandra.reading import PRIORITIES, WideRow, control_row
-from shardq.storage.cassandra.rows import ALARM_FLOOR, Control, ControlRow, Holding, Place
+from shardq.storage.cassandra import read_cursors
+from shardq.storage.cassandra.changing import Change
+from shardq.storage.cassandra.faults import TombstonesRefused
+from shardq.storage.cassandra.lease_rows import Holding
+from shardq.storage.cassandra.read_cursors import Sights
+from shardq.storage.cassandra.rows import (
+    ALARM,
+    ALARM_FLOOR,
+    HOLDING,
+    PRIORITIES,
+    READY,
+    Control,
+    ControlRow,
+    Place,
+    control_row,
+)
+from shardq.storage.cassandra.scanning import FIRST, FOREVER, Position, scan
 from shardq.storage.cassandra.session import Answer, Session
-from shardq.storage.cassandra.sight import Sights
+from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.requests import Probe
 
-__all__ = ["SOON", "Found", "Survey"]
+__all__ = ["SOON", "Found", "Survey", "ask_alarms", "ask_controls", "ask_delayed", "ask_held", "ask_ready"]
 
 SOON = 100_000  # clocks agree within this; what is due so soon is told as what lies ahead
 _AHEAD = 60_000_000  # a lease that ends later is not looked for: the alarms of leases that were not used up lie there
-_READY = 4  # ready rows of a shard that are read
-_ALARMS = 20  # of a shard; so many lapsed holdings are looked at
+_MOST_READY = 4  # ready rows of a shard that are read
+_MOST_ALARMS = 20  # of a shard; so many lapsed holdings are looked at
 _STEP = 1_000_000  # starts so close together are read as one
 
 _Offer: TypeAlias = tuple[int, int]  # priority, due
+
+_Rows: TypeAlias = Iterable[tuple[Any, ...]]
+
+_CONTROLS = (
+    "SELECT shard, value, taken, WRITETIME(taken), turn, WRITETIME(turn) FROM entry "
+    "WHERE shard IN ? AND kind = 0 AND priority = 0 AND due = 0 AND id = 0x AND first = 0"
+)
+_READY_ROWS = (
+    "SELECT shard, priority, due, id, first FROM entry WHERE shard IN ? AND kind = 2 AND priority IN ? "
+    "AND due >= ? AND due <= ? PER PARTITION LIMIT ?"
+)
+_DUE_ROWS = (
+    "SELECT shard, priority, due, id, first FROM entry WHERE shard IN ? AND kind = 5 AND priority = 0 "
+    "AND due >= ? AND due <= ? PER PARTITION LIMIT ?"
+)
+_DELAYED = (
+    "SELECT shard, priority, due, id, first FROM entry WHERE shard IN ? AND kind = 5 AND priority = 1 "
+    "AND due > ? PER PARTITION LIMIT 1"
+)
+_HELD = "SELECT shard, kind, due, id, first FROM entry WHERE shard IN ? AND kind IN (1, 5) AND priority = 0"
 
 
 class Found(msgspec.Struct):
@@ -66,10 +99,10 @@ class Survey:
         self._learn_floors()
         until = self._now + SOON
         for start, priorities in self._starts():
-            self._ready.append(ask_ready(self._session, self._names, priorities, start, until, _READY))
+            self._ready.append(ask_ready(self._session, self._names, priorities, start, until, _MOST_READY))
         if not self._glance:
             floor = min(found.floors.floors[ALARM_FLOOR] for found in self._found.values())
-            self._alarms = ask_alarms(self._session, self._names, floor, self._now + _AHEAD, _ALARMS)
+            self._alarms = ask_alarms(self._session, self._names, floor, self._now + _AHEAD, _MOST_ALARMS)
             self._delayed = ask_delayed(self._session, self._names, self._now)
 
     def collect(self) -> None:
@@ -100,7 +133,7 @@ class Survey:
         for name, *row in self._controls() if self._controls else ():
             self._found[name].control = control_row(*row)
         for name, found in self._found.items():
-            found.floors = floors.believed(found.control.control, self._now)
+            found.floors = read_cursors.believed(found.control.control, self._now)
             if not self._glance:
                 self._sights.of(name).floors = found.floors.places
 
@@ -122,7 +155,7 @@ class Survey:
             self._found[name].delayed.append(due)
 
     def _lapsed(self, name: str, found: Found) -> Iterator[_Offer]:
-        lapsed = [row_id for due, row_id, _ in found.alarms if due <= self._now][:_ALARMS]
+        lapsed = [row_id for due, row_id, _ in found.alarms if due <= self._now][:_MOST_ALARMS]
         holdings = WideRow(self._session, name).holdings(lapsed) if lapsed else []
         for holding in (*holdings, *found.holdings):
             if holding.due <= self._now:
@@ -131,10 +164,74 @@ class Survey:
     def _nothing_ready(self, name: str, found: Found) -> None:
         self._sights.of(name).quiet_at = self._now
         first_alarm = min((due for due, _, _ in found.alarms), default=self._now)
-        raised = floors.worth_raising(found.control, first_alarm, self._now)
+        raised = read_cursors.worth_raising(found.control, first_alarm, self._now)
         if raised is None:
             return
         change = Change(self._session, self._shards[name])
         change.set_control(raised, found.control.seen)
         with suppress(ShardqError):  # it only would have spared others some reading
             change.apply()
+
+
+def ask_controls(session: Session, shards: Sequence[str]) -> Answer:
+    """Ask for shard and columns of the control row of each shard."""
+    return session.start_read(_CONTROLS, (shards,))
+
+
+def ask_ready(
+    session: Session, shards: Sequence[str], priorities: Sequence[int], since: int, until: int, limit: int
+) -> Answer:
+    """Ask for shard and position of the first ready rows of each shard that are due between two moments."""
+
+    def alone(shard: str) -> _Rows:
+        ranges = [
+            ((priority, since, b"", FIRST), (priority, until + 1, b"", FIRST)) for priority in priorities
+        ]
+        rows = (row for start, end in ranges for row in scan(session, shard, READY, start, end))
+        return islice(rows, limit)
+
+    return _ask(session, _READY_ROWS, (shards, priorities, since, until, limit), alone)
+
+
+def ask_alarms(session: Session, shards: Sequence[str], since: int, until: int, limit: int) -> Answer:
+    """Ask for shard and position of the first alarms of holdings of each shard between two moments."""
+
+    def alone(shard: str) -> _Rows:
+        rows = scan(session, shard, ALARM, (0, since, b"", FIRST), (0, until + 1, b"", FIRST))
+        return islice(rows, limit)
+
+    return _ask(session, _DUE_ROWS, (shards, since, until, limit), alone)
+
+
+def ask_delayed(session: Session, shards: Sequence[str], since: int) -> Answer:
+    """Ask for shard and position of the first alarm of a delayed bundle of each shard after a moment."""
+
+    def alone(shard: str) -> _Rows:
+        return islice(scan(session, shard, ALARM, (1, since + 1, b"", FIRST), (1, FOREVER, b"", FIRST)), 1)
+
+    return _ask(session, _DELAYED, (shards, since), alone)
+
+
+def ask_held(session: Session, shards: Sequence[str]) -> Answer:
+    """Ask for shard, kind, due, id and number of every holding and of every alarm of one."""
+
+    def alone(shard: str) -> _Rows:
+        end: Position = (1, -FOREVER, b"", FIRST)
+        for kind in (HOLDING, ALARM):
+            for _, *row in scan(session, shard, kind, (0, -FOREVER, b"", FIRST), end):
+                yield (kind, *row)
+
+    return _ask(session, _HELD, (shards,), alone)
+
+
+def _ask(session: Session, query: str, values: tuple[Any, ...], alone: Callable[[str], _Rows]) -> Answer:
+    """Send a query of many shards; where the server refuses it for its tombstones, each shard is read alone."""
+    asked = session.start_read(query, values)
+
+    def rows() -> _Rows:
+        try:
+            return list(asked())
+        except TombstonesRefused:
+            return [(shard, *row) for shard in values[0] for row in alone(shard)]
+
+    return rows

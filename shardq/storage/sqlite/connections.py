@@ -1,0 +1,238 @@
+"""Connections to the file: how one is set up, and the pool from which threads borrow them."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+from shardq.errors import StoreUnavailable
+from shardq.storage.sqlite import schema
+
+__all__ = ["Connection", "FileIdentity", "LogRoom", "Pool", "file_identity", "log_of"]
+
+FileIdentity: TypeAlias = tuple[int, int]
+
+# secure_delete: some builds overwrite what is deleted with zeros, which would write every acked body twice.
+# fullfsync: on macOS a plain fsync leaves what was written in the cache of the disk; elsewhere it changes nothing.
+_SETTINGS = (
+    "PRAGMA cache_size = -16384",
+    "PRAGMA secure_delete = OFF",
+    "PRAGMA wal_autocheckpoint = 1000",
+    "PRAGMA journal_size_limit = 16777216",
+    "PRAGMA temp_store = MEMORY",
+    "PRAGMA fullfsync = ON",
+)
+_WAIT_FOR_DISK = {True: "PRAGMA synchronous = FULL", False: "PRAGMA synchronous = NORMAL"}
+
+_LITTLE = 16 << 20  # bytes; SQLite keeps a log that was emptied as large as that
+_SHARE = 2  # times the log's size has to be free beside it
+
+
+def file_identity(path: Path) -> FileIdentity | None:
+    """Return what tells this file from another one at the same path later; None when there is no file."""
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_dev, status.st_ino
+
+
+class Connection:
+    """A connection, which file it leads to, and whether its commits wait for the disk.
+
+    ``identity`` is None for the empty database in memory that answers in place of a missing file.
+    """
+
+    def __init__(self, sql: sqlite3.Connection, identity: FileIdentity | None) -> None:
+        self.sql = sql
+        self.identity = identity
+        self._durable: bool | None = None
+
+    @classmethod
+    def open(cls, path: Path, *, create: bool = False) -> Connection:
+        """Connect to the file, made only if ``create``. Raises SQLite's errors; waits for no lock."""
+        sql = sqlite3.connect(
+            f"{path.as_uri()}?mode={'rwc' if create else 'rw'}",
+            uri=True,
+            timeout=0,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+        try:
+            for setting in _SETTINGS:
+                sql.execute(setting)
+        except BaseException:
+            sql.close()
+            raise
+        return cls(sql, file_identity(path))
+
+    @classmethod
+    def empty(cls) -> Connection:
+        """Return an empty database in memory."""
+        sql = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        schema.apply(sql)
+        return cls(sql, None)
+
+    @property
+    def reusable(self) -> bool:
+        """True when it leads to a file and no transaction is open on it, as an interrupt may leave one."""
+        return self.identity is not None and not self.sql.in_transaction
+
+    def begin(self, *, durable: bool) -> None:
+        """Start a transaction that holds the file's write lock; SQLITE_BUSY when another one has it."""
+        if durable is not self._durable:
+            self.sql.execute(_WAIT_FOR_DISK[durable])
+            self._durable = durable
+        self.sql.execute("BEGIN IMMEDIATE")
+
+    def roll_back(self) -> None:
+        """End the transaction, if there is one, without a change."""
+        if self.sql.in_transaction:
+            self.sql.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Give up the connection."""
+        self.sql.close()
+
+
+class Pool:
+    """Lends up to ``limit`` connections at a time, the one returned last first: its cache is the warmest."""
+
+    def __init__(
+        self,
+        open_connection: Callable[[], Connection],
+        identity: Callable[[], FileIdentity | None],
+        *,
+        limit: int,
+        path: Path,
+        patience: float,
+    ) -> None:
+        self._open = open_connection
+        self._identity = identity
+        self._limit = limit
+        self._path = path
+        self._patience = patience
+        self._changed = threading.Condition(threading.Lock())
+        self._idle: list[Connection] = []
+        self._lent = 0
+        self._epoch = 0
+        self._pausing = False
+
+    @contextmanager
+    def lend(self) -> Iterator[Connection]:
+        """Lend a connection to this thread alone; raises StoreUnavailable when none comes back in time."""
+        epoch = self._take_turn()
+        connection: Connection | None = None
+        try:
+            connection = self._choose()
+            yield connection
+        except sqlite3.Error:
+            # After a failed commit or a disk fault its state is in doubt; another one costs a millisecond.
+            epoch = -1
+            raise
+        finally:
+            self._give_back(connection, epoch)
+
+    def clear(self) -> None:
+        """Close the connections that are idle now, and those that are lent when they come back."""
+        with self._changed:
+            self._epoch += 1
+            self._close_idle()
+
+    def pause(self) -> bool:
+        """Close all connections and lend none until :meth:`resume`; False when some stay lent."""
+        if not self._changed.acquire(timeout=self._patience):
+            return False
+        self._pausing = True
+        stopped = self._changed.wait_for(lambda: self._lent == 0, self._patience)
+        if stopped:
+            self._close_idle()
+        else:
+            self.resume()
+        return stopped
+
+    def resume(self) -> None:
+        """Lend again after a successful :meth:`pause`."""
+        self._pausing = False
+        self._changed.notify_all()
+        self._changed.release()
+
+    def _take_turn(self) -> int:
+        with self._changed:
+            if not self._changed.wait_for(self._free, self._patience):
+                raise StoreUnavailable(
+                    f"SQLite file {self._path}: other threads kept it busy for {self._patience:g} s; use fewer"
+                )
+            self._lent += 1
+            return self._epoch
+
+    def _free(self) -> bool:
+        return self._lent < self._limit and not self._pausing
+
+    def _choose(self) -> Connection:
+        identity = self._identity()
+        while True:
+            with self._changed:
+                connection = self._idle.pop() if self._idle else None
+            if connection is None:
+                return self._open()
+            if connection.identity == identity:
+                return connection
+            connection.close()
+
+    def _give_back(self, connection: Connection | None, epoch: int) -> None:
+        with self._changed:
+            self._lent -= 1
+            if connection is not None and connection.reusable and epoch == self._epoch:
+                self._idle.append(connection)
+                connection = None
+            self._changed.notify_all()
+        if connection is not None:
+            connection.close()
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+
+def log_of(path: Path) -> Path:
+    """Return the path of the file's log."""
+    return path.with_name(path.name + "-wal")
+
+
+class LogRoom:
+    """Keeps room on the disk for emptying the log into the file.
+
+    A process that stands still while it reads keeps the log from being emptied. A log that has taken the whole disk
+    meanwhile could not be emptied afterwards either, because the file has to grow for that.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._log, self._folder = log_of(path), path.parent
+
+    def keep(self, sql: sqlite3.Connection) -> None:
+        """Empty a log that is large for what is free; raises SQLITE_BUSY while somebody reads it."""
+        try:
+            size = self._log.stat().st_size
+        except OSError:
+            return
+        if size <= _LITTLE or size * _SHARE <= (free := _free(self._folder)):
+            return
+        busy, *_ = sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            error = sqlite3.OperationalError(
+                f"its log of {size >> 20} MB, beside which {free >> 20} MB are free, must be emptied first"
+            )
+            error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+            raise error
+
+
+def _free(folder: Path) -> int:
+    """Return how many bytes an ordinary user can write there."""
+    return shutil.disk_usage(folder).free
