@@ -75,7 +75,7 @@ def test_a_claim_reads_no_tombstones_of_20_000_consumed_messages(store: Cassandr
         taken = take(store, shard, 500)
         store.acknowledge(Acknowledge(shard, taken))
         consumed += sum(span.count for span in taken)
-    # Then claims read next to none of their tombstones, but for the one that looks from the floors, once a second
+    # Then claims read next to none of their tombstones, but for the one look a second from the low watermarks
     assert min(traced(store, lambda: take(store, shard, 100)) for _ in range(4)) < 100
 
 

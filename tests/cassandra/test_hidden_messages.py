@@ -1,4 +1,4 @@
-"""Floors, cursors and alarms that are wrong make a message late, not invisible; order holds while writes go on."""
+"""A wrong low watermark, cursor or due index makes a message late, not invisible; order holds while writes go on."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def raise_floors(store: CassandraStore, shard: Shard) -> None:
 def test_a_send_that_does_not_know_how_late_it_is_is_found_by_a_deep_look(
     store: CassandraStore, open_store: Opens, shard: Shard
 ) -> None:
-    # Given a shard whose floors are high, and a producer whose clock stood still for two minutes
+    # Given a shard whose low watermarks are high, and a producer whose clock stood still for two minutes
     raise_floors(store, shard)
     sleeper = open_store()
     now = sleeper.now
@@ -103,7 +103,7 @@ def test_a_move_whose_announcement_is_lost_is_found_by_a_deep_look(
 def test_a_client_whose_clock_is_ahead_hides_nothing_from_those_whose_clocks_are_right(
     store: CassandraStore, open_store: Opens, shard: Shard, ahead: int
 ) -> None:
-    # Given a client whose clock is ahead, which claims and looks, and raises floors by it
+    # Given a client whose clock is ahead, which claims and looks, and raises low watermarks by it
     wrong = open_store()
     now = wrong._clock.now
     wrong._clock.now = lambda: now() + ahead  # type: ignore[method-assign]
@@ -112,7 +112,7 @@ def test_a_client_whose_clock_is_ahead_hides_nothing_from_those_whose_clocks_are
     assert len(consume(wrong, shard)) == 1
     wrong.probe([shard])
     row = WideRow(store._session, str(store._place(shard)))
-    assert row.control().control.floors[0] > store.now() + ahead - MINUTE
+    assert row.control().control.watermarks[0] > store.now() + ahead - MINUTE
     # When others send with right clocks, then it is delivered at once, whoever claims
     for client in (store, open_store()):
         sent = make()
@@ -175,7 +175,7 @@ def test_singles_that_are_due_at_one_moment_are_passed_by_the_floors_one_by_one(
         store.acknowledge(Acknowledge(shard, spans))
     # Then a client that comes new begins among them
     row = WideRow(store._session, str(store._place(shard)))
-    floor = row.floors(store.now()).places[0]
-    assert floor[0] == due
-    assert alike[498].id < floor[1] <= alike[999].id
+    watermark = row.watermarks(store.now()).places[0]
+    assert watermark[0] == due
+    assert alike[498].id < watermark[1] <= alike[999].id
     assert len(take(open_store(), shard, 500)[0]) == 200

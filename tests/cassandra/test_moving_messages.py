@@ -61,7 +61,7 @@ def disturbed(open_store: Callable[[], CassandraStore]) -> CassandraStore:
     return store
 
 
-@pytest.mark.parametrize("size", [10, 10_000], ids=["light", "with a row of its own"])
+@pytest.mark.parametrize("size", [10, 10_000], ids=["inline", "with a row of its own"])
 @pytest.mark.parametrize("move", ["claim", "release"])
 @pytest.mark.parametrize("look", list(LOOKS))
 def test_a_message_that_moves_meanwhile_is_found(

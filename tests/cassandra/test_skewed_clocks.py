@@ -10,7 +10,7 @@ import pytest
 
 from shardq.errors import StoreUnavailable
 from shardq.sharding.shard import Shard
-from shardq.storage.cassandra import session
+from shardq.storage.cassandra.session import clock_leads
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.clocks import uptime
 from shardq.storage.requests import (
@@ -133,7 +133,7 @@ def test_consumers_of_a_queue_made_again_are_seen_whatever_the_clock_of_who_drop
 def test_the_clock_goes_by_every_node_near_by(store: CassandraStore, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a node that answers within a second, or does not
     before = store.now()
-    assert len(session.leads(store._session)) == 1
+    assert len(clock_leads(store._session)) == 1
     (node,) = store._session.nodes()
     asked: list[object] = []
     read = store._session.read
@@ -146,7 +146,7 @@ def test_the_clock_goes_by_every_node_near_by(store: CassandraStore, monkeypatch
 
     monkeypatch.setattr(store._session, "read", noted)
     # Then what is left is asked
-    (lead,) = session.leads(store._session)
+    (lead,) = clock_leads(store._session)
     assert asked[0] == node
     assert asked[-1] is None
     assert abs(lead + uptime() - before) < MINUTE

@@ -10,7 +10,7 @@ from cassandra_server import TOMBSTONES as THRESHOLD
 
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.faults import TombstonesRefused
-from shardq.storage.cassandra.rows import ALARM, HISTORY, HOLDING, READY
+from shardq.storage.cassandra.rows import DUE_INDEX, HISTORY, LEASE, READY
 from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import (
@@ -55,11 +55,11 @@ def of_one_bundle(now: int, rows: int) -> Keys:
 
 
 def of_claims(now: int, rows: int) -> Keys:
-    """Holdings and their alarms."""
+    """Lease rows and their due rows."""
     for number in range(rows):
         token = (number * 0x9E3779B97F4A7C15 % 2**64).to_bytes(8, "big") * 2
-        yield HOLDING, 0, 0, token, 0
-        yield ALARM, 0, now - 20 * SECOND - number, token, 0
+        yield LEASE, 0, 0, token, 0
+        yield DUE_INDEX, 0, now - 20 * SECOND - number, token, 0
 
 
 def of_history(now: int, rows: int) -> Keys:

@@ -17,10 +17,10 @@ from shardq.testing import RawEntry, RawQueue, RawState, StoreHarness  # noqa: E
 from shardq.testing.conformance import StoreConformance  # noqa: E402
 from tools.audit.cassandra_rows import read_cassandra  # noqa: E402
 
-HOLDING, READY, BUNDLE, HISTORY = 1, 2, 3, 4
-KINDS = {0: "shard", 1: "entry", 2: "entry", 3: "bundle", 4: "history", 5: "alarm", 6: "finished"}
+LEASE, READY, BUNDLE, HISTORY = 1, 2, 3, 4
+KINDS = {0: "shard", 1: "entry", 2: "entry", 3: "bundle", 4: "history", 5: "due row", 6: "finished"}
 ROWS = "SELECT kind, id, first, value FROM entry WHERE shard = %s"
-RAISE_FLOORS = (
+RAISE_WATERMARKS = (
     "UPDATE entry SET value = %s "
     "WHERE shard = %s AND kind = 0 AND priority = 0 AND due = 0 AND id = 0x AND first = 0"
 )
@@ -77,7 +77,7 @@ class CassandraHarness(StoreHarness):
         return read_cassandra(self.session, self.address.keyspace, queue)
 
     def raw_mislead(self, shard: Shard) -> bool:
-        """Raise every floor to the end of time, and take the alarms of holdings and the shard's listing away."""
+        """Raise every low watermark to the end of time; take the leases' due rows and the shard's listing away."""
         name = self._partition(shard)
         (late,) = [
             msgspec.msgpack.decode(value)[1] if value else 0
@@ -85,7 +85,7 @@ class CassandraHarness(StoreHarness):
             if kind == 0
         ] or [0]
         ends = [[b"\xff" * 16, 2**31 - 1]] * 10
-        self._rows(RAISE_FLOORS, msgspec.msgpack.encode([[2**61] * 12, late, ends]), name)
+        self._rows(RAISE_WATERMARKS, msgspec.msgpack.encode([[2**61] * 12, late, ends]), name)
         self._rows("DELETE FROM entry WHERE shard = %s AND kind = 5 AND priority = 0", name)
         place = (name.partition(":")[0], shard.time_shard, shard.number)
         self._rows(UNLIST, *place)

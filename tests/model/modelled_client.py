@@ -22,7 +22,7 @@ from shardq.storage.cassandra import changing, directory, settling
 from shardq.storage.cassandra.connecting import Address
 from shardq.storage.cassandra.lease_rows import Held
 from shardq.storage.cassandra.queues import Incarnations
-from shardq.storage.cassandra.read_cursors import Sights
+from shardq.storage.cassandra.read_cursors import ReadCursors
 from shardq.storage.cassandra.store import CassandraStore
 
 READ, WRITE, APPLY, SERIAL = "read", "write", "apply", "serial"
@@ -47,7 +47,7 @@ class Memory(NamedTuple):
     """What a client knows between two calls."""
 
     held: Any = ()
-    sights: Any = ()
+    cursors: Any = ()
 
 
 class Run(NamedTuple):
@@ -136,21 +136,21 @@ class _Unnumbered(Incarnations):
 class ModelledStore(CassandraStore):
     def __init__(self, session: Session, memory: Memory) -> None:
         self._session, self._clock = session, session  # type: ignore[assignment]
-        self._held, self._sights, self._entered, self._checked = Held(), Sights(), _Listed(), True
+        self._held, self._cursors, self._entered, self._checked = Held(), ReadCursors(), _Listed(), True
         self._incarnations = _Unnumbered()
         self._held._known = dict(memory.held)
-        for name, values in memory.sights:
-            sight = self._sights.of(name)
-            for field, value in zip(sight.__struct_fields__, values, strict=True):
-                setattr(sight, field, list(value) if field == "places" else value)
+        for name, values in memory.cursors:
+            cursor = self._cursors.of(name)
+            for field, value in zip(cursor.__struct_fields__, values, strict=True):
+                setattr(cursor, field, list(value) if field == "places" else value)
 
     def look_deep(self, shards: Sequence[Shard]) -> object:
         return self.probe(shards, deep=True)
 
     @property
     def memory(self) -> Memory:
-        sights = ((name, msgspec.structs.astuple(sight)) for name, sight in self._sights._sights.items())
-        frozen = tuple((name, (tuple(values[0]), *values[1:])) for name, values in sights)
+        cursors = ((name, msgspec.structs.astuple(cursor)) for name, cursor in self._cursors._cursors.items())
+        frozen = tuple((name, (tuple(values[0]), *values[1:])) for name, values in cursors)
         return Memory(tuple(self._held._known.items()), frozen)
 
 

@@ -37,12 +37,12 @@ def _without(module: Any, name: str, words: str) -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def _no_alarms() -> Iterator[None]:
+def _no_due_rows() -> Iterator[None]:
     hold = Change.hold
 
-    def held(self: Change, holding: Any, carried: Any = None) -> None:
-        hold(self, holding, carried)
-        del self._written[holding.alarm]
+    def held(self: Change, lease: Any, carried: Any = None) -> None:
+        hold(self, lease, carried)
+        del self._written[lease.due_row]
 
     with patch.object(Change, "hold", held):
         yield
@@ -102,7 +102,7 @@ MUTATIONS = {
         "two consumers of a bundle and a single",
         "in two places",
     ),
-    "a holding is given up without a look at its value": Mutation(
+    "a lease row is given up without a look at its value": Mutation(
         _without(changing, "_DELETE_SEEN", " IF value = ?"),
         "a lease that runs out, an answer that is lost",
         "is lost|finished|moved message",
@@ -112,19 +112,21 @@ MUTATIONS = {
         "an append that comes late",
         "back after it was finished|two places",
     ),
-    "floors are raised to the present": Mutation(
-        patch.object(read_cursors, "GUARD", 0), "an append while floors rise", "not delivered any more"
+    "low watermarks are raised to the present": Mutation(
+        patch.object(read_cursors, "GUARD", 0),
+        "an append while low watermarks rise",
+        "not delivered any more",
     ),
     "a late append is not announced": Mutation(
-        patch.object(bundles, "lower", lambda *_: None), "floors that rise", "not delivered any more"
+        patch.object(bundles, "lower", lambda *_: None), "low watermarks that rise", "not delivered any more"
     ),
-    "a deep look leaves the floors where they are": Mutation(
+    "a deep look leaves the low watermarks where they are": Mutation(
         patch.object(probing, "lower", lambda *_: None),
         "two consumers of a bundle and a single",
         "not delivered any more",
     ),
-    "a holding has no alarm": Mutation(
-        _no_alarms(), "two consumers of a bundle and a single", "not delivered any more"
+    "a lease row has no due row": Mutation(
+        _no_due_rows(), "two consumers of a bundle and a single", "not delivered any more"
     ),
     "the rest of a slice is forgotten": Mutation(
         patch.object(Change, "offer", lambda *_: None),

@@ -15,12 +15,12 @@ from modelled_table import Database, Row, Statement
 
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.changing import _DELETE, _REPLACE, CONTROL_KEY
-from shardq.storage.cassandra.lease_rows import decode_holding
+from shardq.storage.cassandra.lease_rows import decode_lease
 from shardq.storage.cassandra.rows import (
-    ALARM,
     BUNDLE,
     CONTROL,
-    HOLDING,
+    DUE_INDEX,
+    LEASE,
     READY,
     Control,
     decode_control,
@@ -34,7 +34,7 @@ Message: TypeAlias = tuple[bytes, int]  # bundle and position
 
 SCAN = 1_000_000  # a client reads its shards from the beginning once in this time
 SLACK = 2_000_000  # clocks agree within this
-HIDDEN = 120_000_000  # after this even the lowest floor that is believed hides what is due
+HIDDEN = 120_000_000  # after this even a low watermark that is just believed hides what is due
 
 
 class Violation(Exception):
@@ -139,7 +139,7 @@ def at_rest(
 ) -> None:
     """When nobody else does anything any more, one client must get all that is left, and leave no row behind.
 
-    Where it is ``misled``, every floor and alarm is wrong, and it makes one deep look first.
+    Where it is ``misled``, every low watermark and due row is wrong, and it makes one deep look first.
     """
     latest = max((place.due for _, place in ghost.places), default=clock)
     clock = max(clock, latest) + (HIDDEN if misled else SCAN + SLACK)
@@ -161,13 +161,13 @@ def at_rest(
 
 
 def mislead(database: Database, shard: str, clock: int) -> Database:
-    """Raise every floor as high as it is believed, and take the alarms of holdings away."""
+    """Raise every low watermark as high as it is believed, and take the due rows of lease rows away."""
     partition = database.rows.get(("entry", (shard,)), {})
     control = partition.get(CONTROL_KEY, Row()).value("value")
     late = decode_control(control).late if control else 0
     raised = encode(Control((2**61,) * 12, late))
     statements: list[Statement] = [(_REPLACE, (raised, shard, *CONTROL_KEY, control))]
-    statements += [(_DELETE, (shard, *key)) for key, row in partition.items() if key[:2] == (ALARM, 0)]
+    statements += [(_DELETE, (shard, *key)) for key, row in partition.items() if key[:2] == (DUE_INDEX, 0)]
     return database.apply(statements, clock)[0]
 
 
@@ -293,15 +293,15 @@ def _messages(database: Database, shard: str) -> Iterator[tuple[Message, Place]]
             value = decode_ready(row.value("value"))
             for position in range(key[4], key[4] + value.count):
                 yield (key[3], position), Place("ready", b"", key[2], 0)
-        elif key[0] == HOLDING and row.exists:
+        elif key[0] == LEASE and row.exists:
             if row.value("value") is None:
-                raise Violation(f"a holding without a value is left: {key}")
-            holding = decode_holding(row.value("value"))
-            for each in holding.slices:
+                raise Violation(f"a lease row without a value is left: {key}")
+            lease = decode_lease(row.value("value"))
+            for each in lease.slices:
                 bundle = partition.get((BUNDLE, 0, 0, each.bundle_id, 0))
-                if not each.light and not (bundle and bundle.exists):
+                if not each.inline and not (bundle and bundle.exists):
                     raise Violation(f"the bundle {each.bundle_id.hex()} is lost")
-                place = Place("held" if holding.held else "given back", key[3], holding.due, each.deliveries)
+                place = Place("held" if lease.held else "given back", key[3], lease.due, each.deliveries)
                 for position in range(each.first, each.end):
                     yield (each.bundle_id, position), place
 
@@ -317,7 +317,7 @@ def _named(message: Message) -> str:
 
 
 def _who(memory: Memory) -> str:
-    return "a client that was here before" if memory.sights else "a new client"
+    return "a client that was here before" if memory.cursors else "a new client"
 
 
 def _parts(shard: str) -> tuple[str, int, int]:

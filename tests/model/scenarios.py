@@ -62,7 +62,7 @@ def stored(*bundles: Bundle) -> Database:
 
 
 def used(*bundles: Bundle) -> Database:
-    """The same in a shard whose floors are so high that a claim has no reason to raise them."""
+    """The same in a shard whose low watermarks are so high that a claim has no reason to raise them."""
     control = encode(Control((START - GUARD,) * 10 + (START - 60 * SECOND, 0)))
     statements = [
         (_REPLACE, (control, str(SHARD), *CONTROL_KEY, None)),
@@ -72,7 +72,7 @@ def used(*bundles: Bundle) -> Database:
 
 
 def taken() -> Database:
-    """An empty shard of which something was taken a moment ago, so that a probe may raise its floors."""
+    """An empty shard of which something was taken a moment ago, so that a probe may raise its low watermarks."""
     return Database().apply([(_TAKE, (b"before", str(SHARD), *CONTROL_KEY, None))], START)[0]
 
 
@@ -227,13 +227,13 @@ SCENARIOS: dict[str, Scenario] = {
         faults=1,
         shards=(str(SHARD), str(DEAD)),
     ),
-    "floors that rise": Scenario(
+    "low watermarks that rise": Scenario(
         (script(producer("P", bundle(1))), script(consumer("A", 1)), script(prober("B"))),
         stored(bundle(2)),
         ticks=(2 * SECOND, 6 * SECOND),
         longest_pause=30 * SECOND,
     ),
-    "an append while floors rise": Scenario(
+    "an append while low watermarks rise": Scenario(
         (script(producer("P", bundle(1))), script(prober("B"))),
         taken(),
         ticks=(SECOND // 2, 6 * SECOND),
@@ -250,8 +250,8 @@ SCENARIOS: dict[str, Scenario] = {
     ),
 }
 
-# A client stands still for longer than the minute by which the alarms' floor lies behind: what it claims is hidden
-# until somebody looks without hints.
+# A client stands still for longer than the minute that the due index's low watermark is behind: what it claims is
+# hidden until somebody looks without hints.
 STANDSTILL = Scenario(
     (script(consumer("A", 1, lease=5 * SECOND)), script(consumer("B", 2, 1)), script(prober("C"))),
     used(bundle(1), bundle(2)),

@@ -19,7 +19,7 @@ from shardq.storage.cassandra.guarantees import LEVELS, SERIAL_LEVELS, require_o
 
 Note = Callable[[str, str], None]
 
-SHOWING = ("two consumers of a bundle and a single", "floors that rise")
+SHOWING = ("two consumers of a bundle and a single", "low watermarks that rise")
 ADDRESSES = [
     Address(("node",), "kept", consistency=level, serial_consistency=serial, local_dc=near)
     for level, serial, near in product(LEVELS, SERIAL_LEVELS, ("", "one"))

@@ -112,8 +112,8 @@ def _statement(query: str, parts: Sequence[Any], shard: str) -> Statement:
 
 def _queries(shard: str) -> list[Statement]:
     return [
-        (shard_rows._CONTROL_AND_HOLDINGS, (shard, IDS)),
-        (shard_rows._HOLDINGS, (shard, IDS[:2])),
+        (shard_rows._CONTROL_AND_LEASES, (shard, IDS)),
+        (shard_rows._LEASES, (shard, IDS[:2])),
         (shard_rows._CARRIED, (shard, IDS)),
         (shard_rows._READY, (shard, [0, 1], 0, b"\1", 0, 5)),
         (shard_rows._READY_WITHOUT_DATA, (shard, [0, 1], 0, b"\1", 0, 5)),
@@ -124,7 +124,7 @@ def _queries(shard: str) -> list[Statement]:
         (shard_rows._BUNDLES, (shard, IDS)),
         (shard_rows._HEADS, (shard, IDS)),
         (shard_rows._HISTORY, (shard, 0, b"", 0, 9)),
-        (shard_rows._ALARMS, (shard, 0, 5, 2)),
+        (shard_rows._DUE_ROWS, (shard, 0, 5, 2)),
         (looks._CONTROLS, ([shard],)),
         (looks._READY_ROWS, ([shard], [0, 1], 0, 5, 3)),
         (looks._HELD, ([shard],)),

@@ -35,12 +35,3 @@ def test_the_floor_plan_names_every_file_of_a_store_and_no_other(store: str) -> 
 def test_twenty_roles_have_the_same_file_name_in_every_store() -> None:
     common = set.intersection(*(_files(STORAGE / store) for store in STORES))
     assert len(common) >= 20, sorted(common)
-
-
-def test_no_file_of_the_stores_or_their_suite_is_longer_than_300_lines() -> None:
-    files = [*STORAGE.rglob("*.py"), *(ROOT / "shardq" / "testing").rglob("*.py")]
-    assert not {file.name: lines for file in files if (lines := len(file.read_text().splitlines())) > 300}
-
-
-def test_the_files_of_a_store_are_not_too_many_to_know() -> None:
-    assert len(list(STORAGE.rglob("*.py"))) <= 100

@@ -56,13 +56,13 @@ class _Partitions:
 
     def add(self, shard: Shard, rows: list[Any]) -> None:
         """Add the rows of a partition."""
-        alarms: set[tuple[int, bytes, int]] = set()  # those of holdings: due, token, number
-        holdings: set[tuple[int, bytes, int]] = set()
+        due_rows: set[tuple[int, bytes, int]] = set()  # those of lease rows: due, token, number
+        leases: set[tuple[int, bytes, int]] = set()
         for kind, priority, due, row_id, first, value, _, data in rows:
             fields = _decode(value) if value else []
             if kind == _HOLDING:
-                holdings.add((fields[0], row_id, first))
-                self._holding(shard, fields, data)
+                leases.add((fields[0], row_id, first))
+                self._lease(shard, fields, data)
             elif kind == _READY:
                 self.entries[shard].append(RawEntry(row_id, first, fields[0], RawState.WAITING))
                 self.bodies[shard] += [row_id] if data is not None else []
@@ -71,17 +71,17 @@ class _Partitions:
             elif kind == _HISTORY:
                 self.entries[shard].append(RawEntry(row_id, fields[1], fields[2], RawState.PROCESSED))
             elif kind == _ALARM and priority == 0:
-                alarms.add((due, row_id, first))
-        self._name(shard, "holdings without an alarm", holdings - alarms)
-        self._name(shard, "alarms without a holding", alarms - holdings)
+                due_rows.add((due, row_id, first))
+        self._name(shard, "lease rows without a due row", leases - due_rows)
+        self._name(shard, "due rows without a lease row", due_rows - leases)
         sent = {row[3] for row in rows if row[0] == _ALARM and row[1] == 1}
-        self._name(shard, "alarms without a bundle", sent - set(self.bodies[shard]))
+        self._name(shard, "due rows without a bundle", sent - set(self.bodies[shard]))
 
-    def _holding(self, shard: Shard, fields: list[Any], data: bytes | None) -> None:
+    def _lease(self, shard: Shard, fields: list[Any], data: bytes | None) -> None:
         state = RawState.HELD if fields[1] else RawState.WAITING
         slices = [RawEntry(each[0], each[1], each[2], state) for each in fields[2]]
         self.entries[shard] += slices
-        used = {each.bundle_id for each in slices}  # a holding may carry some that are finished
+        used = {each.bundle_id for each in slices}  # a lease row may carry some that are finished
         self.bodies[shard] += [each for each in _decode(data) if each in used] if data else []
 
     def _name(self, shard: Shard, what: str, rows: set[Any]) -> None:

@@ -19,11 +19,11 @@ from shardq.storage.cassandra.rows import (
     Key,
     Place,
     Ready,
-    alarm_of,
+    due_row_of,
     encode,
-    has_alarm,
+    has_due_row,
     id_time,
-    is_light,
+    is_inline,
 )
 from shardq.storage.cassandra.session import Session, Statement
 from shardq.storage.requests import Append, Bundle
@@ -95,13 +95,13 @@ def _statements(shard: str, bundles: Iterable[Bundle]) -> Iterator[Statement]:
     for bundle in bundles:
         timestamp = id_time(bundle.id) - HEAD_START
         ready = ready_of(bundle)
-        if is_light(bundle):
+        if is_inline(bundle):
             yield _ROW_WITH_DATA, (shard, *ready.key, ready.value, bundle.data, timestamp)
             continue
         yield _ROW, (shard, *ready.key, ready.value, timestamp)
         yield _ROW_WITH_DATA, (shard, *bundle_key(bundle.id), encode(Head.of(bundle)), bundle.data, timestamp)
-        if has_alarm(bundle.due, bundle.id):
-            yield _ROW, (shard, *alarm_of(bundle.due, bundle.id), b"", timestamp)
+        if has_due_row(bundle.due, bundle.id):
+            yield _ROW, (shard, *due_row_of(bundle.due, bundle.id), b"", timestamp)
 
 
 def _undo(session: Session, request: Append) -> None:
@@ -114,7 +114,7 @@ def _undo(session: Session, request: Append) -> None:
 
 def _deletions(shard: str, bundle: Bundle) -> Iterator[tuple[object, ...]]:
     keys = [ready_of(bundle).key, bundle_key(bundle.id)]
-    if has_alarm(bundle.due, bundle.id):
-        keys.append(alarm_of(bundle.due, bundle.id))
+    if has_due_row(bundle.due, bundle.id):
+        keys.append(due_row_of(bundle.due, bundle.id))
     for key in keys:
         yield id_time(bundle.id) - HEAD_START, shard, *key

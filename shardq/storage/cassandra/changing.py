@@ -11,7 +11,7 @@ from typing import Any
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import read_cursors
-from shardq.storage.cassandra.lease_rows import Holding
+from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.rows import BUNDLE as BUNDLE_KIND
 from shardq.storage.cassandra.rows import (
     CONTROL,
@@ -70,7 +70,7 @@ class Change:
 
     def __init__(self, session: Session, shard: Shard) -> None:
         self._session, self._shard = session, str(shard)
-        self.holdings: list[Holding] = []  # those that it writes
+        self.leases: list[LeaseRow] = []  # those that it writes
         self._retired: dict[Key, bytes] = {}
         self._carried: dict[Key, bytes] = {}
         self._written: dict[Key, bytes] = {}
@@ -96,23 +96,23 @@ class Change:
         """Write a ready row: what is left of one that was taken."""
         self._written[ready.key] = ready.value
 
-    def hold(self, holding: Holding, carried: Mapping[bytes, bytes] | None = None) -> None:
-        """Write a holding with its alarm; its place is free, or retired by this change.
+    def hold(self, lease: LeaseRow, carried: Mapping[bytes, bytes] | None = None) -> None:
+        """Write a lease row with its due row; its place is free, or retired by this change.
 
-        ``carried`` has the data of its light bundles; without it, its row carries what it carried before.
+        ``carried`` has the data of its inline bundles; without it, its row carries what it carried before.
         """
-        self.holdings.append(holding)
-        self._written[holding.key] = holding.value
+        self.leases.append(lease)
+        self._written[lease.key] = lease.value
         if carried:
-            self._carried[holding.key] = encode(carried)
-        self._guarded.add(holding.key)
-        self._written[holding.alarm] = b""
+            self._carried[lease.key] = encode(carried)
+        self._guarded.add(lease.key)
+        self._written[lease.due_row] = b""
 
-    def retire(self, holding: Holding) -> None:
-        """Delete a holding with its alarm if it is as it was seen."""
-        assert holding.seen is not None
-        self._retired[holding.key] = holding.seen
-        self._deleted.add(holding.alarm)
+    def retire(self, lease: LeaseRow) -> None:
+        """Delete a lease row with its due row if it is as it was seen."""
+        assert lease.seen is not None
+        self._retired[lease.key] = lease.seen
+        self._deleted.add(lease.due_row)
 
     def write(self, key: Key, value: bytes) -> None:
         """Write a row of another kind."""
@@ -137,7 +137,7 @@ class Change:
         self._others.append((_INSERT_BUNDLE, (self._shard, *bundle_key(bundle_id), encode(head), data)))
 
     def store_finished(self, bundle_id: bytes, head: Head, tally: Tally, data: bytes) -> None:
-        """Give a light bundle a row of its own, with what is finished of it."""
+        """Give an inline bundle a row of its own, with what is finished of it."""
         values = (self._shard, *bundle_key(bundle_id), encode(head), encode(tally), data)
         self._others.append((_INSERT_TALLIED, values))
 
@@ -220,12 +220,12 @@ def attempts(shard: Shard) -> Iterator[int]:
     raise StoreUnavailable(f"shard {shard} is changed by others all the time: try again")
 
 
-def lower(session: Session, shard: Shard, hidden: Mapping[int, Place], alarm: int | None = None) -> None:
-    """Lower the floors to these places by priority, and to this alarm; raises StoreUnavailable."""
+def lower(session: Session, shard: Shard, hidden: Mapping[int, Place], due: int | None = None) -> None:
+    """Lower the low watermarks to these places by priority, that of the due index to this moment. StoreUnavailable."""
     row = WideRow(session, str(shard))
     for _ in attempts(shard):
         seen = row.control()
         change = Change(session, shard)
-        change.set_control(read_cursors.lowered(seen.control, hidden, alarm), seen.seen)
+        change.set_control(read_cursors.lowered(seen.control, hidden, due), seen.seen)
         if change.apply():
             return

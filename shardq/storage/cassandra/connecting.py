@@ -24,7 +24,7 @@ from cassandra.query import PreparedStatement, tuple_factory
 
 from shardq.errors import InvalidSetting
 
-__all__ = ["Address", "Suspects"]
+__all__ = ["Address", "SuspectNodes"]
 
 _SECONDS = 15.0
 _LONGEST_WAIT = (
@@ -57,7 +57,7 @@ class Address(msgspec.Struct, frozen=True):
         return f"<{self}>"
 
 
-class Suspects(WrapperPolicy):  # type: ignore[misc]
+class SuspectNodes(WrapperPolicy):  # type: ignore[misc]
     """Puts such nodes at the end of every plan.
 
     The driver knows a node as down when its connections end. One that hangs keeps them, and would be asked first again
@@ -94,8 +94,8 @@ class Connected:
 
     def __init__(self, address: Address) -> None:
         local = DCAwareRoundRobinPolicy(local_dc=address.local_dc)
-        self.suspects = Suspects(TokenAwarePolicy(local, shuffle_replicas=False))
-        self.cluster = _cluster(address, self.suspects)
+        self.suspect_nodes = SuspectNodes(TokenAwarePolicy(local, shuffle_replicas=False))
+        self.cluster = _cluster(address, self.suspect_nodes)
         self.prepared: dict[str, PreparedStatement] = {}
         try:
             self.driver: DriverSession = self.cluster.connect()
@@ -107,7 +107,7 @@ class Connected:
             raise
 
 
-def _cluster(address: Address, nodes: Suspects) -> Cluster:
+def _cluster(address: Address, nodes: SuspectNodes) -> Cluster:
     profile = ExecutionProfile(
         load_balancing_policy=nodes,
         retry_policy=FallthroughRetryPolicy(),

@@ -9,7 +9,7 @@ from shardq.errors import InvalidSetting, SchemaMismatch, ShardqError
 from shardq.storage.cassandra import schema
 from shardq.storage.cassandra.faults import DRIVER_ERRORS
 from shardq.storage.cassandra.guarantees import SETTINGS, check_settings, copies, require_overlap_in
-from shardq.storage.cassandra.session import Session
+from shardq.storage.cassandra.session import Session, clock_leads
 from shardq.storage.requests import Finding
 
 __all__ = ["diagnose"]
@@ -64,7 +64,7 @@ def _settings(driver: Any, data_center: str) -> Iterator[dict[str, str]]:
 def _keyspace(session: Session) -> Iterator[Finding]:
     """What is known of the keyspace, if there is one: how many copies, read how, and by which clocks."""
     try:
-        kept, leads = copies(session), session.leads(session, _MOST_NODES)
+        kept, leads = copies(session), clock_leads(session, _MOST_NODES)
     except ShardqError:
         return
     few = bool(kept) and min(kept.values()) < 2

@@ -14,9 +14,9 @@ from shardq.storage.cassandra.rows import (
     Ready,
     Slice,
     Tally,
-    alarm_of,
+    due_row_of,
     encode,
-    has_alarm,
+    has_due_row,
 )
 from shardq.storage.cassandra.shard_rows import WideRow
 
@@ -24,10 +24,10 @@ __all__ = ["finish", "finish_ready", "give_up", "keep"]
 
 
 def finish(change: Change, row: WideRow, slices: Sequence[Slice]) -> None:
-    """Count the messages as finished; a bundle that has no others is deleted, a light one goes with its holding."""
+    """Count the messages as finished; a bundle that has no others is deleted, an inline one goes with its lease row."""
     parts: dict[bytes, int] = {}
     for each in slices:
-        if each.light:
+        if each.inline:
             continue
         if each.count == each.total:
             change.delete(bundle_key(each.bundle_id))
@@ -38,25 +38,25 @@ def finish(change: Change, row: WideRow, slices: Sequence[Slice]) -> None:
 
 
 def finish_ready(change: Change, row: WideRow, ready: Sequence[Ready], slices: Sequence[Slice]) -> None:
-    """Finish slices; whole bundles that were delayed lose their alarm too."""
+    """Finish slices; whole bundles that were delayed lose their due row too."""
     finish(change, row, slices)
     whole = {each.bundle_id for each in slices if each.count == each.total}
     for each in ready:
-        if each.key.id in whole and has_alarm(each.key.due, each.key.id):
-            change.delete(alarm_of(each.key.due, each.key.id))
+        if each.key.id in whole and has_due_row(each.key.due, each.key.id):
+            change.delete(due_row_of(each.key.due, each.key.id))
 
 
 def keep(
     change: Change, row: WideRow, slices: Sequence[Slice], carried: Mapping[bytes, bytes], now: int
 ) -> None:
-    """Finish the messages and keep them as processed; light bundles get a row of their own for it."""
+    """Finish the messages and keep them as processed; inline bundles get a row of their own for it."""
     kept: dict[bytes, list[Kept]] = {}
     for each in slices:
         one = Kept(now, each.first, each.count, each.deliveries + each.unstarted)
-        if each.light:
-            light = each.bundle(carried[each.bundle_id])
-            change.write(_place(light.id, one), encode(one))
-            change.store_finished(light.id, Head.of(light), Tally(0, (one,)), light.data)
+        if each.inline:
+            whole = each.bundle(carried[each.bundle_id])
+            change.write(_place(whole.id, one), encode(one))
+            change.store_finished(whole.id, Head.of(whole), Tally(0, (one,)), whole.data)
         else:
             kept.setdefault(each.bundle_id, []).append(one)
     for bundle in row.heads(kept).values() if kept else ():
@@ -80,8 +80,8 @@ def give_up(change: Change, bundle: BundleRow, old: Iterable[Kept], rest: Iterab
 
 def _count(change: Change, bundle: BundleRow, tally: Tally) -> None:
     change.tally(bundle.id, bundle.seen_head, bundle.seen_tally, tally)
-    if not tally.left and has_alarm(bundle.head.due, bundle.id):
-        change.delete(alarm_of(bundle.head.due, bundle.id))
+    if not tally.left and has_due_row(bundle.head.due, bundle.id):
+        change.delete(due_row_of(bundle.head.due, bundle.id))
 
 
 def _place(bundle_id: bytes, kept: Kept) -> Key:

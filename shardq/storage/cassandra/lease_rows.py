@@ -6,24 +6,24 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from shardq.storage.cassandra.rows import ALARM, HOLDING, Key, Slice, encode
+from shardq.storage.cassandra.rows import DUE_INDEX, LEASE, Key, Slice, encode
 from shardq.storage.per_process import OwnLock
 
-__all__ = ["Held", "Holding", "decode_holding"]
+__all__ = ["Held", "LeaseRow", "decode_lease"]
 
 _MOST = 256  # tokens that are remembered
 
 
-class _HoldingValue(msgspec.Struct, frozen=True, array_like=True):
+class _LeaseValue(msgspec.Struct, frozen=True, array_like=True):
     due: int
     held: bool
     slices: tuple[Slice, ...]
 
 
-class Holding(msgspec.Struct, frozen=True):
+class LeaseRow(msgspec.Struct, frozen=True):
     """Slices that were taken together: held under a token, or given back until they are due.
 
-    Its row carries the light bundles among them; it may carry some that are finished.
+    Its row carries the inline bundles among them; it may carry some that are finished.
     """
 
     id: bytes  # the token while they are held
@@ -36,50 +36,50 @@ class Holding(msgspec.Struct, frozen=True):
     @property
     def key(self) -> Key:
         """Where it is stored."""
-        return Key(HOLDING, 0, 0, self.id, self.number)
+        return Key(LEASE, 0, 0, self.id, self.number)
 
     def due_of(self, each: Slice) -> int:
         """What one of its slices is ordered by."""
         return min(each.due, self.due) if each.unstarted and not self.held else self.due
 
     @property
-    def alarm(self) -> Key:
+    def due_row(self) -> Key:
         """Where it is found by its due time."""
-        return Key(ALARM, 0, self.due, self.id, self.number)
+        return Key(DUE_INDEX, 0, self.due, self.id, self.number)
 
     @property
     def value(self) -> bytes:
         """What is stored of it."""
-        return encode(_HoldingValue(self.due, self.held, self.slices))
+        return encode(_LeaseValue(self.due, self.held, self.slices))
 
 
-decode_holding = msgspec.msgpack.Decoder(_HoldingValue).decode
+decode_lease = msgspec.msgpack.Decoder(_LeaseValue).decode
 
 
 class Held:
-    """Holdings by shard and token. What others made of them since shows when a change of them is not applied."""
+    """Lease rows by shard and token. What others made of them since shows when a change of them is not applied."""
 
     def __init__(self) -> None:
         self._lock = OwnLock()
-        self._known: dict[tuple[str, bytes], tuple[Holding, ...]] = {}
+        self._known: dict[tuple[str, bytes], tuple[LeaseRow, ...]] = {}
 
-    def of(self, shard: str, tokens: Iterable[bytes]) -> list[Holding] | None:
-        """Return all holdings under the tokens; None when one of the tokens is not known."""
-        found: list[Holding] = []
+    def of(self, shard: str, tokens: Iterable[bytes]) -> list[LeaseRow] | None:
+        """Return all lease rows under the tokens; None when one of the tokens is not known."""
+        found: list[LeaseRow] = []
         for token in dict.fromkeys(tokens):
-            holdings = self._known.get((shard, token))
-            if holdings is None:
+            leases = self._known.get((shard, token))
+            if leases is None:
                 return None
-            found += holdings
+            found += leases
         return found
 
-    def put(self, shard: str, token: bytes, holdings: Sequence[Holding]) -> None:
+    def put(self, shard: str, token: bytes, leases: Sequence[LeaseRow]) -> None:
         """These are all that there are under the token, as they were just written."""
         with self._lock:
             self._known.pop((shard, token), None)
-            if holdings:
+            if leases:
                 self._known[shard, token] = tuple(
-                    msgspec.structs.replace(each, seen=each.value) for each in holdings
+                    msgspec.structs.replace(each, seen=each.value) for each in leases
                 )
             if len(self._known) > _MOST:
                 self._known.pop(next(iter(self._known)))

@@ -14,12 +14,12 @@ from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import read_cursors
 from shardq.storage.cassandra.changing import Change
 from shardq.storage.cassandra.faults import TombstonesRefused
-from shardq.storage.cassandra.lease_rows import Holding
-from shardq.storage.cassandra.read_cursors import Sights
+from shardq.storage.cassandra.lease_rows import LeaseRow
+from shardq.storage.cassandra.read_cursors import ReadCursors
 from shardq.storage.cassandra.rows import (
-    ALARM,
-    ALARM_FLOOR,
-    HOLDING,
+    DUE_INDEX,
+    DUE_WATERMARK,
+    LEASE,
     PRIORITIES,
     READY,
     Control,
@@ -32,12 +32,12 @@ from shardq.storage.cassandra.session import Answer, Session
 from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.requests import Probe
 
-__all__ = ["SOON", "Found", "Survey", "ask_alarms", "ask_controls", "ask_delayed", "ask_held", "ask_ready"]
+__all__ = ["SOON", "Found", "Look", "ask_controls", "ask_delayed", "ask_due_rows", "ask_held", "ask_ready"]
 
 SOON = 100_000  # clocks agree within this; what is due so soon is told as what lies ahead
-_AHEAD = 60_000_000  # a lease that ends later is not looked for: the alarms of leases that were not used up lie there
+_AHEAD = 60_000_000  # a lease that ends later is not looked for: the due rows of leases that were not used up lie there
 _MOST_READY = 4  # ready rows of a shard that are read
-_MOST_ALARMS = 20  # of a shard; so many lapsed holdings are looked at
+_MOST_DUE_ROWS = 20  # of a shard; so many lapsed lease rows are looked at
 _STEP = 1_000_000  # starts so close together are read as one
 
 _Offer: TypeAlias = tuple[int, int]  # priority, due
@@ -67,52 +67,60 @@ class Found(msgspec.Struct):
     """What was read of one shard."""
 
     control: ControlRow = ControlRow()
-    floors: Control = Control()  # those that are believed
+    watermarks: Control = Control()  # those that are believed
     ready: list[tuple[int, Place]] = msgspec.field(default_factory=list)  # with their priorities
-    alarms: list[tuple[int, bytes, int]] = msgspec.field(default_factory=list)  # due, id, number
+    due_rows: list[tuple[int, bytes, int]] = msgspec.field(default_factory=list)  # due, id, number
     delayed: list[int] = msgspec.field(default_factory=list)
-    holdings: list[Holding] = msgspec.field(default_factory=list)  # that were read
+    leases: list[LeaseRow] = msgspec.field(default_factory=list)  # that were read
 
 
-class Survey:
-    """A full look from the floors, or a glance from where nothing was found before."""
+class Look:
+    """A full look from the low watermarks, or a glance from where nothing was found before."""
 
     def __init__(
-        self, session: Session, sights: Sights, shards: Sequence[Shard], now: int, *, glance: bool = False
+        self,
+        session: Session,
+        cursors: ReadCursors,
+        shards: Sequence[Shard],
+        now: int,
+        *,
+        glance: bool = False,
     ) -> None:
-        self._session, self._sights, self._now, self._glance = session, sights, now, glance
+        self._session, self._cursors, self._now, self._glance = session, cursors, now, glance
         self._shards = {str(shard): shard for shard in shards}
         self._found = {name: Found() for name in self._shards}
         self._names = list(self._shards)
         self._controls: Answer | None = None
         self._ready: list[Answer] = []
-        self._alarms: Answer | None = None
+        self._due_rows: Answer | None = None
         self._delayed: Answer | None = None
 
     def ask_controls(self) -> None:
-        """The floors have to be known before anything is read from there."""
+        """The low watermarks have to be known before anything is read from there."""
         if not self._glance:
             self._controls = ask_controls(self._session, self._names)
 
     def ask(self) -> None:
         """Ask for everything else."""
-        self._learn_floors()
+        self._learn_watermarks()
         until = self._now + SOON
         for start, priorities in self._starts():
             self._ready.append(ask_ready(self._session, self._names, priorities, start, until, _MOST_READY))
         if not self._glance:
-            floor = min(found.floors.floors[ALARM_FLOOR] for found in self._found.values())
-            self._alarms = ask_alarms(self._session, self._names, floor, self._now + _AHEAD, _MOST_ALARMS)
+            watermark = min(found.watermarks.watermarks[DUE_WATERMARK] for found in self._found.values())
+            self._due_rows = ask_due_rows(
+                self._session, self._names, watermark, self._now + _AHEAD, _MOST_DUE_ROWS
+            )
             self._delayed = ask_delayed(self._session, self._names, self._now)
 
     def collect(self) -> None:
-        """Wait for the answers. The requests began at the lowest floor of all the shards."""
+        """Wait for the answers. The requests began at the lowest of the shards' low watermarks."""
         for name, priority, *place in (row for answer in self._ready for row in answer()):
-            if self._glance or tuple(place) >= self._found[name].floors.places[priority]:
+            if self._glance or tuple(place) >= self._found[name].watermarks.places[priority]:
                 self._found[name].ready.append((priority, tuple(place)))
-        for name, _, due, row_id, number in self._alarms() if self._alarms else ():
-            if due >= self._found[name].floors.floors[ALARM_FLOOR]:
-                self._found[name].alarms.append((due, row_id, number))
+        for name, _, due, row_id, number in self._due_rows() if self._due_rows else ():
+            if due >= self._found[name].watermarks.watermarks[DUE_WATERMARK]:
+                self._found[name].due_rows.append((due, row_id, number))
         self._collect_delayed()
         for name, found in self._found.items():
             if not self._glance and not found.ready:
@@ -125,22 +133,22 @@ class Survey:
             offers = [(priority, place[0]) for priority, place in found.ready]
             offers += self._lapsed(name, found)
             ahead = [due for _, due in offers if due > self._now]
-            ahead += [due for due, _, _ in found.alarms if due > self._now] + found.delayed
+            ahead += [due for due, _, _ in found.due_rows if due > self._now] + found.delayed
             first = min((offer for offer in offers if offer[1] <= self._now), default=(None, None))
             yield Probe(shard, first[0], first[1], min(ahead, default=None))
 
-    def _learn_floors(self) -> None:
+    def _learn_watermarks(self) -> None:
         for name, *row in self._controls() if self._controls else ():
             self._found[name].control = control_row(*row)
         for name, found in self._found.items():
-            found.floors = read_cursors.believed(found.control.control, self._now)
+            found.watermarks = read_cursors.believed(found.control.control, self._now)
             if not self._glance:
-                self._sights.of(name).floors = found.floors.places
+                self._cursors.of(name).watermarks = found.watermarks.places
 
     def _starts(self) -> Iterable[tuple[int, list[int]]]:
         """Where to read from, with the priorities that are read from there: the earliest place of any of the shards."""
         starts = [
-            self._sights.of(name).starts() if self._glance else found.floors.places
+            self._cursors.of(name).starts() if self._glance else found.watermarks.places
             for name, found in self._found.items()
         ]
         groups: dict[int, tuple[int, list[int]]] = {}
@@ -155,16 +163,16 @@ class Survey:
             self._found[name].delayed.append(due)
 
     def _lapsed(self, name: str, found: Found) -> Iterator[_Offer]:
-        lapsed = [row_id for due, row_id, _ in found.alarms if due <= self._now][:_MOST_ALARMS]
-        holdings = WideRow(self._session, name).holdings(lapsed) if lapsed else []
-        for holding in (*holdings, *found.holdings):
-            if holding.due <= self._now:
-                yield from ((each.priority, holding.due_of(each)) for each in holding.slices)
+        lapsed = [row_id for due, row_id, _ in found.due_rows if due <= self._now][:_MOST_DUE_ROWS]
+        leases = WideRow(self._session, name).leases(lapsed) if lapsed else []
+        for lease in (*leases, *found.leases):
+            if lease.due <= self._now:
+                yield from ((each.priority, lease.due_of(each)) for each in lease.slices)
 
     def _nothing_ready(self, name: str, found: Found) -> None:
-        self._sights.of(name).quiet_at = self._now
-        first_alarm = min((due for due, _, _ in found.alarms), default=self._now)
-        raised = read_cursors.worth_raising(found.control, first_alarm, self._now)
+        self._cursors.of(name).quiet_at = self._now
+        first_due = min((due for due, _, _ in found.due_rows), default=self._now)
+        raised = read_cursors.worth_raising(found.control, first_due, self._now)
         if raised is None:
             return
         change = Change(self._session, self._shards[name])
@@ -193,31 +201,33 @@ def ask_ready(
     return _ask(session, _READY_ROWS, (shards, priorities, since, until, limit), alone)
 
 
-def ask_alarms(session: Session, shards: Sequence[str], since: int, until: int, limit: int) -> Answer:
-    """Ask for shard and position of the first alarms of holdings of each shard between two moments."""
+def ask_due_rows(session: Session, shards: Sequence[str], since: int, until: int, limit: int) -> Answer:
+    """Ask for shard and position of the first due rows of leases of each shard between two moments."""
 
     def alone(shard: str) -> _Rows:
-        rows = scan(session, shard, ALARM, (0, since, b"", FIRST), (0, until + 1, b"", FIRST))
+        rows = scan(session, shard, DUE_INDEX, (0, since, b"", FIRST), (0, until + 1, b"", FIRST))
         return islice(rows, limit)
 
     return _ask(session, _DUE_ROWS, (shards, since, until, limit), alone)
 
 
 def ask_delayed(session: Session, shards: Sequence[str], since: int) -> Answer:
-    """Ask for shard and position of the first alarm of a delayed bundle of each shard after a moment."""
+    """Ask for shard and position of the first due row of a delayed bundle of each shard after a moment."""
 
     def alone(shard: str) -> _Rows:
-        return islice(scan(session, shard, ALARM, (1, since + 1, b"", FIRST), (1, FOREVER, b"", FIRST)), 1)
+        return islice(
+            scan(session, shard, DUE_INDEX, (1, since + 1, b"", FIRST), (1, FOREVER, b"", FIRST)), 1
+        )
 
     return _ask(session, _DELAYED, (shards, since), alone)
 
 
 def ask_held(session: Session, shards: Sequence[str]) -> Answer:
-    """Ask for shard, kind, due, id and number of every holding and of every alarm of one."""
+    """Ask for shard, kind, due, id and number of every lease row and of every due row of one."""
 
     def alone(shard: str) -> _Rows:
         end: Position = (1, -FOREVER, b"", FIRST)
-        for kind in (HOLDING, ALARM):
+        for kind in (LEASE, DUE_INDEX):
             for _, *row in scan(session, shard, kind, (0, -FOREVER, b"", FIRST), end):
                 yield (kind, *row)
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 import msgspec
 
 from shardq.errors import InvalidSetting
-from shardq.storage.cassandra.lease_rows import Holding
+from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.rows import PRIORITIES, READY, BundleRow, Key, Ready, Slice
 from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.requests import EntryState, Peek, PeekPage, ShardCounts, StoredSlice
@@ -84,7 +84,7 @@ def count(row: WideRow, now: int) -> ShardCounts:
 def is_empty(row: WideRow, now: int) -> bool:
     """Tell whether the shard holds nothing, its history included; False while it is changed all the time.
 
-    It goes by no floor: a shard that holds something must not be taken out of the directory.
+    It ignores low watermarks: a shard that holds something must not be taken out of the directory.
     """
     return row.undisturbed(lambda: _count(row, now) == ShardCounts() and row.holds_nothing()) == (True, True)
 
@@ -102,7 +102,7 @@ def _count(row: WideRow, now: int) -> ShardCounts:
     oldest: int | None = None
     due: list[int] = []
     ready = row.all_ready(now, bodies=False)
-    for each in (*_of_holdings(row.all_holdings(now), {}), *map(_of_ready, ready)):
+    for each in (*_of_leases(row.all_leases(now), {}), *map(_of_ready, ready)):
         states[each._state(now)] += each.slice.count
         due += [each.place[1]] if each._state(now) is EntryState.READY else []
         oldest = each.slice.enqueued_at if oldest is None else min(oldest, each.slice.enqueued_at)
@@ -119,10 +119,10 @@ def _count(row: WideRow, now: int) -> ShardCounts:
 
 def _waiting(row: WideRow, after: tuple[int, int, bytes, int], bodies: bool, now: int) -> Iterator[_Shown]:
     """Return what waits; without bodies all of it is known from its slices, and no bundle is read."""
-    held = row.all_holdings(now)
-    shown = _of_holdings(held, row.carried(held) if bodies else {})
-    holdings = sorted((each for each in shown if each.place > after), key=lambda each: each.place)
-    merged = heapq.merge(holdings, _ready_after(row, after, bodies), key=lambda each: each.place)
+    held = row.all_leases(now)
+    shown = _of_leases(held, row.carried(held) if bodies else {})
+    leases = sorted((each for each in shown if each.place > after), key=lambda each: each.place)
+    merged = heapq.merge(leases, _ready_after(row, after, bodies), key=lambda each: each.place)
     return merged if bodies else (msgspec.structs.replace(each, data=b"") for each in merged)
 
 
@@ -144,16 +144,16 @@ def _history(row: WideRow, request: Peek, after: tuple[int, int, bytes, int]) ->
 
 
 def _of_bundle(row: WideRow, bundle_id: bytes, bundle: BundleRow | None) -> Iterator[_Shown]:
-    """Find the slices of a bundle; one without a row of its own is a light one, or gone."""
+    """Find the slices of a bundle; one without a row of its own is an inline one, or gone."""
     if bundle is None:
-        yield from map(_of_ready, row.light(bundle_id))
+        yield from map(_of_ready, row.inline_ready(bundle_id))
     else:
         yield from map(_of_ready, row.ready_of(bundle.id, bundle.head))
         for each in bundle.tally.kept:
             part = Slice(bundle.id, each.first, each.count, each.deliveries, 0, 0, 0, 0)
             yield _Shown((0, each.processed_at, bundle.id, each.first), part, None)
-    holdings = [each for each in row.every_holding() if any(s.bundle_id == bundle_id for s in each.slices)]
-    for shown in _of_holdings(holdings, row.carried(holdings)):
+    leases = [each for each in row.every_lease() if any(s.bundle_id == bundle_id for s in each.slices)]
+    for shown in _of_leases(leases, row.carried(leases)):
         if shown.slice.bundle_id == bundle_id:
             yield shown
 
@@ -162,12 +162,12 @@ def _of_ready(ready: Ready) -> _Shown:
     return _Shown(ready.place, ready.slice, False, ready.data)
 
 
-def _of_holdings(holdings: Iterable[Holding], carried: Mapping[bytes, bytes]) -> Iterator[_Shown]:
-    for holding in holdings:
-        for each in holding.slices:
-            place = Key(READY, each.priority, holding.due_of(each), each.bundle_id, each.first)[1:]
-            data = carried.get(each.bundle_id) if each.light else None
-            yield _Shown(place, each, holding.held, data)
+def _of_leases(leases: Iterable[LeaseRow], carried: Mapping[bytes, bytes]) -> Iterator[_Shown]:
+    for lease in leases:
+        for each in lease.slices:
+            place = Key(READY, each.priority, lease.due_of(each), each.bundle_id, each.first)[1:]
+            data = carried.get(each.bundle_id) if each.inline else None
+            yield _Shown(place, each, lease.held, data)
 
 
 def _unpack(cursor: bytes) -> tuple[int, int, bytes, int]:

@@ -1,8 +1,11 @@
 """What shards have to offer, without a body being read: a few requests for fifty shards together.
 
-A full look reads from the floors of each shard; a glance reads the ready rows from where the last full look or claim
-found nothing any more. A full look that finds a shard used up also raises its floors, so that whoever looks
-next keeps off the tombstones. A deep look goes by none of that, and puts it right.
+A full look reads from the low watermarks of each shard. A glance reads only the ready rows, from where the last full
+look or claim found nothing any more. A full look that finds a shard used up raises its low watermarks, so that the next
+look crosses no tombstones. A deep look ignores all of that, and puts right what is wrong with it.
+
+A deep look reads the ready rows and the lease rows of each shard from the beginning. So it crosses everything that was
+consumed since the storage last cleaned up. While a shard is quiet it takes as many requests as a full look.
 """
 
 from __future__ import annotations
@@ -14,16 +17,16 @@ from typing import Any
 from shardq.errors import ShardqError
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.changing import Change, lower
-from shardq.storage.cassandra.lease_rows import Holding
-from shardq.storage.cassandra.looks import SOON, Found, Survey, ask_delayed, ask_held, ask_ready
-from shardq.storage.cassandra.read_cursors import Sights, lowered
-from shardq.storage.cassandra.rows import ALARM, ALARM_FLOOR, PRIORITIES, Place
+from shardq.storage.cassandra.lease_rows import LeaseRow
+from shardq.storage.cassandra.looks import SOON, Found, Look, ask_delayed, ask_held, ask_ready
+from shardq.storage.cassandra.read_cursors import ReadCursors, lowered
+from shardq.storage.cassandra.rows import DUE_INDEX, DUE_WATERMARK, PRIORITIES, Place
 from shardq.storage.cassandra.scanning import FOREVER
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.requests import Probe
 
-__all__ = ["DeepSurvey", "probe"]
+__all__ = ["DeepLook", "probe"]
 
 _AT_ONCE = 50  # shards of one request
 
@@ -31,34 +34,38 @@ _READY = 20  # ready rows of a shard that are read at once
 
 
 def probe(
-    session: Session, sights: Sights, shards: Sequence[Shard], now: int, *, glance: bool, deep: bool = False
+    session: Session,
+    cursors: ReadCursors,
+    shards: Sequence[Shard],
+    now: int,
+    *,
+    glance: bool,
+    deep: bool = False,
 ) -> tuple[Probe, ...]:
     """Return what each of the shards has to offer, in their order.
 
     With ``glance`` only what is ready and unclaimed, with ``deep`` whatever hides it.
     """
     chunks = [shards[start : start + _AT_ONCE] for start in range(0, len(shards), _AT_ONCE)]
-    surveys = [
-        DeepSurvey(session, sights, chunk, now)
-        if deep
-        else Survey(session, sights, chunk, now, glance=glance)
+    looks = [
+        DeepLook(session, cursors, chunk, now) if deep else Look(session, cursors, chunk, now, glance=glance)
         for chunk in chunks
     ]
-    for survey in surveys:
-        survey.ask_controls()
-    for survey in surveys:
-        survey.ask()
-    for survey in surveys:
-        survey.collect()
-    return tuple(found for survey in surveys for found in survey.probes())
+    for look in looks:
+        look.ask_controls()
+    for look in looks:
+        look.ask()
+    for look in looks:
+        look.collect()
+    return tuple(found for look in looks for found in look.probes())
 
 
-class DeepSurvey(Survey):
-    """A look behind everything that makes other looks cheap."""
+class DeepLook(Look):
+    """A look that ignores read cursors, low watermarks and the due index, and puts right those that hid something."""
 
     def ask(self) -> None:
         """Ask for the rows of each shard from its beginning."""
-        self._learn_floors()
+        self._learn_watermarks()
         self._first_ready = self._ask_ready(self._names, PRIORITIES)
         self._held = ask_held(self._session, self._names)
         self._delayed = ask_delayed(self._session, self._names, self._now)
@@ -67,15 +74,15 @@ class DeepSurvey(Survey):
         """Wait for the answers, and put the hints right."""
         for name, priority, place in self._each_ready():
             self._found[name].ready.append((priority, place))
-        holdings: dict[str, set[tuple[bytes, int]]] = {}
+        leases: dict[str, set[tuple[bytes, int]]] = {}
         for name, kind, due, row_id, number in self._held():
-            if kind == ALARM:
-                self._found[name].alarms.append((due, row_id, number))
+            if kind == DUE_INDEX:
+                self._found[name].due_rows.append((due, row_id, number))
             else:
-                holdings.setdefault(name, set()).add((row_id, number))
+                leases.setdefault(name, set()).add((row_id, number))
         self._collect_delayed()
         for name, found in self._found.items():
-            self._look_behind_alarms(name, found, holdings.get(name, set()))
+            self._look_behind_due_index(name, found, leases.get(name, set()))
             self._put_right(name, found)
             if not found.ready:
                 self._nothing_ready(name, found)
@@ -97,31 +104,33 @@ class DeepSurvey(Survey):
                 return
             answer = self._ask_ready(list(fuller), rest)
 
-    def _look_behind_alarms(self, name: str, found: Found, holdings: set[tuple[bytes, int]]) -> None:
-        """Leave out alarms of what is not there any more, and read the holdings that have none."""
-        found.alarms = [alarm for alarm in found.alarms if alarm[1:] in holdings]
-        missing = holdings - {alarm[1:] for alarm in found.alarms}
+    def _look_behind_due_index(self, name: str, found: Found, leases: set[tuple[bytes, int]]) -> None:
+        """Leave out due rows of what is not there any more, and read the lease rows that have none."""
+        found.due_rows = [due_row for due_row in found.due_rows if due_row[1:] in leases]
+        missing = leases - {due_row[1:] for due_row in found.due_rows}
         if missing:
-            read = WideRow(self._session, name).holdings(row_id for row_id, _ in missing)
-            found.holdings = [each for each in read if (each.id, each.number) in missing]
+            read = WideRow(self._session, name).leases(row_id for row_id, _ in missing)
+            found.leases = [each for each in read if (each.id, each.number) in missing]
 
     def _put_right(self, name: str, found: Found) -> None:
-        """Lower the floors to what lies below them, and write the alarms that are missing."""
+        """Lower the low watermarks to what lies below them, and write the due rows that are missing."""
         hidden: dict[int, Place] = {}
         for priority, place in found.ready:
-            if place < found.floors.places[priority]:
+            if place < found.watermarks.places[priority]:
                 hidden[priority] = min(place, hidden.get(priority, place))
-        moments = [due for due, _, _ in found.alarms] + [each.due for each in found.holdings]
-        alarm = min((due for due in moments if due < found.floors.floors[ALARM_FLOOR]), default=None)
+        moments = [due for due, _, _ in found.due_rows] + [each.due for each in found.leases]
+        earliest = min(
+            (due for due in moments if due < found.watermarks.watermarks[DUE_WATERMARK]), default=None
+        )
         with suppress(ShardqError):  # the next deep look tries again
-            if hidden or alarm is not None:
-                self._sights.of(name).begin_anew(lowered(found.floors, hidden).places)
-                lower(self._session, self._shards[name], hidden, alarm)
-            for holding in found.holdings:
-                self._write_alarm(name, holding)
+            if hidden or earliest is not None:
+                self._cursors.of(name).begin_anew(lowered(found.watermarks, hidden).places)
+                lower(self._session, self._shards[name], hidden, earliest)
+            for lease in found.leases:
+                self._write_due_row(name, lease)
 
-    def _write_alarm(self, name: str, holding: Holding) -> None:
+    def _write_due_row(self, name: str, lease: LeaseRow) -> None:
         change = Change(self._session, self._shards[name])
-        change.retire(holding)
-        change.hold(holding)
+        change.retire(lease)
+        change.hold(lease)
         change.apply()

@@ -1,4 +1,4 @@
-"""Removing everything that waits or is held in a shard, whatever floors and alarms say."""
+"""Removing everything that waits or is held in a shard, whatever low watermarks and the due index say."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from itertools import islice
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import finishing, read_cursors
 from shardq.storage.cassandra.changing import Change, attempts
-from shardq.storage.cassandra.lease_rows import Holding
+from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.rows import (
-    ALARM_FLOOR,
+    DUE_WATERMARK,
     PRIORITIES,
     Control,
     ControlRow,
@@ -26,14 +26,14 @@ from shardq.storage.cassandra.shard_rows import WideRow
 __all__ = ["purge"]
 
 _READY_AT_ONCE = 300
-_HOLDINGS_AT_ONCE = 30
+_LEASES_AT_ONCE = 30
 
 
 def purge(session: Session, shard: Shard, until: int, now: Callable[[], int]) -> int:
     """Remove what was sent until a moment and waits or is held, some hundred rows at a time; returns how many messages.
 
     What is sent later stays, so it ends although producers are at work. It goes on from where it has deleted, and so do
-    the floors, so that nobody reads its tombstones again.
+    the low watermarks, so that nobody reads its tombstones again.
     """
     with session.turn(str(shard)):
         return _Purge(session, shard, until, now).run()
@@ -49,7 +49,7 @@ class _Purge:
         for _ in attempts(self._shard):
             for priority in PRIORITIES:
                 self._purge_ready(priority)
-            self._purge_holdings()
+            self._purge_leases()
             if self._row.undisturbed(self._is_done) == (True, True):
                 break
         return self._messages
@@ -77,10 +77,10 @@ class _Purge:
             else:
                 next(tries)
 
-    def _purge_holdings(self) -> None:
+    def _purge_leases(self) -> None:
         since = b""
         tries = attempts(self._shard)
-        while some := list(islice(self._old_holdings(since), _HOLDINGS_AT_ONCE)):
+        while some := list(islice(self._old_leases(since), _LEASES_AT_ONCE)):
             if self._remove(None, None, (), some):
                 since = some[-1].id
                 tries = attempts(self._shard)
@@ -92,16 +92,16 @@ class _Purge:
         control: ControlRow | None,
         raised: Control | None,
         ready: Sequence[Ready],
-        holdings: Sequence[Holding],
+        leases: Sequence[LeaseRow],
     ) -> bool:
         change = Change(self._session, self._shard)
         if control is not None:
             change.take(ready, control.taken)
         if control is not None and raised is not None:
             change.set_control(raised, control.seen)
-        for holding in holdings:
-            change.retire(holding)
-        slices = [each.slice for each in ready] + [each for holding in holdings for each in holding.slices]
+        for lease in leases:
+            change.retire(lease)
+        slices = [each.slice for each in ready] + [each for lease in leases for each in lease.slices]
         finishing.finish_ready(change, self._row, ready, slices)
         if not change.apply():
             return False
@@ -111,17 +111,17 @@ class _Purge:
     def _raised(self, control: ControlRow, priority: int, place: Place, rows: int) -> Control | None:
         places = list(control.control.places)
         places[priority] = max(places[priority], place)
-        alarm = control.control.floors[ALARM_FLOOR]
-        return read_cursors.raised(control.control, places, alarm, self._now(), rows)
+        due_row = control.control.watermarks[DUE_WATERMARK]
+        return read_cursors.raised(control.control, places, due_row, self._now(), rows)
 
     def _is_done(self) -> bool:
-        """Tell whether nothing is left above the floors, which are no higher than where this purge has been."""
+        """Tell whether nothing is left above the low watermarks, which are no higher than where this purge has been."""
         ready = (each for each in self._row.all_ready(self._now()) if self._is_old(each.slice))
-        return next(ready, None) is None and next(self._old_holdings(b""), None) is None
+        return next(ready, None) is None and next(self._old_leases(b""), None) is None
 
-    def _old_holdings(self, since: bytes) -> Iterator[Holding]:
-        holdings = self._row.every_holding(since, page=_HOLDINGS_AT_ONCE)
-        return (each for each in holdings if any(self._is_old(part) for part in each.slices))
+    def _old_leases(self, since: bytes) -> Iterator[LeaseRow]:
+        leases = self._row.every_lease(since, page=_LEASES_AT_ONCE)
+        return (each for each in leases if any(self._is_old(part) for part in each.slices))
 
     def _is_old(self, each: Slice) -> bool:
         return id_time(each.bundle_id) <= self._until

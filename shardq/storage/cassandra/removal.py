@@ -12,7 +12,7 @@ from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import consumers, dedupe, directory, finishing, queues
 from shardq.storage.cassandra.changing import Change, attempts
 from shardq.storage.cassandra.queues import name_of
-from shardq.storage.cassandra.read_cursors import with_history_floor
+from shardq.storage.cassandra.read_cursors import with_history_watermark
 from shardq.storage.cassandra.rows import HistoryRow, Kept, Ready
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.shard_rows import WideRow
@@ -44,7 +44,7 @@ def remove(session: Session, shard: Shard, bundle_id: bytes, position: int) -> b
 def expire(session: Session, shard: Shard, before: int, limit: int) -> int:
     """Give up to ``limit`` slices up that were processed before a moment; returns how many.
 
-    The floor of the history follows, so that the next look keeps off the tombstones.
+    The low watermark of the history follows, so that the next look keeps off the tombstones.
     """
     row = WideRow(session, str(shard))
     with session.turn(str(shard)):
@@ -52,13 +52,13 @@ def expire(session: Session, shard: Shard, before: int, limit: int) -> int:
             control = row.control()
             old = list(islice(row.history((-1, b"", 0), before), limit))
             if not old:
-                old = list(islice(row.history((-_FOREVER, b"", 0), before, floored=False), limit))
+                old = list(islice(row.history((-_FOREVER, b"", 0), before, above_watermark=False), limit))
             if not old:
                 return 0
             change = Change(session, shard)
             _give_up(change, row, old)
-            floor = min(old[-1].kept.processed_at, before - _UNDER_WAY)
-            change.set_control(with_history_floor(control.control, floor), control.seen)
+            watermark = min(old[-1].kept.processed_at, before - _UNDER_WAY)
+            change.set_control(with_history_watermark(control.control, watermark), control.seen)
             if change.apply():
                 return len(old)
     return 0
@@ -110,7 +110,7 @@ def _removal(session: Session, shard: Shard, row: WideRow, bundle_id: bytes, pos
     change = Change(session, shard)
     taken = row.settled_control().taken
     bundle = row.heads([bundle_id]).get(bundle_id)
-    waiting = row.ready_of(bundle.id, bundle.head) if bundle else row.light(bundle_id)
+    waiting = row.ready_of(bundle.id, bundle.head) if bundle else row.inline_ready(bundle_id)
     for ready in waiting:
         if ready.key.first <= position < ready.key.first + ready.count:
             change.take([ready], taken)
@@ -120,13 +120,13 @@ def _removal(session: Session, shard: Shard, row: WideRow, bundle_id: bytes, pos
         if bundle and kept.first <= position < kept.end:
             finishing.give_up(change, bundle, [kept], _around(kept, position))
             return change
-    for holding in row.every_holding():
-        carved = cut_out(holding, bundle_id, position)
-        if carved.named:
-            change.retire(holding)
-            if carved.rest:
-                change.hold(msgspec.structs.replace(holding, slices=carved.rest))
-            finishing.finish(change, row, carved.named)
+    for lease in row.every_lease():
+        cut = cut_out(lease, bundle_id, position)
+        if cut.named:
+            change.retire(lease)
+            if cut.rest:
+                change.hold(msgspec.structs.replace(lease, slices=cut.rest))
+            finishing.finish(change, row, cut.named)
             return change
     return None
 

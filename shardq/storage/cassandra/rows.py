@@ -9,13 +9,13 @@ import msgspec
 from shardq.storage.requests import Bundle
 
 __all__ = [
-    "ALARM",
-    "ALARM_FLOOR",
     "BUNDLE",
     "CONTROL",
+    "DUE_INDEX",
+    "DUE_WATERMARK",
     "HISTORY",
-    "HISTORY_FLOOR",
-    "HOLDING",
+    "HISTORY_WATERMARK",
+    "LEASE",
     "MOVE",
     "PRIORITIES",
     "READY",
@@ -31,7 +31,6 @@ __all__ = [
     "Ready",
     "Slice",
     "Tally",
-    "alarm_of",
     "control_row",
     "decode_carried",
     "decode_control",
@@ -40,20 +39,24 @@ __all__ = [
     "decode_move",
     "decode_ready",
     "decode_tally",
+    "due_row_of",
     "encode",
-    "has_alarm",
+    "has_due_row",
     "id_time",
-    "is_light",
+    "is_inline",
 ]
 
 Place: TypeAlias = tuple[
     int, bytes, int
 ]  # due, bundle id, position: where a ready row is within its priority
 
-CONTROL, HOLDING, READY, BUNDLE, HISTORY, ALARM, MOVE = range(7)
-ALARM_FLOOR, HISTORY_FLOOR = 10, 11  # among a shard's floors; those before are of the priorities
-_LIGHT_BYTES = 4096
-SOON = 50_000  # a bundle that is due so soon after it was made is looked for among the ready ones, without an alarm
+CONTROL, LEASE, READY, BUNDLE, HISTORY, DUE_INDEX, MOVE = range(7)
+DUE_WATERMARK, HISTORY_WATERMARK = (
+    10,
+    11,
+)  # among a shard's low watermarks; those before are of the priorities
+_INLINE_BYTES = 4096
+SOON = 50_000  # a bundle that is due so soon after it was made is looked for among the ready ones, without a due row
 
 PRIORITIES = tuple(range(10))
 
@@ -79,7 +82,7 @@ class Slice(msgspec.Struct, frozen=True, array_like=True):
     total: int
     enqueued_at: int
     due: int  # of the bundle
-    light: bool = False  # the bundle has no row of its own, see `is_light`
+    inline: bool = False  # the bundle has no row of its own, see `is_inline`
     unstarted: bool = (
         False  # held: this delivery is not counted yet; given back: it takes its place in the order again
     )
@@ -115,7 +118,7 @@ class Ready(msgspec.Struct, frozen=True):
     enqueued_at: int
     seen: bytes | None = None
     written_at: int = 0
-    data: bytes | None = None  # of a light bundle
+    data: bytes | None = None  # of an inline bundle
 
     @property
     def place(self) -> tuple[int, int, bytes, int]:
@@ -191,18 +194,18 @@ class Tally(msgspec.Struct, frozen=True, array_like=True):
 class Control(msgspec.Struct, frozen=True, array_like=True):
     """What consumers of a shard tell each other."""
 
-    floors: tuple[int, ...] = (0,) * 12
-    """Before them no ready row of priority 0 .. 9 is due, no alarm of a holding, and nothing kept was processed."""
+    watermarks: tuple[int, ...] = (0,) * 12
+    """Before them no ready row of priority 0 .. 9 is due, no due row of a lease row, and nothing kept was processed."""
     late: int = 0  # changes with everything that comes where clients may have read already
     within: tuple[
         tuple[bytes, int], ...
-    ] = ()  # bundle and position from where on the floors of priorities are
+    ] = ()  # bundle and position from where on the low watermarks of priorities are
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """The floors of the priorities, as full places."""
-        within = self.within or ((b"", 0),) * ALARM_FLOOR
-        return tuple((due, *rest) for due, rest in zip(self.floors, within, strict=False))
+        """The low watermarks of the priorities, as full places."""
+        within = self.within or ((b"", 0),) * DUE_WATERMARK
+        return tuple((due, *rest) for due, rest in zip(self.watermarks, within, strict=False))
 
 
 class ControlRow(msgspec.Struct, frozen=True):
@@ -231,23 +234,23 @@ def id_time(bundle_id: bytes) -> int:
     return int.from_bytes(bundle_id[:6], "big") * 1000
 
 
-def has_alarm(due: int, bundle_id: bytes) -> bool:
+def has_due_row(due: int, bundle_id: bytes) -> bool:
     """Tell whether the bundle was delayed when it was made. It follows from the bundle, whoever asks."""
     return due > id_time(bundle_id) + SOON
 
 
-def is_light(bundle: Bundle) -> bool:
-    """Tell whether the bundle is kept inside its ready row, and then inside the holding of whoever takes it.
+def is_inline(bundle: Bundle) -> bool:
+    """Tell whether the bundle is kept inside its ready row, and then inside the lease row of whoever takes it.
 
     It is when it has one small message that is due at once; so its ready row can be found by its id.
     """
     due, made = bundle.due, id_time(bundle.id)
-    return bundle.count == 1 and len(bundle.data) <= _LIGHT_BYTES and made <= due <= made + SOON
+    return bundle.count == 1 and len(bundle.data) <= _INLINE_BYTES and made <= due <= made + SOON
 
 
-def alarm_of(due: int, bundle_id: bytes) -> Key:
+def due_row_of(due: int, bundle_id: bytes) -> Key:
     """Where a delayed bundle is found by its due time."""
-    return Key(ALARM, 1, due, bundle_id, 0)
+    return Key(DUE_INDEX, 1, due, bundle_id, 0)
 
 
 class BundleRow(msgspec.Struct, frozen=True):

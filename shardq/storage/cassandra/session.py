@@ -18,7 +18,7 @@ from shardq.storage.cassandra.faults import DRIVER_ERRORS, translate
 from shardq.storage.clocks import uptime
 from shardq.storage.per_process import PerProcess
 
-__all__ = ["Answer", "Session", "Statement", "leads"]
+__all__ = ["Answer", "Session", "Statement", "clock_leads"]
 
 Statement: TypeAlias = tuple[str, Sequence[Any]]
 Answer: TypeAlias = Callable[[], Any]  # waits for the rows
@@ -79,7 +79,7 @@ class Session:
         """The nodes near by that answer, as far as is known, always in the same order."""
         with self._translated(writing=False):
             connected = self._connected.get()
-            return sorted(connected.suspects.trusted(), key=lambda node: str(node.endpoint))
+            return sorted(connected.suspect_nodes.trusted(), key=lambda node: str(node.endpoint))
 
     def write(self, statements: Sequence[Statement]) -> None:
         """Carry out statements on one partition as one mutation."""
@@ -136,11 +136,11 @@ class Session:
             yield
         except DRIVER_ERRORS as error:
             if isinstance(error, OperationTimedOut) and error.last_host:
-                self._connected.get().suspects.add(error.last_host)
+                self._connected.get().suspect_nodes.add(error.last_host)
             raise translate(error, str(self.address), writing=writing) from error
 
 
-def leads(session: Session, nodes: int = _NODES) -> tuple[int, ...]:
+def clock_leads(session: Session, nodes: int = _NODES) -> tuple[int, ...]:
     """Ask up to three nodes, or ``nodes``, by how many microseconds their clocks are ahead of this machine's uptime.
 
     The fastest of four answers of each counts. All clients ask the same nodes, as long as they see the same ones up.

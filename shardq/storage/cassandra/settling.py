@@ -14,19 +14,19 @@ from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import bundles, directory, finishing
 from shardq.storage.cassandra.changing import Change, attempts
 from shardq.storage.cassandra.faults import after_a_write
-from shardq.storage.cassandra.lease_rows import Held, Holding
-from shardq.storage.cassandra.rows import Head, Slice, alarm_of, has_alarm
+from shardq.storage.cassandra.lease_rows import Held, LeaseRow
+from shardq.storage.cassandra.rows import Head, Slice, due_row_of, has_due_row
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.shard_rows import WideRow
-from shardq.storage.cassandra.slicing import Carved, carve
+from shardq.storage.cassandra.slicing import Cut, cut
 from shardq.storage.requests import Acknowledge, Append, Bundle, Extend, Fenced, Forward, Release, Span
 from shardq.storage.slicing import Range, covered, uncovered
 
 __all__ = ["Moment", "acknowledge", "extend", "forward", "release"]
 
-# Asked for anew in every attempt: a moment that is written must not be an old one, see `sight.GUARD`.
+# Asked for anew in every attempt: a moment that is written must not be an old one, see `read_cursors.GUARD`.
 Moment: TypeAlias = Callable[[], int]
-_Step: TypeAlias = Callable[[Change, Sequence[Carved]], None]
+_Step: TypeAlias = Callable[[Change, Sequence[Cut]], None]
 
 
 class _Overtaken(Exception):
@@ -41,23 +41,23 @@ def acknowledge(session: Session, held: Held, request: Acknowledge, now: Moment)
         held,
         request.shard,
         request.spans,
-        lambda change, carved: _end(change, row, carved, request, now()),
+        lambda change, cuts: _end(change, row, cuts, request, now()),
     )
 
 
 def extend(session: Session, held: Held, request: Extend, now: Moment) -> Fenced:
     """Hold the slices until now + lease."""
 
-    def step(change: Change, carved: Sequence[Carved]) -> None:
+    def step(change: Change, cuts: Sequence[Cut]) -> None:
         until = now() + request.lease
-        alike: dict[tuple[bytes, int], list[Carved]] = {}
-        for each in carved:
-            end = until if request.shorten else max(until, each.holding.due)
-            alike.setdefault((each.holding.id, end), []).append(each)
+        alike: dict[tuple[bytes, int], list[Cut]] = {}
+        for each in cuts:
+            end = until if request.shorten else max(until, each.lease.due)
+            alike.setdefault((each.lease.id, end), []).append(each)
         for (token, end), parts in alike.items():
             slices = tuple(_started(named, request) for each in parts for named in each.named)
-            prolonged = Holding(token, _number(parts), end, True, slices)
-            stays = all(each.holding.key == prolonged.key for each in parts)
+            prolonged = LeaseRow(token, _number(parts), end, True, slices)
+            stays = all(each.lease.key == prolonged.key for each in parts)
             change.hold(prolonged, None if stays else _carried(row, parts))
 
     row = WideRow(session, str(request.shard))
@@ -67,9 +67,9 @@ def extend(session: Session, held: Held, request: Extend, now: Moment) -> Fenced
 def release(session: Session, held: Held, request: Release, now: Moment) -> Fenced:
     """Give the slices back; without ``started`` their last delivery is not counted."""
 
-    def step(change: Change, carved: Sequence[Carved]) -> None:
-        slices = tuple(_given_back(named, request) for each in carved for named in each.named)
-        change.hold(Holding(os.urandom(16), 0, now() + request.delay, False, slices), _carried(row, carved))
+    def step(change: Change, cuts: Sequence[Cut]) -> None:
+        slices = tuple(_given_back(named, request) for each in cuts for named in each.named)
+        change.hold(LeaseRow(os.urandom(16), 0, now() + request.delay, False, slices), _carried(row, cuts))
 
     row = WideRow(session, str(request.shard))
     return _settle(session, held, request.shard, request.spans, step)
@@ -86,8 +86,8 @@ def forward(session: Session, held: Held, request: Forward, now: Moment) -> Fenc
     row = WideRow(session, str(shard))
     moved = msgspec.structs.replace(request.acknowledge, moved=True)
 
-    def step(change: Change, carved: Sequence[Carved]) -> None:
-        _end(change, row, carved, moved, now())
+    def step(change: Change, cuts: Sequence[Cut]) -> None:
+        _end(change, row, cuts, moved, now())
         known = row.heads(bundle.id for bundle in request.append.bundles)
         for bundle in request.append.bundles:
             if bundle.id not in known:
@@ -100,20 +100,20 @@ def forward(session: Session, held: Held, request: Forward, now: Moment) -> Fenc
     return fenced
 
 
-def _end(change: Change, row: WideRow, carved: Sequence[Carved], request: Acknowledge, now: int) -> None:
-    slices = [named for each in carved for named in each.named]
+def _end(change: Change, row: WideRow, cuts: Sequence[Cut], request: Acknowledge, now: int) -> None:
+    slices = [named for each in cuts for named in each.named]
     if request.moved:
         change.move(slices)
     if request.keep:
-        finishing.keep(change, row, slices, _carried(row, carved), now)
+        finishing.keep(change, row, slices, _carried(row, cuts), now)
     else:
         finishing.finish(change, row, slices)
 
 
-def _carried(row: WideRow, carved: Sequence[Carved]) -> dict[bytes, bytes]:
-    """Read the data of the light bundles that are named; raises _Overtaken when others have finished some."""
-    carried = row.carried(each.holding for each in carved if any(named.light for named in each.named))
-    named = {each.bundle_id for part in carved for each in part.named if each.light}
+def _carried(row: WideRow, cuts: Sequence[Cut]) -> dict[bytes, bytes]:
+    """Read the data of the inline bundles that are named; raises _Overtaken when others have finished some."""
+    carried = row.carried(each.lease for each in cuts if any(named.inline for named in each.named))
+    named = {each.bundle_id for part in cuts for each in part.named if each.inline}
     if named - carried.keys():
         raise _Overtaken
     return {bundle_id: carried[bundle_id] for bundle_id in named}
@@ -135,8 +135,8 @@ def _add(change: Change, bundle: Bundle) -> None:
     ready = bundles.ready_of(bundle)
     change.store(bundle.id, Head.of(bundle), bundle.data)
     change.write(ready.key, ready.value)
-    if has_alarm(bundle.due, bundle.id):
-        change.write(alarm_of(bundle.due, bundle.id), b"")
+    if has_due_row(bundle.due, bundle.id):
+        change.write(due_row_of(bundle.due, bundle.id), b"")
 
 
 def _settle(
@@ -161,42 +161,42 @@ def _settle(
         known = held.of(str(shard), tokens)
         held.forget(str(shard), tokens)
         for _ in attempts(shard):
-            holdings = known if known is not None else row.holdings(tokens)
-            carved, missing = carve(holdings, spans)
+            leases = known if known is not None else row.leases(tokens)
+            cuts, missing = cut(leases, spans)
             if known is not None and missing:
                 known = None
                 continue
-            if missing and (complete or not carved):
+            if missing and (complete or not cuts):
                 break
             change = Change(session, shard)
-            for each in carved:
-                change.retire(each.holding)
+            for each in cuts:
+                change.retire(each.lease)
                 if each.rest:
-                    change.hold(msgspec.structs.replace(each.holding, slices=each.rest))
+                    change.hold(msgspec.structs.replace(each.lease, slices=each.rest))
             known = None
             with suppress(_Overtaken):
-                step(change, carved)
+                step(change, cuts)
                 if change.apply():
-                    _remember(held, shard, holdings, carved, change)
+                    _remember(held, shard, leases, cuts, change)
                     break
     return _fenced(row, missing) if missing else Fenced()
 
 
 def _remember(
-    held: Held, shard: Shard, before: Sequence[Holding], carved: Sequence[Carved], change: Change
+    held: Held, shard: Shard, before: Sequence[LeaseRow], cuts: Sequence[Cut], change: Change
 ) -> None:
     """Note what there is under each token after the change."""
-    changed = {each.holding.key for each in carved}
+    changed = {each.lease.key for each in cuts}
     after = [each for each in before if each.key not in changed] + [
-        each for each in change.holdings if each.held
+        each for each in change.leases if each.held
     ]
     for token in {each.id for each in before}:
         held.put(str(shard), token, [each for each in after if each.id == token])
 
 
-def _number(parts: Sequence[Carved]) -> int:
-    """Return a number for a new holding: that of one which is used up, or else a random one."""
-    used_up = [each.holding.number for each in parts if not each.rest]
+def _number(parts: Sequence[Cut]) -> int:
+    """Return a number for a new lease row: that of one which is used up, or else a random one."""
+    used_up = [each.lease.number for each in parts if not each.rest]
     return used_up[0] if used_up else int.from_bytes(os.urandom(4), "big") >> 1
 
 
@@ -223,7 +223,7 @@ def _stored(row: WideRow, missing: Sequence[Span]) -> list[Slice]:
     """Read the slices that there are of the spans' bundles, whoever holds them."""
     heads = row.heads(span.bundle_id for span in missing)
     named = {span.bundle_id for span in missing}
-    slices = [each for holding in row.every_holding() for each in holding.slices if each.bundle_id in named]
+    slices = [each for lease in row.every_lease() for each in lease.slices if each.bundle_id in named]
     for bundle in heads.values():
         slices += [ready.slice for ready in row.ready_of(bundle.id, bundle.head)]
     return slices

@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from shardq.storage.cassandra.lease_rows import Holding, decode_holding
+from shardq.storage.cassandra.lease_rows import LeaseRow, decode_lease
 from shardq.storage.cassandra.read_cursors import believed
 from shardq.storage.cassandra.rows import (
-    ALARM,
-    ALARM_FLOOR,
     CONTROL,
+    DUE_INDEX,
+    DUE_WATERMARK,
     HISTORY,
-    HISTORY_FLOOR,
-    HOLDING,
+    HISTORY_WATERMARK,
+    LEASE,
     PRIORITIES,
     READY,
     SOON,
@@ -49,7 +49,7 @@ _PAGE = 1000
 _NAMES_AT_ONCE = 50
 _LOOKS = 5
 
-_CONTROL_AND_HOLDINGS = (
+_CONTROL_AND_LEASES = (
     "SELECT kind, id, first, value, taken, WRITETIME(taken), turn, WRITETIME(turn) FROM entry "
     "WHERE shard = ? AND kind IN (0, 1) AND priority = 0 AND due = 0 AND id IN ?"
 )
@@ -60,11 +60,11 @@ _READY = (
 _READY_COLUMNS = "value, WRITETIME(value), data"
 _READY_WITHOUT_DATA = _READY.replace(", data FROM", " FROM")
 _COLUMNS_WITHOUT_DATA = _READY_COLUMNS.replace(", data", "")
-_ALARMS = (
+_DUE_ROWS = (
     "SELECT priority, due, id, first FROM entry WHERE shard = ? AND kind = 5 AND priority = 0 "
     "AND due >= ? AND due <= ? LIMIT ?"
 )
-_HOLDINGS = (
+_LEASES = (
     "SELECT id, first, value FROM entry WHERE shard = ? AND kind = 1 AND priority = 0 AND due = 0 AND id IN ?"
 )
 _CARRIED = "SELECT data FROM entry WHERE shard = ? AND kind = 1 AND priority = 0 AND due = 0 AND id IN ?"
@@ -101,8 +101,8 @@ class WideRow:
         An ordinary read may see a change on one node, and the next read, of other rows, miss it on the others. What is
         taken on the condition of this row alone has to be read after it, and after this kind of read.
         """
-        rows = self._session.read_serial(_CONTROL_AND_HOLDINGS, (self._shard, [b""]))
-        return _control_and_holdings(lambda: rows)[0]
+        rows = self._session.read_serial(_CONTROL_AND_LEASES, (self._shard, [b""]))
+        return _control_and_leases(lambda: rows)[0]
 
     def undisturbed(self, look: Callable[[], T]) -> tuple[T, bool]:
         """Look at rows that take several reads, until nothing moves meanwhile; False when something did each time.
@@ -120,9 +120,9 @@ class WideRow:
         return seen, False
 
     def start_own(self, token: bytes) -> Answer:
-        """Ask for the control row and the holdings under a token."""
-        query = self._session.start_read(_CONTROL_AND_HOLDINGS, (self._shard, [b"", token]))
-        return partial(_control_and_holdings, query)
+        """Ask for the control row and the lease rows under a token."""
+        query = self._session.start_read(_CONTROL_AND_LEASES, (self._shard, [b"", token]))
+        return partial(_control_and_leases, query)
 
     def ready(
         self,
@@ -135,7 +135,7 @@ class WideRow:
     ) -> Answer:
         """Ask for ready rows from a place until a moment, in order; they are fetched page by page.
 
-        Without ``bodies`` it does not show which of them are light.
+        Without ``bodies`` it does not show which of them are inline.
         """
         values = (self._shard, priorities, *start, until)
         query, columns = (_READY, _READY_COLUMNS) if bodies else (_READY_WITHOUT_DATA, _COLUMNS_WITHOUT_DATA)
@@ -144,8 +144,8 @@ class WideRow:
         return lambda: _ready_rows(self._guarded(READY, answer, ranges, columns=columns, page=page))
 
     def all_ready(self, now: int, *, bodies: bool = True) -> Iterator[Ready]:
-        """Read every ready row above the floors, delayed ones too."""
-        for priority, place in enumerate(self.floors(now).places):
+        """Read every ready row above the low watermarks, delayed ones too."""
+        for priority, place in enumerate(self.watermarks(now).places):
             yield from self.ready([priority], place, FOREVER, bodies=bodies)()
 
     def ready_of(self, bundle_id: bytes, head: Head) -> list[Ready]:
@@ -156,58 +156,58 @@ class WideRow:
         )
         return list(_ready_rows(rows))
 
-    def light(self, bundle_id: bytes) -> list[Ready]:
-        """Read the ready row of a light bundle."""
+    def inline_ready(self, bundle_id: bytes) -> list[Ready]:
+        """Read the ready row of an inline bundle."""
         made = id_time(bundle_id)
         near = self.ready(PRIORITIES, (made, b"", 0), made + SOON)()
         return [each for each in near if each.key.id == bundle_id]
 
-    def carried(self, holdings: Iterable[Holding]) -> dict[bytes, bytes]:
-        """Read the data of the light bundles that rows of holdings carry."""
-        tokens = (holding.id for holding in holdings if any(each.light for each in holding.slices))
+    def carried(self, leases: Iterable[LeaseRow]) -> dict[bytes, bytes]:
+        """Read the data of the inline bundles that these lease rows carry."""
+        tokens = (lease.id for lease in leases if any(each.inline for each in lease.slices))
         chunks = [self._session.start_read(_CARRIED, (self._shard, chunk)) for chunk in _chunks(tokens)]
         found: dict[bytes, bytes] = {}
         for (data,) in (row for answer in chunks for row in answer()):
             found |= decode_carried(data) if data else {}
         return found
 
-    def start_alarms(self, since: int, until: int, limit: int) -> Answer:
-        """Ask for id, number and due time of the holdings that are due between two moments, both included."""
-        answer = self._session.start_read(_ALARMS, (self._shard, since, until, limit))
+    def start_due_rows(self, since: int, until: int, limit: int) -> Answer:
+        """Ask for id, number and due time of the lease rows that are due between two moments, both included."""
+        answer = self._session.start_read(_DUE_ROWS, (self._shard, since, until, limit))
         ranges = [((0, since, b"", FIRST), (0, until + 1, b"", FIRST))]
-        rows = partial(self._guarded, ALARM, answer, ranges)
+        rows = partial(self._guarded, DUE_INDEX, answer, ranges)
         return lambda: ((row_id, number, due) for _, due, row_id, number in islice(rows(), limit))
 
-    def holdings(self, ids: Iterable[bytes]) -> list[Holding]:
-        """Read the holdings with these ids."""
-        return list(self.start_holdings(ids)())
+    def leases(self, ids: Iterable[bytes]) -> list[LeaseRow]:
+        """Read the lease rows with these ids."""
+        return list(self.start_leases(ids)())
 
-    def start_holdings(self, ids: Iterable[bytes]) -> Answer:
-        """Ask for the holdings with these ids."""
-        chunks = [self._session.start_read(_HOLDINGS, (self._shard, chunk)) for chunk in _chunks(ids)]
-        return lambda: [_holding(*row) for answer in chunks for row in answer()]
+    def start_leases(self, ids: Iterable[bytes]) -> Answer:
+        """Ask for the lease rows with these ids."""
+        chunks = [self._session.start_read(_LEASES, (self._shard, chunk)) for chunk in _chunks(ids)]
+        return lambda: [_lease(*row) for answer in chunks for row in answer()]
 
-    def all_holdings(self, now: int) -> list[Holding]:
-        """Read every holding whose alarm is above the floor."""
-        alarms = self.start_alarms(self.floors(now).floors[ALARM_FLOOR], FOREVER, 2**31 - 1)()
-        return self.holdings(alarm[0] for alarm in alarms)
+    def all_leases(self, now: int) -> list[LeaseRow]:
+        """Read every lease row whose due row is above the low watermark of the due index."""
+        due_rows = self.start_due_rows(self.watermarks(now).watermarks[DUE_WATERMARK], FOREVER, 2**31 - 1)()
+        return self.leases(due_row[0] for due_row in due_rows)
 
-    def every_holding(self, since: bytes = b"", *, page: int = _PAGE) -> Iterator[Holding]:
-        """Read every holding from an id on, whatever its alarm."""
+    def every_lease(self, since: bytes = b"", *, page: int = _PAGE) -> Iterator[LeaseRow]:
+        """Read every lease row from an id on, whatever its due row."""
         start, end = (0, 0, since, FIRST), (0, 1, b"", FIRST)
-        rows = scan(self._session, self._shard, HOLDING, start, end, columns="value", page=page)
-        return (_holding(row_id, number, value) for _, _, row_id, number, value in rows)
+        rows = scan(self._session, self._shard, LEASE, start, end, columns="value", page=page)
+        return (_lease(row_id, number, value) for _, _, row_id, number, value in rows)
 
     def holds_nothing(self) -> bool:
-        """Tell whether there is no message, in any state, wherever the floors are."""
+        """Tell whether there is no message, in any state, wherever the low watermarks are."""
         start, end = (0, -FOREVER, b"", FIRST), (len(PRIORITIES), 0, b"", FIRST)
-        kinds = (READY, HOLDING, HISTORY)
+        kinds = (READY, LEASE, HISTORY)
         return all(
             next(scan(self._session, self._shard, kind, start, end, page=1), None) is None for kind in kinds
         )
 
-    def floors(self, now: int) -> Control:
-        """Read the floors."""
+    def watermarks(self, now: int) -> Control:
+        """Read the low watermarks."""
         return believed(self.control().control, now)
 
     def start_bundles(self, ids: Iterable[bytes], *, consistency: int | None = None) -> Answer:
@@ -231,11 +231,11 @@ class WideRow:
         return [(row_id, (first, first + decode_move(value))) for row_id, first, value in rows]
 
     def history(
-        self, start: tuple[int, bytes, int], until: int, *, floored: bool = True
+        self, start: tuple[int, bytes, int], until: int, *, above_watermark: bool = True
     ) -> Iterator[HistoryRow]:
         """Read what was processed from a place until before a moment, in order."""
-        floor = self.control().control.floors[HISTORY_FLOOR] if floored else -FOREVER
-        first = max(start, (floor, b"", 0))
+        watermark = self.control().control.watermarks[HISTORY_WATERMARK] if above_watermark else -FOREVER
+        first = max(start, (watermark, b"", 0))
         answer = self._session.start_read(_HISTORY, (self._shard, *first, until), page=_PAGE)
         ranges = [((0, *first), (0, until, b"", FIRST))]
         for _, due, row_id, number, value in self._guarded(
@@ -255,14 +255,14 @@ def _chunks(ids: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield chunk
 
 
-def _control_and_holdings(answer: Answer) -> tuple[ControlRow, list[Holding]]:
-    control, holdings = ControlRow(), []
+def _control_and_leases(answer: Answer) -> tuple[ControlRow, list[LeaseRow]]:
+    control, leases = ControlRow(), []
     for kind, row_id, first, value, *rest in answer():
         if kind == CONTROL:
             control = control_row(value, *rest)
         else:
-            holdings.append(_holding(row_id, first, value))
-    return control, holdings
+            leases.append(_lease(row_id, first, value))
+    return control, leases
 
 
 def _ready_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[Ready]:
@@ -273,9 +273,9 @@ def _ready_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[Ready]:
         )
 
 
-def _holding(row_id: bytes, number: int, value: bytes) -> Holding:
-    decoded = decode_holding(value)
-    return Holding(row_id, number, decoded.due, decoded.held, decoded.slices, value)
+def _lease(row_id: bytes, number: int, value: bytes) -> LeaseRow:
+    decoded = decode_lease(value)
+    return LeaseRow(row_id, number, decoded.due, decoded.held, decoded.slices, value)
 
 
 def _bundle_rows(chunks: Sequence[Answer]) -> dict[bytes, BundleRow]:

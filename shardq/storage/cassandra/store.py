@@ -23,7 +23,6 @@ from shardq.storage.cassandra import (
     queues,
     removal,
     schema,
-    session,
     settling,
     signals,
     sweeping,
@@ -31,8 +30,8 @@ from shardq.storage.cassandra import (
 from shardq.storage.cassandra.connecting import Address
 from shardq.storage.cassandra.lease_rows import Held
 from shardq.storage.cassandra.queues import Incarnations
-from shardq.storage.cassandra.read_cursors import Sights
-from shardq.storage.cassandra.session import Session
+from shardq.storage.cassandra.read_cursors import ReadCursors
+from shardq.storage.cassandra.session import Session, clock_leads
 from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.clocks import ServerClock
 from shardq.storage.requests import (
@@ -78,8 +77,8 @@ class CassandraStore:
 
     def __init__(self, address: Address) -> None:
         self._session = Session(address)
-        self._clock = ServerClock(partial(session.leads, self._session))
-        self._sights, self._held = Sights(), Held()
+        self._clock = ServerClock(partial(clock_leads, self._session))
+        self._cursors, self._held = ReadCursors(), Held()
         self._incarnations = Incarnations()
         self._entered, self._leaving = directory.Entered(), directory.Leaving()
         self._checked = False  # the schema, since the last connect
@@ -167,7 +166,7 @@ class CassandraStore:
     def _probe(
         self, places: Sequence[Shard], *, glance: bool = False, deep: bool = False
     ) -> tuple[Probe, ...]:
-        probes = probing.probe(self._session, self._sights, places, self.now(), glance=glance, deep=deep)
+        probes = probing.probe(self._session, self._cursors, places, self.now(), glance=glance, deep=deep)
         if deep:
             self._entered.heal(self._session, [probe.shard for probe in probes if not probe.empty])
         return probes
@@ -203,7 +202,7 @@ class CassandraStore:
 
     def claim(self, request: Claim) -> Claimed:
         """Take messages with one look and one conditional batch."""
-        return claims.claim(self._session, self._sights, self._held, self._placed(request), self._clock)
+        return claims.claim(self._session, self._cursors, self._held, self._placed(request), self._clock)
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held."""

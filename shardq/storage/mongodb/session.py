@@ -22,7 +22,7 @@ from shardq.storage.mongodb.faults import DRIVER_ERRORS, translate
 from shardq.storage.mongodb.guarantees import check_write_concern
 from shardq.storage.per_process import PerProcess
 
-__all__ = ["Address", "Session", "leads"]
+__all__ = ["Address", "Session", "clock_leads"]
 
 _PATIENCE = {"serverSelectionTimeoutMS": 10_000, "connectTimeoutMS": 10_000, "socketTimeoutMS": 30_000}
 
@@ -131,7 +131,7 @@ def _client(address: Address) -> MongoClient[Document]:
     return MongoClient(address.uri, appname="shardq", tz_aware=True, **patience)
 
 
-def leads(session: Session) -> tuple[int]:
+def clock_leads(session: Session) -> tuple[int]:
     """Ask by how many microseconds the primary's clock is ahead of this machine's uptime.
 
     The server tells whole milliseconds, rounded down. Each answer bounds the difference of the clocks from below; the

@@ -23,14 +23,13 @@ from shardq.storage.mongodb import (
     queues,
     removal,
     schema,
-    session,
     settling,
     sweeping,
 )
 from shardq.storage.mongodb.claims import Claims
 from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.read_cursors import Lookout
-from shardq.storage.mongodb.session import Address, Session
+from shardq.storage.mongodb.session import Address, Session, clock_leads
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.signals import CappedCollection
 from shardq.storage.requests import (
@@ -71,7 +70,7 @@ class MongoStore:
 
     def __init__(self, address: Address) -> None:
         self._session = Session(address)
-        self._clock = ServerClock(partial(session.leads, self._session))
+        self._clock = ServerClock(partial(clock_leads, self._session))
         self._incarnations = Incarnations(self._session)
         self._open = directory.Open(self._session)
         self._lookout = Lookout(self._session, self._clock)
