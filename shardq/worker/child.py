@@ -7,8 +7,7 @@ import time
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
-from shardq.worker.plan import WorkerPlan
-from shardq.worker.process import Ended, run_process
+from shardq.worker.process import Ended, WorkerPlan, run_process
 from shardq.worker.report import WorkerReport
 from shardq.worker.signals import end_group
 

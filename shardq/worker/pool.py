@@ -1,4 +1,4 @@
-"""Several processes that work one queue off, under supervision."""
+"""Several processes that work on one queue, and are replaced when they die."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from multiprocessing.connection import wait
+from typing import Unpack
 
 import msgspec
 
@@ -13,7 +14,8 @@ from shardq.callables import check_runs
 from shardq.errors import ShardqError
 from shardq.settings import check_number
 from shardq.worker.child import Child
-from shardq.worker.plan import Handler, WorkerPlan
+from shardq.worker.options import WorkerKeywords, WorkerOptions
+from shardq.worker.process import Handler, WorkerPlan
 from shardq.worker.report import WorkerReport
 from shardq.worker.signals import stop_signals
 from shardq.worker.slot import Slot, WorkersFailing
@@ -25,15 +27,13 @@ MAX_PROCESSES = 1_000
 
 
 class PoolReport(msgspec.Struct, frozen=True):
-    """What a pool has done so far: the sum over its processes, those that have ended too."""
+    """What a pool has done so far: the sum over its processes, including those that have ended."""
 
     total: WorkerReport
     processes: int  # running now
     restarts: int  # processes that died and were replaced
     seconds: float  # since the start
-    left_in_flight: int = (
-        0  # held by processes that died or were killed: they come back when the lease is over
-    )
+    left_in_flight: int = 0  # messages held by processes that died: delivered again when their leases expire
     stops: int = 0  # how often it was told to end
 
 
@@ -41,13 +41,15 @@ class WorkerPool:
     """Runs a :class:`~shardq.worker.Worker` in each of several processes, and replaces those that die.
 
     The handler is named, ``package.module:function``, or a callable that can be pickled. The options of the
-    worker are those of :class:`~shardq.Worker`; its codec is given by name. SIGTERM and SIGINT end it
-    cleanly after the messages at hand, a second one at once, with the processes that handlers have started. With
-    ``idle_exit`` it ends when every process has found the queue empty for so long. A process that has held
-    messages for ``handler_timeout`` seconds without finishing one is killed and replaced.
+    workers are :class:`~shardq.worker.WorkerOptions`. With ``idle_exit`` the pool ends when every process has found
+    the queue empty for so long.
 
-    A process that dies is replaced after a pause that doubles up to 30 s; after ``max_restarts`` deaths in a
-    row without one finished message the pool ends with WorkersFailing.
+    SIGTERM and SIGINT end the pool cleanly, after the messages at hand. A second one ends it at once, with the
+    processes that handlers have started.
+
+    A process that has held messages for ``handler_timeout`` seconds without finishing one is killed and replaced.
+    A process that dies is replaced after a pause that doubles up to 30 seconds. After more than ``max_restarts``
+    consecutive crashes of a process without one finished message, the pool ends with WorkersFailing.
 
     >>> WorkerPool(url, "orders", "shop.orders:charge", processes=4, idle_exit=5).run()  # doctest: +SKIP
     """
@@ -59,36 +61,17 @@ class WorkerPool:
         handler: str | Handler,
         *,
         processes: int = 1,
-        by_batch: bool = False,
-        batch: int = 100,
-        codec: str = "bytes",
-        retry_delay: float = 1.0,
-        max_retry_delay: float = 300.0,
-        keep_leases: bool = True,
-        idle_exit: float | None = None,
-        prefetch: int = 0,
         handler_timeout: float | None = None,
         max_restarts: int = 10,
         on_progress: Callable[[PoolReport], None] = lambda _: None,
+        **options: Unpack[WorkerKeywords],
     ) -> None:
         check_runs("handler", handler)
         check_number("processes", processes, 1, MAX_PROCESSES, whole=True)
         check_number("max_restarts", max_restarts, 0, 1_000_000, whole=True)
         if handler_timeout is not None:
             check_number("handler_timeout", handler_timeout, 1.0, 7 * 86_400.0)
-        plan = WorkerPlan(
-            url=url,
-            queue=queue,
-            handler=handler,
-            by_batch=by_batch,
-            batch=batch,
-            codec=codec,
-            retry_delay=retry_delay,
-            max_retry_delay=max_retry_delay,
-            keep_leases=keep_leases,
-            idle_exit=idle_exit,
-            prefetch=prefetch,
-        )
+        plan = WorkerPlan(url=url, queue=queue, handler=handler, options=WorkerOptions(**options))
         self._slots = [Slot(plan, f"shardq-worker-{number}", max_restarts) for number in range(processes)]
         self._handler_timeout, self._on_progress = handler_timeout, on_progress
         self._started_at = time.monotonic()
@@ -110,8 +93,8 @@ class WorkerPool:
     def run(self) -> PoolReport:
         """Work until told to stop, or until all processes are idle.
 
-        Raises WorkersFailing, or the error that a process ended with: QueueNotFound, an InvalidSetting about
-        the handler.
+        Raises WorkersFailing, or the error that a process ended with, such as QueueNotFound, or InvalidSetting for a
+        handler that cannot be loaded.
         """
         self._started_at = time.monotonic()
         with ExitStack() as stack:
@@ -125,7 +108,7 @@ class WorkerPool:
         return self.report
 
     def stop(self) -> None:
-        """End cleanly after the messages at hand; called again, at once.
+        """End cleanly, after the messages at hand. A second call ends the pool at once.
 
         For signal handlers and other threads.
         """

@@ -1,28 +1,52 @@
-"""What runs in a process of a pool."""
+"""What runs in a process of a pool, and what the process is told to do."""
 
 from __future__ import annotations
 
+import importlib
 import pickle
 import signal
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
+from typing import Any, cast
 
 import msgspec
 
 from shardq.client import connect
-from shardq.errors import ShardqError
-from shardq.worker.plan import WorkerPlan
+from shardq.errors import InvalidSetting, ShardqError
+from shardq.worker.options import WorkerKeywords, WorkerOptions
 from shardq.worker.report import WorkerReport
 from shardq.worker.signals import ignore_interrupts, own_group
 from shardq.worker.worker import Worker
 
-__all__ = ["REPORT_SECONDS", "Ended", "run_process"]
+__all__ = [
+    "REPORT_SECONDS",
+    "Ended",
+    "Handler",
+    "WorkerPlan",
+    "load_handler",
+    "reporting",
+    "run_process",
+    "sendable",
+]
+
+Handler = Callable[[Any], object]
 
 REPORT_SECONDS = 0.2
 
 
+class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a worker needs, in a form that can be sent to another process."""
+
+    url: str
+    queue: str
+    handler: str | Handler
+    options: WorkerOptions
+
+
 class Ended(msgspec.Struct, frozen=True):
-    """The last word of a process: what it has done, and the error that it ended with."""
+    """The last report of a process, and the error that it ended with."""
 
     report: WorkerReport
     error: ShardqError | None = None
@@ -31,48 +55,86 @@ class Ended(msgspec.Struct, frozen=True):
 def run_process(plan: WorkerPlan, channel: Connection) -> None:
     """Work as planned; report on the channel a few times a second and at the end.
 
-    SIGTERM is a clean stop. SIGINT is left to the parent, which gets the Ctrl-C of a terminal. With the commands that
-    it starts the process is a group of its own, so that the parent can end them all.
+    SIGTERM is a clean stop. SIGINT is ignored: the parent gets the Ctrl-C of a terminal too, and tells this process.
+    The process is a group of its own, with the commands that it starts, so that the parent can end them all.
     """
     own_group()
     ignore_interrupts()
     report, error = WorkerReport(), None
     try:
         with connect(plan.url) as client:
-            worker = plan.worker(client.queue(plan.queue))
+            options = cast("WorkerKeywords", msgspec.structs.asdict(plan.options))
+            worker = Worker(client.queue(plan.queue), load_handler(plan.handler), **options)
             signal.signal(signal.SIGTERM, lambda _number, _frame: worker.stop())
             report = _run(worker, channel)
     except ShardqError as raised:
         error = raised
-    channel.send(Ended(report, _sendable(error)))
+    with suppress(OSError):  # the parent is gone
+        channel.send(Ended(report, sendable(error)))
+
+
+def load_handler(handler: str | Handler) -> Handler:
+    """The function that ``package.module:function`` names; raises InvalidSetting when there is none."""
+    if not isinstance(handler, str):
+        return handler
+    module, separator, path = handler.partition(":")
+    if not module or not separator or not path:
+        raise InvalidSetting(f"handler {handler!r} names no function: give it as 'package.module:function'")
+    try:
+        found: Any = importlib.import_module(module)
+        for name in path.split("."):
+            found = getattr(found, name)
+    except Exception as error:
+        raise InvalidSetting(
+            f"handler {handler!r} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
+    if not callable(found):
+        raise InvalidSetting(f"handler {handler!r} is a {type(found).__name__}: name a function")
+    return found  # type: ignore[no-any-return]
 
 
 def _run(worker: Worker, channel: Connection) -> WorkerReport:
-    done = threading.Event()
-    reporter = threading.Thread(
-        target=_report, args=(worker, channel, done), name="shardq-reporter", daemon=True
-    )
-    reporter.start()
     try:
-        worker.run()
+        with reporting(worker, channel):
+            worker.run()
     except SystemExit:  # the handler wants its process to end
         pass
-    finally:
-        done.set()
-        reporter.join()
     return worker.report
 
 
-def _report(worker: Worker, channel: Connection, done: threading.Event) -> None:
-    while not done.wait(REPORT_SECONDS):
+@contextmanager
+def reporting(worker: Worker, channel: Connection) -> Iterator[None]:
+    """Report on a worker meanwhile, in a thread.
+
+    When the parent is gone the worker is told to stop, as nobody is left to do so. An error of the thread stops the
+    worker too and is raised at the end of the block: a worker that reports nothing any more must not go on unseen.
+    """
+    done = threading.Event()
+    errors: list[Exception] = []
+
+    def report() -> None:
         try:
-            channel.send(worker.report)
-        except OSError:  # the parent is gone: nobody is left to tell this process to stop
+            while not done.wait(REPORT_SECONDS):
+                channel.send(worker.report)
+        except OSError:  # the parent is gone
             worker.stop()
-            return
+        except Exception as error:
+            errors.append(error)
+            worker.stop()
+
+    reporter = threading.Thread(target=report, name="shardq-reporter", daemon=True)
+    reporter.start()
+    try:
+        yield
+    finally:
+        done.set()
+        reporter.join()
+    if errors:
+        raise errors[0]
 
 
-def _sendable(error: ShardqError | None) -> ShardqError | None:
+def sendable(error: ShardqError | None) -> ShardqError | None:
+    """The error, or one of the same text where it cannot be pickled."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:

@@ -1,4 +1,4 @@
-"""A place in a pool, and the processes that fill it one after the other."""
+"""A slot of a pool: one process at a time, replaced when it dies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from shardq.errors import ShardqError
 from shardq.worker.backoff import Backoff
 from shardq.worker.child import Child
-from shardq.worker.plan import WorkerPlan
+from shardq.worker.process import WorkerPlan
 from shardq.worker.report import WorkerReport
 from shardq.worker.signals import without_interrupts
 
@@ -20,13 +20,13 @@ PAUSES = Backoff(0.5, 30.0)
 
 
 class WorkersFailing(ShardqError):
-    """Raised when the processes of a pool die as often as they are started."""
+    """Raised when the processes of a pool die again and again without finishing a message."""
 
     code = "workers_failing"
 
 
 class Slot:
-    """Keeps one process running until it ends of its own accord or is told to."""
+    """Keeps one process running until it ends by itself or is told to."""
 
     def __init__(self, plan: WorkerPlan, name: str, max_restarts: int) -> None:
         self._plan, self._name, self._max_restarts = plan, name, max_restarts

@@ -5,16 +5,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import cast
+from typing import Unpack, cast
 
 from shardq.callables import check_runs
-from shardq.codec import BYTES, Codec
 from shardq.consumer import Consumer
 from shardq.errors import ShardqError
 from shardq.queue import Queue
-from shardq.settings import check_number
 from shardq.worker.attempt import Attempt, BatchHandler, EachMessage, MessageHandler, Trial, WholeBatch
 from shardq.worker.backoff import Backoff
+from shardq.worker.options import WorkerKeywords, WorkerOptions
 from shardq.worker.report import Tally, WorkerReport
 from shardq.worker.settling import Settling
 
@@ -22,23 +21,22 @@ __all__ = ["Worker"]
 
 _log = logging.getLogger(__name__)
 
-MAX_BATCH = 100_000
-MAX_IDLE_SECONDS = 7 * 86_400.0
 PAUSE_SLICE_SECONDS = 0.1  # a stop is noticed within
 
 
 class Worker:
     """Receives messages and calls a handler with each, until it is told to stop.
 
-    A message whose handler returns is acked, all of a batch at once; one whose handler raises an
-    ``Exception`` comes back after ``retry_delay`` seconds, doubled by every delivery up to
-    ``max_retry_delay``, and after the queue's ``max_deliveries`` it goes to the dead-letter queue with the
-    exception as its reason. Delivery is at least once: a handler should be harmless when it is run twice.
+    When the handler returns, its message is acked; a batch is acked with one call. When the handler raises an
+    ``Exception``, its message is delivered again after ``retry_delay`` seconds, which double with each delivery up
+    to ``max_retry_delay``. After the queue's ``max_deliveries`` the message goes to the dead-letter queue with the
+    exception as its reason. Delivery is at least once: a handler must bear to run twice for the same message.
+
     With ``by_batch`` the handler takes the whole :class:`~shardq.Batch` and may settle parts of it itself.
     Async and generator functions are refused with InvalidSetting: calling them runs nothing.
 
-    It also ends when the queue has been empty for ``idle_exit`` seconds. Leases are kept while the handler
-    runs, unless ``keep_leases`` is False. A store that is away is waited for.
+    The worker ends when it is told to stop, or when the queue has been empty for ``idle_exit`` seconds. While the
+    store is unavailable it waits and tries again. All options: :class:`~shardq.worker.WorkerOptions`.
 
     >>> queue = shardq.connect(url).create_queue("letters")
     >>> ids = queue.producer().send_many([b"dear", b"sir"])
@@ -49,41 +47,26 @@ class Worker:
     """
 
     def __init__(
-        self,
-        queue: Queue,
-        handler: MessageHandler | BatchHandler,
-        *,
-        by_batch: bool = False,
-        batch: int = 100,
-        codec: Codec = BYTES,
-        retry_delay: float = 1.0,
-        max_retry_delay: float = 300.0,
-        keep_leases: bool = True,
-        idle_exit: float | None = None,
-        prefetch: int = 0,
+        self, queue: Queue, handler: MessageHandler | BatchHandler, **options: Unpack[WorkerKeywords]
     ) -> None:
         check_runs("handler", handler)
-        check_number("batch", batch, 1, MAX_BATCH, whole=True)
-        if idle_exit is not None:
-            check_number("idle_exit", idle_exit, 0.0, MAX_IDLE_SECONDS)
-        self._queue, self._batch, self._idle_exit = queue, batch, idle_exit
-        self._codec, self._keep_leases, self._prefetch = codec, keep_leases, prefetch
-        self._trial = _trial(handler, by_batch=by_batch)
-        self._backoff = Backoff(retry_delay, max_retry_delay)
+        self._queue, self._options = queue, WorkerOptions(**options)
+        self._trial = _trial(handler, by_batch=self._options.by_batch)
+        self._backoff = self._options.backoff
         self._tally = Tally()
         self._stopping = False
         self._consumer: Consumer | None = None
 
     @property
     def report(self) -> WorkerReport:
-        """What the worker has done so far; for any thread."""
+        """What the worker has done so far. Any thread may read it."""
         return self._tally.read()
 
     def run(self) -> WorkerReport:
         """Work until :meth:`stop`, or until the queue has been empty for ``idle_exit`` seconds.
 
-        Raises what cannot pass by itself, such as QueueNotFound. A KeyboardInterrupt or SystemExit goes on
-        its way after the batch at hand has been settled: what is done is acked, the rest given back.
+        Raises an error that waiting cannot mend, such as QueueNotFound. A KeyboardInterrupt or SystemExit is raised
+        after the batch at hand is settled: what is done is acked, the rest is given back.
         """
         absences = 0
         while not self._stopping:
@@ -97,19 +80,20 @@ class Worker:
         return self.report
 
     def stop(self) -> None:
-        """End after the message at hand and give back the others: for signal handlers and other threads."""
+        """End after the message at hand and give back the others. For signal handlers and other threads."""
         self._stopping = True
         if self._consumer is not None:
             self._consumer.stop()
 
     def _consume(self) -> None:
+        options = self._options
         with self._queue.consumer(
-            codec=self._codec, keep_leases=self._keep_leases, prefetch=self._prefetch
+            codec=options.body_codec, keep_leases=options.keep_leases, prefetch=options.prefetch
         ) as consumer:
             self._consumer = consumer
             if self._stopping:  # told so before there was a consumer to tell
                 return
-            for batch in consumer.batches(self._batch, wait=self._idle_exit):
+            for batch in consumer.batches(options.batch, wait=options.idle_exit):
                 self._tally.add(batches=1)
                 self._tally.hold(len(batch))
                 try:
@@ -125,9 +109,9 @@ class Worker:
                 self._persist(step)
 
     def _persist(self, step: Callable[[], None]) -> None:
-        """Settle, however long the store is away: the lease keeper holds the messages meanwhile.
+        """Settle, however long the store is unavailable; the lease keeper holds the messages meanwhile.
 
-        Once stopping, try it once.
+        A worker that is told to stop tries it once more.
         """
         attempt = 0
         while True:
@@ -138,7 +122,8 @@ class Worker:
                     raise
                 if self._stopping:
                     _log.warning(
-                        "messages were not settled and come back when their lease is over: %s", error
+                        "messages were not settled: they are delivered again when their leases expire: %s",
+                        error,
                     )
                     return None
                 attempt += 1

@@ -14,9 +14,11 @@ from shardq.cli.options import codec_option, json_option, queue_argument
 from shardq.cli.printing import many, note, print_json
 from shardq.cli.session import Session
 from shardq.cli.work_progress import work_progress
-from shardq.worker import PoolReport, ShellCommand, WorkerPool
+from shardq.worker import PoolReport, ShellCommand, WorkerOptions, WorkerPool
 
 __all__ = ["summary", "work"]
+
+USUAL = WorkerOptions()
 
 
 @click.command(cls=ExampleCommand, example="shardq work orders --handler shop.orders:charge --processes 4")
@@ -26,22 +28,41 @@ __all__ = ["summary", "work"]
     "--exec", "command", metavar="COMMAND", help="Run by the shell for each message, its body on stdin."
 )
 @click.option("--processes", "-p", type=int, default=1, show_default=True, help="How many processes.")
-@click.option("--batch", type=int, default=100, show_default=True, help="Messages of one bulk read and ack.")
+@click.option(
+    "--batch", type=int, default=USUAL.batch, show_default=True, help="Messages of one bulk read and ack."
+)
 @click.option("--by-batch", is_flag=True, help="The function takes a whole batch.")
 @click.option("--idle-exit", type=duration, help="End when the queue has been empty for so long.")
 @click.option(
-    "--retry-delay", type=duration, default=1.0, help="Before a failed message comes back; doubles.  [1]"
+    "--retry-delay",
+    type=duration,
+    default=USUAL.retry_delay,
+    help=f"Before a failed message is delivered again; doubles.  [{USUAL.retry_delay:g}]",
 )
-@click.option("--max-retry-delay", type=duration, default=300.0, help="The longest of these delays.  [300]")
+@click.option(
+    "--max-retry-delay",
+    type=duration,
+    default=USUAL.max_retry_delay,
+    help=f"The longest of these delays.  [{USUAL.max_retry_delay:g}]",
+)
 @click.option(
     "--handler-timeout", type=duration, help="Kill and replace a process that is stuck for so long."
 )
 @click.option(
-    "--max-restarts", type=int, default=10, show_default=True, help="Deaths in a row that are borne."
+    "--max-restarts",
+    type=int,
+    default=10,
+    show_default=True,
+    help="Consecutive crashes before giving up.",
 )
-@click.option("--prefetch", type=int, default=0, show_default=True, help="Messages claimed ahead.")
 @click.option(
-    "--keep-leases/--no-keep-leases", default=True, show_default=True, help="Extend leases meanwhile."
+    "--prefetch", type=int, default=USUAL.prefetch, show_default=True, help="Messages claimed ahead."
+)
+@click.option(
+    "--keep-leases/--no-keep-leases",
+    default=USUAL.keep_leases,
+    show_default=True,
+    help="Extend leases while the handler runs.",
 )
 @codec_option
 @json_option
@@ -51,10 +72,12 @@ def work(
 ) -> None:
     """Run a handler on every message, in several processes.
 
-    A message is acked when its handler returns. When it raises, or the command ends with another exit code than 0, it
-    comes back later, and after the queue's max-deliveries it goes to the dead-letter queue. Functions are
-    looked for in the current folder too. Ctrl-C or SIGTERM ends it after the messages at hand; again at once, with
-    the commands that still run and exit code 130: what they had comes back when its lease is over.
+    A message is acked when its handler returns, or when its command exits with code 0. Otherwise the message is
+    delivered again later. After the queue's max-deliveries it goes to the dead-letter queue. Functions are also
+    looked for in the current folder.
+
+    Ctrl-C or SIGTERM ends the workers after the messages at hand. A second one ends them at once, with the commands
+    that still run, and the exit code is 130. The messages they held are delivered again when their leases expire.
     """
     if (handler is None) == (command is None):
         raise click.UsageError("Give one of --handler and --exec.")
@@ -69,7 +92,9 @@ def work(
         note(summary(report))
     if report.stops > 1:
         left = many(report.left_in_flight, "message")
-        raise KeyboardInterrupt(f"ended at once with {left} in flight: back when the lease is over")
+        raise KeyboardInterrupt(
+            f"ended at once with {left} in flight: delivered again when the lease expires"
+        )
 
 
 def summary(report: PoolReport) -> str:
