@@ -7,13 +7,12 @@ from collections.abc import Sequence
 import click
 from rich.console import Console
 
-from shardq.bench.failure import BenchmarkFailed
-from shardq.bench.machine import this_machine
-from shardq.bench.report import Report
-from shardq.bench.size import FULL, QUICK
+from shardq.bench.cases import GROUPS, cases_of, run_cases
+from shardq.bench.load import FULL, QUICK
+from shardq.bench.processes import BenchmarkFailed
+from shardq.bench.report import Report, this_machine
 from shardq.bench.stage import Stage
-from shardq.bench.suite import GROUPS, cases_of, run_cases
-from shardq.bench.table import as_table
+from shardq.bench.wording import as_table
 from shardq.errors import InvalidSetting
 
 __all__ = ["bench", "measure"]

@@ -1,27 +1,28 @@
-"""Real processes that start working at the same moment."""
+"""Measurements in processes of their own, which start working at the same moment."""
 
 from __future__ import annotations
 
-import multiprocessing
-import time
-import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from multiprocessing.connection import Connection
-from multiprocessing.synchronize import Barrier
 from typing import Any
 
 import msgspec
 
-from shardq.bench.failure import BenchmarkFailed
+from shardq.errors import ShardqError
+from shardq.worker.processes import ChildProcesses, Parent, ProcessFailed
 
-__all__ = ["Job", "Span", "rate", "run_alone", "run_together"]
+__all__ = ["BenchmarkFailed", "Job", "Ready", "Span", "rate", "run_alone", "run_together"]
 
-START_SECONDS = 120.0
+Ready = Callable[[], float]
+
+
+class BenchmarkFailed(ShardqError):
+    """Raised when a measurement does not run to its end, or when not everything that was sent is received."""
+
+    code = "benchmark_failed"
 
 
 class Job(msgspec.Struct, frozen=True):
-    """Work for one process: ``work(ready, *arguments)`` prepares, calls ``ready()`` and gives what it measured.
+    """Work for one process: ``work(ready, *arguments)`` prepares, calls ``ready()`` and returns what it measured.
 
     ``ready`` returns when all processes have called it. The function is found by its name in the new process.
     """
@@ -45,60 +46,20 @@ def rate(spans: Sequence[Span]) -> float:
 
 
 def run_alone(work: Callable[..., Any], *arguments: Any) -> Any:
-    """What the work gives in a process of its own."""
+    """What the work returns in a process of its own."""
     return run_together([Job(work, arguments)])[0]
 
 
 def run_together(jobs: Sequence[Job]) -> list[Any]:
-    """Run each job in a new process; what they gave, in order. Raises BenchmarkFailed."""
-    context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(len(jobs))
-    receivers, children = [], []
+    """Run each job in a new process; what they returned, in order. Raises BenchmarkFailed."""
     try:
-        for job in jobs:
-            receiver, sender = context.Pipe(duplex=False)
-            child = context.Process(target=_run, args=(sender, barrier, job), daemon=True)
-            child.start()
-            sender.close()
-            receivers.append(receiver)
-            children.append(child)
-        return _checked([_answer(receiver) for receiver in receivers])
-    finally:
-        for child in children:
-            child.join(timeout=5)
-            if child.is_alive():
-                child.terminate()
+        with ChildProcesses() as processes:
+            for number, job in enumerate(jobs, 1):
+                processes.start(f"process {number}", _run, job)
+            return processes.results()
+    except ProcessFailed as error:
+        raise BenchmarkFailed(f"a process of the benchmark failed: {error.trace or error}") from error
 
 
-def _answer(receiver: Connection) -> tuple[Any, str]:
-    try:
-        value, trouble = receiver.recv()
-    except EOFError:
-        return None, "it ended without an answer: was it killed?"
-    return value, trouble
-
-
-def _checked(answers: Sequence[tuple[Any, str]]) -> list[Any]:
-    """The values; raises for a process that failed by itself, else for one that waited in vain for another."""
-    troubles = sorted((trouble for _, trouble in answers if trouble), key=_is_consequence)
-    if troubles:
-        raise BenchmarkFailed(f"a process of the benchmark failed: {troubles[0]}")
-    return [value for value, _ in answers]
-
-
-def _is_consequence(trouble: str) -> bool:
-    return "BrokenBarrierError" in trouble
-
-
-def _run(sender: Connection, barrier: Barrier, job: Job) -> None:
-    def ready() -> float:
-        barrier.wait(START_SECONDS)
-        return time.monotonic()
-
-    try:
-        answer = (job.work(ready, *job.arguments), "")
-    except BaseException:
-        barrier.abort()
-        answer = (None, traceback.format_exc())
-    with suppress(BrokenPipeError):
-        sender.send(answer)
+def _run(parent: Parent, job: Job) -> Any:
+    return job.work(parent.ready, *job.arguments)

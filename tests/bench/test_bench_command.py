@@ -7,8 +7,8 @@ from click.testing import CliRunner
 
 from shardq.bench import command
 from shardq.bench.command import bench
+from shardq.bench.load import TINY
 from shardq.bench.report import Report
-from shardq.bench.size import TINY
 
 
 @pytest.fixture

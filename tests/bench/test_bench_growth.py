@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from shardq.bench.load import Load
-from shardq.bench.machine import this_machine
-from shardq.bench.report import Report
+from shardq.bench.report import Report, this_machine
 from shardq.bench.result import Figure, Sample, summarize
 from shardq.bench.stage import Stage
 from tools.bench.axis import Axis, axes

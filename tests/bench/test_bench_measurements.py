@@ -6,16 +6,13 @@ import math
 
 import pytest
 
-from shardq.bench.case import Case
-from shardq.bench.failure import BenchmarkFailed
-from shardq.bench.load import Load, bodies
-from shardq.bench.percentiles import latencies
-from shardq.bench.processes import Job, run_alone, run_together
-from shardq.bench.receiving import check_all_received
+from shardq.bench.cases import Case, cases_of, run_cases
+from shardq.bench.latency import latencies
+from shardq.bench.load import FULL, QUICK, TINY, Load, bodies
+from shardq.bench.processes import BenchmarkFailed, Job, run_alone, run_together
 from shardq.bench.result import Sample, summarize
-from shardq.bench.size import FULL, QUICK, TINY
 from shardq.bench.stage import Stage
-from shardq.bench.suite import cases_of, run_cases
+from shardq.bench.throughput import check_all_received
 from shardq.bench.wording import figure, load_in_words
 
 CASES = cases_of(TINY, ())

@@ -10,8 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from shardq.bench.load import Load
-from shardq.bench.machine import this_machine
-from shardq.bench.report import Report
+from shardq.bench.report import Report, this_machine
 from shardq.bench.result import Figure, Sample, summarize
 from shardq.bench.wording import FIXED_RATE
 from tools.bench.__main__ import run

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 import shardq
-from shardq.bench.machine import this_machine
+from shardq.bench.report import this_machine
 from shardq.bench.stage import Place
 from tools.soak.crew import Crew, SoakFailed
 from tools.soak.page import Soaked, page
@@ -64,11 +64,11 @@ def test_a_soak_that_is_broken_off_ends_its_processes_and_keeps_what_it_has_seen
     assert "it was broken off" in (tmp_path / "soak.md").read_text()
 
 
-def test_a_process_that_ends_is_told(url: str) -> None:
+def test_a_process_that_fails_is_told_with_the_reason(url: str) -> None:
     with shardq.connect(url) as client:
         client.create_schema()
 
-    with pytest.raises(SoakFailed, match=r"\w+ \d ended by itself with exit code 1"):  # noqa: SIM117
+    with pytest.raises(SoakFailed, match=r"\w+ \d failed: QueueNotFound"):  # noqa: SIM117
         with Crew(Place(url, "no-such-queue"), Plan(store="sqlite", seconds=9, rate=9, producers=1)) as crew:
             crew.listen(60)
 

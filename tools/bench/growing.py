@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import shardq
-from shardq.bench.claiming import time_claims
+from shardq.bench.claims import time_claims
 from shardq.bench.load import Load
 from shardq.bench.processes import Job, rate, run_together
-from shardq.bench.receiving import check_all_received, receiving
 from shardq.bench.result import Figure, Sample
-from shardq.bench.sending import sending
 from shardq.bench.stage import Stage
+from shardq.bench.throughput import check_all_received, receiving, sending
 
 CALL = 100_000  # messages of a call, so that no list of ids grows with the load
 CLAIM, RECEIVE, SEND = "claim, ms", "receive and ack, messages/s", "send, messages/s"
@@ -49,7 +48,7 @@ def counted(
     return measure_and_count
 
 
-def send_in_parts(queue: shardq.Queue, items: list[bytes], _: Load) -> None:
+def send_in_parts(queue: shardq.Queue, items: Sequence[bytes], _: Load) -> None:
     """Bulk sends, none of them too large."""
     with queue.producer() as producer:
         for start in range(0, len(items), CALL):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from shardq.bench.load import Load
-from shardq.bench.measurements.idle import SETTLING_SECONDS, idling
+from shardq.bench.consumers import SETTLING_SECONDS, idling
+from shardq.bench.load import FULL, QUICK, Load
 from shardq.bench.processes import Job, run_alone, run_together
 from shardq.bench.result import Figure, Result, Sample, summarize
-from shardq.bench.size import FULL, QUICK
 from shardq.bench.stage import Stage
 from shardq.bench.wording import IDLE_WITH_SERVER
 from shardq.settings import QueueSettings

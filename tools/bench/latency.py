@@ -9,12 +9,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardq.bench.failure import BenchmarkFailed
+from shardq.bench.latency import LONGEST_SILENCE, count_at_rate, latencies, moment_of, send_at_rate
 from shardq.bench.load import Load
-from shardq.bench.percentiles import latencies
-from shardq.bench.processes import Job, run_together
+from shardq.bench.processes import BenchmarkFailed, Job, run_together
 from shardq.bench.result import Result, Sample, summarize
-from shardq.bench.stamps import LONGEST_SILENCE, count_at_rate, moment_of, send_at_rate
 from shardq.bench.wording import FIXED_RATE
 
 from .peer import Peer

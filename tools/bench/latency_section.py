@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from shardq.bench.latency import count_at_rate
 from shardq.bench.result import Result
-from shardq.bench.stamps import count_at_rate
 from shardq.bench.wording import FIXED_RATE, figure, load_in_words
 
 from .cells import table, with_spread

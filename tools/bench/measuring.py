@@ -7,8 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from shardq.bench.command import measure
-from shardq.bench.machine import this_machine
-from shardq.bench.report import Report
+from shardq.bench.report import Report, this_machine
 from shardq.bench.result import Result
 from shardq.bench.stage import Stage
 from shardq.bench.wording import IDLE_WITH_SERVER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from shardq.bench.machine import Machine
+from shardq.bench.report import Machine
 
 from .plan import Plan
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import shardq
-from shardq.bench.machine import this_machine
-from shardq.bench.percentiles import latencies
+from shardq.bench.latency import latencies
+from shardq.bench.report import this_machine
 from shardq.bench.stage import Place
 
 from .crew import Crew, SoakFailed

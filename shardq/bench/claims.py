@@ -1,4 +1,4 @@
-"""Timing claims on a queue whose backlog stays the same."""
+"""The measurements of claims: how their time depends on what waits, and on what was consumed before."""
 
 from __future__ import annotations
 
@@ -8,14 +8,37 @@ from collections.abc import Iterator
 from statistics import median
 
 import shardq
-from shardq.bench.failure import BenchmarkFailed
 from shardq.bench.load import Load, bodies
+from shardq.bench.processes import BenchmarkFailed, Ready, run_alone
+from shardq.bench.result import Sample
+from shardq.bench.stage import Place, Stage
 
-__all__ = ["fill", "time_claims"]
+__all__ = ["claims", "time_claims"]
 
 WARM_UP_CLAIMS = 5
 MOST_ATTEMPTS = 3  # for each claim that counts
 TRANSACTION_MESSAGES = 500
+HISTORY_SECONDS = 3_600.0
+DRAIN_BATCH = 1_000
+
+
+def claims(stage: Stage, load: Load) -> Sample:
+    """Milliseconds, the median of many claims of ``batch`` messages while ``backlog`` messages wait.
+
+    Before, ``consumed`` messages are sent and acked; with ``history`` they are kept.
+    """
+    with stage.queue(history_retention=HISTORY_SECONDS if load.history else 0.0) as place:
+        return Sample(run_alone(_claiming, place, load))
+
+
+def _claiming(ready: Ready, place: Place, load: Load) -> float:
+    with place.open() as queue:
+        ready()
+        if load.consumed:
+            fill(queue, load.consumed, load)
+            _drain(queue)
+        fill(queue, load.backlog, load)
+        return time_claims(queue, load)
 
 
 def fill(queue: shardq.Queue, count: int, load: Load) -> None:
@@ -29,6 +52,12 @@ def _apart(items: Iterator[bytes | shardq.OutgoingMessage]) -> Iterator[shardq.O
     """Messages that are due a microsecond apart, which keeps them out of common bundles."""
     for body, place in zip(items, itertools.cycle(range(TRANSACTION_MESSAGES)), strict=False):
         yield shardq.OutgoingMessage(body=body, delay=place / 1_000_000)
+
+
+def _drain(queue: shardq.Queue) -> None:
+    with queue.consumer() as consumer:
+        for batch in consumer.batches(DRAIN_BATCH, wait=0):
+            batch.ack()
 
 
 def time_claims(queue: shardq.Queue, load: Load) -> float:

@@ -1,1 +1,0 @@
-"""The measurements, each a function of a stage and a load that gives a sample."""
