@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from shardq.demo.delays import CarrierDelays, delays_by_carrier
-from shardq.demo.expected import Expected
-from shardq.demo.harvest import Harvest
-from shardq.demo.records import Result
-from shardq.demo.repeats import Repeats, find_repeats
+from shardq.demo.dataset import Expected
+from shardq.demo.records import Harvest, Result, WorkerRecords
 from shardq.demo.run import Run
-from shardq.demo.run_queue import Leftovers
+from shardq.demo.workplace import Leftovers
 
-__all__ = ["CarrierLine", "Check", "CheckLine", "check_run"]
+__all__ = [
+    "CarrierDelays",
+    "CarrierLine",
+    "Check",
+    "CheckLine",
+    "Repeats",
+    "check_run",
+    "delays_by_carrier",
+    "find_repeats",
+]
 
 
 class CheckLine(msgspec.Struct, frozen=True):
@@ -25,6 +32,28 @@ class CheckLine(msgspec.Struct, frozen=True):
     expected: int
     good: bool
     note: str = ""
+
+
+class CarrierDelays(msgspec.Struct):
+    """A carrier's flights and their arrival delays, in minutes; flights that never arrived have none."""
+
+    flights: int = 0
+    arrived: int = 0
+    total: int = 0
+    longest: int | None = None
+
+    def add(self, delay: int | None) -> None:
+        """Count one flight in."""
+        self.flights += 1
+        if delay is not None:
+            self.arrived += 1
+            self.total += delay
+            self.longest = delay if self.longest is None else max(self.longest, delay)
+
+    @property
+    def mean(self) -> float | None:
+        """The mean delay; None when no flight arrived."""
+        return self.total / self.arrived if self.arrived else None
 
 
 class CarrierLine(msgspec.Struct, frozen=True):
@@ -50,6 +79,19 @@ class Check(msgspec.Struct, frozen=True):
     def good(self) -> bool:
         """True when nothing is off."""
         return all(line.good for line in self.lines) and all(line.good for line in self.carriers)
+
+
+class Repeats(msgspec.Struct, frozen=True):
+    """Flights with more than one result, by the reason."""
+
+    killed: int  # a worker was killed between the result and the ack
+    lease_lost: int  # a worker was told at the ack that its lease had run out
+    unexplained: int  # neither: acked, and delivered again all the same
+
+    @property
+    def total(self) -> int:
+        """All flights that were worked more than once."""
+        return self.killed + self.lease_lost + self.unexplained
 
 
 def check_run(run: Run, harvest: Harvest, expected: Sequence[Expected], left: Leftovers) -> Check:
@@ -125,3 +167,31 @@ def _carriers(results: dict[int, Result], expected: Sequence[Expected]) -> list[
     messages = delays_by_carrier((result.carrier, result.arr_delay) for result in results.values())
     file = delays_by_carrier((row.carrier, row.arr_delay) for row in expected)
     return [CarrierLine(name, messages.get(name), file.get(name)) for name in sorted({*messages, *file})]
+
+
+def delays_by_carrier(flights: Iterable[tuple[str, int | None]]) -> dict[str, CarrierDelays]:
+    """The delays of each carrier, by its code, in alphabetical order, of flights given as carrier and delay."""
+    carriers: dict[str, CarrierDelays] = {}
+    for carrier, delay in flights:
+        carriers.setdefault(carrier, CarrierDelays()).add(delay)
+    return dict(sorted(carriers.items()))
+
+
+def find_repeats(harvest: Harvest) -> Repeats:
+    """Count the flights that were worked more than once."""
+    reasons: defaultdict[int, list[str]] = defaultdict(list)
+    for worker in harvest.workers:
+        fates = {batch: _fate(worker, batch) for batch in {result.batch for result in worker.results}}
+        for result in worker.results:
+            reasons[result.row].append(fates[result.batch])
+    again = [fates for fates in reasons.values() if len(fates) > 1]
+    killed = sum("killed" in fates for fates in again)
+    lost = sum("lost" in fates and "killed" not in fates for fates in again)
+    return Repeats(killed, lost, len(again) - killed - lost)
+
+
+def _fate(worker: WorkerRecords, batch: int) -> str:
+    ack = worker.acks.get(batch)
+    if ack is None:
+        return "killed"
+    return "lost" if ack.lost else "acked"

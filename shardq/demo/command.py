@@ -10,7 +10,7 @@ import msgspec
 from rich.console import Console
 
 from shardq.demo.job import run_demo
-from shardq.demo.options import Options
+from shardq.demo.plan import Options
 
 __all__ = ["demo"]
 

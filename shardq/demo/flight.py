@@ -53,19 +53,19 @@ def parse_flight(cells: Sequence[str]) -> Flight:
     return msgspec.convert(named, Flight, strict=False)
 
 
-class _FlightCodec:
-    """Flights as JSON: a codec of an application's own."""
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(FlightMessage)
 
-    def __init__(self) -> None:
-        self._encoder = msgspec.json.Encoder()
-        self._decoder = msgspec.json.Decoder(FlightMessage)
+
+class _FlightCodec:
+    """Flights as JSON: a codec of an application's own, which can be pickled for the processes of a pool."""
 
     def encode(self, value: Any) -> bytes:
-        return self._encoder.encode(value)
+        return _encoder.encode(value)
 
     def decode(self, body: bytes) -> FlightMessage:
         try:
-            return self._decoder.decode(body)
+            return _decoder.decode(body)
         except msgspec.MsgspecError as error:
             raise InvalidMessage(f"body {body[:60]!r} is no flight: {error}") from error
 

@@ -8,18 +8,15 @@ import msgspec
 from rich.console import Console
 
 from shardq.demo.check import check_run
-from shardq.demo.flights import get_flights
-from shardq.demo.harvest import read_harvest
-from shardq.demo.live import live_view
-from shardq.demo.options import Options
-from shardq.demo.plan import Plan
+from shardq.demo.download import get_flights
+from shardq.demo.plan import Options, Plan
+from shardq.demo.progress import live_view
+from shardq.demo.records import read_harvest
 from shardq.demo.report import print_report
 from shardq.demo.run import run
-from shardq.demo.run_queue import count_leftovers
-from shardq.demo.spread import Spread, read_spread
-from shardq.demo.summary import Summary, summarise
+from shardq.demo.summary import Spread, Summary, read_spread, summarise
 from shardq.demo.timeline import Timeline, read_timeline
-from shardq.demo.workplace import Workplace
+from shardq.demo.workplace import Workplace, count_leftovers
 
 __all__ = ["run_demo"]
 
@@ -35,7 +32,7 @@ def run_demo(options: Options, *, notes: Console, report: Console) -> Summary:
         _announce(place.plan, notes)
         with live_view(notes, place.plan.messages) as view:
             done = run(place.plan, view)
-        harvest = read_harvest(place.plan)
+        harvest = read_harvest(place.folder)
         timeline, spread = read_timeline(done, harvest), read_spread(place.plan, harvest)
         check = check_run(done, harvest, expected, count_leftovers(place.plan))
         summary = summarise(done, harvest, timeline, spread, check)
@@ -65,7 +62,7 @@ def _announce(plan: Plan, notes: Console) -> None:
 def _drawn(summary: Summary, timeline: Timeline, spread: Spread, folder: Path, notes: Console) -> Summary:
     """The summary with its plots; without any where matplotlib is missing."""
     try:
-        from shardq.demo.plots.drawing import draw_all  # noqa: PLC0415  matplotlib is optional
+        from shardq.demo.plots import draw_all  # noqa: PLC0415  matplotlib is optional
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("matplotlib"):
             raise

@@ -1,4 +1,4 @@
-"""What a run of the demo is asked to do."""
+"""What the user of the demo may choose, and what a run is asked to do."""
 
 from __future__ import annotations
 
@@ -6,9 +6,26 @@ from pathlib import Path
 
 import msgspec
 
-__all__ = ["Plan"]
+__all__ = ["Options", "Plan"]
 
 KILL_AT = 0.4  # the share of the flights after which a worker is killed
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """The command's options. None: the SQLite file of the run, the data set from the package index, every flight."""
+
+    url: str | None = None
+    data: Path | None = None
+    messages: int | None = None
+    producers: int = 2
+    workers: int = 3
+    shards: int = 8
+    time_shards: int = 10
+    batch: int = 500
+    visibility_timeout: float = 3.0
+    output: Path = Path("shardq-demo")
+    kill: bool = True
+    keep: bool = False
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,7 +34,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     queue: str
     data: Path
-    records: Path
+    records: Path  # the folder for what the processes write down
     messages: int
     producers: int
     workers: int
@@ -29,14 +46,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     kill: bool
 
     @property
-    def kill_after(self) -> int:
-        """After so many flights received, the worker that has the next batch is killed; more than there are: none."""
-        return max(1, int(self.messages * KILL_AT)) if self.kill else 2**62
-
-    @property
-    def worker_places(self) -> int:
-        """Workers, with the one that replaces the killed one."""
-        return self.workers + int(self.kill)
+    def kill_after(self) -> int | None:
+        """After so many flights received, the worker that has the next batch is killed. None: no worker."""
+        return max(1, int(self.messages * KILL_AT)) if self.kill else None
 
     def part(self, producer: int) -> tuple[int, int]:
         """The rows of a producer: from, until, counted from 0."""

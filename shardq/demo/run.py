@@ -1,4 +1,4 @@
-"""The run itself: a queue, its producers and workers, the kill, and waiting for the last ack."""
+"""The run itself: producers and a pool of workers, the kill, and waiting for the last ack."""
 
 from __future__ import annotations
 
@@ -6,23 +6,18 @@ import time
 
 import msgspec
 
-from shardq.demo.crew import Crew
-from shardq.demo.errors import ProcessFailed
+from shardq.demo.flight import FLIGHTS
 from shardq.demo.plan import Plan
 from shardq.demo.progress import Pace, View
+from shardq.demo.records import Kill, Tally, read_kill
+from shardq.demo.work import ACKED, LOST, RECEIVED, REDELIVERED, SENT, FlightHandler, produce
+from shardq.errors import OutcomeUnknown, StoreUnavailable
+from shardq.worker import PoolReport, WorkerPool
+from shardq.worker.processes import ChildProcesses, ProcessFailed
 
-__all__ = ["Kill", "Run", "run"]
+__all__ = ["Run", "run"]
 
-TICK = 0.02
 PATIENCE = 30.0  # seconds without any progress, beyond the visibility timeout
-
-
-class Kill(msgspec.Struct, frozen=True):
-    """The worker that was killed, when, and how many messages it held."""
-
-    place: int
-    at: float
-    held: int
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -37,74 +32,80 @@ class Run(msgspec.Struct, frozen=True):
 
 def run(plan: Plan, view: View) -> Run:
     """Send and work all flights of the plan; no process is left. Raises StoreUnavailable or ProcessFailed."""
-    with Crew(plan) as crew:
-        watch = _Watch(plan, crew, view)
-        crew.start()
-        watch.until_ready()
-        started_at = time.time()
-        crew.board.start()
-        watch.until_done()
-        return Run(plan, started_at, time.time(), watch.kill, sum(crew.board.redelivered))
+    try:
+        with ChildProcesses() as producers:
+            return _Watch(plan, producers, view).run()
+    except ProcessFailed as error:
+        if isinstance(error.cause, StoreUnavailable | OutcomeUnknown):
+            raise StoreUnavailable(str(error)) from error
+        raise
 
 
 class _Watch:
-    """Looks at the board every few milliseconds, and shows what is there."""
+    """Runs a pool of workers beside the producers, and looks several times a second at what they have done."""
 
-    def __init__(self, plan: Plan, crew: Crew, view: View) -> None:
-        self._plan, self._crew, self._view = plan, crew, view
-        self._pace = Pace()
+    def __init__(self, plan: Plan, producers: ChildProcesses, view: View) -> None:
+        self._plan, self._producers, self._view = plan, producers, view
+        self._tally, self._pace = Tally(plan.records), Pace()
         self._moved_at, self._last = time.monotonic(), (0, 0)
-        self.kill: Kill | None = None
+        self._pool = WorkerPool(
+            plan.url,
+            plan.queue,
+            FlightHandler(plan.records, plan.kill_after),
+            processes=plan.workers,
+            by_batch=True,
+            batch=plan.batch,
+            codec=FLIGHTS,
+            on_progress=self._look,
+        )
+        self._kill: Kill | None = None
+        self._done = False
 
-    def until_ready(self) -> None:
-        """Wait until all processes stand at the start."""
-        board, everybody = self._crew.board, self._plan.producers + self._plan.workers
-        while sum(board.producers_ready) + sum(board.workers_ready) < everybody:
-            self._tick()
-        self._pace = Pace()
+    def run(self) -> Run:
+        for place in range(self._plan.producers):
+            self._producers.start(f"producer {place}", produce, self._plan, place)
+        self._pool.run()
+        started_at = self._producers.started_at
+        if not self._done or started_at is None:  # the pool was told to end: Ctrl-C
+            raise KeyboardInterrupt
+        return Run(self._plan, started_at, time.time(), self._kill, self._tally.count(REDELIVERED))
 
-    def until_done(self) -> None:
-        """Wait until every message was acked."""
-        board = self._crew.board
-        while sum(board.acked) < self._plan.messages:
-            if self.kill is None:
-                self._kill_who_halted()
-            self._tick()
-            self._show()
-        self._show()
+    def _look(self, report: PoolReport) -> None:
+        sent, acked = self._tally.count(SENT), self._tally.count(ACKED)
+        self._check(report, (sent, acked))
+        if self._kill is None and (kill := read_kill(self._plan.records)):
+            self._kill = kill
+            self._view.say(_announcement(kill, self._plan))
+        self._view.show(self._pace.step(sent, acked, self._in_flight(acked)))
+        if acked >= self._plan.messages and not self._done:
+            self._done = True
+            self._pool.stop()
 
-    def _tick(self) -> None:
-        self._crew.check()
-        board = self._crew.board
-        now, reached = time.monotonic(), (sum(board.sent), sum(board.acked))
+    def _check(self, report: PoolReport, reached: tuple[int, int]) -> None:
+        """Raise ProcessFailed when a producer or a handler has failed, or nothing moves any more."""
+        before = self._producers.started_at
+        self._producers.listen()
+        if before != self._producers.started_at:
+            self._pace = Pace()
+        if report.total.failed:
+            raise ProcessFailed(f"a worker failed: {report.total.last_failure}")
+        now = time.monotonic()
         if reached != self._last:
             self._moved_at, self._last = now, reached
         if now > self._moved_at + self._plan.visibility_timeout + PATIENCE:
             sent, acked = reached
             raise ProcessFailed(f"nothing has moved for {PATIENCE:.0f} s, with {sent} sent and {acked} acked")
-        time.sleep(TICK)
 
-    def _show(self) -> None:
-        board = self._crew.board
-        came_back = min(self.kill.held if self.kill else 0, sum(board.redelivered))
-        in_flight = sum(board.received) - sum(board.acked) - sum(board.lost) - came_back
-        self._view.show(self._pace.step(sum(board.sent), sum(board.acked), max(0, in_flight)))
-
-    def _kill_who_halted(self) -> None:
-        halted = [(place, held) for place, held in enumerate(self._crew.board.halted) if held]
-        if not halted:
-            return
-        place, held = halted[0]
-        self._crew.kill(place)
-        self.kill = Kill(place, time.time(), held)
-        self._crew.board.set_killed()
-        self._crew.replace()
-        self._view.say(_announcement(self.kill, self._plan))
+    def _in_flight(self, acked: int) -> int:
+        """Messages that a worker holds, or that the killed one held until their lease expires."""
+        count = self._tally.count
+        came_back = min(self._kill.held if self._kill else 0, count(REDELIVERED))
+        return max(0, count(RECEIVED) - acked - count(LOST) - came_back)
 
 
 def _announcement(kill: Kill, plan: Plan) -> str:
     return (
         f"worker {kill.place} was killed (SIGKILL) while it held {kill.held} messages: {kill.held // 2} worked, "
-        f"none acked\n  worker {plan.workers} takes its place; the messages come back when their lease is over, "
-        f"in {plan.visibility_timeout:g} s"
+        f"none acked\n  the pool starts another process in its place; the messages are delivered again when their "
+        f"lease expires, in {plan.visibility_timeout:g} s"
     )

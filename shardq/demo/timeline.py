@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from shardq.demo.harvest import Harvest
-from shardq.demo.records import Ack
+from shardq.demo.records import Ack, Harvest
 from shardq.demo.run import Run
 
 __all__ = ["Latency", "Timeline", "percentile", "read_timeline"]

@@ -10,14 +10,25 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import quote
 
-from shardq.demo.options import Options
-from shardq.demo.plan import Plan
-from shardq.demo.run_queue import create_queue, remove_queue
+import msgspec
+
+import shardq
+from shardq.demo.plan import Options, Plan
 from shardq.errors import ShardqError
 
-__all__ = ["Workplace"]
+__all__ = ["Leftovers", "Workplace", "count_leftovers"]
 
 TIME_SHARD_SECONDS = 0.5
+FIRST_RETRY_SECONDS = 3.0
+
+
+class Leftovers(msgspec.Struct, frozen=True):
+    """Messages of the queue by state, and those of its dead-letter queue."""
+
+    ready: int
+    delayed: int
+    in_flight: int
+    dead: int
 
 
 class Workplace:
@@ -32,7 +43,7 @@ class Workplace:
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True)
         try:
-            create_queue(self.plan)
+            _create_queue(self.plan)
         except BaseException:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
@@ -44,7 +55,7 @@ class Workplace:
         if self.keep:
             return
         with suppress(ShardqError):  # what ended the run, if anything did, is what has to be told
-            remove_queue(self.plan)
+            _remove_queue(self.plan)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -64,3 +75,39 @@ def _plan(options: Options, data: Path, messages: int, folder: Path) -> Plan:
         visibility_timeout=options.visibility_timeout,
         kill=options.kill,
     )
+
+
+def _create_queue(plan: Plan) -> None:
+    """Make the queue of a run; a store that is out of reach is not waited for as long as in the middle of a run."""
+    with shardq.connect(plan.url, retry_seconds=FIRST_RETRY_SECONDS) as client:
+        client.create_queue(
+            plan.queue,
+            shards=plan.shards,
+            time_shards=plan.time_shards,
+            time_shard_seconds=plan.time_shard_seconds,
+            visibility_timeout=plan.visibility_timeout,
+        )
+
+
+def count_leftovers(plan: Plan) -> Leftovers:
+    """Count what is left after a run."""
+    with shardq.connect(plan.url) as client:
+        queue = client.queue(plan.queue)
+        counts, dead = queue.counts(), client.queue(_dead_letter_queue(queue)).counts()
+    return Leftovers(
+        counts.ready, counts.delayed, counts.in_flight, dead.ready + dead.delayed + dead.in_flight
+    )
+
+
+def _remove_queue(plan: Plan) -> None:
+    """Remove the queue of a run and its dead-letter queue, if they are there."""
+    with shardq.connect(plan.url) as client:
+        if client.exists(plan.queue):
+            dead = _dead_letter_queue(client.queue(plan.queue))
+            client.delete_queue(plan.queue)
+            if client.exists(dead):
+                client.delete_queue(dead)
+
+
+def _dead_letter_queue(queue: shardq.Queue) -> str:
+    return queue.settings.dead_letter_queue or f"{queue.name}.dead"

@@ -4,12 +4,11 @@ import msgspec
 import pytest
 
 from shardq.demo.check import check_run
-from shardq.demo.expected import Expected
-from shardq.demo.harvest import Harvest, WorkerRecords
+from shardq.demo.dataset import Expected
 from shardq.demo.plan import Plan
-from shardq.demo.records import Ack, RecordFile, Result, Sent, read_records
-from shardq.demo.run import Kill, Run
-from shardq.demo.run_queue import Leftovers
+from shardq.demo.records import Ack, Harvest, Kill, RecordFile, Result, Sent, WorkerRecords, read_records
+from shardq.demo.run import Run
+from shardq.demo.workplace import Leftovers
 
 FILE = [Expected("UA", 2, 11), Expected("DL", None, None), Expected("UA", -3, -20), Expected("B6", 5, None)]
 NOTHING = Leftovers(0, 0, 0, 0)
@@ -153,8 +152,8 @@ def test_a_line_that_a_killed_process_did_not_finish_is_left_out(tmp_path):
 
 
 def test_a_run_that_is_off_exits_with_1_and_keeps_its_records(demo, flights_csv, monkeypatch):
-    def without_the_first(plan):
-        found = real(plan)
+    def without_the_first(folder):
+        found = real(folder)
         found.workers[0].results[:1] = []
         return found
 

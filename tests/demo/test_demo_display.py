@@ -5,13 +5,11 @@ import io
 import pytest
 from rich.console import Console
 
-from shardq.demo.delays import delays_by_carrier
-from shardq.demo.harvest import Harvest, WorkerRecords
-from shardq.demo.heat_map import heat_map
-from shardq.demo.live import live_view
-from shardq.demo.progress import Pace, Progress
-from shardq.demo.records import Ack, Sent
-from shardq.demo.spread import Spread
+from shardq.demo.check import delays_by_carrier
+from shardq.demo.progress import Pace, Progress, live_view
+from shardq.demo.records import Ack, Harvest, Sent, WorkerRecords
+from shardq.demo.report import heat_map
+from shardq.demo.summary import Spread
 from shardq.demo.timeline import percentile, read_timeline
 from tests.demo.test_demo_check import a_result, a_run
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import shardq
+from shardq.demo.dataset import DataUnavailable
 from shardq.demo.download import FLIGHTS_OF_2013, cached_archive, download
-from shardq.demo.errors import DataUnavailable
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "flights_on_spark.py"
 

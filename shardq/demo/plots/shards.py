@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from shardq.demo.plots.style import BLUE, INK, VERMILION, caption, new_figure, save, tidy
-from shardq.demo.spread import Spread
+from shardq.demo.summary import Spread
 
 __all__ = ["plot_shards"]
 
