@@ -1,4 +1,4 @@
-"""What a load costs when so many messages go together."""
+"""A load, and what it costs when so many messages go together."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 
 import msgspec
 
+from shardq.errors import InvalidSetting
 from shardq.planning.unit_costs import Cost, UnitCosts
-from shardq.planning.wanted import Wanted
 
-__all__ = ["BUNDLE_BYTES", "BUNDLE_MESSAGES", "PLANNED", "Load", "load"]
+__all__ = ["BUNDLE_BYTES", "BUNDLE_MESSAGES", "PLANNED", "Load", "Wanted", "load"]
 
 PLANNED = 0.5
-"""The part of what can be that is planned for; the rest is for peaks, failed nodes and compaction."""
+"""The share of each resource that is planned for; the rest is kept for peaks, failed nodes and compaction."""
 
 BUNDLE_BYTES = 262_144  # a producer's limits, unless they are set otherwise
 BUNDLE_MESSAGES = 500
@@ -20,11 +20,31 @@ _CLAIM_MESSAGES = 500
 _WAITING = (
     0.25  # part of the latency for which a bundle waits for its messages, and a consumer for those of a claim
 )
-_ROWS_OF_BUNDLE = 4  # ready row, bundle, holding and alarm
+_ROWS_OF_BUNDLE = 4  # ready row, bundle, lease row and due-index row
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """The load that a queue is planned for. Raises InvalidSetting when a number is not positive."""
+
+    rate: float  # messages a second, sent, received and acked
+    size: int  # bytes of a body
+    latency: float = 1.0  # seconds from the send to the receive
+    store: str = "cassandra"
+    consumers: int | None = None  # processes; None: as many as are needed
+    copies: int = 3  # of each row, on a cluster
+    cores: int = 8  # of a node
+
+    def __post_init__(self) -> None:
+        for name in ("rate", "size", "latency", "copies", "cores"):
+            value = getattr(self, name)
+            if not 0 < value < 1e12:
+                raise InvalidSetting(f"{name}={value!r} is not a positive number: give one above 0")
+        if self.consumers is not None and self.consumers < 1:
+            raise InvalidSetting(f"consumers={self.consumers} is too few: give 1 or more, or leave it out")
 
 
 class Load(msgspec.Struct, frozen=True):
-    """A load with its sizes and costs; processor time in microseconds."""
+    """A load with its sizes and costs. Costs are microseconds of processor time."""
 
     wanted: Wanted
     costs: UnitCosts
@@ -35,33 +55,33 @@ class Load(msgspec.Struct, frozen=True):
 
     @property
     def send_cost(self) -> float:
-        """Of a producer for a message."""
+        """The cost of a message to a producer."""
         return self._of_message(self.costs.send.client)
 
     @property
     def receive_cost(self) -> float:
-        """Of a consumer for a message."""
+        """The cost of a message to a consumer."""
         return self._of_message(self.costs.receive.client)
 
     @property
     def server_cost(self) -> float:
-        """Of all nodes for a message. Every copy is counted as a whole, though reads do not go to all."""
+        """The cost of a message to all nodes. Every copy counts in full, although a read does not use all copies."""
         sides = (self.costs.send.server, self.costs.receive.server)
         return sum(self._of_message(side) for side in sides) * self.wanted.copies
 
     @property
     def bytes_a_second(self) -> float:
-        """Of bodies."""
+        """The bytes of all bodies that are sent in a second."""
         return self.wanted.rate * self.wanted.size
 
     @property
     def claims_a_second(self) -> float:
-        """Each with its ack."""
+        """Claims in a second; each is followed by its ack."""
         return self.wanted.rate / self.per_claim
 
     @property
     def tombstones_a_second(self) -> float:
-        """Rows that are deleted."""
+        """Rows that are deleted in a second."""
         return self.wanted.rate / self.bundle * _ROWS_OF_BUNDLE
 
     def _of_message(self, cost: Cost) -> float:
@@ -69,10 +89,10 @@ class Load(msgspec.Struct, frozen=True):
 
 
 def load(wanted: Wanted, costs: UnitCosts) -> Load:
-    """Find sizes that fit together.
+    """Find a bundle size and a claim size that fit the load.
 
-    Large bundles need few processes, but among many processes less comes to each within the latency. So it begins with
-    the largest bundles and claims, and goes down until they are filled.
+    Large bundles cost little, so they need few processes. But the more processes there are, the fewer messages each
+    gets within the latency. So the search begins with the largest sizes and lowers them until they are filled.
     """
     bundle = min(BUNDLE_MESSAGES, max(1, BUNDLE_BYTES // wanted.size))
     per_claim = max(bundle, _CLAIM_MESSAGES)

@@ -1,4 +1,4 @@
-"""A layout for a load: each number with its reason, and what is used up first."""
+"""A layout for a load: each number with its reason, and the resource that is used up first."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import math
 
 import msgspec
 
-from shardq.planning.load import BUNDLE_BYTES, BUNDLE_MESSAGES, PLANNED, Load, load
+from shardq.planning.load import BUNDLE_BYTES, BUNDLE_MESSAGES, PLANNED, Load, Wanted, load
 from shardq.planning.unit_costs import UnitCosts, unit_costs
-from shardq.planning.wanted import Wanted
 
 __all__ = ["Choice", "Plan", "Use", "plan"]
 
@@ -24,7 +23,7 @@ _EMBEDDED = frozenset({"sqlite"})  # one file, written by one at a time
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """A number and why."""
+    """A number of the layout, and the reason for it."""
 
     name: str
     value: float
@@ -32,7 +31,7 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Use(msgspec.Struct, frozen=True):
-    """How much of a resource the load takes; above 1 it cannot be done."""
+    """The share of a resource that the load takes. Above 1 the layout cannot carry the load."""
 
     resource: str
     share: float
@@ -41,7 +40,7 @@ class Use(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What to run, with which settings."""
+    """The layout for a load: settings, processes and nodes, and what they use."""
 
     wanted: Wanted
     choices: tuple[Choice, ...]
@@ -50,22 +49,22 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def limit(self) -> Use:
-        """What is used beyond what is planned for; else that of which most has to be there, the busiest processors."""
+        """The resource that limits the load: one that is used more than planned, else the most processors."""
         first = self.uses[0]
         return first if first.share > PLANNED * 1.01 else max(self.uses, key=lambda use: use.cores)
 
     @property
     def feasible(self) -> bool:
-        """Tell whether nothing is used up."""
+        """True when no resource is used up."""
         return self.uses[0].share <= 1
 
     def value(self, name: str) -> float:
-        """The number of this name."""
+        """The number of the choice with this name."""
         return next(choice.value for choice in self.choices if choice.name == name)
 
 
 def plan(wanted: Wanted, costs: UnitCosts | None = None) -> Plan:
-    """Lay a queue out. Raises InvalidSetting for a store of which nothing was measured."""
+    """Plan the layout of a queue. Raises InvalidSetting for a store whose unit costs are not known."""
     costs = costs or unit_costs(wanted.store)
     found = load(wanted, costs)
     if wanted.store in _EMBEDDED:

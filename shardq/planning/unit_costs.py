@@ -1,4 +1,4 @@
-"""What one unit of work costs a client and a server: measured, and kept with its source."""
+"""Measured costs of one unit of work, to a client and to a server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Cost", "Sides", "UnitCosts", "unit_costs"]
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Microseconds of processor time."""
+    """What a message, a bundle, a kilobyte and a claim cost, in microseconds of processor time."""
 
     message: float
     bundle: float
@@ -20,7 +20,7 @@ class Cost(msgspec.Struct, frozen=True):
     claim: float = 0.0
 
     def of_message(self, *, size: int, bundle: float, per_claim: float) -> float:
-        """What a message costs with its share of the bundle and of the claim."""
+        """What a message of ``size`` bytes costs, with its share of its bundle and of its claim."""
         return self.message + self.bundle / bundle + self.kilobyte * size / 1000 + self.claim / per_claim
 
 
@@ -32,20 +32,20 @@ class Sides(msgspec.Struct, frozen=True):
 
 
 class UnitCosts(msgspec.Struct, frozen=True):
-    """The unit costs of a store."""
+    """The unit costs of a store. ``source`` is the command that measured them, and on what machine."""
 
     send: Sides
     receive: Sides  # and ack
     append_ms: float  # by the clock, when nothing is in the way
     claim_and_ack_ms: float
-    source: str  # the command that measured it, and on what
+    source: str
 
 
 _decoder = msgspec.json.Decoder(dict[str, UnitCosts])
 
 
 def unit_costs(store: str) -> UnitCosts:
-    """Return what was measured of a store; raises InvalidSetting when nothing was."""
+    """Return the unit costs of a store. Raises InvalidSetting when they were not measured."""
     text = resources.files("shardq.planning").joinpath("unit_costs.json").read_bytes()
     known = _decoder.decode(text)
     if store not in known:
