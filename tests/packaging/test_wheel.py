@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+
+import shardq
 
 pytestmark = pytest.mark.one_process
 
@@ -50,3 +53,30 @@ def test_the_wheel_carries_the_schema_the_types_and_the_licence(site: Path) -> N
     assert {"shardq/py.typed", "shardq/schema/sqlite/0001_queues.sql"} <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert {name.split("/")[0].split("-")[0] for name in names} == {"shardq", "pyspark_shardq.py"}
+
+
+def test_the_extra_for_testing_brings_what_the_conformance_suite_imports(site: Path) -> None:
+    (metadata,) = site.glob("*.dist-info/METADATA")
+    requirements = [
+        line.partition(": ")[2]
+        for line in metadata.read_text().splitlines()
+        if line.startswith("Requires-Dist") and "extra == 'testing'" in line
+    ]
+    assert sorted(re.split(r"[^a-z]", each)[0] for each in requirements) == ["hypothesis", "pytest"]
+
+
+def test_no_other_command_imports_the_demo_or_what_its_plots_need(site: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys, shardq, shardq.worker, shardq.bench.command, shardq.testing\n"
+        "from shardq.cli.main import main\n"
+        "main(['list'], standalone_mode=False)\n"
+        "print(sorted({'shardq.demo', 'matplotlib', 'pandas', 'pytest', 'hypothesis'} & set(sys.modules)))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(site), "SHARDQ_URL": f"sqlite:///{tmp_path}/queue.db"}
+    with shardq.connect(environment["SHARDQ_URL"]) as client:
+        client.create_queue("letters")
+
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
+
+    assert done.stdout.splitlines()[-1] == "[]"
