@@ -1,4 +1,4 @@
-"""One batch on its way through a handler, and what became of each of its messages."""
+"""One batch that a handler works on, and the state of each of its messages."""
 
 from __future__ import annotations
 
@@ -20,43 +20,43 @@ BatchHandler = Callable[[Batch], object]
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """A message that its handler raised on, and why as a dead letter tells it."""
+    """A message whose handler raised, and the reason that a dead letter carries."""
 
     message: Message
     reason: str
 
 
 class Attempt:
-    """What became of the messages of a batch so far; those in no list were not started."""
+    """The messages of a batch by what happened to them; those in no list are not started."""
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         self.worked: list[Message] = []
         self.failures: list[Failure] = []
-        self.interrupted: list[Message] = []  # their handler was ended, or has not really run
+        self.interrupted: list[Message] = []  # the handler was interrupted, or only returned something unrun
         self.started = 0
 
     @property
     def unstarted(self) -> list[Message]:
-        """Those that no handler has seen."""
+        """The messages that no handler was called with."""
         return self.batch[self.started :]
 
 
 class Trial(Protocol):
-    """A way to bring a batch to a handler."""
+    """How a handler is called with the messages of a batch."""
 
     def run(self, attempt: Attempt, tally: Tally, stopping: Callable[[], bool]) -> None:
-        """Work on the batch until it is done or the worker is told to stop."""
+        """Call the handler until the batch is done or the worker is told to stop."""
         ...
 
 
 class EachMessage(msgspec.Struct, frozen=True):
-    """The handler takes one message at a time; each fails by itself."""
+    """Calls the handler with one message at a time. A message that fails does not affect the others."""
 
     handler: MessageHandler
 
     def run(self, attempt: Attempt, tally: Tally, stopping: Callable[[], bool]) -> None:
-        """Work on one message after the other."""
+        """Call the handler with each message in turn."""
         for message in attempt.batch:
             if stopping():
                 return
@@ -73,12 +73,12 @@ class EachMessage(msgspec.Struct, frozen=True):
 
 
 class WholeBatch(msgspec.Struct, frozen=True):
-    """The handler takes the batch; when it raises, all that it has not settled itself has failed."""
+    """Calls the handler with the whole batch. When it raises, the messages that it has not settled have failed."""
 
     handler: BatchHandler
 
     def run(self, attempt: Attempt, tally: Tally, stopping: Callable[[], bool]) -> None:
-        """Work on all messages at once."""
+        """Call the handler once, with all messages."""
         if stopping():
             return
         messages = list(attempt.batch)
@@ -95,7 +95,7 @@ class WholeBatch(msgspec.Struct, frozen=True):
 
 
 def _finish(attempt: Attempt, tally: Tally, messages: list[Message], handler: object, result: object) -> None:
-    """Take note that the handler is done; raises InvalidSetting when it has only made something that would run."""
+    """Count the messages as worked. Raises InvalidSetting when the handler returned something that has not run yet."""
     try:
         check_has_run("handler", handler, result)
     except InvalidSetting:
@@ -113,6 +113,6 @@ def _fail(attempt: Attempt, tally: Tally, messages: list[Message], error: Except
 
 
 def _describe(error: Exception) -> str:
-    """What a dead letter says of it; file names in an error can hold what is no text."""
+    """The reason that a dead letter carries. Bytes that are no text, as in file names, are escaped."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,4 +1,4 @@
-"""How long to wait before something is tried again."""
+"""The delay before something is tried again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_DOUBLINGS = 60
 
 
 class Backoff(msgspec.Struct, frozen=True):
-    """Doubles from ``first`` seconds up to ``longest``; half of it is random, so that failures spread out."""
+    """A delay that doubles from ``first`` seconds up to ``longest``. Half of it is random, to spread retries out."""
 
     first: float
     longest: float
@@ -25,6 +25,6 @@ class Backoff(msgspec.Struct, frozen=True):
         check_number("max_retry_delay", self.longest, 0.0, _LONGEST)
 
     def delay(self, attempt: int) -> float:
-        """Seconds to wait after so many attempts, from 1."""
+        """Seconds to wait after the attempt of this number, counted from 1."""
         doublings = min(max(attempt - 1, 0), _MAX_DOUBLINGS)
         return min(self.longest, self.first * 2.0**doublings) * random.uniform(0.5, 1.0)

@@ -1,4 +1,4 @@
-"""A process of a pool, as its parent sees it."""
+"""A worker process, seen from the pool that started it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Child"]
 
 
 class Child:
-    """A worker process, what it last reported, and how it ended."""
+    """A worker process, its last report, and how it ended."""
 
     def __init__(self, plan: WorkerPlan, name: str) -> None:
         context = multiprocessing.get_context("spawn")
@@ -36,7 +36,7 @@ class Child:
         return self.process.is_alive()
 
     def listen(self) -> None:
-        """Take in what the process has reported."""
+        """Read the reports of the process."""
         try:
             while self.channel.poll():
                 self._take(self.channel.recv())
@@ -44,7 +44,7 @@ class Child:
             self.process.join(1.0)
 
     def hangs(self, seconds: float | None) -> bool:
-        """True when it has held messages for so long without one of them being finished."""
+        """True when the process has held messages for so many seconds without finishing one."""
         held = self.report.in_flight > 0 and self.ended is None
         return seconds is not None and held and time.monotonic() - self.progress_at > seconds
 
@@ -53,22 +53,22 @@ class Child:
         self.process.terminate()
 
     def kill(self) -> None:
-        """End the process at once, and what it has started; what it held comes back when the lease is over."""
+        """Kill the process and what it has started. Its messages are delivered again when their leases expire."""
         end_group(self.process.pid)
         self.process.kill()
 
     def close(self) -> None:
-        """Give up what belongs to a process that has ended."""
+        """Free the resources of a process that has ended."""
         self.process.join()
         self.channel.close()
         self.process.close()
 
-    def _take(self, word: WorkerReport | Ended) -> None:
-        if isinstance(word, Ended):
-            self.ended, word = word, word.report
-        if _steps(word) != _steps(self.report) or not self.report.in_flight:
+    def _take(self, report: WorkerReport | Ended) -> None:
+        if isinstance(report, Ended):
+            self.ended, report = report, report.report
+        if _steps(report) != _steps(self.report) or not self.report.in_flight:
             self.progress_at = time.monotonic()
-        self.report = word
+        self.report = report
 
 
 def _steps(report: WorkerReport) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Telling the queue what became of a batch."""
+"""Settling the messages of a batch after the handler."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _log = logging.getLogger(__name__)
 
 
 class Settling:
-    """Acks what is done, gives back what was not started, and releases or dead-letters what failed."""
+    """Acks messages that are worked, gives back those not started, releases or dead-letters those that failed."""
 
     def __init__(self, queue: Queue, attempt: Attempt, backoff: Backoff, tally: Tally) -> None:
         self._queue, self._attempt, self._backoff, self._tally = queue, attempt, backoff, tally
         self._max_deliveries: int | None = None
 
     def steps(self) -> Iterator[Callable[[], None]]:
-        """What is to be done; each step can be repeated, and none touches the messages of another."""
+        """The steps of settling. Each can be repeated, and no two of them share a message."""
         attempt = self._attempt
         yield from self._step(attempt.worked, Batch.ack)
         yield from self._step(attempt.unstarted, Batch.give_back, counter="given_back")

@@ -16,7 +16,7 @@ _MAX_NOTE = 200
 
 
 class CommandFailed(ShardqError):
-    """Raised when the command of a message ended with another exit code than 0."""
+    """Raised when the command for a message exits with another code than 0."""
 
     code = "command_failed"
 
@@ -24,9 +24,9 @@ class CommandFailed(ShardqError):
 class ShellCommand(msgspec.Struct, frozen=True):
     """Runs a shell command for each message, with the body on its standard input.
 
-    Another exit code than 0 is a failure. ``SHARDQ_ID`` and ``SHARDQ_DELIVERIES`` are in its environment.
-    What it writes goes to the output of the worker; the last line of its standard error becomes the reason of
-    a failure.
+    The environment variables ``SHARDQ_ID`` and ``SHARDQ_DELIVERIES`` hold the message's id and its number of
+    deliveries. Its standard output is that of the worker. An exit code other than 0 is a failure, and the last line
+    of its standard error is the reason.
     """
 
     command: str

@@ -1,4 +1,4 @@
-"""Signals of the operating system, for as long as a pool runs."""
+"""Signals of the operating system, to a pool and to its processes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def _may_handle_signals() -> bool:
 
 @contextmanager
 def stop_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM and SIGINT call ``stop`` meanwhile.
+    """Call ``stop`` for each SIGTERM and SIGINT while the block runs.
 
-    In another thread than the main one they stay as they are.
+    In a thread other than the main one, signals are handled as before.
     """
     if not _may_handle_signals():
         yield
@@ -37,9 +37,9 @@ def stop_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def without_interrupts() -> Iterator[None]:
-    """Processes that are started meanwhile get no SIGINT from their first moment on, until :func:`ignore_interrupts`.
+    """Block SIGINT for the processes that the block starts, until they call :func:`ignore_interrupts`.
 
-    This one gets what comes meanwhile, afterwards at the latest: no Ctrl-C is lost.
+    A Ctrl-C that comes meanwhile reaches this process when the block ends: none is lost.
     """
     resource_tracker.ensure_running()  # starts with the first process otherwise, and unblocks SIGINT then
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
@@ -50,18 +50,18 @@ def without_interrupts() -> Iterator[None]:
 
 
 def ignore_interrupts() -> None:
-    """Leave Ctrl-C to the parent. For the main thread of a process that was started without interrupts."""
+    """Ignore Ctrl-C, which the parent gets too. For the main thread of a process started without interrupts."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
 
 
 def own_group() -> None:
-    """Make this process and what it starts from now on a group of their own, which :func:`end_group` can end."""
+    """Put this process, and what it starts from now on, into a process group of their own."""
     os.setpgid(0, 0)
 
 
 def end_group(pid: int | None) -> None:
-    """End the group of a process at once; one that has no group of its own, or has ended, is left alone."""
+    """Kill the process group of a process. Does nothing when it has none of its own, or has ended."""
     try:
         if pid is not None:
             os.killpg(pid, signal.SIGKILL)

@@ -46,17 +46,17 @@ class Slot:
 
     @property
     def report(self) -> WorkerReport:
-        """What its processes have done."""
+        """What the processes of this slot have done."""
         return self._past + self.child.report if self.child is not None else self._past
 
     def start_if_due(self) -> None:
-        """Start a process where there is none and the pause is over."""
+        """Start a process if there is none and the pause after the last crash is over."""
         if self.child is None and not self.finished and time.monotonic() >= self._start_at:
             with without_interrupts():
                 self.child = Child(self._plan, self._name)
 
     def look_after(self, handler_timeout: float | None) -> None:
-        """Take in the process's reports, and its end. Raises the error that it ended with."""
+        """Read the reports of the process, and replace it when it has died or hangs. Raises the error it ended with."""
         child = self.child
         if child is None:
             return
@@ -72,7 +72,7 @@ class Slot:
             self._bury(child)
 
     def stop(self, *, at_once: bool) -> None:
-        """Start no process any more, and tell the one there is to end."""
+        """Start no more processes, and tell the running one to end."""
         if self.child is None:
             self.finished = True
         elif at_once:
@@ -82,7 +82,7 @@ class Slot:
         self._stopping = True
 
     def kill(self) -> None:
-        """End the process at once, if there is one."""
+        """Kill the process, if there is one."""
         if self.child is not None:
             self.child.kill()
             self._forget(self.child)
