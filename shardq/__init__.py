@@ -15,7 +15,7 @@ from shardq.batch import Batch
 from shardq.client import Client, connect
 from shardq.codec import BYTES, JSON, MSGPACK, TEXT, Codec
 from shardq.consumer import Consumer
-from shardq.context.counters import Counts
+from shardq.context.queue_context import Counts
 from shardq.errors import (
     InvalidMessage,
     InvalidName,

@@ -8,20 +8,14 @@ from typing import Any
 from shardq.callables import check_runs
 from shardq.clock import Clock, SystemClock, to_datetime
 from shardq.closing import Closing
-from shardq.context.counters import Counters, Counts
-from shardq.context.live_settings import LiveSettings
-from shardq.context.queue_context import QueueContext
-from shardq.context.retry import Retry
+from shardq.context.queue_context import Counts, QueueContexts
 from shardq.errors import InvalidSetting, QueueExists, QueueNotFound
 from shardq.hooks import Hooks
 from shardq.queue import Queue
-from shardq.settings import QueueSettings, check_number
+from shardq.settings import QueueSettings
 from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
-from shardq.sharding.placement import Placement
 from shardq.sharding.shard import check_queue_name
-from shardq.storage.bundle_id import BundleIds
 from shardq.storage.opening import open_store
-from shardq.storage.per_process import OwnLock
 from shardq.storage.requests import Finding, QueueRecord
 from shardq.storage.store import Store
 
@@ -54,15 +48,10 @@ class Client(Closing):
     def __init__(
         self, store: Store, *, hooks: Hooks | None = None, retry_seconds: float = RETRY_SECONDS
     ) -> None:
-        check_number("retry_seconds", retry_seconds, 0.0, 3_600.0)
         for name in ("before_send", "after_send", "before_ack", "after_ack") if hooks is not None else ():
             check_runs("hook", getattr(hooks, name))
-        self._store, self._hooks = store, hooks
-        self._counters = Counters()
-        self._retry = Retry(retry_seconds, self._counters)
-        self._ids = BundleIds()
-        self._contexts: dict[str, QueueContext] = {}
-        self._lock = OwnLock()
+        self._contexts = QueueContexts(store, hooks=hooks, retry_seconds=retry_seconds)
+        self._store, self._retry = store, self._contexts.retry
 
     def create_queue(self, name: str, *, exist_ok: bool = False, **settings: Any) -> Queue:
         """Create a queue, with its dead-letter queue, and the store's schema if it is missing.
@@ -82,7 +71,7 @@ class Client(Closing):
             raise QueueExists(
                 f"queue {name!r} exists already: use it, or change it with `shardq alter {name}`"
             )
-        self._forget(name)
+        self._contexts.forget(name)
         if created.value or unanswered:
             self._prepare(name, chosen, is_new=created.value)
         queue = self.queue(name)
@@ -92,7 +81,7 @@ class Client(Closing):
 
     def queue(self, name: str) -> Queue:
         """An existing queue. Raises InvalidName or QueueNotFound."""
-        return Queue(self._context(name))
+        return Queue(self._contexts.of(name))
 
     def queues(self, prefix: str = "") -> tuple[str, ...]:
         """The names of all queues that start with the prefix, sorted."""
@@ -108,7 +97,7 @@ class Client(Closing):
         Raises QueueNotFound.
         """
         dropped = self._retry.ask(self._store.drop_queue, check_queue_name(name))
-        self._forget(name)
+        self._contexts.forget(name)
         if not dropped.value and not dropped.after_unknown:
             raise QueueNotFound(f"queue {name!r} does not exist: `shardq list` shows those that do")
 
@@ -127,7 +116,7 @@ class Client(Closing):
     @property
     def counters(self) -> Counts:
         """What this client has done since it was opened."""
-        return self._counters.read()
+        return self._contexts.counters.read()
 
     def close(self) -> None:
         """Give up the connections. What was sent is stored; what was received comes back when its lease is over."""
@@ -141,28 +130,3 @@ class Client(Closing):
             if is_new:
                 self._retry(self._store.drop_queue, name)
             raise
-
-    def _context(self, name: str) -> QueueContext:
-        check_queue_name(name)
-        with self._lock:
-            context = self._contexts.get(name)
-        if context is not None:
-            context.live.refresh()
-            return context
-        context = QueueContext(
-            name=name,
-            store=self._store,
-            retry=self._retry,
-            live=LiveSettings(self._store, self._retry, name),
-            placement=Placement(name),
-            ids=self._ids,
-            counters=self._counters,
-            hooks=self._hooks,
-            sibling=self._context,
-        )
-        with self._lock:
-            return self._contexts.setdefault(name, context)
-
-    def _forget(self, name: str) -> None:
-        with self._lock:
-            self._contexts.pop(name, None)

@@ -16,8 +16,7 @@ from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidSetting, LeaseLost
 from shardq.held import HeldSlice
 from shardq.message import Message
-from shardq.receiving.claiming import Receiving
-from shardq.receiving.idling import Idling
+from shardq.receiving.claiming import Idling, Receiving
 from shardq.receiving.prefetcher import Prefetcher
 from shardq.settings import check_number
 from shardq.settling.lease_keeper import LeaseKeeper

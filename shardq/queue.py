@@ -22,7 +22,7 @@ from shardq.receiving.redrive import redrive
 from shardq.sending.copies import replay
 from shardq.settings import QueueSettings, check_number
 from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
-from shardq.settling.receipts import ack_receipts, extend_receipts, release_receipts
+from shardq.settling.settlement import ack_receipts, extend_receipts, release_receipts
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import ShardCounts
 

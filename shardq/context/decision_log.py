@@ -1,7 +1,7 @@
-"""A memory that outlives attempts: what a piece of work was found to be, decided once by whoever comes first.
+"""The decision log: what the first attempt at a piece of work decided, for those that come after it.
 
 A piece of work is carried out by several attempts when it is retried, repeated after a restart, or run twice at the
-same time. The first of them that writes its entry decides; the others find it and do the same. Entries are kept beside
+same time. The first attempt that writes its entry decides; the others find it and do the same. Entries are kept beside
 the queue's dedupe keys, whose promise in the port is just this: of all that reserve a key, one stands.
 """
 
@@ -15,27 +15,27 @@ import msgspec
 from shardq.context.queue_context import QueueContext
 from shardq.storage.requests import DedupeEntry
 
-__all__ = ["Ledger", "LedgerEntry"]
+__all__ = ["Decision", "DecisionLog"]
 
 _NOTHING = ""
 _READER_PAUSE = 0.01  # seconds
 _NO_TIME = 0  # microseconds: the window of a reservation that is over at once, made only to see what stands
 
 
-class LedgerEntry(msgspec.Struct, frozen=True):
+class Decision(msgspec.Struct, frozen=True):
     """What stands under a key, and whether the work is done."""
 
     value: str
     done: bool
 
 
-class Ledger:
+class DecisionLog:
     """The entries of one queue whose keys begin alike."""
 
     def __init__(self, context: QueueContext, prefix: str) -> None:
         self._context, self._prefix = context, prefix
 
-    def decide(self, key: str, value: str, window: int) -> LedgerEntry:
+    def decide(self, key: str, value: str, window: int) -> Decision:
         """Enter the value for so many microseconds, unless another stands; returns what stands.
 
         Waits where a reader's reservation stands: it is over at the moment that the reader had, by its clock.
@@ -44,7 +44,7 @@ class Ledger:
             time.sleep(_READER_PAUSE)
         return entry
 
-    def read(self, keys: Sequence[str]) -> list[LedgerEntry | None]:
+    def read(self, keys: Sequence[str]) -> list[Decision | None]:
         """What stands under each key; None where nothing does."""
         found = self._reserve(keys, _NOTHING, _NO_TIME) if keys else []
         return [entry if entry.value else None for entry in found]
@@ -54,8 +54,8 @@ class Ledger:
         entry = DedupeEntry(self._prefix + key, value)
         self._context.retry(self._context.store.confirm_keys, self._context.name, [entry])
 
-    def _reserve(self, keys: Sequence[str], value: str, window: int) -> list[LedgerEntry]:
+    def _reserve(self, keys: Sequence[str], value: str, window: int) -> list[Decision]:
         context = self._context
         wanted = [DedupeEntry(self._prefix + key, value) for key in keys]
         standing = context.retry(context.store.reserve_keys, context.name, wanted, window)
-        return [LedgerEntry(entry.message_id, entry.confirmed) for entry in standing]
+        return [Decision(entry.message_id, entry.confirmed) for entry in standing]

@@ -1,21 +1,120 @@
-"""What everything that works on one queue has in common."""
+"""One queue of one client as everything that works on it sees it: store, live settings, retries, counters."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
-from shardq.context.counters import Counters
-from shardq.context.live_settings import LiveSettings
 from shardq.context.retry import Retry
+from shardq.errors import OutcomeUnknown, QueueNotFound
 from shardq.hooks import Hooks
-from shardq.settings import QueueSettings
+from shardq.settings import QueueSettings, check_number
 from shardq.sharding.placement import Placement
+from shardq.sharding.shard import check_queue_name
 from shardq.storage.bundle_id import BundleIds
+from shardq.storage.per_process import OwnLock
+from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store
 
-__all__ = ["QueueContext"]
+__all__ = ["Counters", "Counts", "LiveSettings", "QueueContext", "QueueContexts"]
+
+REFRESH_SECONDS = 1.0
+
+
+class LiveSettings:
+    """One queue's settings, shared by everything that one client does with the queue."""
+
+    def __init__(
+        self, store: Store, retry: Retry, name: str, timer: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store, self._retry, self._name, self._timer = store, retry, name, timer
+        self._record, self._settings = self._load()
+        self._read_at = timer()
+
+    def current(self) -> QueueSettings:
+        """The settings; read from the store again when they are older than a second. Raises QueueNotFound."""
+        if self._timer() - self._read_at > REFRESH_SECONDS:
+            self.refresh()
+        return self._settings
+
+    def refresh(self) -> QueueSettings:
+        """The settings as the store has them now. Raises QueueNotFound."""
+        self._record, self._settings = self._load()
+        self._read_at = self._timer()
+        return self._settings
+
+    def alter(self, changes: dict[str, Any]) -> QueueSettings:
+        """Store changed settings; another client's change at the same moment is kept too."""
+        while True:
+            known = self.refresh()
+            settings = known.change(changes)
+            settings.check_store(self._store.capabilities)
+            if settings.layout != known.layout:
+                self._retry(self._store.prepare, settings.layout.all_shards(self._name))
+            record = QueueRecord(self._name, settings.encode(), self._record.version + 1)
+            try:
+                stored = self._retry(self._store.update_queue, record)
+            except OutcomeUnknown:
+                if self.refresh() != settings:
+                    raise
+                return settings
+            if stored or self.refresh() == settings:
+                self._record, self._settings = record, settings
+                return settings
+
+    def _load(self) -> tuple[QueueRecord, QueueSettings]:
+        record = self._retry(self._store.load_queue, self._name)
+        if record is None:
+            raise QueueNotFound(
+                f"queue {self._name!r} does not exist: create it with `shardq create {self._name}`"
+            )
+        return record, QueueSettings.decode(record.settings)
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """Counters at one moment, since the client was opened. Messages, unless said otherwise."""
+
+    sent: int = 0
+    deduplicated: int = 0  # refused because their dedupe key was taken
+    received: int = 0
+    redelivered: int = 0  # of those received: not for the first time
+    acked: int = 0
+    released: int = 0
+    extended: int = 0
+    forwarded: int = 0
+    dead_lettered: int = 0
+    expired: int = 0  # dropped for being older than the retention
+    lease_lost: int = 0
+    claims: int = 0  # claims that were tried
+    lock_contention: int = 0  # claims that found the shard locked by another
+    empty_reads: int = 0  # reads that found no message
+    retries: int = 0  # store calls that were repeated
+
+
+class Counters:
+    """Counts, from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = OwnLock()
+        self._values = dict.fromkeys(Counts.__struct_fields__, 0)
+
+    def add(self, **amounts: int) -> None:
+        """Add to counters by name."""
+        with self._lock:
+            for name, amount in amounts.items():
+                self._values[name] += amount
+
+    def repeated(self) -> None:
+        """Count a call of the store that is repeated."""
+        self.add(retries=1)
+
+    def read(self) -> Counts:
+        """The counters as they are now."""
+        with self._lock:
+            return Counts(**self._values)
 
 
 class QueueContext(msgspec.Struct, frozen=True):
@@ -35,3 +134,43 @@ class QueueContext(msgspec.Struct, frozen=True):
     def settings(self) -> QueueSettings:
         """The queue's settings, at most a second old."""
         return self.live.current()
+
+
+class QueueContexts:
+    """The queues of one client, and what they share. Safe for threads, and in forked children."""
+
+    def __init__(self, store: Store, *, hooks: Hooks | None = None, retry_seconds: float) -> None:
+        check_number("retry_seconds", retry_seconds, 0.0, 3_600.0)
+        self.store, self._hooks = store, hooks
+        self.counters = Counters()
+        self.retry = Retry(retry_seconds, self.counters.repeated)
+        self._ids = BundleIds()
+        self._known: dict[str, QueueContext] = {}
+        self._lock = OwnLock()
+
+    def of(self, name: str) -> QueueContext:
+        """An existing queue, with its settings as they are now. Raises InvalidName or QueueNotFound."""
+        check_queue_name(name)
+        with self._lock:
+            known = self._known.get(name)
+        if known is not None:
+            known.live.refresh()
+            return known
+        context = QueueContext(
+            name=name,
+            store=self.store,
+            retry=self.retry,
+            live=LiveSettings(self.store, self.retry, name),
+            placement=Placement(name),
+            ids=self._ids,
+            counters=self.counters,
+            hooks=self._hooks,
+            sibling=self.of,
+        )
+        with self._lock:
+            return self._known.setdefault(name, context)
+
+    def forget(self, name: str) -> None:
+        """The queue was created or deleted: what was known of it may not hold any more."""
+        with self._lock:
+            self._known.pop(name, None)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from shardq.browsing import slices
 from shardq.clock import microseconds
-from shardq.context.failures import Failures
 from shardq.context.queue_context import QueueContext
+from shardq.context.retry import Failures
 from shardq.errors import ShardqError
 from shardq.held import HeldSlice
 from shardq.receiving.delivery_filter import DeliveryFilter, in_queue_since

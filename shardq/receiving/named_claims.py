@@ -1,8 +1,8 @@
 """Claims that are known by a name, so that another attempt, or another process, can repeat, extend or ack them.
 
 The token of a claim follows from its name, and a store takes a token once. What the first attempt got is entered into
-the ledger; later attempts deliver just that: what is still held of it, and nothing else. Whoever knows the name can
-extend and ack the claim without reading a body.
+the decision log; later attempts deliver just that: what is still held of it, and nothing else. Whoever knows the name
+can extend and ack the claim without reading a body.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from hashlib import blake2b
 
 import msgspec
 
-from shardq.context.decision_log import Ledger
-from shardq.context.failures import Failures
+from shardq.context.decision_log import DecisionLog
 from shardq.context.queue_context import QueueContext
+from shardq.context.retry import Failures
 from shardq.errors import LeaseLost
 from shardq.held import HeldSlice, Selection, held_unseen
 from shardq.receiving.delivery_filter import DeliveryFilter
@@ -71,7 +71,7 @@ class NamedClaims:
 
     def __init__(self, context: QueueContext, *, lease: int, memory: int) -> None:
         self._context, self._lease, self._memory = context, lease, memory
-        self._ledger = Ledger(context, _PREFIX)
+        self._decisions = DecisionLog(context, _PREFIX)
         self._filter = DeliveryFilter(context)
 
     def take(self, claim: ClaimName, limit: int, *, owner: str, strict: bool) -> Taking:
@@ -83,7 +83,7 @@ class NamedClaims:
         held = [HeldSlice(claim.shard, piece, claim.token, claimed.lease_until) for piece in claimed.slices]
         held = self._filter.deliverable(held, self._context.settings)
         offered = [_Taken(piece.bundle.id, piece.first, piece.count) for piece in held]
-        entry = self._ledger.decide(_key(claim), msgspec.json.encode(offered).decode(), self._memory)
+        entry = self._decisions.decide(_key(claim), msgspec.json.encode(offered).decode(), self._memory)
         standing = _taken.decode(entry.value)
         if standing != offered:
             held = self._still_held(claim, held, standing, strict=strict)
@@ -163,7 +163,7 @@ class NamedClaims:
 
     def _got(self, claims: Sequence[ClaimName]) -> list[Selection]:
         """What the claims got."""
-        entries = self._ledger.read([_key(claim) for claim in claims])
+        entries = self._decisions.read([_key(claim) for claim in claims])
         return [
             held_unseen(claim.shard, Span(taken.bundle_id, taken.first, taken.count, claim.token)).select()
             for claim, entry in zip(claims, entries, strict=True)

@@ -5,19 +5,21 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+
+import msgspec
 
 from shardq.clock import seconds
 from shardq.context.queue_context import QueueContext
 from shardq.errors import ShardqError
-from shardq.held import HeldSlice
-from shardq.receiving.claiming import Receiving
-from shardq.receiving.idling import Idling
-from shardq.receiving.waiting_room import WaitingRoom
+from shardq.held import HeldSlice, first_of
+from shardq.receiving.claiming import Idling, Receiving
 from shardq.settling.lease_keeper import LeaseKeeper
 from shardq.settling.settlement import Settlement
 
-__all__ = ["Prefetcher"]
+__all__ = ["PrefetchBuffer", "Prefetcher"]
+
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +53,7 @@ class Prefetcher:
     ) -> None:
         self._context, self._receiving, self._settlement, self._timer = context, receiving, settlement, timer
         self._changed = threading.Condition()
-        self._waiting = WaitingRoom(size)
+        self._buffer = PrefetchBuffer(size)
         self._wanted = True
         self._stopped = False
         self._error: ShardqError | None = None
@@ -86,7 +88,7 @@ class Prefetcher:
             self._changed.notify_all()
         self._thread.join()
         self._keeper.stop()
-        self._give_back(self._waiting.clear())
+        self._give_back(self._buffer.clear())
 
     def _run(self) -> None:
         while not self._stopped and self._error is None:
@@ -110,11 +112,11 @@ class Prefetcher:
         lease = seconds(self._receiving.lease)
         with self._changed:
             self._changed.wait_for(
-                lambda: self._stopped or (self._wanted and self._waiting.room > 0), lease / 4
+                lambda: self._stopped or (self._wanted and self._buffer.room > 0), lease / 4
             )
-            overdue = self._waiting.overdue(self._timer() - lease)
+            overdue = self._buffer.overdue(self._timer() - lease)
             self._wanted = self._wanted and not overdue
-            room = self._waiting.room if self._wanted and not self._stopped else 0
+            room = self._buffer.room if self._wanted and not self._stopped else 0
         if overdue:
             self._keeper.leave(overdue)
             self._give_back(overdue)
@@ -130,15 +132,15 @@ class Prefetcher:
         self._idling.reset()
         self._keeper.keep(held)
         with self._changed:
-            self._waiting.add(held, self._timer())
+            self._buffer.add(held, self._timer())
             self._changed.notify_all()
 
     def _pop(self, limit: int, seconds: float) -> list[HeldSlice]:
         with self._changed:
             self._wanted = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: len(self._waiting) or self._error or self._stopped, seconds)
-            taken, left, rest = self._waiting.take(limit)
+            self._changed.wait_for(lambda: len(self._buffer) or self._error or self._stopped, seconds)
+            taken, left, rest = self._buffer.take(limit)
             self._keeper.leave(left)
             self._keeper.keep(rest)
             self._changed.notify_all()
@@ -152,7 +154,7 @@ class Prefetcher:
         if waiting := [piece for piece in held if not piece.started]:
             self._keeper.keep(waiting)
             with self._changed:
-                self._waiting.add(waiting, self._timer())
+                self._buffer.add(waiting, self._timer())
         return [piece for piece in held if piece.started]
 
     def _start(self, taken: Sequence[HeldSlice]) -> ShardqError | None:
@@ -173,3 +175,77 @@ class Prefetcher:
             self._settlement.give_back([piece.select() for piece in held])
         except ShardqError as error:
             _log.warning("what was claimed ahead comes back when its lease is over: %s", error)
+
+
+class _Waiting(msgspec.Struct, frozen=True):
+    piece: HeldSlice
+    since: float
+
+
+class PrefetchBuffer:
+    """Holds up to ``size`` messages in their order, each for a limited time. For a caller that has its own lock.
+
+    When messages had to leave unserved it takes no more than were served in that time, and doubles that
+    whenever somebody had to wait for a message since.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = self._most = size
+        self._waiting: deque[_Waiting] = deque()
+        self._messages = 0
+        self._served = 0  # messages, since the last one left unserved
+        self._emptied = False  # they have just left unserved, so that nothing waits
+
+    def __len__(self) -> int:
+        return self._messages
+
+    @property
+    def room(self) -> int:
+        """For how many messages it is worth while to claim: none, or at least half of those it may hold."""
+        free = self._most - len(self)
+        return free if 2 * free >= self._most else 0
+
+    @property
+    def pieces(self) -> list[HeldSlice]:
+        """All that wait."""
+        return [waiting.piece for waiting in self._waiting]
+
+    def add(self, held: list[HeldSlice], now: float) -> None:
+        """Let these wait behind the others."""
+        self._emptied = False
+        self._messages += sum(piece.count for piece in held)
+        self._waiting.extend(_Waiting(piece, now) for piece in held)
+
+    def take(self, limit: int) -> tuple[list[HeldSlice], list[HeldSlice], list[HeldSlice]]:
+        """Messages to be handed out, the slices that they are of, and what is left of the last one to wait on."""
+        if not self._waiting:
+            self._most = self._most if self._emptied else min(self._size, 2 * self._most)
+        taken: list[HeldSlice] = []
+        left: list[HeldSlice] = []
+        rest: list[HeldSlice] = []
+        while self._waiting and limit > 0:
+            waiting = self._waiting.popleft()
+            parts, rest = first_of([waiting.piece], limit)
+            self._waiting.extendleft(_Waiting(piece, waiting.since) for piece in rest)
+            left.append(waiting.piece)
+            taken += parts
+            limit -= sum(part.count for part in parts)
+        count = sum(piece.count for piece in taken)
+        self._served += count
+        self._messages -= count
+        return taken, left, rest
+
+    def overdue(self, before: float) -> list[HeldSlice]:
+        """Take out everything when anything has waited since before that moment."""
+        if not any(waiting.since <= before for waiting in self._waiting):
+            return []
+        held = self.clear()
+        self._most, self._served, self._emptied = max(1, min(self._most, self._served)), 0, True
+        return held
+
+    def clear(self) -> list[HeldSlice]:
+        """Take out everything."""
+        held = self.pieces
+        self._waiting.clear()
+        self._messages = 0
+        return held

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from operator import itemgetter
+from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -12,13 +16,20 @@ from shardq.codec import Codec
 from shardq.context.queue_context import QueueContext
 from shardq.errors import OutcomeUnknown, PartialSend
 from shardq.message import OutgoingMessage
-from shardq.sending.in_flight import InFlightAppends
 from shardq.sending.outgoing import Alike, PreparedMessage, prepare_options, size_of
-from shardq.sending.sent_ids import SentIds
-from shardq.sending.source import Source
-from shardq.sending.storing import PlannedSend, Written, plan_send, prepare, tell_stored, unsent
+from shardq.sending.storing import (
+    PlannedSend,
+    SentIds,
+    Written,
+    plan_send,
+    prepare,
+    store_send,
+    tell_stored,
+    unsent,
+)
 
 __all__ = ["BulkSend", "BundleLimits"]
+
 
 _AT_ONCE = 100  # messages that are drawn and checked together
 
@@ -175,3 +186,98 @@ def _neighbours(chunk: Sequence[Any], items: Sequence[Any]) -> bool:
         if isinstance(item, OutgoingMessage) and item.id
     ]
     return len(ids) == 2 and ids[0] == ids[1]
+
+
+class Source:
+    """The items of an iterable, some at a time; those that were given back come again.
+
+    An item that was drawn is never lost: what comes before an error of the iterable is handed out before it is raised.
+    """
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self._items = iter(items)
+        self._given_back: deque[Any] = deque()
+        self._error: Exception | None = None
+
+    def take(self, most: int) -> list[Any]:
+        """Return the next items; none at the end."""
+        taken = [self._given_back.popleft() for _ in range(min(most, len(self._given_back)))]
+        if self._error is not None and not taken:
+            raise self._error
+        if self._error is None and len(taken) < most:
+            try:
+                taken.extend(islice(self._items, most - len(taken)))
+            except Exception as error:
+                if not taken:
+                    raise
+                self._error = error
+        return taken
+
+    def give_back(self, items: list[Any]) -> None:
+        """Hand these out again before all others, in their order."""
+        self._given_back.extendleft(reversed(items))
+
+    @property
+    def drawn(self) -> Iterator[Any]:
+        """What was given back and not handed out since."""
+        return iter(self._given_back)
+
+    @property
+    def rest(self) -> Iterator[Any]:
+        """All that is left."""
+        while items := self.take(1):
+            yield from items
+
+
+class InFlightAppends:
+    """Stores sends, as many at a time as the store takes (``appends_at_once``); answers come in the order given.
+
+    So the memory of a bulk send is bounded, and a slow store slows its producers down. Two sends to one shard are
+    never in flight together, which keeps a shard's messages in the order of their sends.
+    """
+
+    def __init__(self, context: QueueContext) -> None:
+        self._context = context
+        self._most = context.store.capabilities.appends_at_once
+        self._threads: ThreadPoolExecutor | None = None
+        self._waiting: deque[tuple[PlannedSend, set[object], Future[Written]]] = deque()
+
+    def __enter__(self) -> InFlightAppends:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._threads is not None:
+            self._threads.shutdown()
+
+    def add(self, send: PlannedSend) -> Iterator[tuple[PlannedSend, Written]]:
+        """Send it on its way; returns those that had to be waited for, with what became of them."""
+        if self._most == 1:
+            yield send, _store(self._context, send)
+            return
+        exclusive = send.exclusive
+        while len(self._waiting) >= self._most or any(
+            not exclusive.isdisjoint(other) for _, other, _ in self._waiting
+        ):
+            yield self._oldest()
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self._most, thread_name_prefix="shardq-send")
+        future = self._threads.submit(_store, self._context, send)
+        self._waiting.append((send, exclusive, future))
+
+    def rest(self) -> Iterator[tuple[PlannedSend, Written]]:
+        """Wait for everything that is on its way."""
+        while self._waiting:
+            yield self._oldest()
+
+    def _oldest(self) -> tuple[PlannedSend, Written]:
+        send, _, future = self._waiting.popleft()
+        return send, future.result()
+
+
+def _store(context: QueueContext, send: PlannedSend) -> Written:
+    try:
+        return store_send(context, send)
+    except Exception as error:  # a defect; the rest of the call must still be accounted for
+        return Written([None] * len(send.messages), error, tuple(send.bundles))

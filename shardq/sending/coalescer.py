@@ -19,7 +19,7 @@ from shardq.storage.per_process import PerProcess
 __all__ = ["Coalescer"]
 
 
-class _Ticket:
+class _PendingSend:
     """One caller's message and what became of it."""
 
     def __init__(self, message: PreparedMessage) -> None:
@@ -29,13 +29,13 @@ class _Ticket:
         self.error: BaseException | None = None
 
 
-class _Line:
+class _Waiters:
     """The callers of one process, and which of them leads."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        self.waiting: list[_Ticket] = []
-        self.leader: _Ticket | None = None
+        self.waiting: list[_PendingSend] = []
+        self.leader: _PendingSend | None = None
 
 
 class Coalescer:
@@ -50,81 +50,81 @@ class Coalescer:
         max_bytes: int,
     ) -> None:
         self._store_send, self._linger, self._limit, self._max_bytes = store, linger, limit, max_bytes
-        self._lines = PerProcess(_Line)
+        self._waiters = PerProcess(_Waiters)
 
     def submit(self, message: PreparedMessage) -> str:
         """Store the message; returns its id, or raises what kept it from being stored."""
-        ticket, line = _Ticket(message), self._lines.get()
+        send, waiters = _PendingSend(message), self._waiters.get()
         try:
-            _line_up(line, ticket)
-            ticket.turn.wait()
-            if ticket.id is None and ticket.error is None:
-                self._lead(line, ticket)
+            _enter(waiters, send)
+            send.turn.wait()
+            if send.id is None and send.error is None:
+                self._lead(waiters, send)
         except BaseException:
-            _leave(line, ticket)
+            _leave(waiters, send)
             raise
-        if ticket.error is not None:
-            raise ticket.error
-        assert ticket.id is not None
-        return ticket.id
+        if send.error is not None:
+            raise send.error
+        assert send.id is not None
+        return send.id
 
-    def _lead(self, line: _Line, own: _Ticket) -> None:
-        tickets: list[_Ticket] = []
+    def _lead(self, waiters: _Waiters, own: _PendingSend) -> None:
+        sends: list[_PendingSend] = []
         try:
-            tickets = self._gather(line)
-            self._store(tickets)
+            sends = self._gather(waiters)
+            self._store(sends)
         finally:
-            _leave(line, own)
-            for ticket in tickets:
-                ticket.turn.set()
+            _leave(waiters, own)
+            for send in sends:
+                send.turn.set()
 
-    def _gather(self, line: _Line) -> list[_Ticket]:
-        with line.changed:
+    def _gather(self, waiters: _Waiters) -> list[_PendingSend]:
+        with waiters.changed:
             if self._linger:
-                line.changed.wait_for(lambda: len(line.waiting) >= self._limit, self._linger)
+                waiters.changed.wait_for(lambda: len(waiters.waiting) >= self._limit, self._linger)
             count = size = 0
-            while count < min(len(line.waiting), self._limit) and (size < self._max_bytes or not count):
-                size += len(line.waiting[count].message.body)
+            while count < min(len(waiters.waiting), self._limit) and (size < self._max_bytes or not count):
+                size += len(waiters.waiting[count].message.body)
                 count += 1
-            tickets, line.waiting = line.waiting[:count], line.waiting[count:]
-            return tickets
+            sends, waiters.waiting = waiters.waiting[:count], waiters.waiting[count:]
+            return sends
 
-    def _store(self, tickets: list[_Ticket]) -> None:
-        messages = [ticket.message for ticket in tickets]
+    def _store(self, sends: list[_PendingSend]) -> None:
+        messages = [send.message for send in sends]
         try:
-            send, written = self._store_send(messages)
+            planned, written = self._store_send(messages)
         except BaseException as error:
-            for ticket in tickets:
-                ticket.error = _for_another_thread(error)
+            for send in sends:
+                send.error = _for_another_thread(error)
             raise
-        for ticket, identity in zip(tickets, written.ids, strict=True):
-            ticket.id = identity
+        for send, identity in zip(sends, written.ids, strict=True):
+            send.id = identity
         if written.error is None:
             return
-        for place, message in unsent(send, written):
-            tickets[place].error = _for_another_thread(written.error, message)
+        for place, message in unsent(planned, written):
+            sends[place].error = _for_another_thread(written.error, message)
         if not isinstance(written.error, Exception):
             raise written.error
 
 
-def _line_up(line: _Line, own: _Ticket) -> None:
-    with line.changed:
-        line.waiting.append(own)
-        if line.leader is None:
-            line.leader = own
+def _enter(waiters: _Waiters, own: _PendingSend) -> None:
+    with waiters.changed:
+        waiters.waiting.append(own)
+        if waiters.leader is None:
+            waiters.leader = own
             own.turn.set()
         else:
-            line.changed.notify()
+            waiters.changed.notify()
 
 
-def _leave(line: _Line, own: _Ticket) -> None:
+def _leave(waiters: _Waiters, own: _PendingSend) -> None:
     """Let the next one lead, if this one did; it may have been interrupted before its own message was taken."""
-    with line.changed:
-        line.waiting = [ticket for ticket in line.waiting if ticket is not own]
-        if line.leader is own:
-            line.leader = line.waiting[0] if line.waiting else None
-            if line.leader is not None:
-                line.leader.turn.set()
+    with waiters.changed:
+        waiters.waiting = [send for send in waiters.waiting if send is not own]
+        if waiters.leader is own:
+            waiters.leader = waiters.waiting[0] if waiters.waiting else None
+            if waiters.leader is not None:
+                waiters.leader.turn.set()
 
 
 def _for_another_thread(error: BaseException, message: OutgoingMessage | None = None) -> BaseException:

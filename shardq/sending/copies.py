@@ -3,8 +3,8 @@
 A shard is copied as it is, to another queue of the same store or another one. Bodies, headers, dedupe keys, priority,
 due time and order are kept; the copies are new messages that nobody has received. The id of a copy's bundle follows
 from the slice that it was in, so a copy that is made again is stored once, as long as the source is cut into the same
-slices. How each shard was cut is entered into the target's ledger by the first attempt of a run; an attempt that finds
-it cut otherwise, as after somebody received from it, is refused.
+slices. How each shard was cut is entered into the target's decision log by the first attempt of a run; an attempt that
+finds it cut otherwise, as after somebody received from it, is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from itertools import count, islice
 import msgspec
 
 from shardq.browsing import history_slices, slices
-from shardq.context.decision_log import Ledger
+from shardq.context.decision_log import DecisionLog
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidSetting, ReplayConflict
 from shardq.sending.doors import COPY, REPLAY, admit, append
@@ -50,18 +50,18 @@ class Copied(msgspec.Struct, frozen=True):
 
 def begin_copy(target: QueueContext) -> str:
     """A new run of copies into a queue, by name; the one that :func:`resume_copy` finds from now on."""
-    ledger, name = Ledger(target, _PREFIX), secrets.token_hex(8)
+    log, name = DecisionLog(target, _PREFIX), secrets.token_hex(8)
     for number in count():
-        if ledger.decide(f"run:{number}", name, _MEMORY).value == name:
+        if log.decide(f"run:{number}", name, _MEMORY).value == name:
             return name
     raise AssertionError
 
 
 def resume_copy(target: QueueContext) -> str:
     """The last run that was begun within a week; raises InvalidSetting when there was none."""
-    ledger, found = Ledger(target, _PREFIX), None
+    log, found = DecisionLog(target, _PREFIX), None
     for number in count():
-        (entry,) = ledger.read([f"run:{number}"])
+        (entry,) = log.read([f"run:{number}"])
         if entry is None:
             break
         found = entry.value
@@ -79,7 +79,7 @@ def copy_shard(source: QueueContext, shard: Shard, target: QueueContext, run: st
     """
     looked = Peek(shard, PAGE_MESSAGES, bodies=False)
     cut = sum(map(_cut, slices(source, looked))) % _HASH_RANGE
-    entry = Ledger(target, _PREFIX).decide(f"{run}:{shard}", f"{cut:016x}", _MEMORY)
+    entry = DecisionLog(target, _PREFIX).decide(f"{run}:{shard}", f"{cut:016x}", _MEMORY)
     if entry.value != f"{cut:016x}":
         raise _conflict(shard, target)
     total, copied = Copied(), 0

@@ -1,11 +1,11 @@
 """Sends that are carried out by several attempts and stored once: a run, sent part by part.
 
 A run is all that one job sends; its parts are named by whoever cuts it, so that every attempt at a part finds the same
-name. The first attempt at a part enters into the ledger what the part is: a fingerprint of its messages, the moment and
-the layout. From these follow the ids, due times and shards of its bundles, so a later attempt, or one that runs at the
-same time, appends the very same bundles, which a store takes once. When a part is stored that is entered too: from
-then on it is passed over, also long after the store has forgotten its bundles. A part whose messages are not those of
-the attempt before is refused, with nothing stored.
+name. The first attempt at a part enters into the decision log what the part is: a fingerprint of its messages, the
+moment and the layout. From these follow the ids, due times and shards of its bundles, so a later attempt, or one that
+runs at the same time, appends the very same bundles, which a store takes once. When a part is stored that is entered
+too: from then on it is passed over, also long after the store has forgotten its bundles. A part whose messages are not
+those of the attempt before is refused, with nothing stored.
 
 What is left: a part that was interrupted and not repeated for 15 minutes, and of which a bundle was finished meanwhile,
 has that bundle delivered again; so has a run that is repeated after ``window``.
@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import msgspec
 
-from shardq.context.decision_log import Ledger
+from shardq.context.decision_log import DecisionLog
 from shardq.context.queue_context import QueueContext
 from shardq.errors import ReplayConflict
 from shardq.message import DEFAULT_PRIORITY
@@ -96,7 +96,7 @@ class Run:
     ) -> None:
         self._context, self._name, self._window, self._pace = context, name, window, pace
         self._bundle_messages, self._bundle_bytes = bundle_messages, bundle_bytes
-        self._ledger = Ledger(context, f"{_PREFIX}{name}:")
+        self._decisions = DecisionLog(context, f"{_PREFIX}{name}:")
 
     def send(self, part: RunPart) -> int:
         """Store a part; returns how many messages were stored now: none when an earlier attempt had finished it.
@@ -108,7 +108,7 @@ class Run:
         now = self._context.store.now()
         counts = tuple(self._counts(part.bodies, _groups(part, now)))
         offered = _Terms(part.fingerprint, now, self._context.settings.layout, counts)
-        entry = self._ledger.decide(part.name, msgspec.json.encode(offered).decode(), self._window)
+        entry = self._decisions.decide(part.name, msgspec.json.encode(offered).decode(), self._window)
         terms = _decode_terms(entry.value)
         if terms.fingerprint != part.fingerprint:
             raise self._conflict(part)
@@ -117,7 +117,7 @@ class Run:
         for group in _grouped(self._bundles(part, terms)):
             self._pace(sum(planned.messages for planned in group))
             append(self._context, RUN, group)
-        self._ledger.finish(part.name, entry.value)
+        self._decisions.finish(part.name, entry.value)
         return len(part.bodies)
 
     def _check(self, part: RunPart) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, cast
+from typing import Any, cast, overload
 
 import msgspec
 
@@ -12,14 +13,93 @@ from shardq.codec import Codec
 from shardq.context.queue_context import QueueContext
 from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.message import Attempt, OutgoingMessage
-from shardq.sending.dedupe import Reservation, confirm, reserve
+from shardq.receipt import MessageId
 from shardq.sending.doors import SEND, admit, append, check_age
 from shardq.sending.outgoing import PreparedMessage, SendOptions, describe, size_of
-from shardq.sending.planned_bundles import PlannedBundle, grouped_by_shard, plan_bundles
-from shardq.sending.sent_ids import BundleIdRun
+from shardq.sending.planned_bundles import (
+    PlannedBundle,
+    Reservation,
+    confirm,
+    grouped_by_shard,
+    plan_bundles,
+    reserve,
+)
+from shardq.sharding.shard import Shard
 from shardq.storage.bundle_id import made_at
 
-__all__ = ["PlannedSend", "Written", "plan_send", "prepare", "store_send", "tell_stored", "unsent"]
+__all__ = [
+    "BundleIdRun",
+    "PlannedSend",
+    "SentIds",
+    "Written",
+    "plan_send",
+    "prepare",
+    "store_send",
+    "tell_stored",
+    "unsent",
+]
+
+
+class BundleIdRun(Sequence[str]):
+    """The ids of a bundle's messages, in order."""
+
+    __slots__ = ("_bundle_id", "_count", "_shard")
+
+    def __init__(self, shard: Shard, bundle_id: bytes, count: int) -> None:
+        self._shard, self._bundle_id, self._count = shard, bundle_id, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[position] for position in range(self._count)[index]]
+        position = range(self._count)[index]
+        return str(MessageId(self._shard, self._bundle_id, position))
+
+
+class SentIds(Sequence[str]):
+    """The ids of the messages of a bulk send, in the order in which they were given.
+
+    A sequence that makes each id when it is asked for: a million messages take about a hundred kilobytes.
+    """
+
+    def __init__(self) -> None:
+        self._runs: list[Sequence[str]] = []
+        self._starts: list[int] = []
+        self._length = 0
+
+    def extend(self, run: Sequence[str]) -> None:
+        """Add the ids of further messages."""
+        if run:
+            self._runs.append(run)
+            self._starts.append(self._length)
+            self._length += len(run)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[str]:
+        for run in self._runs:
+            yield from run
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[position] for position in range(self._length)[index]]
+        position = range(self._length)[index]
+        run = bisect_right(self._starts, position) - 1
+        return self._runs[run][position - self._starts[run]]
+
+    def __repr__(self) -> str:
+        return f"<SentIds of {self._length} messages>"
 
 
 class PlannedSend(msgspec.Struct, frozen=True):
@@ -100,13 +180,15 @@ def store_send(context: QueueContext, send: PlannedSend) -> Written:
     if failure is None:
         failure = _confirm(context, reservation)
     holders = {planned.key: str(planned.message_id(0)) for planned in stored if planned.key is not None}
-    twins = {twin.places[0]: holders[twin.key] for twin in reservation.twins if twin.key in holders}
-    duplicates = reservation.duplicates | twins
+    repeated = {
+        planned.places[0]: holders[planned.key] for planned in reservation.same_key if planned.key in holders
+    }
+    duplicates = reservation.duplicates | repeated
     if duplicates:
         context.counters.add(deduplicated=len(duplicates))
     done = {planned.bundle.id for planned in stored}
     pending = [planned for planned in reservation.bundles if planned.bundle.id not in done]
-    pending += [twin for twin in reservation.twins if twin.places[0] not in twins]
+    pending += [planned for planned in reservation.same_key if planned.places[0] not in repeated]
     return Written(_ids(stored, duplicates, count), failure, tuple(pending), doubtful)
 
 

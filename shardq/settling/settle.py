@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from shardq.context.failures import Failures
 from shardq.context.queue_context import QueueContext
-from shardq.context.retry import Answer
+from shardq.context.retry import Answer, Failures
 from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState
 from shardq.settling.verbs import GIVE_BACK, Verb

@@ -1,30 +1,32 @@
-"""Ack, release and extend: what a consumer says of the messages that it holds, and finding out what it lost.
+"""What a consumer says of the messages that it holds, by themselves or by their receipts.
 
-Each acts on all that is still the caller's and raises LeaseLost for the rest. A shard that fails costs the others
+Each call acts on all that is still the caller's and raises LeaseLost for the rest. A shard that fails costs the others
 nothing: the error comes at the end, and what was done is done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from shardq.clock import microseconds
-from shardq.codec import Codec
+from shardq.codec import BYTES, Codec
 from shardq.context.queue_context import QueueContext
-from shardq.context.retry import Answer
-from shardq.errors import LeaseLost
-from shardq.held import Selection, SettleState
+from shardq.context.retry import Answer, Failures
+from shardq.errors import LeaseLost, ShardqError
+from shardq.held import HeldSlice, Selection, SettleState, held_unseen
 from shardq.message import Message
+from shardq.receipt import Receipt
 from shardq.sending.outgoing import check_delay
 from shardq.settings import check_number
 from shardq.settling.moves import DeadLetters, Move, SameShard, ToQueue
 from shardq.settling.settle import Settling, by_shard, settle, spans_of
 from shardq.settling.verbs import ACK, EXTEND, GIVE_BACK, KEEP, RELEASE, START, Verb
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import Fenced
+from shardq.storage.requests import ClaimedSlice, Fenced
 
-__all__ = ["MAX_LEASE_SECONDS", "Settlement"]
+__all__ = ["MAX_LEASE_SECONDS", "Settlement", "ack_receipts", "extend_receipts", "release_receipts"]
+
 
 MAX_LEASE_SECONDS = 7 * 86_400.0
 
@@ -168,3 +170,67 @@ def _why(lost: Sequence[Selection]) -> str:
     return "; ".join(
         _WHY_LOST[state] if len(found) == 1 else f"{counts[state]} {_WHY_LOST[state]}" for state in found
     )
+
+
+def ack_receipts(context: QueueContext, receipts: Iterable[str]) -> None:
+    """Finish messages; one that is not stored any more counts as acked before.
+
+    Where there are hooks each message is read first, to be shown to them; what cannot be read is not acked.
+    """
+    if context.hooks is None:
+        _settlement(context).ack(_selections(context, receipts))
+        return
+    selections, failures = _shown(context, _parsed(context, receipts))
+    try:
+        _settlement(context).ack(selections)
+    except LeaseLost:
+        if not failures:
+            raise
+    if failures:
+        raise failures.error(f"messages of queue {context.name!r} were not acked, as they could not be read,")
+
+
+def release_receipts(context: QueueContext, receipts: Iterable[str], delay: float) -> None:
+    """Give messages back, deliverable again after so many seconds."""
+    _settlement(context).release(_selections(context, receipts), delay)
+
+
+def extend_receipts(context: QueueContext, receipts: Iterable[str], seconds: float) -> None:
+    """Hold messages for so many seconds from now on."""
+    _settlement(context).extend(_selections(context, receipts), seconds)
+
+
+def _settlement(context: QueueContext) -> Settlement:
+    return Settlement(context, BYTES, by_receipt=True)
+
+
+def _selections(context: QueueContext, receipts: Iterable[str]) -> list[Selection]:
+    return [
+        Selection(held_unseen(receipt.id.shard, receipt.span), [0]) for receipt in _parsed(context, receipts)
+    ]
+
+
+def _parsed(context: QueueContext, receipts: Iterable[str]) -> list[Receipt]:
+    return list(dict.fromkeys(Receipt.parse(text, context.name) for text in receipts))
+
+
+def _shown(context: QueueContext, receipts: Iterable[Receipt]) -> tuple[list[Selection], Failures]:
+    """The messages as they are stored, and the shards that could not be read."""
+    selections, failures = [], Failures()
+    with context.retry.within():
+        for receipt in receipts:
+            if receipt.id.shard not in failures:
+                try:
+                    selections.append(Selection(_stored(context, receipt), [0]))
+                except ShardqError as error:
+                    failures.add(receipt.id.shard, error)
+    return selections, failures
+
+
+def _stored(context: QueueContext, receipt: Receipt) -> HeldSlice:
+    place = receipt.id
+    found = context.retry(context.store.find, place.shard, place.bundle_id, place.position)
+    if found is None:
+        return held_unseen(place.shard, receipt.span)
+    claimed = ClaimedSlice(found.bundle, place.position, 1, found.deliveries)
+    return HeldSlice(place.shard, claimed, receipt.token, found.due)

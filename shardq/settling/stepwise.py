@@ -1,10 +1,10 @@
 """Moving messages between shards of a store that cannot ack in one and append to another in one step.
 
 Each message becomes a bundle of its own. Its id, and with it its shard and its due time, are what the first attempt
-entered for it in the ledger of the target queue, so that every later attempt stores the same bundle again, however the
-messages were claimed then. The copy carries the key of that entry, and the delivery filter hands it out only when that
-is confirmed. So whoever moves a message again finds the key confirmed, and has only to ack it, or finds it unconfirmed:
-then nobody was handed the copy, and storing it once more changes nothing where it is stored.
+entered for it in the decision log of the target queue, so that every later attempt stores the same bundle again,
+however the messages were claimed then. The copy carries the key of that entry, and the delivery filter hands it out
+only when that is confirmed. So whoever moves a message again finds the key confirmed, and has only to ack it, or finds
+it unconfirmed: then nobody was handed the copy, and storing it once more changes nothing where it is stored.
 """
 
 from __future__ import annotations

@@ -5,23 +5,23 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 
-import shardq
-from shardq.context.queue_context import QueueContext
+from shardq.clock import SystemClock
+from shardq.context.queue_context import QueueContext, QueueContexts
 from shardq.spark.options import QueueOptions
+from shardq.storage.opening import open_store
 
-__all__ = ["client_of", "context_of"]
-
-
-def client_of(options: QueueOptions) -> shardq.Client:
-    """The client of this process for the store; opened once, as Spark uses its Python workers again and forks them."""
-    return _client(options.url, options.retry_seconds, os.getpid())
+__all__ = ["context_of"]
 
 
 def context_of(options: QueueOptions, queue: str | None = None) -> QueueContext:
-    """The queue, as the policies see it; raises QueueNotFound."""
-    return client_of(options).queue(queue or options.queue)._context
+    """The queue, as the policies see it; raises QueueNotFound.
+
+    A process opens a store once, as Spark uses its Python workers again and forks them.
+    """
+    contexts = _contexts(options.url, options.retry_seconds, os.getpid())
+    return contexts.of(queue or options.queue)
 
 
 @lru_cache(maxsize=8)
-def _client(url: str, retry_seconds: float, _process: int) -> shardq.Client:
-    return shardq.connect(url, retry_seconds=retry_seconds)
+def _contexts(url: str, retry_seconds: float, _process: int) -> QueueContexts:
+    return QueueContexts(open_store(url, SystemClock()), retry_seconds=retry_seconds)

@@ -10,7 +10,7 @@ from pyspark.sql.types import StringType, StructType
 
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidReceipt, InvalidSetting, LeaseLost
-from shardq.settling.receipts import ack_receipts, extend_receipts, release_receipts
+from shardq.settling.settlement import ack_receipts, extend_receipts, release_receipts
 from shardq.spark.connection import context_of
 from shardq.spark.options import SettleOptions
 

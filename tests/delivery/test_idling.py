@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from shardq.receiving.claiming import ENLIST_LIFETIME
-from shardq.receiving.idling import LONGEST_POLL_SECONDS, Idling
+from shardq.receiving.claiming import ENLIST_LIFETIME, LONGEST_POLL_SECONDS, Idling
 
 
 def longest(consumers: int, due: float | None) -> float:

@@ -9,8 +9,7 @@ import pytest
 
 import shardq
 from shardq.held import HeldSlice
-from shardq.receiving.prefetcher import Prefetcher
-from shardq.receiving.waiting_room import WaitingRoom
+from shardq.receiving.prefetcher import PrefetchBuffer, Prefetcher
 from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Bundle, ClaimedSlice, Extend, Release
@@ -192,42 +191,42 @@ def slices(count: int, each: int = 1) -> list[HeldSlice]:
 
 def test_claims_ahead_are_made_in_sensible_sizes() -> None:
     """Half of what may wait at least, however few messages are taken at a time."""
-    room = WaitingRoom(100)
+    buffer = PrefetchBuffer(100)
     claims = []
     for _ in range(1_000):
-        if room.room:
-            claims.append(room.room)
-            room.add(slices(room.room), 0.0)
-        room.take(1)
+        if buffer.room:
+            claims.append(buffer.room)
+            buffer.add(slices(buffer.room), 0.0)
+        buffer.take(1)
     assert min(claims) >= 50
     assert len(claims) <= 21
 
 
 def test_who_is_slow_claims_less_ahead_until_somebody_has_to_wait() -> None:
-    room = WaitingRoom(64)
-    room.add(slices(64), 0.0)
-    room.take(2)
-    assert room.overdue(-1.0) == []
-    assert len(room.overdue(0.0)) == 62
-    room.take(1)  # nothing waits, as what waited has just left
-    assert room.room == 2
-    room.add(slices(1), 1.0)
-    room.take(1)
+    buffer = PrefetchBuffer(64)
+    buffer.add(slices(64), 0.0)
+    buffer.take(2)
+    assert buffer.overdue(-1.0) == []
+    assert len(buffer.overdue(0.0)) == 62
+    buffer.take(1)  # nothing waits, as what waited has just left
+    assert buffer.room == 2
+    buffer.add(slices(1), 1.0)
+    buffer.take(1)
     sizes = []
     for _ in range(8):
-        room.take(1)  # nothing waits
-        sizes.append(room.room)
+        buffer.take(1)  # nothing waits
+        sizes.append(buffer.room)
     assert sizes == [4, 8, 16, 32, 64, 64, 64, 64]
 
 
 @pytest.mark.parametrize("limit", [1, 3, 7, 100])
-def test_a_waiting_room_hands_out_everything_once_and_in_order(limit: int) -> None:
-    room = WaitingRoom(100)
+def test_the_buffer_hands_out_everything_once_and_in_order(limit: int) -> None:
+    buffer = PrefetchBuffer(100)
     given = slices(10, 4)
-    room.add(given, 0.0)
+    buffer.add(given, 0.0)
     seen: list[tuple[bytes, int]] = []
-    while len(room):
-        taken, _, _ = room.take(limit)
+    while len(buffer):
+        taken, _, _ = buffer.take(limit)
         assert sum(piece.count for piece in taken) <= limit
         seen += [(piece.bundle.id, piece.first + place) for piece in taken for place in range(piece.count)]
     assert seen == [(piece.bundle.id, place) for piece in given for place in range(4)]
