@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 SIDE_BY_SIDE = -n $(shell expr 2 '*' $$(nproc 2>/dev/null || sysctl -n hw.ncpu)) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-speed test-cassandra test-mongodb test-cluster test-spark spark-trials model lint check bench bench-quick soak faults faults-full power-loss docs clean
+.PHONY: help demo test test-long test-fast test-speed test-cassandra test-mongodb test-cluster test-spark spark-trials model lint check bench bench-quick soak faults faults-full power-loss docs clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -15,8 +15,11 @@ help:  ## list these commands
 demo: $(READY)  ## the main job: 336,776 flights through a queue, checked against the file (STORE=cassandra, mongodb: on a local server)
 	$(if $(STORE),$(BIN)/python tools/servers/$(STORE).py run --) $(BIN)/shardq demo $(if $(STORE),--url {url}) $(ARGS)
 
-test: $(READY)  ## all tests; those of MongoDB on real servers, those of Cassandra and Spark where Java 17 is there
-	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not cluster and not speed' $(ARGS)
+test: $(READY)  ## the tests on every store; those of MongoDB on real servers, those of Cassandra where Java 17 is there
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not cluster and not speed and not spark and not long' $(ARGS)
+
+test-long: $(READY)  ## the rest: Spark, kills at every request, every order of steps, short campaigns, the demo and the benchmark
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not cluster and not speed and (spark or long)' $(ARGS)
 
 test-fast: $(READY)  ## the tests for in between: no servers but Redis, and none that takes seconds
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not cluster and not speed and not cassandra and not mongodb and not spark and not long' $(ARGS)
@@ -51,7 +54,7 @@ lint: $(READY)  ## formatting, lint, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint test  ## what CI runs: lint and test
+check: lint test test-long  ## what CI runs: lint and all tests
 
 bench: $(READY)  ## every store and every peer; writes docs/benchmarks.md, or that of STORE=sqlite, cassandra, mongodb (45 minutes; 36 on Cassandra)
 	tools/bench/run $(if $(STORE),--store $(STORE)) $(ARGS)

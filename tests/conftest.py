@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 LONG = {"bench", "crash", "demo", "faults", "kills", "model", "packaging", "soak"}
-"""Folders of tests that take seconds each."""
+"""Folders of tests that take seconds each, most of them because they go through every step of something."""
 
 _names = itertools.count(1)
 
@@ -55,19 +55,27 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put long tests first, so that none is left at the end while the other processes have nothing to do.
+    """Put Spark and long tests first, so that none is left at the end while the other processes have nothing to do.
 
     What is dear to start is given to one process, and so is a file that is marked so.
     """
     dear = ("spark", "cassandra") if docker_answers() else ("spark",)
     for item in items:
-        if item.path.parent.name in LONG or item.path.name.endswith("_has_teeth.py"):
+        if _is_long(item):
             item.add_marker(pytest.mark.long)
         if any(map(item.get_closest_marker, dear)):
             item.add_marker(pytest.mark.xdist_group("dear"))
         elif item.get_closest_marker("one_process"):
             item.add_marker(pytest.mark.xdist_group(item.path.name))
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in ("spark", "long")])
+
+
+def _is_long(item: pytest.Item) -> bool:
+    """Tell whether `make test` leaves the test to `make test-long`."""
+    if item.path.parent.name in LONG or item.path.name.endswith("_has_teeth.py"):
+        return True
+    on_a_server = any(map(item.get_closest_marker, ("cassandra", "mongodb")))
+    return on_a_server and item.name.startswith("test_a_store_agrees_with_the_model")
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Append, Claim, DedupeEntry, QueueRecord, ShardCounts, Sweep
 from shardq.testing import BundleFactory
 
-pytestmark = pytest.mark.cassandra
+pytestmark = [pytest.mark.cassandra, pytest.mark.long]
 
 MINUTE = 60_000_000
 PARTITIONS = "SELECT DISTINCT shard FROM entry"

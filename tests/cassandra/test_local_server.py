@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from local_server import TOOLS
 
-pytestmark = pytest.mark.cassandra
+pytestmark = [pytest.mark.cassandra, pytest.mark.long]
 
 
 def tool(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -16,7 +16,7 @@ from shardq.storage.cassandra.session import Session, Statement
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Claim, Fenced
 
-pytestmark = pytest.mark.cassandra
+pytestmark = [pytest.mark.cassandra, pytest.mark.long]
 
 
 class FailingSession(Session):

@@ -20,7 +20,7 @@ from shardq.storage.clocks import Moment, uptime
 from shardq.storage.requests import Append, Bundle, Claim, Release, ShardCounts, Span
 from shardq.testing import BundleFactory
 
-pytestmark = pytest.mark.cassandra
+pytestmark = [pytest.mark.cassandra, pytest.mark.long]
 
 MINUTE = 60_000_000
 ENOUGH = 60  # reads, for any look

@@ -26,7 +26,7 @@ from shardq.storage.requests import (
 )
 from shardq.testing import BundleFactory
 
-pytestmark = pytest.mark.cassandra
+pytestmark = [pytest.mark.cassandra, pytest.mark.long]
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

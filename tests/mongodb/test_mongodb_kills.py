@@ -18,7 +18,7 @@ from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.mongodb.url import parse
 from shardq.storage.requests import Sweep
 
-pytestmark = pytest.mark.mongodb
+pytestmark = [pytest.mark.mongodb, pytest.mark.long]
 
 
 def start(do: Callable[[], object], ready: int) -> int:
