@@ -4,10 +4,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 # Most tests wait for a server or for time to pass: two processes for each core run them, on servers that they share.
+FAST = not cluster and not speed and not cassandra and not mongodb and not spark and not long
 SIDE_BY_SIDE = -n $(shell expr 2 '*' $$(nproc 2>/dev/null || sysctl -n hw.ncpu)) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-fast test-speed test-cassandra test-mongodb test-cluster test-spark spark-trials model lint check bench bench-quick soak faults faults-full power-loss docs clean
+.PHONY: help demo test test-long test-fast test-speed test-cassandra test-mongodb test-cluster test-spark spark-trials model lint check bench bench-quick soak faults faults-full power-loss docs site deployment clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -22,7 +23,7 @@ test-long: $(READY)  ## the rest: Spark, kills at every request, every order of 
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not cluster and not speed and (spark or long)' $(ARGS)
 
 test-fast: $(READY)  ## the tests for in between: no servers but Redis, and none that takes seconds
-	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not cluster and not speed and not cassandra and not mongodb and not spark and not long' $(ARGS)
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m '$(FAST)' $(ARGS)
 
 test-speed: $(READY)  ## how soon who waits is woken; on an idle machine (a minute)
 	$(BIN)/pytest -m speed $(ARGS)
@@ -77,8 +78,25 @@ power-loss: $(READY)  ## cut the power under SQLite at 250 moments and check wha
 docs: $(READY)  ## regenerate the command reference
 	$(BIN)/python tools/command_reference.py
 
+site: $(VENV)/.site  ## build the documentation site into build/site, strictly, and check its links
+	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python tools/docs/links.py build/site
+
+deployment: $(VENV)/.deployment  ## lint the Dockerfile, the Kubernetes manifests and the systemd unit of deploy/
+	$(BIN)/hadolint deploy/Dockerfile
+	$(BIN)/kubernetes-validate --strict $(wildcard deploy/kubernetes/*.yaml)
+	@command -v systemd-analyze >/dev/null || { echo 'there is no systemd-analyze here: the unit was not checked'; exit 0; }; \
+	folder=$$(mktemp -d) && unit="$$folder/shardq-worker@orders.service" && \
+	sed 's#^ExecStart=[^ ]*#ExecStart=/bin/true#' deploy/shardq-worker@.service >"$$unit" && \
+	! systemd-analyze verify --man=no "$$unit" 2>&1 | grep .
+
 clean:  ## remove what these commands made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis shardq-demo
+
+# Tools that only one target needs are installed when it is first made.
+$(VENV)/.site $(VENV)/.deployment: $(READY)
+	$(BIN)/python -m pip install --quiet --group $(subst .,,$(notdir $@))
+	@touch $@
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "shardq needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": make PYTHON=python3.11 ...")'

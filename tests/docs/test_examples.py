@@ -12,40 +12,34 @@ from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
+from pages import PAGES, blocks_in, name
 
 import shardq
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SHARDQ = Path(sys.executable).with_name("shardq")
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    """The code blocks of a page in one language."""
-    tokens = MarkdownIt().parse(page.read_text())
-    return [token.content for token in tokens if token.type == "fence" and token.info.strip() == language]
-
-
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks_in(page, "python")], ids=name)
 def test_the_python_blocks_of_a_page_run_one_after_the_other(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    for number, block in enumerate(blocks(page, "python"), start=1):
+    for number, block in enumerate(blocks_in(page, "python"), start=1):
         exec(compile(block, f"{page.name}, block {number}", "exec"), names)
     for value in names.values():
         if isinstance(value, shardq.Client):
             value.close()
 
 
+# The commands of the tutorial need its files: test_tutorial.py runs it as a whole.
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: page.name
+    "page",
+    [page for page in PAGES if blocks_in(page, "console") and page.name != "tutorial.md"],
+    ids=name,
 )
 def test_the_shell_commands_of_a_page_succeed(page: Path, tmp_path: Path) -> None:
-    for block in blocks(page, "console"):
+    for block in blocks_in(page, "console"):
         for line in block.splitlines():
             if line.startswith("$ shardq "):
                 command = [str(SHARDQ), *shlex.split(line)[2:]]
@@ -53,7 +47,7 @@ def test_the_shell_commands_of_a_page_succeed(page: Path, tmp_path: Path) -> Non
                 assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
     for token in MarkdownIt().parse(page.read_text()):
         for child in token.children or []:

@@ -1,0 +1,43 @@
+"""The commands of the deployment files are commands that exist. `make deployment` lints the files themselves."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+from click.testing import CliRunner
+from pages import ROOT
+
+from shardq.cli.main import main
+
+DEPLOY = ROOT / "deploy"
+
+
+def commands() -> list[list[str]]:
+    """The arguments of every ``shardq`` in units and manifests."""
+    unit = (DEPLOY / "shardq-worker@.service").read_text()
+    found = [shlex.split(line) for line in re.findall(r"^ExecStart=\S+/shardq (.+)$", unit, re.MULTILINE)]
+    for manifest in sorted((DEPLOY / "kubernetes").glob("*.yaml")):
+        lists = re.findall(r"args: \[(.+)\]", manifest.read_text())
+        found += [[word.strip().strip('"') for word in words.split(",")] for words in lists]
+    return found
+
+
+@pytest.mark.parametrize("words", commands(), ids=lambda words: " ".join(words[:2]))
+def test_the_options_of_a_command_exist(words: list[str]) -> None:
+    done = CliRunner().invoke(main, [*words, "--help"])
+    assert done.exit_code == 0, done.output
+
+
+def test_there_are_commands_of_each_kind() -> None:
+    assert {words[0] for words in commands()} == {"work", "schema", "doctor"}
+
+
+def test_the_image_copies_what_the_wheel_is_built_from() -> None:
+    kept = {
+        line.removeprefix("!").strip("/")
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
+    assert kept == {"LICENSE", "README.md", "pyproject.toml", "schema", "shardq"}

@@ -1,0 +1,43 @@
+"""The site has every page, and its reference every public name."""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+
+import pytest
+from pages import DOCS, ROOT, name
+
+import shardq
+
+API = "\n".join(page.read_text() for page in (DOCS / "api").glob("*.md"))
+SHOWN = set(re.findall(r"^::: (.+)$", API, re.MULTILINE))
+NAVIGATION = (ROOT / "mkdocs.yml").read_text()
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=name)
+def test_a_page_is_in_the_navigation_or_in_the_list_of_decisions(page) -> None:
+    path = page.relative_to(DOCS)
+    if path.parent.name == "decisions" and page.name != "README.md":
+        assert f"({page.name})" in (DOCS / "decisions" / "README.md").read_text()
+    else:
+        assert re.search(rf"[ :]{re.escape(str(path))}$", NAVIGATION, re.MULTILINE)
+
+
+def test_the_reference_shows_every_public_name() -> None:
+    errors = set(shardq.errors.__all__)
+    codecs = {name for name in shardq.__all__ if f"`shardq.{name}`" in API}
+    missing = {name for name in shardq.__all__ if f"shardq.{name}" not in SHOWN} - errors - codecs
+    assert missing == set()
+
+
+def test_what_the_reference_shows_exists() -> None:
+    assert [path for path in SHOWN if not _found(path)] == []
+
+
+def _found(path: str) -> bool:
+    try:
+        pkgutil.resolve_name(path)
+    except (ImportError, AttributeError):
+        return False
+    return True
