@@ -70,6 +70,12 @@ def test_what_no_directory_lists_and_what_is_stored_twice_is_named() -> None:
     assert "stored twice" in found[1]
 
 
+def test_an_entry_that_stands_for_no_messages_is_named() -> None:
+    entries = [RawEntry(ONE, 0, 0, RawState.WAITING)]
+    (found,) = broken_rows(RawQueue({SHARD: entries}, {SHARD: [ONE]}, frozenset({SHARD})))
+    assert "for no messages" in found
+
+
 def test_what_is_left_of_a_drained_queue_is_named() -> None:
     left = RawQueue({SHARD: []}, {SHARD: [TWO]}, frozenset({SHARD}), ["a row of an earlier incarnation"])
     assert len(remains(left)) == 2
