@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Unpack
 
 from shardq.callables import check_runs
 from shardq.clock import Clock, SystemClock, to_datetime
@@ -12,7 +12,7 @@ from shardq.context.queue_context import Counts, QueueContexts
 from shardq.errors import InvalidSetting, QueueExists, QueueNotFound
 from shardq.hooks import Hooks
 from shardq.queue import Queue
-from shardq.settings import QueueSettings
+from shardq.settings import QueueSettings, QueueSettingsArguments, check_store
 from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
 from shardq.sharding.shard import check_queue_name
 from shardq.storage.opening import open_store
@@ -53,7 +53,9 @@ class Client(Closing):
         self._contexts = QueueContexts(store, hooks=hooks, retry_seconds=retry_seconds)
         self._store, self._retry = store, self._contexts.retry
 
-    def create_queue(self, name: str, *, exist_ok: bool = False, **settings: Any) -> Queue:
+    def create_queue(
+        self, name: str, *, exist_ok: bool = False, **settings: Unpack[QueueSettingsArguments]
+    ) -> Queue:
         """Create a queue, with its dead-letter queue, and the store's schema if it is missing.
 
         The settings are those of :class:`~shardq.QueueSettings`. With ``exist_ok`` an existing queue is
@@ -63,7 +65,7 @@ class Client(Closing):
         check_queue_name(name)
         chosen = QueueSettings().change(settings)
         check_dead_letter_queue(name, chosen.dead_letter_queue)
-        chosen.check_store(self._store.capabilities)
+        check_store(chosen, self._store.capabilities)
         record = QueueRecord(name, chosen.encode(), 1)
         created = self._retry.ask(self._store.create_queue, record)
         unanswered = created.after_unknown and self._retry(self._store.load_queue, name) == record

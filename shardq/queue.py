@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any
+from typing import Unpack
 
 import msgspec
 
@@ -20,7 +20,7 @@ from shardq.receipt import MessageId
 from shardq.receiving.expiring import expire, sweep
 from shardq.receiving.redrive import redrive
 from shardq.sending.copies import replay
-from shardq.settings import QueueSettings, check_number
+from shardq.settings import QueueSettings, QueueSettingsArguments, check_number
 from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
 from shardq.settling.settlement import ack_receipts, extend_receipts, release_receipts
 from shardq.sharding.shard import Shard
@@ -177,7 +177,7 @@ class Queue:
 
     # -- what can be done to it ---------------------------------------------------------------------------------
 
-    def alter(self, **changes: Any) -> QueueSettings:
+    def alter(self, **changes: Unpack[QueueSettingsArguments]) -> QueueSettings:
         """Change settings while the queue is in use; every client follows within about a second.
 
         With another layout (``shards``, ``time_shards``, ``time_shard_seconds``) new messages go to the new

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -12,7 +13,7 @@ from shardq.sharding.ring import Layout
 from shardq.sharding.shard import check_queue_name
 from shardq.storage.store import Capabilities
 
-__all__ = ["QueueSettings", "check_number"]
+__all__ = ["QueueSettings", "QueueSettingsArguments", "check_number", "check_store"]
 
 _YEAR = 366 * 86_400.0
 
@@ -72,28 +73,47 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         except msgspec.MsgspecError as error:
             raise InvalidSetting(f"the stored settings {stored[:80]!r} cannot be read: {error}") from error
 
-    def change(self, changes: dict[str, Any]) -> QueueSettings:
-        """A checked copy with some settings changed; raises InvalidSetting naming the first that cannot be used."""
+    def change(self, changes: Mapping[str, Any]) -> QueueSettings:
+        """Return a checked copy with some settings changed. Raises InvalidSetting for the first one that is wrong."""
         for name, value in changes.items():
             _check(name, value)
         return msgspec.structs.replace(self, **changes)
-
-    def check_store(self, capabilities: Capabilities) -> None:
-        """Raise InvalidSetting when the store cannot hold such a queue."""
-        if self.shards * self.time_shards > capabilities.max_shards:
-            raise InvalidSetting(
-                f"shards={self.shards} x time_shards={self.time_shards} makes {self.shards * self.time_shards} shards: "
-                f"this store takes at most {capabilities.max_shards}"
-            )
-        if self.max_message_bytes > capabilities.max_message_bytes:
-            raise InvalidSetting(
-                f"max_message_bytes={self.max_message_bytes}: this store takes at most {capabilities.max_message_bytes}"
-            )
 
 
 # Made with the module, as all of shardq's: msgspec (0.22) ends the process with a segmentation
 # fault when two threads are the first to decode a struct, as one reads what the other has not filled in yet.
 _decoder = msgspec.json.Decoder(QueueSettings)
+
+
+class QueueSettingsArguments(TypedDict, total=False):
+    """Some of the :class:`QueueSettings`, as keyword arguments of ``create_queue`` and ``alter``."""
+
+    shards: int
+    time_shards: int
+    time_shard_seconds: float
+    visibility_timeout: float
+    max_deliveries: int | None
+    dead_letter_queue: str | None
+    retention: float | None
+    history_retention: float
+    dedupe_window: float
+    max_message_bytes: int
+    delivery_paused: bool
+    sends_paused: bool
+
+
+def check_store(settings: QueueSettings, capabilities: Capabilities) -> None:
+    """Raise InvalidSetting when the store cannot hold a queue with these settings."""
+    count = settings.shards * settings.time_shards
+    if count > capabilities.max_shards:
+        raise InvalidSetting(
+            f"shards={settings.shards} x time_shards={settings.time_shards} makes {count} shards: "
+            f"this store takes at most {capabilities.max_shards}"
+        )
+    if settings.max_message_bytes > capabilities.max_message_bytes:
+        raise InvalidSetting(
+            f"max_message_bytes={settings.max_message_bytes}: this store takes at most {capabilities.max_message_bytes}"
+        )
 
 
 def check_number(name: str, value: object, low: float, high: float, *, whole: bool = False) -> None:

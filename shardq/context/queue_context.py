@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from shardq.context.retry import Retry
 from shardq.errors import OutcomeUnknown, QueueNotFound
 from shardq.hooks import Hooks
-from shardq.settings import QueueSettings, check_number
+from shardq.settings import QueueSettings, check_number, check_store
 from shardq.sharding.placement import Placement
 from shardq.sharding.shard import check_queue_name
 from shardq.storage.bundle_id import BundleIds
@@ -46,12 +46,12 @@ class LiveSettings:
         self._read_at = self._timer()
         return self._settings
 
-    def alter(self, changes: dict[str, Any]) -> QueueSettings:
+    def alter(self, changes: Mapping[str, Any]) -> QueueSettings:
         """Store changed settings; another client's change at the same moment is kept too."""
         while True:
             known = self.refresh()
             settings = known.change(changes)
-            settings.check_store(self._store.capabilities)
+            check_store(settings, self._store.capabilities)
             if settings.layout != known.layout:
                 self._retry(self._store.prepare, settings.layout.all_shards(self._name))
             record = QueueRecord(self._name, settings.encode(), self._record.version + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import get_type_hints
 
 import pytest
 
@@ -300,3 +301,8 @@ def test_no_queue_becomes_its_own_dead_letter_queue(client: shardq.Client) -> No
     with pytest.raises(shardq.InvalidSetting, match="the queue itself"):
         queue.alter(dead_letter_queue="q")
     assert queue.settings.dead_letter_queue is None
+
+
+def test_the_keyword_arguments_of_type_checkers_are_the_settings() -> None:
+    assert get_type_hints(shardq.QueueSettingsArguments) == get_type_hints(shardq.QueueSettings)
+    assert shardq.QueueSettingsArguments.__required_keys__ == frozenset()
