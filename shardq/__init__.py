@@ -13,6 +13,7 @@
 
 from shardq.batch import Batch
 from shardq.client import Client, connect
+from shardq.clock import Clock
 from shardq.codec import BYTES, JSON, MSGPACK, TEXT, Codec
 from shardq.consumer import Consumer
 from shardq.context.queue_context import Counts
@@ -36,28 +37,38 @@ from shardq.errors import (
     UnsupportedByStore,
 )
 from shardq.hooks import Hooks
-from shardq.message import Message, OutgoingMessage, StoredMessage
+from shardq.message import Message, StoredMessage
+from shardq.outgoing_message import Attempt, Headers, HeaderValue, OutgoingMessage
 from shardq.producer import Producer
 from shardq.queue import Queue, QueueCounts, ShardState
 from shardq.receipt import MessageId, Receipt
-from shardq.settings import QueueSettings
+from shardq.settings import QueueSettings, QueueSettingsArguments
+from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard
+from shardq.storage.requests import EntryState, Finding
 
 __all__ = [
     "BYTES",
     "JSON",
     "MSGPACK",
     "TEXT",
+    "Attempt",
     "Batch",
     "Client",
+    "Clock",
     "Codec",
     "Consumer",
     "Counts",
+    "EntryState",
+    "Finding",
+    "HeaderValue",
+    "Headers",
     "Hooks",
     "InvalidMessage",
     "InvalidName",
     "InvalidReceipt",
     "InvalidSetting",
+    "Layout",
     "LeaseLost",
     "Message",
     "MessageId",
@@ -72,6 +83,7 @@ __all__ = [
     "QueueNotFound",
     "QueuePaused",
     "QueueSettings",
+    "QueueSettingsArguments",
     "Receipt",
     "RepeatTooLate",
     "ReplayConflict",

@@ -28,10 +28,9 @@ itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-if TYPE_CHECKING:
-    from shardq.message import OutgoingMessage
+from shardq.outgoing_message import OutgoingMessage
 
 __all__ = [
     "InvalidMessage",

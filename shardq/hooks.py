@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from shardq.message import Message, OutgoingMessage
+from shardq.message import Message
+from shardq.outgoing_message import OutgoingMessage
 
 __all__ = ["Hooks"]
 

@@ -1,4 +1,4 @@
-"""Messages: one to be sent, one that was received, and one that was looked at."""
+"""A message that was received, and one that was looked at."""
 
 from __future__ import annotations
 
@@ -8,51 +8,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from shardq.clock import to_datetime
+from shardq.codec import Codec
+from shardq.outgoing_message import Headers
 from shardq.receipt import MessageId, Receipt
-from shardq.storage.bundle_data import Headers
-from shardq.storage.requests import Bundle, EntryState
+from shardq.storage.requests import EntryState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from shardq.codec import Codec
     from shardq.held import HeldSlice, Selection
     from shardq.settling.settlement import Settlement
-    from shardq.storage.bundle_data import HeaderValue
 
-__all__ = ["DEFAULT_PRIORITY", "Attempt", "Message", "OutgoingMessage", "StoredMessage"]
-
-DEFAULT_PRIORITY = 5
-
-
-class Attempt(msgspec.Struct, frozen=True):
-    """The bundle that a message was sent in, with its neighbours: what is stored when its send is repeated."""
-
-    bundle: Bundle
-
-    def __repr__(self) -> str:
-        return f"<Attempt {self.bundle.id.hex()}>"
-
-
-class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message to be sent with its own options.
-
-    ``delay`` is seconds from now, ``due`` an aware ``datetime``; at most one of them is given. ``id`` and
-    ``attempt`` are set by shardq on messages that a :class:`~shardq.PartialSend` or
-    :class:`~shardq.OutcomeUnknown` hands back.
-
-    >>> OutgoingMessage(body=b"one", priority=1, delay=5).priority
-    1
-    """
-
-    body: Any
-    priority: int = DEFAULT_PRIORITY
-    delay: float = 0.0
-    due: datetime | None = None
-    headers: Mapping[str, HeaderValue] | None = None
-    dedupe_key: str | None = None
-    id: str | None = None
-    attempt: Attempt | None = None
+__all__ = ["Message", "StoredMessage"]
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,13 +12,12 @@ from shardq.closing import Closing
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidMessage, InvalidSetting, OutcomeUnknown
-from shardq.message import DEFAULT_PRIORITY, OutgoingMessage
+from shardq.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OutgoingMessage
 from shardq.sending.bulk_send import BulkSend, BundleLimits
 from shardq.sending.coalescer import Coalescer
 from shardq.sending.outgoing import PreparedMessage, prepare_options
 from shardq.sending.storing import PlannedSend, Written, plan_send, prepare, store_send, tell_stored
 from shardq.settings import check_number
-from shardq.storage.bundle_data import HeaderValue
 
 __all__ = ["Producer"]
 

@@ -8,7 +8,6 @@ import msgspec
 
 from shardq.errors import InvalidReceipt
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import Span
 
 __all__ = ["MessageId", "Receipt"]
 
@@ -53,11 +52,6 @@ class Receipt(msgspec.Struct, frozen=True, order=True):
 
     def __str__(self) -> str:
         return f"{self.id}:{self.token.hex()}"
-
-    @property
-    def span(self) -> Span:
-        """The message as a store's request names it."""
-        return Span(self.id.bundle_id, self.id.position, 1, self.token)
 
     @classmethod
     def parse(cls, text: str, queue: str | None = None) -> Receipt:

@@ -13,9 +13,8 @@ from shardq.cli.message_view import Base64, HeaderText, header_texts
 from shardq.cli.moment import coming_moment
 from shardq.codec import JSON, TEXT, codec_named
 from shardq.errors import InvalidMessage, InvalidReceipt
-from shardq.message import OutgoingMessage
+from shardq.outgoing_message import HeaderValue, OutgoingMessage
 from shardq.sending.outgoing import prepare_options
-from shardq.storage.bundle_data import HeaderValue
 
 __all__ = ["MessageLine", "encode_line", "parse_line", "parse_plain"]
 

@@ -8,7 +8,7 @@ from typing import BinaryIO
 import msgspec
 
 from shardq.errors import InvalidMessage
-from shardq.message import OutgoingMessage
+from shardq.outgoing_message import OutgoingMessage
 
 __all__ = ["Parse", "Piece", "pieces_of_lines", "pieces_of_texts"]
 

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from shardq.codec import codec_named
 from shardq.message import Message, StoredMessage
-from shardq.storage.bundle_data import Headers, HeaderValue
+from shardq.outgoing_message import Headers, HeaderValue
 
 __all__ = ["Base64", "HeaderText", "MessageView", "body_text", "header_texts", "row_of", "view_of"]
 

@@ -11,7 +11,7 @@ from shardq.cli.message_source import Piece
 from shardq.cli.printing import many
 from shardq.cli.unsent import Unsent
 from shardq.errors import PartialSend, ShardqError
-from shardq.message import OutgoingMessage
+from shardq.outgoing_message import OutgoingMessage
 from shardq.producer import Producer
 
 __all__ = ["SendReport", "Watcher", "none_sent", "send_pieces"]

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from shardq.errors import OutcomeUnknown, ShardqError
-from shardq.message import OutgoingMessage
+from shardq.outgoing_message import OutgoingMessage
 from shardq.sending.outgoing import PreparedMessage
 from shardq.sending.storing import PlannedSend, Written, unsent
 from shardq.storage.per_process import PerProcess

@@ -11,9 +11,8 @@ import msgspec
 
 from shardq.clock import from_datetime, microseconds, seconds, to_datetime
 from shardq.errors import InvalidMessage
-from shardq.message import DEFAULT_PRIORITY, Attempt, OutgoingMessage
+from shardq.outgoing_message import DEFAULT_PRIORITY, Attempt, Headers, OutgoingMessage
 from shardq.receipt import MessageId
-from shardq.storage.bundle_data import Headers
 
 __all__ = [
     "Alike",

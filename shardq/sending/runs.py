@@ -23,13 +23,13 @@ import msgspec
 from shardq.context.decision_log import DecisionLog
 from shardq.context.queue_context import QueueContext
 from shardq.errors import ReplayConflict
-from shardq.message import DEFAULT_PRIORITY
+from shardq.outgoing_message import DEFAULT_PRIORITY, Headers
 from shardq.sending.doors import RUN, admit, append
 from shardq.sending.outgoing import size_of
 from shardq.sending.planned_bundles import PlannedBundle
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard
-from shardq.storage.bundle_data import BundleData, Headers, encode_bundle
+from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.bundle_id import repeatable_bundle_id
 from shardq.storage.requests import Bundle
 

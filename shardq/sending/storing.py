@@ -12,7 +12,7 @@ from shardq.clock import to_datetime
 from shardq.codec import Codec
 from shardq.context.queue_context import QueueContext
 from shardq.errors import OutcomeUnknown, ShardqError
-from shardq.message import Attempt, OutgoingMessage
+from shardq.outgoing_message import Attempt, OutgoingMessage
 from shardq.receipt import MessageId
 from shardq.sending.doors import SEND, admit, append, check_age
 from shardq.sending.outgoing import PreparedMessage, SendOptions, describe, size_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Retry
 from shardq.errors import InvalidSetting, QueueNotFound
+from shardq.outgoing_message import Headers
 from shardq.settings import QueueSettings
 from shardq.sharding.shard import check_queue_name
-from shardq.storage.bundle_data import Headers
 from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store
 

@@ -15,6 +15,7 @@ from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Answer
 from shardq.errors import UnsupportedByStore
 from shardq.held import Selection
+from shardq.outgoing_message import Headers
 from shardq.sending.doors import Door, admit, admitted
 from shardq.sending.planned_bundles import PlannedBundle, choose_shard, sizes
 from shardq.settling.dead_letters import dead_letter_context, dead_letter_headers, original_headers
@@ -22,7 +23,7 @@ from shardq.settling.settle import settle, spans_of
 from shardq.settling.stepwise import Moved, move_step_by_step
 from shardq.settling.verbs import DEAD_LETTER, FORWARD, REDRIVE, REPLACE, Verb
 from shardq.sharding.shard import Shard
-from shardq.storage.bundle_data import BundleData, Headers, encode_bundle
+from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.bundle_id import derive_bundle_id
 from shardq.storage.requests import Bundle, Fenced
 

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 )
 
 from shardq.errors import InvalidMessage, InvalidSetting
-from shardq.message import DEFAULT_PRIORITY, OutgoingMessage
+from shardq.outgoing_message import DEFAULT_PRIORITY, OutgoingMessage
 from shardq.sending.outgoing import prepare_options
 from shardq.spark.options import SendOptions
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from shardq.errors import InvalidMessage
+from shardq.outgoing_message import Headers, HeaderValue
 
 __all__ = [
     "BundleData",
@@ -21,9 +22,6 @@ __all__ = [
     "decode_keys",
     "encode_bundle",
 ]
-
-HeaderValue = str | int | float | bool | bytes
-Headers = dict[str, HeaderValue]
 
 
 class BundleData(msgspec.Struct, array_like=True, frozen=True):

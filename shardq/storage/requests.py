@@ -10,6 +10,7 @@ from enum import Enum
 
 import msgspec
 
+from shardq.outgoing_message import Bundle
 from shardq.sharding.shard import Shard
 
 __all__ = [
@@ -44,17 +45,6 @@ class EntryState(Enum):
     DELAYED = "delayed"  # for its due time
     IN_FLIGHT = "in_flight"  # for the ack of the consumer that holds it
     PROCESSED = "processed"  # for the end of the history's retention
-
-
-class Bundle(msgspec.Struct, frozen=True):
-    """Messages that were sent together: the unit that is stored. It never moves and is never rewritten."""
-
-    id: bytes  # 16 bytes, unique among all queues; sorts by send order within one producer
-    priority: int  # 0 first .. 9 last
-    due: int  # not delivered before
-    enqueued_at: int
-    count: int  # messages in it, 1 or more
-    data: bytes  # their bodies and headers; opaque to a store
 
 
 class Append(msgspec.Struct, frozen=True):

@@ -29,7 +29,14 @@ def test_mypy_finds_a_misspelled_or_mistyped_setting_and_nothing_else(tmp_path: 
     file = tmp_path / "calls.py"
     file.write_text(CALLS)
     command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--no-error-summary"]
-    command += ["--hide-error-context", "--no-pretty", "--config-file=", "--cache-dir", str(tmp_path), str(file)]
+    command += [
+        "--hide-error-context",
+        "--no-pretty",
+        "--config-file=",
+        "--cache-dir",
+        str(tmp_path),
+        str(file),
+    ]
     checked = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     found = {int(line) for line in re.findall(r"^calls\.py:(\d+): error", checked.stdout, re.MULTILINE)}
     wrong = {number for number, line in enumerate(CALLS.splitlines(), 1) if line.endswith("# wrong")}

@@ -24,7 +24,7 @@ from shardq.cli.sending import SendReport, Watcher, none_sent, send_pieces
 from shardq.cli.session import Session
 from shardq.cli.unsent import Unsent
 from shardq.errors import ShardqError
-from shardq.message import DEFAULT_PRIORITY, OutgoingMessage
+from shardq.outgoing_message import DEFAULT_PRIORITY, OutgoingMessage
 
 __all__ = ["send"]
 

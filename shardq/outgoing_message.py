@@ -1,0 +1,60 @@
+"""A message to be sent, and the bundle that it may be stored in already. Errors hold such messages, so this imports none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+__all__ = ["DEFAULT_PRIORITY", "Attempt", "Bundle", "HeaderValue", "Headers", "OutgoingMessage"]
+
+DEFAULT_PRIORITY = 5
+
+HeaderValue = str | int | float | bool | bytes
+Headers = dict[str, HeaderValue]
+
+
+class Bundle(msgspec.Struct, frozen=True):
+    """Messages that were sent together: the unit that is stored. It never moves and is never rewritten."""
+
+    id: bytes  # 16 bytes, unique among all queues; sorts by send order within one producer
+    priority: int  # 0 first .. 9 last
+    due: int  # not delivered before
+    enqueued_at: int
+    count: int  # messages in it, 1 or more
+    data: bytes  # their bodies and headers; opaque to a store
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """The bundle in which a message was sent. Repeating the send of the message stores this bundle again.
+
+    Applications pass it on as it is.
+    """
+
+    bundle: Bundle
+
+    def __repr__(self) -> str:
+        return f"<Attempt {self.bundle.id.hex()}>"
+
+
+class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message to be sent with its own options.
+
+    ``delay`` is in seconds from now. ``due`` is an aware ``datetime``. At most one of them is given. Shardq sets
+    ``id`` and ``attempt`` on the messages in ``unsent`` of :class:`~shardq.PartialSend` and
+    :class:`~shardq.OutcomeUnknown`: sending such a message again cannot store it twice.
+
+    >>> OutgoingMessage(body=b"one", priority=1, delay=5).priority
+    1
+    """
+
+    body: Any
+    priority: int = DEFAULT_PRIORITY
+    delay: float = 0.0
+    due: datetime | None = None
+    headers: Mapping[str, HeaderValue] | None = None
+    dedupe_key: str | None = None
+    id: str | None = None
+    attempt: Attempt | None = None

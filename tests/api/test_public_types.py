@@ -1,0 +1,85 @@
+"""Every type of the public API can be imported from shardq, and its annotations can be read at run time."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import collections.abc
+import datetime
+import inspect
+import pydoc
+import sys
+import typing
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any, get_type_hints
+
+import pytest
+
+import shardq
+import shardq.testing
+import shardq.worker
+
+CLASSES = [value for name in shardq.__all__ if inspect.isclass(value := getattr(shardq, name))]
+OPAQUE = {shardq.Attempt}  # what it holds is for shardq alone
+COMMON = [vars(module) for module in (builtins, typing, collections.abc, datetime)]
+
+
+def functions_of(cls: type) -> Iterator[Callable[..., Any]]:
+    """The public methods of a class, and the functions behind its public properties."""
+    for name, member in vars(cls).items():
+        match member:
+            case _ if name.startswith("_"):
+                continue
+            case property():
+                assert member.fget is not None
+                yield member.fget
+            case cached_property():
+                yield member.func
+            case classmethod() | staticmethod():
+                yield member.__func__
+            case _ if inspect.isfunction(member):
+                yield member
+
+
+def everything_public() -> Iterator[Any]:
+    """Each public class with its constructor and methods, and each public function."""
+    for module in (shardq, shardq.worker, shardq.testing):
+        for name in module.__all__:
+            value = getattr(module, name)
+            if inspect.isclass(value):
+                yield from (value, *functions_of(value))
+                if inspect.isfunction(value.__init__):
+                    yield value.__init__
+            elif inspect.isfunction(value):
+                yield value
+
+
+@pytest.mark.parametrize("public", everything_public(), ids=lambda public: public.__qualname__)
+def test_what_is_public_tells_its_signature_and_types_at_run_time(public: Any) -> None:
+    get_type_hints(public)
+    inspect.signature(public)
+    assert pydoc.render_doc(public)
+
+
+def annotated() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Each annotation that a user meets: where it is, its text, and the names that it can use."""
+    for cls in CLASSES:
+        if cls not in OPAQUE and cls.__module__.startswith("shardq"):
+            for name, text in vars(cls).get("__annotations__", {}).items():
+                yield f"{cls.__name__}.{name}", str(text), vars(sys.modules[cls.__module__])
+    for function in (shardq.connect, *(each for cls in CLASSES for each in functions_of(cls))):
+        for text in function.__annotations__.values():
+            yield function.__qualname__, str(text), function.__globals__
+
+
+def test_every_type_that_a_user_passes_or_receives_is_exported() -> None:
+    missing = set()
+    for place, text, names in annotated():
+        found = {node.id for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name)}
+        for name in found:
+            if any(name in common for common in COMMON):
+                continue
+            if name not in shardq.__all__ or getattr(shardq, name) is not names[name]:
+                missing.add(f"{name} of {place}")
+    assert missing == set()
