@@ -18,6 +18,8 @@ from shardq.codec import BYTES, JSON, MSGPACK, TEXT, Codec
 from shardq.consumer import Consumer
 from shardq.context.queue_context import Counts
 from shardq.errors import (
+    Closed,
+    InvalidCursor,
     InvalidMessage,
     InvalidName,
     InvalidReceipt,
@@ -56,6 +58,7 @@ __all__ = [
     "Batch",
     "Client",
     "Clock",
+    "Closed",
     "Codec",
     "Consumer",
     "Counts",
@@ -64,6 +67,7 @@ __all__ = [
     "HeaderValue",
     "Headers",
     "Hooks",
+    "InvalidCursor",
     "InvalidMessage",
     "InvalidName",
     "InvalidReceipt",

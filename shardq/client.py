@@ -112,7 +112,8 @@ class Client(Closing):
         return to_datetime(self._retry(self._store.now))
 
     def diagnose(self) -> tuple[Finding, ...]:
-        """Facts about the health of the store."""
+        """Facts about the health of the store, with a remedy for each that is not in order."""
+        self._retry.check_open()
         return self._store.diagnose()
 
     @property
@@ -121,7 +122,12 @@ class Client(Closing):
         return self._contexts.counters.read()
 
     def close(self) -> None:
-        """Give up the connections. What was sent is stored; what was received comes back when its lease is over."""
+        """Close the connections, and with them the client's queues, producers and consumers. May be repeated.
+
+        Messages that were sent are stored. Messages that are still held are redelivered when their leases expire.
+        Whatever is called on any of them afterwards raises Closed.
+        """
+        self._retry.close()
         self._store.close()
 
     def _prepare(self, name: str, settings: QueueSettings, *, is_new: bool) -> None:

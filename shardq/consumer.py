@@ -13,7 +13,7 @@ from shardq.batch import Batch
 from shardq.closing import Closing
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.context.queue_context import QueueContext
-from shardq.errors import InvalidSetting, LeaseLost
+from shardq.errors import Closed, LeaseLost
 from shardq.held import HeldSlice
 from shardq.message import Message
 from shardq.receiving.claiming import Idling, Receiving
@@ -149,11 +149,13 @@ class Consumer(Closing):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise InvalidSetting(f"this consumer of queue {self._context.name!r} is closed: make another one")
+            raise Closed(f"this consumer of queue {self._context.name!r} is closed: make another one")
         if self._process != os.getpid():
-            raise InvalidSetting(
-                f"this consumer of queue {self._context.name!r} is its parent process's: make another one in this one"
+            raise Closed(
+                f"this consumer of queue {self._context.name!r} belongs to the parent process: "
+                "make another one in this process"
             )
+        self._context.retry.check_open()
 
     def _claim(self, limit: int, wait: float) -> list[HeldSlice]:
         deadline = time.monotonic() + wait

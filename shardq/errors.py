@@ -1,28 +1,37 @@
-"""What can go wrong, as one tree.
+"""Every error of shardq, as one tree.
 
 ::
 
     ShardqError
-    ├── QueueNotFound        the queue does not exist
-    ├── QueueExists          the queue exists already
-    ├── QueuePaused          the queue takes no messages now
-    ├── InvalidName          a queue's name cannot be used
-    ├── InvalidSetting       a setting of a queue, client, producer or consumer cannot be used
-    ├── InvalidMessage       a body, header, priority, delay or key cannot be stored
-    │   └── MessageTooLarge  a message is above the queue's limit
-    ├── InvalidReceipt       an id or receipt is malformed, or belongs to another queue
-    ├── LeaseLost            the claim on some messages is no longer the caller's
-    ├── PartialSend          a bulk send stopped part way
-    ├── RepeatTooLate        a message may be stored already, and it is too late to repeat its send
-    ├── ReplayConflict       a part of a run that is repeated is not what it was
-    ├── StoreUnavailable     the store could not be reached; nothing was changed
-    ├── OutcomeUnknown       the store did not say whether it did what was asked
-    ├── SchemaMismatch       the store's schema is missing or of another version
-    └── UnsupportedByStore   the store cannot do this
+    ├── QueueNotFound          the queue does not exist
+    ├── QueueExists            a queue of that name exists already
+    ├── QueuePaused            the queue refuses new messages while its sends are paused
+    ├── InvalidName            a queue cannot have this name
+    ├── InvalidSetting         a setting or an argument has the wrong type or is out of its range
+    ├── InvalidMessage         a body, header, priority, delay or key cannot be stored
+    │   └── MessageTooLarge    a message is larger than the queue allows
+    ├── InvalidReceipt         a message id or receipt is malformed, or belongs to another queue
+    ├── InvalidCursor          a cursor comes from another listing than the one it is given to
+    ├── Closed                 a client, producer or consumer is used after it was closed
+    ├── LeaseLost              the caller no longer holds some of the messages
+    ├── PartialSend            a bulk send stopped before its end
+    ├── RepeatTooLate          a message may be stored already, and its send can no longer be repeated safely
+    ├── ReplayConflict         a repeated part of a run differs from its first attempt
+    ├── StoreUnavailable       the store could not be reached; nothing was changed
+    │   └── TombstonesRefused  Cassandra refused to read past so many tombstones (shardq.storage.cassandra)
+    ├── OutcomeUnknown         the store did not say whether it made the change
+    ├── SchemaMismatch         the store's schema is missing or of another version
+    ├── UnsupportedByStore     the store cannot do this
+    ├── WorkersFailing         the processes of a worker pool keep dying (shardq.worker)
+    ├── CommandFailed          the command of a message failed (shardq.worker)
+    ├── JobFailed              Spark ended a job (shardq.spark)
+    ├── TaskAbandoned          Spark no longer waits for a task (shardq.spark)
+    ├── BenchmarkFailed        a measurement did not run to its end (shardq.bench)
+    ├── DataUnavailable        the flights of the demo cannot be fetched or read (shardq.demo)
+    └── ProcessFailed          a process of the demo ended by itself (shardq.demo)
 
-Every error has a stable ``code`` for programs and says whether the same call may be repeated (``retryable``).
-Its text names the thing, the value and the remedy. A driver's exception is the ``__cause__``, never raised
-itself.
+Every error has a stable ``code`` for programs, and ``retryable`` says whether the same call may be repeated. The text
+names the thing, the value and the remedy. The exception of a driver is never raised itself: it is the ``__cause__``.
 """
 
 from __future__ import annotations
@@ -33,6 +42,8 @@ from typing import Any, ClassVar
 from shardq.outgoing_message import OutgoingMessage
 
 __all__ = [
+    "Closed",
+    "InvalidCursor",
     "InvalidMessage",
     "InvalidName",
     "InvalidReceipt",
@@ -67,7 +78,7 @@ class QueueNotFound(ShardqError):
 
 
 class QueueExists(ShardqError):
-    """Raised when a queue is created under a name that is taken."""
+    """Raised when a queue is created and one of that name exists already."""
 
     code = "queue_exists"
 
@@ -80,25 +91,25 @@ class QueuePaused(ShardqError):
 
 
 class InvalidName(ShardqError):
-    """Raised when a queue's name is empty, too long or has characters other than ``A-Z a-z 0-9 . _ -``."""
+    """Raised when a queue's name is empty, is too long or has characters other than ``A-Z a-z 0-9 . _ -``."""
 
     code = "invalid_name"
 
 
 class InvalidSetting(ShardqError):
-    """Raised when a setting or an argument is of the wrong type or out of its range."""
+    """Raised when a setting or an argument has the wrong type or is out of its range."""
 
     code = "invalid_setting"
 
 
 class InvalidMessage(ShardqError):
-    """Raised when a message cannot be stored as it is; nothing of it was stored."""
+    """Raised when a message cannot be stored as it is. Nothing of it was stored."""
 
     code = "invalid_message"
 
 
 class MessageTooLarge(InvalidMessage):
-    """Raised when body and headers together are above the queue's ``max_message_bytes``."""
+    """Raised when body and headers together are larger than the queue's ``max_message_bytes``."""
 
     code = "message_too_large"
 
@@ -109,12 +120,27 @@ class InvalidReceipt(ShardqError):
     code = "invalid_receipt"
 
 
-class LeaseLost(ShardqError):
-    """Raised when some messages are no longer the caller's to ack, extend or release.
+class InvalidCursor(ShardqError):
+    """Raised when a cursor comes from another listing than the one it is given to: start without a cursor."""
 
-    ``messages`` holds them: the :class:`~shardq.Message` objects, or the receipts where receipts were given.
-    Everything else in the same call was done. A lost message is somebody else's now, or will be delivered
-    again: its work should be dropped, or be harmless when done twice.
+    code = "invalid_cursor"
+
+
+class Closed(ShardqError):
+    """Raised when a client, producer or consumer is used after it was closed, or a consumer in a forked child.
+
+    Queues, producers and consumers end with their client. Nothing was changed. Make another one.
+    """
+
+    code = "closed"
+
+
+class LeaseLost(ShardqError):
+    """Raised when the caller no longer holds some messages, so it cannot ack, extend or release them.
+
+    ``messages`` holds them: :class:`~shardq.Message` objects, or receipts if receipts were given. The call was
+    carried out for all other messages. Another consumer has a lost message now, or will receive it: drop the work on
+    it, or make sure that doing it twice is harmless.
     """
 
     code = "lease_lost"
@@ -127,44 +153,46 @@ class LeaseLost(ShardqError):
 class PartialSend(ShardqError):
     """Raised when a bulk send stopped before its end.
 
-    ``stored`` holds the ids of the messages that the store confirmed. ``unsent`` holds the others, in their
-    order; those that may be stored all the same keep their ids: passing it to ``send_many`` again cannot duplicate
-    any of them, whatever had become of the attempt. Where the input was an iterator, what had not been drawn from
-    it is still in it. The cause is ``__cause__``.
+    ``stored`` holds the ids of the messages that the store confirmed. ``unsent`` holds the other messages, in their
+    order. Pass ``unsent`` to ``send_many`` again: no message is stored twice, even if the first attempt stored it. If
+    the input was an iterator, the rest of the input is still in it. ``__cause__`` is the error that stopped the send.
     """
 
     code = "partial_send"
     retryable = True
 
-    def __init__(self, text: str, stored: Sequence[str], unsent: Sequence[OutgoingMessage]) -> None:
+    def __init__(
+        self, text: str, stored: Sequence[str] = (), unsent: Sequence[OutgoingMessage] = ()
+    ) -> None:
         super().__init__(text)
         self.stored = stored
         self.unsent = unsent
 
 
 class RepeatTooLate(ShardqError):
-    """Raised when a message that may be stored already is sent again too late: nothing of it was stored now.
+    """Raised when a message that may be stored already is sent again too late. This call stored nothing.
 
-    A store remembers for 15 minutes what was sent and finished; after that a repeated send would deliver it again.
-    Shardq refuses one minute earlier. :meth:`shardq.Queue.get` shows whether the message waits.
+    A store remembers for 15 minutes which bundles were sent and finished. After that time a repeated send would
+    deliver a message again, so shardq refuses it from 14 minutes on. :meth:`shardq.Queue.get` shows whether the
+    message is stored.
     """
 
     code = "repeat_too_late"
 
 
 class ReplayConflict(ShardqError):
-    """Raised when a part of a run is sent again and its messages are not those of the attempt before.
+    """Raised when a part of a run is sent again with other messages than in its first attempt.
 
-    Nothing of the attempt that finds it is stored: what the one before has stored cannot be told from it.
+    The repeated attempt stored nothing.
     """
 
     code = "replay_conflict"
 
 
 class StoreUnavailable(ShardqError):
-    """Raised when the store could not be reached or refused the request; nothing was changed by it.
+    """Raised when the store could not be reached or refused the request. Nothing was changed.
 
-    ``retryable`` is False where repeating cannot help: a corrupted file, a full disk, wrong credentials.
+    ``retryable`` is False if repeating cannot help: a corrupted file, a full disk, wrong credentials.
     """
 
     code = "store_unavailable"
@@ -175,11 +203,11 @@ class StoreUnavailable(ShardqError):
 
 
 class OutcomeUnknown(ShardqError):
-    """Raised when the store did not answer in time: the change was made, or it was not.
+    """Raised when the store did not answer in time: it may have made the change or not.
 
-    Acks, releases and extensions can be repeated as they are. To repeat a send, send what is in ``unsent``: the
-    message of the call, under the id that it may be stored under. A new send of the same body would be another
-    message. The library repeated the operation for a while before raising this.
+    The library has already repeated the operation for a while. Acks, releases and extensions can be repeated as they
+    are. To repeat a send, send the message in ``unsent``: it has the id under which it may be stored. A new send of the
+    same body would be another message.
     """
 
     code = "outcome_unknown"
@@ -191,12 +219,12 @@ class OutcomeUnknown(ShardqError):
 
 
 class SchemaMismatch(ShardqError):
-    """Raised when the store has no shardq schema, or that of another version of shardq."""
+    """Raised when the store has no shardq schema, or the schema of another version of shardq."""
 
     code = "schema_mismatch"
 
 
 class UnsupportedByStore(ShardqError):
-    """Raised when the store that holds the queue cannot do what was asked."""
+    """Raised when the queue's store cannot do this."""
 
     code = "unsupported_by_store"

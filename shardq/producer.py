@@ -11,7 +11,7 @@ import msgspec
 from shardq.closing import Closing
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.context.queue_context import QueueContext
-from shardq.errors import InvalidMessage, InvalidSetting, OutcomeUnknown
+from shardq.errors import Closed, InvalidMessage, OutcomeUnknown
 from shardq.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OutgoingMessage
 from shardq.sending.bulk_send import BulkSend, BundleLimits
 from shardq.sending.coalescer import Coalescer
@@ -124,7 +124,8 @@ class Producer(Closing):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise InvalidSetting(f"this producer of queue {self._context.name!r} is closed: make another one")
+            raise Closed(f"this producer of queue {self._context.name!r} is closed: make another one")
+        self._context.retry.check_open()
 
     def _store_singles(self, messages: Sequence[PreparedMessage]) -> tuple[PlannedSend, Written]:
         send = plan_send(self._context, [message.body for message in messages], messages)

@@ -247,7 +247,7 @@ class Queue:
                 raise InvalidSetting(
                     f"{name}={moment!r}: give an aware datetime, such as datetime.now(UTC) - timedelta(minutes=10)"
                 )
-        now = self._context.store.now()
+        now = self._context.retry(self._context.store.now)
         retention = microseconds(self.settings.history_retention)
         start = max(from_datetime(since) if since else 0, now - retention)
         return start, from_datetime(until) if until else now + 1

@@ -15,7 +15,7 @@ from typing import Generic, ParamSpec, TypeVar
 import msgspec
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
+from shardq.errors import Closed, OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.sharding.shard import Shard
 
 __all__ = ["Answer", "Failures", "Retry"]
@@ -35,12 +35,22 @@ class Answer(msgspec.Struct, Generic[T], frozen=True):
 class Retry:
     """Calls the store and repeats what failed for a passing reason, with random, growing pauses, for some seconds.
 
-    With 0 seconds nothing is repeated.
+    With 0 seconds nothing is repeated. After :meth:`close` nothing is called any more.
     """
 
     def __init__(self, seconds: float, repeated: Callable[[], None] = lambda: None) -> None:
         self._seconds, self._repeated = seconds, repeated
         self._here = threading.local()
+        self._closed = False
+
+    def close(self) -> None:
+        """Refuse all further calls, in every thread."""
+        self._closed = True
+
+    def check_open(self) -> None:
+        """Raise Closed after :meth:`close`."""
+        if self._closed:
+            raise Closed("this client is closed: open another one with shardq.connect()")
 
     @contextmanager
     def within(self, seconds: float | None = None) -> Iterator[None]:
@@ -72,6 +82,7 @@ class Retry:
 
     def ask(self, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Answer[T]:
         """Like calling, and says whether an earlier attempt may have been carried out."""
+        self.check_open()
         try:
             return Answer(operation(*args, **kwargs), after_unknown=False)
         except ShardqError as error:

@@ -89,8 +89,8 @@ class Receiving:
 
     def resign(self) -> None:
         """Be counted no longer."""
-        with suppress(ShardqError):  # the store forgets a silent consumer by itself
-            self._context.store.resign(self._context.name, self._consumer)
+        with suppress(ShardqError), self._context.retry.within(0):  # the store forgets a silent consumer by itself
+            self._context.retry(self._context.store.resign, self._context.name, self._consumer)
 
     def fill(self, limit: int, *, thorough: bool) -> list[HeldSlice]:
         """Claim up to so many messages, from as many shards as it takes; fewer when those it knows have no more.

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from shardq.clock import seconds
 from shardq.context.retry import Retry
-from shardq.errors import ShardqError
+from shardq.errors import Closed, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState
 from shardq.settling.settlement import Settlement
 
@@ -82,5 +82,7 @@ class LeaseKeeper:
                 self._settlement.keep(
                     [selection for selection in selections if selection.positions], self._lease
                 )
+        except Closed:  # the client is, so nobody can settle them any more
+            self._stopped.set()
         except ShardqError as error:
             _log.warning("some leases were not extended, trying again: %s", error)

@@ -218,7 +218,8 @@ class Store(Protocol):
     def peek(self, request: Peek) -> PeekPage:
         """Look at slices in delivery order, all states, without changing anything.
 
-        Without ``bodies`` it MUST NOT hand over the bundles' data, and SHOULD NOT read it.
+        Without ``bodies`` it MUST NOT hand over the bundles' data, and SHOULD NOT read it. Raises InvalidCursor when
+        ``after`` cannot be a cursor of such a page.
         """
         ...
 

@@ -104,14 +104,14 @@ def test_a_consumer_is_of_the_process_that_made_it(queue: shardq.Queue, options:
     def use() -> str:
         try:
             consumer.receive(1)
-        except shardq.InvalidSetting as error:
+        except shardq.Closed as error:
             consumer.close()
             return str(error)
         return ""
 
     with queue.consumer(**options) as consumer:  # type: ignore[arg-type]
         assert len(consumer.receive(1, wait=20)) == 1
-        assert "make another one" in forked(use)
+        assert "make another one in this process" in forked(use)
 
 
 def test_children_start_on_shards_of_their_own(queue: shardq.Queue) -> None:

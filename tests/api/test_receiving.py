@@ -287,7 +287,7 @@ def test_a_closed_consumer_says_so(queue: shardq.Queue) -> None:
     consumer = queue.consumer()
     consumer.close()
     consumer.close()
-    with pytest.raises(shardq.InvalidSetting, match="closed"):
+    with pytest.raises(shardq.Closed, match="consumer"):
         consumer.receive(1)
 
 

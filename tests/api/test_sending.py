@@ -210,7 +210,7 @@ def test_the_ring_rolls_on_to_the_next_time_shard(client: shardq.Client, clock: 
 def test_a_closed_producer_says_so(queue: shardq.Queue) -> None:
     producer = queue.producer()
     producer.close()
-    with pytest.raises(shardq.InvalidSetting, match="closed"):
+    with pytest.raises(shardq.Closed, match="producer"):
         producer.send(b"x")
 
 

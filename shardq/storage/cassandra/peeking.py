@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import msgspec
 
-from shardq.errors import InvalidSetting
+from shardq.errors import InvalidCursor
 from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.rows import PRIORITIES, READY, BundleRow, Key, Ready, Slice
 from shardq.storage.cassandra.shard_rows import WideRow
@@ -174,6 +174,6 @@ def _unpack(cursor: bytes) -> tuple[int, int, bytes, int]:
     if not cursor:
         return (-1, -1, b"", -1)
     if len(cursor) != _PLACE.size:
-        raise InvalidSetting(f"peek cursor {cursor!r} is not from a page of this store: start without one")
+        raise InvalidCursor(f"peek cursor {cursor!r} is not from a page of this store: start without one")
     priority, due, bundle_id, first = _PLACE.unpack(cursor)
     return priority, due, bundle_id, first

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
-from shardq.errors import InvalidSetting
+from shardq.errors import InvalidCursor
 from shardq.storage.mongodb.documents import Document, Kept, Row, Slice
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.requests import EntryState, Peek, PeekPage, ShardCounts, StoredSlice
@@ -156,5 +156,5 @@ def _unpack(cursor: bytes) -> _Place:
     if not cursor:
         return _START
     if len(cursor) != _CURSOR.size:
-        raise InvalidSetting(f"peek cursor {cursor!r} is not from a page of this kind: start without one")
+        raise InvalidCursor(f"peek cursor {cursor!r} is not from a page of this kind: start without one")
     return _CURSOR.unpack(cursor)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from shardq.errors import InvalidSetting
+from shardq.errors import InvalidCursor
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Bundle, EntryState, Peek, PeekPage, ShardCounts, StoredSlice
 from shardq.storage.sqlite import directory
@@ -145,5 +145,5 @@ def _unpack(view: _View, cursor: bytes) -> _Place:
     if not cursor:
         return view.start
     if len(cursor) != view.cursor.size:
-        raise InvalidSetting(f"peek cursor {cursor!r} is not from a page of this kind: start without one")
+        raise InvalidCursor(f"peek cursor {cursor!r} is not from a page of this kind: start without one")
     return view.cursor.unpack(cursor)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from shardq.errors import InvalidCursor
 from shardq.storage.requests import EntryState, Peek, ShardCounts
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract
@@ -55,6 +56,12 @@ class LookingContract(Contract):
         peeked = of_slices(bench.peek(limit))
         assert len(set(peeked)) == len(peeked)
         assert sorted(peeked) == bench.stored()
+
+    def test_a_cursor_of_no_page_is_refused(self, bench: Bench) -> None:
+        bench.given(2)
+        for processed in (False, True):
+            with pytest.raises(InvalidCursor):
+                bench.store.peek(Peek(bench.shard, 1, after=b"no cursor", processed=processed))
 
     def test_a_page_has_no_more_than_its_limit_but_for_the_last_slice(self, bench: Bench) -> None:
         bench.append(*[bench.bundle(3) for _ in range(5)])

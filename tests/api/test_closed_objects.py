@@ -1,0 +1,126 @@
+"""What is closed stays closed: whatever is called on it raises Closed, and the store is not opened again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec, TypeVar
+
+import pytest
+
+import shardq
+from shardq.storage.opening import open_store
+from shardq.storage.wrapped_store import WrappedStore
+from shardq.testing import ManualClock
+from shardq.worker import Worker
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class OpenedOnce(WrappedStore):
+    """A store that says what was asked of it after it was closed."""
+
+    closed = False
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.asked: list[str] = []
+
+    def close(self) -> None:
+        self.closed = True
+        super().close()
+
+    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if self.closed:
+            self.asked.append(method)
+        return do(*args, **kwargs)
+
+
+class Scene:
+    """A client with all that it has made, of which it was closed first."""
+
+    def __init__(self, url: str, clock: ManualClock) -> None:
+        self.store = OpenedOnce(open_store(url, clock))
+        self.client = shardq.Client(self.store, retry_seconds=0.1)
+        self.queue = self.client.create_queue("q", history_retention=60)
+        self.producer = self.queue.producer()
+        self.ids = self.producer.send_many([b"x"] * 20)
+        self.consumer = self.queue.consumer()
+        self.keeping = self.queue.consumer(keep_leases=True)
+        self.prefetching = self.queue.consumer(prefetch=2)
+        self.batch = self.consumer.receive(2)
+        self.keeping.receive(2)
+        self.prefetching.receive(1, wait=20)
+        self.receipt = self.batch[0].receipt
+        self.client.close()
+
+
+@pytest.fixture
+def scene(url: str, clock: ManualClock) -> Iterator[Scene]:
+    scene = Scene(url, clock)
+    yield scene
+    scene.client.close()
+    assert scene.store.asked == []
+
+
+CALLS: dict[str, Callable[[Scene], Any]] = {
+    "client.create_queue": lambda scene: scene.client.create_queue("other"),
+    "client.queue": lambda scene: scene.client.queue("q"),
+    "client.queues": lambda scene: scene.client.queues(),
+    "client.exists": lambda scene: scene.client.exists("q"),
+    "client.delete_queue": lambda scene: scene.client.delete_queue("q"),
+    "client.create_schema": lambda scene: scene.client.create_schema(),
+    "client.now": lambda scene: scene.client.now(),
+    "client.diagnose": lambda scene: scene.client.diagnose(),
+    "queue.counts": lambda scene: scene.queue.counts(),
+    "queue.shard_states": lambda scene: scene.queue.shard_states(),
+    "queue.peek": lambda scene: scene.queue.peek(),
+    "queue.get": lambda scene: scene.queue.get(scene.ids[0]),
+    "queue.remove": lambda scene: scene.queue.remove(scene.ids[0]),
+    "queue.purge": lambda scene: scene.queue.purge(),
+    "queue.history": lambda scene: list(scene.queue.history()),
+    "queue.replay": lambda scene: scene.queue.replay(),
+    "queue.alter": lambda scene: scene.queue.alter(shards=2),
+    "queue.pause": lambda scene: scene.queue.pause(),
+    "queue.resume": lambda scene: scene.queue.resume(),
+    "queue.redrive": lambda scene: scene.queue.redrive(),
+    "queue.sweep": lambda scene: scene.queue.sweep(),
+    "queue.ack": lambda scene: scene.queue.ack([scene.receipt]),
+    "queue.release": lambda scene: scene.queue.release([scene.receipt]),
+    "queue.extend": lambda scene: scene.queue.extend([scene.receipt], 5),
+    "queue.producer": lambda scene: scene.queue.producer().send(b"x"),
+    "queue.consumer": lambda scene: scene.queue.consumer().receive(),
+    "producer.send": lambda scene: scene.producer.send(b"x"),
+    "producer.send_many": lambda scene: scene.producer.send_many([b"x"]),
+    "consumer.receive": lambda scene: scene.consumer.receive(),
+    "consumer.pop": lambda scene: scene.consumer.pop(),
+    "consumer.batches": lambda scene: list(scene.consumer.batches(1, wait=0)),
+    "prefetching.receive": lambda scene: scene.prefetching.receive(),
+    "batch.ack": lambda scene: scene.batch.ack(),
+    "batch.release": lambda scene: scene.batch.release(),
+    "batch.give_back": lambda scene: scene.batch.give_back(),
+    "batch.extend": lambda scene: scene.batch.extend(5),
+    "batch.forward": lambda scene: scene.batch.forward("q"),
+    "batch.dead_letter": lambda scene: scene.batch.dead_letter("bad"),
+    "message.ack": lambda scene: scene.batch[0].ack(),
+    "worker.run": lambda scene: Worker(scene.queue, print, idle_exit=0).run(),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_closed_client_does_nothing_more_and_says_so(scene: Scene, name: str) -> None:
+    with pytest.raises(shardq.Closed) as caught:
+        CALLS[name](scene)
+    assert "closed" in str(caught.value)
+    assert not caught.value.retryable
+
+
+def test_what_was_made_by_a_closed_client_is_closed_without_an_error(scene: Scene) -> None:
+    for closable in (scene.producer, scene.consumer, scene.keeping, scene.prefetching, scene.client):
+        closable.close()
+        closable.close()
+
+
+def test_the_numbers_and_bodies_that_a_client_has_can_still_be_read(scene: Scene) -> None:
+    assert scene.client.counters.sent == 20
+    assert scene.batch.bodies == [b"x", b"x"]

@@ -1,0 +1,103 @@
+"""The tree of errors is one, drawn where it is defined, and programs can rely on it."""
+
+from __future__ import annotations
+
+import ast
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+
+import shardq
+from shardq import errors
+
+PACKAGE = Path(shardq.__file__).parent
+OWN_CODES_OF_STORES = {"TombstonesRefused"}  # told to users as what it is a kind of
+
+CODES = {
+    "BenchmarkFailed": "benchmark_failed",
+    "Closed": "closed",
+    "CommandFailed": "command_failed",
+    "DataUnavailable": "data_unavailable",
+    "InvalidCursor": "invalid_cursor",
+    "InvalidMessage": "invalid_message",
+    "InvalidName": "invalid_name",
+    "InvalidReceipt": "invalid_receipt",
+    "InvalidSetting": "invalid_setting",
+    "JobFailed": "job_failed",
+    "LeaseLost": "lease_lost",
+    "MessageTooLarge": "message_too_large",
+    "OutcomeUnknown": "outcome_unknown",
+    "PartialSend": "partial_send",
+    "ProcessFailed": "process_failed",
+    "QueueExists": "queue_exists",
+    "QueueNotFound": "queue_not_found",
+    "QueuePaused": "queue_paused",
+    "RepeatTooLate": "repeat_too_late",
+    "ReplayConflict": "replay_conflict",
+    "SchemaMismatch": "schema_mismatch",
+    "ShardqError": "error",
+    "StoreUnavailable": "store_unavailable",
+    "TaskAbandoned": "task_abandoned",
+    "UnsupportedByStore": "unsupported_by_store",
+    "WorkersFailing": "workers_failing",
+}
+
+
+def defined() -> dict[str, tuple[str, str | None]]:
+    """Every class of the package that is an error of shardq: what it is a kind of, and its code."""
+    classes = [
+        node
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    ]
+    found: dict[str, tuple[str, str | None]] = {"ShardqError": ("", "error")}
+    while more := [each for each in classes if each.name not in found and _parent(each) in found]:
+        found |= {each.name: (_parent(each), _code(each)) for each in more}
+    return found
+
+
+def _parent(node: ast.ClassDef) -> str:
+    return ast.unparse(node.bases[0]).rpartition(".")[2] if node.bases else ""
+
+
+def _code(node: ast.ClassDef) -> str | None:
+    for statement in node.body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "code":
+            return str(ast.literal_eval(statement.value))
+    return None
+
+
+def drawn() -> dict[str, str]:
+    """Every error in the picture of the tree, and the one that it stands below."""
+    found = {"ShardqError": ""}
+    last = "ShardqError"
+    for branch, name in re.findall(r"^    ([│ ]*[├└]── )(\w+)  ", errors.__doc__ or "", re.MULTILINE):
+        nested = len(branch) > len("├── ")
+        found[name] = last if nested else "ShardqError"
+        last = last if nested else name
+    return found
+
+
+def test_the_picture_of_the_tree_shows_every_error_where_it_belongs() -> None:
+    assert drawn() == {name: parent for name, (parent, _) in defined().items()}
+
+
+def test_every_error_has_a_code_of_its_own_that_never_changes() -> None:
+    codes = {name: code for name, (_, code) in defined().items() if name not in OWN_CODES_OF_STORES}
+    assert codes == CODES
+    assert len(set(codes.values())) == len(codes)
+
+
+def test_every_error_of_the_core_is_exported() -> None:
+    assert {name for name in shardq.__all__ if name in CODES} == set(errors.__all__)
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_an_error_tells_the_same_in_another_process(name: str) -> None:
+    error = getattr(errors, name)("what happened")
+    error.retryable = True
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), vars(again)) == (type(error), "what happened", vars(error))
