@@ -161,9 +161,7 @@ class PartialSend(ShardqError):
     code = "partial_send"
     retryable = True
 
-    def __init__(
-        self, text: str, stored: Sequence[str] = (), unsent: Sequence[OutgoingMessage] = ()
-    ) -> None:
+    def __init__(self, text: str, stored: Sequence[str] = (), unsent: Sequence[OutgoingMessage] = ()) -> None:
         super().__init__(text)
         self.stored = stored
         self.unsent = unsent

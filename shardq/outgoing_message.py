@@ -1,4 +1,4 @@
-"""A message to be sent, and the bundle that it may be stored in already. Errors hold such messages, so this imports none."""
+"""A message to be sent, and the bundle in which it may be stored already."""
 
 from __future__ import annotations
 

@@ -1,15 +1,119 @@
-"""``shardq``: the entry point of the command line."""
+"""``shardq``: the group of all commands. It loads a command when it is called, and ends every one in the same way."""
 
 from __future__ import annotations
 
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
 import click
+from click.core import ParameterSource
 
-from shardq.cli.program import Program
-from shardq.cli.session import Session
+from shardq.cli.command import ExampleGroup, Session
+from shardq.cli.command_table import COMMANDS, SECTIONS
+from shardq.cli.failures import end
 
-__all__ = ["main"]
+__all__ = ["Program", "accept_url", "main"]
 
 DEFAULT_URL = "sqlite:///shardq.db"
+
+
+class Ended(Exception):
+    """Carries an end that is no error past click."""
+
+    def __init__(self, reason: BaseException) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+class Program(ExampleGroup):
+    """A click group whose commands are in a table and imported one by one."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        """The names of all commands."""
+        return list(COMMANDS)
+
+    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load a command; it takes ``--url`` too."""
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        module, _, attribute = entry.target.partition(":")
+        try:
+            command = getattr(importlib.import_module(module), attribute)
+        except ModuleNotFoundError as error:
+            if not entry.extra:
+                raise
+            raise click.ClickException(
+                f"`shardq {cmd_name}` needs {error.name}: pip install 'shardq[{entry.extra}]'"
+            ) from error
+        accept_url(command)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by section, out of the table: loading them all would take a second."""
+        for section in SECTIONS:
+            rows = [(name, entry.summary) for name, entry in COMMANDS.items() if entry.section == section]
+            with formatter.section(section):
+                formatter.write_dl(rows)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; click would answer Ctrl-C and a closed pipe itself, in its own way."""
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, BrokenPipeError) as error:
+            raise Ended(error) from error
+
+    def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> Any:
+        """Run a command and exit with its code: one line on stderr for an error, never a traceback."""
+        options["standalone_mode"] = False
+        try:
+            result = super().main(args, *others, **options)
+            code = result if isinstance(result, int) else 0
+            sys.stdout.flush()
+        except SystemExit:
+            raise
+        except BaseException as error:
+            code = end(error.reason if isinstance(error, Ended) else error)
+        sys.exit(code)
+
+
+def accept_url(command: click.Command) -> None:
+    """Let a command, and its own commands, take ``--url``.
+
+    One that has an option of that name, with a default of its own, keeps it: it is given what stands before its name.
+    """
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            accept_url(inner)
+        return
+    for parameter in command.params:
+        if parameter.name == "url":
+            parameter.default = _given_before
+            return
+    command.params.append(_option())
+
+
+def _option() -> click.Option:
+    return click.Option(
+        ["--url"], expose_value=False, callback=_take, help="The store, as before the command's name."
+    )
+
+
+def _take(ctx: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    session = ctx.find_object(Session)
+    if value is not None and session is not None:
+        session.url = value
+
+
+def _given_before() -> str | None:
+    """The store of ``shardq --url ... command``; None when it is the default of ``shardq``, or of the environment."""
+    group = click.get_current_context().parent
+    if group is None or group.get_parameter_source("url") is not ParameterSource.COMMANDLINE:
+        return None
+    return str(group.params["url"])
 
 
 @click.group(

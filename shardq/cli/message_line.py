@@ -8,9 +8,8 @@ import click
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from shardq.cli.duration import duration
 from shardq.cli.message_view import Base64, HeaderText, header_texts
-from shardq.cli.moment import coming_moment
+from shardq.cli.times import coming_moment, duration
 from shardq.codec import JSON, TEXT, codec_named
 from shardq.errors import InvalidMessage, InvalidReceipt
 from shardq.outgoing_message import HeaderValue, OutgoingMessage

@@ -1,20 +1,124 @@
-"""Sending what a source gives, and keeping what could not be sent."""
+"""The messages of a ``send``: read piece by piece, sent, and kept in a file if they could not be sent."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
+from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
-from shardq.cli.message_source import Piece
+from shardq.cli.message_line import encode_line
 from shardq.cli.printing import many
-from shardq.cli.unsent import Unsent
-from shardq.errors import PartialSend, ShardqError
+from shardq.errors import InvalidMessage, PartialSend, ShardqError
 from shardq.outgoing_message import OutgoingMessage
 from shardq.producer import Producer
 
-__all__ = ["SendReport", "Watcher", "none_sent", "send_pieces"]
+__all__ = [
+    "Parse",
+    "Piece",
+    "SendReport",
+    "Unsent",
+    "Watcher",
+    "none_sent",
+    "pieces_of_lines",
+    "pieces_of_texts",
+    "send_pieces",
+]
+
+
+Parse = Callable[[bytes], OutgoingMessage]
+
+READ_BYTES = 1_048_576
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Messages that were read together, and why reading paused after them: a line that is none."""
+
+    messages: Sequence[OutgoingMessage]
+    read: int  # bytes
+    error: InvalidMessage | None = None
+    faulty: bytes = b""  # the line that is none
+
+
+def pieces_of_texts(texts: Sequence[str], parse: Parse) -> Iterator[Piece]:
+    """The arguments of a command."""
+    yield from _parsed([text.encode("utf-8", "surrogateescape") for text in texts], 1, parse, "argument")
+
+
+def pieces_of_lines(stream: BinaryIO, parse: Parse) -> Iterator[Piece]:
+    """The lines of a file or a pipe, as they come: what is there is passed on before more is waited for.
+
+    It can be read on after a line that is no message.
+    """
+    number, rest = 1, b""
+    while data := _read(stream):
+        *lines, rest = (rest + data).split(b"\n")
+        yield from _parsed(lines, number, parse, "line")
+        number += len(lines)
+    if rest:
+        yield from _parsed([rest], number, parse, "line")
+
+
+def _read(stream: BinaryIO) -> bytes:
+    read = getattr(stream, "read1", stream.read)
+    data: bytes = read(READ_BYTES)
+    return data
+
+
+def _parsed(texts: Sequence[bytes], number: int, parse: Parse, kind: str) -> Iterator[Piece]:
+    messages: list[OutgoingMessage] = []
+    size = 0
+    for place, text in enumerate(texts, number):
+        size += len(text) + 1
+        if not text and kind == "line":
+            continue
+        try:
+            messages.append(parse(text.removesuffix(b"\r")))
+        except InvalidMessage as error:
+            yield Piece(messages, size, InvalidMessage(f"{kind} {place}: {error}"), text)
+            messages, size = [], 0
+    if messages or size:
+        yield Piece(messages, size)
+
+
+class Unsent(msgspec.Struct, frozen=True):
+    """A file of JSON lines that ``send --jsonl`` takes with the same codec.
+
+    A line that is no message is kept as it was read, at its place: sending the file stops there until it is mended.
+    """
+
+    path: Path
+    codec: str
+
+    def keep(self, pieces: Iterable[Piece]) -> int:
+        """Write all that there is; returns how many lines. The file takes its name when it is whole.
+
+        The pieces may come out of the file of that name.
+        """
+        if self.path.exists() and not self.path.is_file():  # a pipe, a terminal
+            return self._write(self.path, pieces)
+        part = self.path.with_name(self.path.name + ".part")
+        kept = self._write(part, pieces)
+        part.replace(self.path)
+        return kept
+
+    def command(self, queue: str) -> str:
+        """How to send what it holds."""
+        codec = "" if self.codec == "bytes" else f" --codec {self.codec}"
+        return f"shardq send {queue} --jsonl{codec} --file {shlex.quote(str(self.path))}"
+
+    def _write(self, path: Path, pieces: Iterable[Piece]) -> int:
+        with path.open("wb") as file:
+            return sum(1 for line in self._lines(pieces) if file.write(line + b"\n"))
+
+    def _lines(self, pieces: Iterable[Piece]) -> Iterator[bytes]:
+        for piece in pieces:
+            yield from (encode_line(message, self.codec) for message in piece.messages)
+            if piece.error is not None:
+                yield piece.faulty
 
 
 class SendReport(msgspec.Struct, frozen=True):

@@ -1,24 +1,114 @@
-"""The picture that ``shardq stats`` paints."""
+"""What ``shardq stats`` shows: the counts of a queue at one moment, their changes, and a heat map of its shards."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
+import msgspec
 
-from shardq.cli.heat_map import heat_map
-from shardq.cli.snapshot import Snapshot, Total, rows_of, total_of
+from shardq.cli.times import in_words
 from shardq.clock import from_datetime
-from shardq.queue import Queue
+from shardq.queue import Queue, QueueCounts, ShardState
 
-__all__ = ["print_heat_map", "watch_live"]
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+__all__ = [
+    "STATES",
+    "Snapshot",
+    "Total",
+    "heat_map",
+    "print_heat_map",
+    "rows_of",
+    "shade",
+    "total_of",
+    "watch_live",
+]
+
+STATES = ("ready", "delayed", "in_flight", "processed")
+SHADES = ("grey23", "dark_green", "green3", "yellow3", "orange1", "red1")
+SYMBOLS = "·░▒▓█"
+
+
+class Total(msgspec.Struct, frozen=True):
+    """Messages of a queue by state, and the change of each per second since the snapshot before."""
+
+    queue: str
+    ready: int
+    delayed: int
+    in_flight: int
+    processed: int
+    oldest: datetime | None
+    oldest_seconds: float | None
+    per_second: dict[str, float] | None = None
+    shards: Sequence[ShardState] | None = None
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """The shards of a queue at one moment."""
+
+    queue: str
+    at: datetime
+    shards: tuple[ShardState, ...]
+
+    @classmethod
+    def take(cls, queue: Queue) -> Snapshot:
+        """Count now."""
+        return cls(queue.name, datetime.now(UTC), queue.shard_states())
+
+    def number(self, state: str) -> int:
+        """All messages in a state."""
+        return sum(getattr(shard.counts, state) for shard in self.shards)
+
+    @property
+    def oldest(self) -> datetime | None:
+        """When the oldest message was sent."""
+        counts: list[QueueCounts] = [shard.counts for shard in self.shards]
+        return min((part.oldest for part in counts if part.oldest is not None), default=None)
+
+
+def total_of(now: Snapshot, before: Snapshot | None = None, *, shards: bool = False) -> Total:
+    """A snapshot added up, with the changes since another."""
+    numbers = {state: now.number(state) for state in STATES}
+    age = None if now.oldest is None else max(0.0, (now.at - now.oldest).total_seconds())
+    rates = None
+    if before is not None:
+        elapsed = max((now.at - before.at).total_seconds(), 0.001)
+        rates = {state: round((numbers[state] - before.number(state)) / elapsed, 1) for state in STATES}
+    return Total(
+        now.queue,
+        **numbers,
+        oldest=now.oldest,
+        oldest_seconds=age,
+        per_second=rates,
+        shards=now.shards if shards else None,
+    )
+
+
+def rows_of(total: Total) -> list[tuple[str, str, str]]:
+    """A total as lines for people: state, number, change per second."""
+    rates = total.per_second or {}
+    rows = [
+        (
+            state.replace("_", " "),
+            f"{getattr(total, state):,}",
+            f"{rates[state]:+,.0f}/s" if state in rates else "",
+        )
+        for state in STATES
+    ]
+    age = "none" if total.oldest_seconds is None else in_words(total.oldest_seconds)
+    return [*rows, ("oldest", age, "")]
 
 
 def watch_live(queue: Queue, snapshots: Iterable[Snapshot], *, shards: bool) -> None:
     """Show one snapshot after the other in place, until Ctrl-C."""
+    from rich.console import Console, Group  # noqa: PLC0415 - slow to import, as below
+    from rich.live import Live  # noqa: PLC0415
+
     before = None
     with Live(console=Console(), auto_refresh=False) as live:
         for snapshot in snapshots:
@@ -32,10 +122,14 @@ def watch_live(queue: Queue, snapshots: Iterable[Snapshot], *, shards: bool) -> 
 
 def print_heat_map(queue: Queue, snapshot: Snapshot) -> None:
     """The heat map on stdout; without colours where that is no terminal."""
+    from rich.console import Console  # noqa: PLC0415
+
     Console().print(_map(queue, snapshot))
 
 
 def _table(total: Total) -> Table:
+    from rich.table import Table  # noqa: PLC0415
+
     table = Table(title=total.queue, title_justify="left", show_header=False)
     table.add_column("state")
     table.add_column("messages", justify="right", min_width=12)
@@ -49,3 +143,31 @@ def _map(queue: Queue, snapshot: Snapshot) -> Text:
     layout = queue.settings.layout
     current = layout.time_shard(from_datetime(snapshot.at))
     return heat_map(snapshot.shards, layout.time_shards, layout.shards, current)
+
+
+def heat_map(states: Sequence[ShardState], time_shards: int, shards: int, current: int | None = None) -> Text:
+    """A cell for each shard, coloured by its ready messages; the time shard that is written now has a mark."""
+    from rich.text import Text  # noqa: PLC0415
+
+    ready = {(state.shard.time_shard, state.shard.number): state.counts.ready for state in states}
+    columns = max([time_shards, *(column + 1 for column, _ in ready)])
+    rows = max([shards, *(row + 1 for _, row in ready)])
+    most = max(ready.values(), default=0)
+    text = Text(no_wrap=True, overflow="crop")
+    if current is not None:
+        text.append(" " * (current + 5) + "▼ now\n")
+    for row in range(rows):
+        text.append(f"{row:>4} ")
+        for column in range(columns):
+            level = shade(ready.get((column, row), 0), most)
+            text.append(SYMBOLS[min(level, len(SYMBOLS) - 1)], style=SHADES[level])
+        text.append("\n")
+    text.append(f"     ready messages: · none to █ {most:,}; down: shards, across: time shards")
+    return text
+
+
+def shade(number: int, most: int) -> int:
+    """How hot a cell is, from 0 to 5, on a logarithmic scale."""
+    if number <= 0 or most <= 0:
+        return 0
+    return max(1, math.ceil(math.log1p(number) / math.log1p(most) * (len(SHADES) - 1)))

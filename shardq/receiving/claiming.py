@@ -89,7 +89,10 @@ class Receiving:
 
     def resign(self) -> None:
         """Be counted no longer."""
-        with suppress(ShardqError), self._context.retry.within(0):  # the store forgets a silent consumer by itself
+        with (
+            suppress(ShardqError),
+            self._context.retry.within(0),
+        ):  # the store forgets a silent consumer by itself
             self._context.retry(self._context.store.resign, self._context.name, self._consumer)
 
     def fill(self, limit: int, *, thorough: bool) -> list[HeldSlice]:

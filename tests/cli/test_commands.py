@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import shardq
-from shardq.cli.duration import duration
+from shardq.cli.times import duration
 from shardq.clock import from_datetime
 from shardq.settings import QueueSettings
 from shardq.testing import ManualClock

@@ -11,10 +11,9 @@ import pytest
 from shardq import errors
 from shardq.cli import failures
 from shardq.cli.command_table import COMMANDS, SECTIONS
-from shardq.cli.duration import duration, in_words
 from shardq.cli.main import main
-from shardq.cli.moment import coming_moment, past_moment
 from shardq.cli.printing import many
+from shardq.cli.times import coming_moment, duration, in_words, past_moment
 
 OURS = [name for name in COMMANDS if name not in ("bench", "demo")]
 
@@ -69,7 +68,7 @@ def test_every_error_is_one_line_and_its_exit_code(shell, monkeypatch, error: er
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("shardq.cli.session.connect", fail)
+    monkeypatch.setattr("shardq.cli.command.connect", fail)
     result = shell("list")
     assert result.exit_code == CODES.get(error.code, 1)
     assert result.stderr == f"shardq: {error.code}: some text\n"
@@ -91,7 +90,7 @@ def test_whatever_else_goes_wrong_is_never_a_traceback(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("shardq.cli.session.connect", fail)
+    monkeypatch.setattr("shardq.cli.command.connect", fail)
     result = shell("list")
     assert (result.exit_code, result.stderr) == (code, line)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from shardq.cli.example import ExampleCommand
+from shardq.cli.command import ExampleCommand
 from shardq.cli.printing import print_line
 
 __all__ = ["completion", "script"]

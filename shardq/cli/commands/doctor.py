@@ -1,17 +1,29 @@
-"""``shardq doctor``."""
+"""``shardq doctor``: checks of the store, its clock and each queue."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
 import click
+import msgspec
 
-from shardq.cli.checkup import Check, examine
-from shardq.cli.example import ExampleCommand
+from shardq.cli.command import ExampleCommand, Session, json_option
 from shardq.cli.failures import FAILURE
-from shardq.cli.options import json_option
 from shardq.cli.printing import many, note, print_columns, print_json
-from shardq.cli.session import Session
+from shardq.cli.times import in_words
+from shardq.client import Client
+from shardq.errors import ShardqError
+from shardq.queue import Queue, QueueCounts
+from shardq.settings import QueueSettings
+from shardq.settling.dead_letters import dead_letter_name
 
-__all__ = ["doctor"]
+__all__ = ["Check", "check_clock", "check_queue", "check_store", "doctor", "examine"]
+
+CLOCK_TOLERANCE_SECONDS = 1.0
+OLD_LEASES = 10  # a message that has been ready for longer than so many visibility timeouts
+OLD_SECONDS = 300.0  # and than this
 
 
 @click.command(cls=ExampleCommand, example="shardq doctor orders")
@@ -42,3 +54,89 @@ def doctor(ctx: click.Context, queue: str | None, as_json: bool) -> None:
 def _row(check: Check) -> tuple[str, str, str, str, str]:
     remedy = f"-> {check.remedy}" if check.remedy else ""
     return "ok" if check.ok else "WRONG", check.subject, check.name, check.value, remedy
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing that was looked at; the remedy is for when it is not in order."""
+
+    subject: str
+    name: str
+    ok: bool
+    value: str
+    remedy: str = ""
+
+
+def examine(client: Client, queue: str | None) -> list[Check]:
+    """Everything, for one queue or for all. Raises QueueNotFound for one that does not exist."""
+    checks = list(check_store(client))
+    try:
+        names = (queue,) if queue is not None else client.queues()
+        checks += check_clock(client)
+        dead = {dead_letter_name(name, client.queue(name).settings) for name in client.queues()}
+        for name in names:
+            checks += check_queue(client, client.queue(name), is_dead_letter_queue=name in dead)
+    except ShardqError:
+        if queue is not None or all(check.ok for check in checks):
+            raise
+    return checks
+
+
+def check_store(client: Client) -> Iterator[Check]:
+    """What the store says of itself."""
+    for finding in client.diagnose():
+        yield Check("store", finding.name, finding.ok, finding.value, "" if finding.ok else finding.remedy)
+
+
+def check_clock(client: Client) -> Iterator[Check]:
+    """How far the store's clock is from the one of this machine."""
+    offset = client.now().timestamp() - time.time()
+    ok = abs(offset) <= CLOCK_TOLERANCE_SECONDS
+    yield Check(
+        "store", "clock", ok, f"{offset:+.3f} s", "" if ok else "let NTP set the clocks of all machines"
+    )
+
+
+def check_queue(client: Client, queue: Queue, *, is_dead_letter_queue: bool) -> Iterator[Check]:
+    """A queue's settings, and what is in it."""
+    settings, counts, name = queue.settings, queue.counts(), queue.name
+    yield _verdict(name, "delivery", not settings.delivery_paused, "on", "paused", f"shardq resume {name}")
+    yield _verdict(name, "sends", not settings.sends_paused, "on", "paused", f"shardq resume {name}")
+    yield _ring(name, settings)
+    if is_dead_letter_queue:
+        return
+    yield _age(name, settings, counts)
+    if settings.max_deliveries is not None:
+        yield _dead_letters(client, name, dead_letter_name(name, settings))
+
+
+def _ring(name: str, settings: QueueSettings) -> Check:
+    lap = settings.time_shards * settings.time_shard_seconds
+    fine = settings.time_shards == 1 or lap >= settings.visibility_timeout
+    value = f"{in_words(lap)} a lap"
+    remedy = f"shardq alter {name} --time-shards N: a lap is shorter than the visibility timeout"
+    return _verdict(name, "ring", fine, value, value, remedy)
+
+
+def _age(name: str, settings: QueueSettings, counts: QueueCounts) -> Check:
+    if counts.ready_since is None:
+        return Check(name, "oldest due", True, "none")
+    age = (datetime.now(UTC) - counts.ready_since).total_seconds()
+    fine = age <= max(OLD_SECONDS, OLD_LEASES * settings.visibility_timeout)
+    value = f"{in_words(max(age, 0.0))}, {counts.ready:,} ready"
+    return _verdict(
+        name, "oldest due", fine, value, value, f"start workers: shardq work {name} --handler ..."
+    )
+
+
+def _dead_letters(client: Client, name: str, dead: str) -> Check:
+    if not client.exists(dead):
+        remedy = f"shardq alter {name} --dead-letter-queue {dead}, which creates it"
+        return Check(name, "dead letters", False, f"queue {dead} is missing", remedy)
+    counts = client.queue(dead).counts()
+    waiting = counts.ready + counts.delayed + counts.in_flight
+    remedy = f"shardq peek {dead} --json tells why; shardq redrive {name} sends them again"
+    return _verdict(name, "dead letters", not waiting, "none", f"{waiting:,} in {dead}", remedy)
+
+
+def _verdict(subject: str, name: str, ok: bool, fine: str, wrong: str, remedy: str) -> Check:
+    return Check(subject, name, ok, fine if ok else wrong, "" if ok else remedy)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import click
 import msgspec
 
-from shardq.cli.duration import duration
-from shardq.cli.example import ExampleCommand
-from shardq.cli.options import json_option
+from shardq.cli.command import ExampleCommand, json_option
 from shardq.cli.printing import note, print_columns, print_json, print_line
+from shardq.cli.times import duration
 from shardq.planning import Plan, Wanted
 from shardq.planning import plan as lay_out
 

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from enum import Enum
 
 import click
 
 from shardq.batch import Batch
-from shardq.cli.duration import duration
-from shardq.cli.example import ExampleCommand
+from shardq.cli.command import ExampleCommand, Session, codec_option, json_option, queue_argument
 from shardq.cli.message_view import body_text, view_of
-from shardq.cli.options import codec_option, json_option, queue_argument
 from shardq.cli.printing import print_json, print_line
-from shardq.cli.receiving import Settle, receive_messages
-from shardq.cli.session import Session
+from shardq.cli.times import duration
+from shardq.consumer import Consumer
+from shardq.errors import LeaseLost
 
-__all__ = ["receive"]
+__all__ = ["Settle", "receive", "receive_messages"]
+
+MAX_BATCH = 1_000
+
+
+class Settle(Enum):
+    """When messages are acked."""
+
+    AFTER = "after they are printed"
+    BEFORE = "before they are printed"
+    NEVER = "never"
 
 
 @click.command(cls=ExampleCommand, example="shardq receive orders --limit 100 --wait 20s --json")
@@ -66,3 +77,29 @@ def receive(
 
     with session.queue(queue).consumer(visibility_timeout=visibility_timeout) as consumer:
         receive_messages(consumer, limit, wait, settle, show)
+
+
+def receive_messages(
+    consumer: Consumer, limit: int, wait: float, settle: Settle, show: Callable[[Batch], None]
+) -> int:
+    """Show up to so many messages, a batch at a time, until none comes within ``wait`` seconds; returns how many."""
+    shown = 0
+    while shown < limit:
+        batch = consumer.receive(min(limit - shown, MAX_BATCH), wait=wait)
+        if not batch:
+            break
+        if settle is Settle.BEFORE and not _acked(batch):
+            continue
+        show(batch)
+        shown += len(batch)
+        if settle is Settle.AFTER:
+            batch.ack()
+    return shown
+
+
+def _acked(batch: Batch) -> bool:
+    try:
+        batch.ack()
+    except LeaseLost:  # somebody else has some of them by now, so none is shown twice
+        return False
+    return True

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import click
 
-from shardq.cli.example import ExampleGroup
-from shardq.cli.options import json_option
+from shardq.cli.command import ExampleGroup, Session, json_option
 from shardq.cli.printing import note, print_json, print_line
-from shardq.cli.session import Session
 from shardq.storage.migrations import Migration, migrations
 
 __all__ = ["schema", "statements"]

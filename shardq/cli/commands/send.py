@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -12,21 +13,25 @@ from typing import Any
 
 import click
 
-from shardq.cli.duration import duration, in_words
-from shardq.cli.example import ExampleCommand
+from shardq.cli.command import ExampleCommand, Session, codec_option, json_option, queue_argument
 from shardq.cli.message_line import parse_line, parse_plain
-from shardq.cli.message_source import Parse, Piece, pieces_of_lines, pieces_of_texts
-from shardq.cli.moment import coming_moment
-from shardq.cli.options import codec_option, json_option, queue_argument
 from shardq.cli.printing import many, note, print_json
-from shardq.cli.send_progress import SendProgress, send_progress
-from shardq.cli.sending import SendReport, Watcher, none_sent, send_pieces
-from shardq.cli.session import Session
-from shardq.cli.unsent import Unsent
+from shardq.cli.sending import (
+    Parse,
+    Piece,
+    SendReport,
+    Unsent,
+    Watcher,
+    none_sent,
+    pieces_of_lines,
+    pieces_of_texts,
+    send_pieces,
+)
+from shardq.cli.times import coming_moment, duration, in_words
 from shardq.errors import ShardqError
 from shardq.outgoing_message import DEFAULT_PRIORITY, OutgoingMessage
 
-__all__ = ["send"]
+__all__ = ["SendProgress", "send", "send_progress"]
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
@@ -174,3 +179,39 @@ def _pair(header: str) -> tuple[str, str]:
     if not separator or not name:
         raise click.BadParameter(f"{header!r} is no header: give NAME=VALUE.", param_hint="--header")
     return name, value
+
+
+class SendProgress:
+    """Told how far it is; shows nothing."""
+
+    def update(self, report: SendReport) -> None:
+        """Take note of how far it is."""
+
+
+@contextmanager
+def send_progress(total: int | None, *, wanted: bool) -> Iterator[SendProgress]:
+    """A bar on stderr with count, rate, bytes and time left, where stderr is a terminal."""
+    if not wanted or not sys.stderr.isatty():
+        yield SendProgress()
+        return
+    from rich.console import Console  # noqa: PLC0415 - slow to import, and mostly not needed
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    columns = (
+        TextColumn("{task.fields[sent]:,} messages"),
+        BarColumn(),
+        TextColumn("{task.fields[rate]:,.0f}/s"),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("send", total=total, sent=0, rate=0.0)
+
+        class _Bar(SendProgress):
+            def update(self, report: SendReport) -> None:
+                elapsed = bar.tasks[0].elapsed or 1.0
+                bar.update(
+                    task, completed=report.bytes, sent=report.sent, rate=report.sent / max(elapsed, 0.01)
+                )
+
+        yield _Bar()

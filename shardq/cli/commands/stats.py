@@ -8,13 +8,10 @@ from collections.abc import Iterator
 
 import click
 
-from shardq.cli.duration import duration
-from shardq.cli.example import ExampleCommand
-from shardq.cli.options import json_option, queue_argument
+from shardq.cli.command import ExampleCommand, Session, json_option, queue_argument
 from shardq.cli.printing import print_columns, print_json
-from shardq.cli.session import Session
-from shardq.cli.snapshot import Snapshot, rows_of, total_of
-from shardq.cli.stats_view import print_heat_map, watch_live
+from shardq.cli.stats_view import Snapshot, print_heat_map, rows_of, total_of, watch_live
+from shardq.cli.times import duration
 from shardq.queue import Queue
 
 __all__ = ["snapshots", "stats"]

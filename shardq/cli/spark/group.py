@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from shardq.cli.example import ExampleGroup
-from shardq.cli.spark.drain import drain_command
+from shardq.cli.command import ExampleGroup
+from shardq.cli.spark.copies import migrate_command, replay_command
 from shardq.cli.spark.load import load_command
-from shardq.cli.spark.migrate import migrate_command
-from shardq.cli.spark.replay import replay_command
 from shardq.cli.spark.report import report_command
-from shardq.cli.spark.transform import transform_command
+from shardq.cli.spark.streams import drain_command, transform_command
 
 __all__ = ["spark"]
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import click
 import msgspec
 
-from shardq.cli.example import ExampleCommand
-from shardq.cli.options import json_option, queue_argument
+from shardq.cli.command import ExampleCommand, Session, json_option, queue_argument
 from shardq.cli.printing import note
-from shardq.cli.session import Session
-from shardq.cli.spark.shared import master_option, option_pairs, pairs_of, show
+from shardq.cli.spark.options import master_option, option_pairs, pairs_of, show
 from shardq.spark.jobs.load import FORMATS, load
 from shardq.spark.jobs.place import Place
 from shardq.spark.jobs.session import spark_session

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import click
 
-from shardq.cli.example import ExampleCommand
-from shardq.cli.options import json_option, queue_argument
+from shardq.cli.command import ExampleCommand, Session, json_option, queue_argument
 from shardq.cli.printing import note, print_columns, print_json
-from shardq.cli.session import Session
-from shardq.cli.spark.shared import master_option
+from shardq.cli.spark.options import master_option
 from shardq.spark.jobs.place import Place
 from shardq.spark.jobs.report import Report, report
 from shardq.spark.jobs.session import spark_session

@@ -1,17 +1,20 @@
-"""The settings of a queue as options, made from the fields of QueueSettings and their description."""
+"""``shardq create`` and ``shardq alter``, with an option for each field of QueueSettings."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import click
 
-from shardq.cli.duration import duration
+from shardq.cli.command import ExampleCommand, Session, queue_argument
+from shardq.cli.printing import note
+from shardq.cli.times import duration
+from shardq.errors import InvalidSetting
 from shardq.settings import QueueSettings
 
-__all__ = ["chosen_settings", "settings_options"]
+__all__ = ["alter", "chosen_settings", "create", "settings_options"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _TERM = re.compile(r"^    (``\w+``(?:, ``\w+``)*)\n((?:        .*\n)+)", re.MULTILINE)
@@ -81,3 +84,56 @@ def _help_texts() -> dict[str, str]:
                 .split()
             )
     return texts
+
+
+@click.command(
+    cls=ExampleCommand, example="shardq create orders --shards 20 --visibility-timeout 2m --retention 14d"
+)
+@queue_argument
+@click.option(
+    "--exist-ok",
+    is_flag=True,
+    help="Leave a queue that exists as it is; an error only if a setting given here is another there.",
+)
+@settings_options
+@click.pass_context
+def create(ctx: click.Context, /, queue: str, exist_ok: bool, **_: object) -> None:
+    """Create a queue and its dead-letter queue.
+
+    The store's schema is applied where it is missing. Durations are seconds, or have a unit: 500ms, 30s, 5m, 2h,
+    7d. Settings that can be absent take the word none.
+    """
+    chosen = chosen_settings(ctx)
+    found = ctx.ensure_object(Session).client.create_queue(queue, exist_ok=exist_ok, **chosen)
+    if others := _others(found.settings, chosen):
+        raise InvalidSetting(
+            f"queue {queue!r} is there with other settings, and these were not applied: {', '.join(others)}; "
+            f"`shardq alter {queue}` changes them"
+        )
+    note(f"queue {queue} is there")
+
+
+def _others(settings: QueueSettings, chosen: Mapping[str, object]) -> list[str]:
+    """The chosen settings that the queue does not have."""
+    return [
+        f"{name.replace('_', '-')} {value} (there it is {getattr(settings, name)})"
+        for name, value in chosen.items()
+        if getattr(settings, name) != value
+    ]
+
+
+@click.command(cls=ExampleCommand, example="shardq alter orders --shards 40 --max-deliveries none")
+@queue_argument
+@settings_options
+@click.pass_context
+def alter(ctx: click.Context, /, queue: str, **_: object) -> None:
+    """Change settings of a queue in use.
+
+    Every client follows within about a second. With another layout new messages go to the new shards, and those in
+    the old ones are found until they are empty.
+    """
+    changes = chosen_settings(ctx)
+    if not changes:
+        raise click.UsageError("Nothing to change: give at least one setting.", ctx)
+    ctx.ensure_object(Session).queue(queue).alter(**changes)
+    note(f"queue {queue} has changed: " + ", ".join(changes))

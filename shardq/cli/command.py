@@ -1,13 +1,29 @@
-"""Commands that show an example in their help."""
+"""What every command is made of: its connection, its example, and the arguments that several commands take."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Any
 
 import click
 
-__all__ = ["ExampleCommand", "ExampleGroup", "write_example"]
+from shardq.client import Client, connect
+from shardq.queue import Queue
+
+__all__ = [
+    "ExampleCommand",
+    "ExampleGroup",
+    "Session",
+    "codec_option",
+    "given_words",
+    "json_option",
+    "queue_argument",
+    "write_example",
+    "yes_option",
+]
 
 
 class ExampleCommand(click.Command):
@@ -52,3 +68,50 @@ def write_example(example: str, formatter: click.HelpFormatter) -> None:
     with formatter.section("Example"):
         for line in example.splitlines():
             formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
+class Session:
+    """One call of the command line."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    @cached_property
+    def client(self) -> Client:
+        """The connection."""
+        return connect(self.url)
+
+    def queue(self, name: str) -> Queue:
+        """An existing queue."""
+        return self.client.queue(name)
+
+    def close(self) -> None:
+        """Give up the connection, if there was one."""
+        if "client" in vars(self):
+            self.client.close()
+
+
+queue_argument = click.argument("queue", metavar="QUEUE")
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+
+codec_option = click.option(
+    "--codec",
+    type=click.Choice(["bytes", "text", "json", "msgpack"]),
+    default="bytes",
+    show_default=True,
+    help="What the bodies are.",
+)
+
+
+def given_words(arguments: Sequence[str]) -> Iterator[str]:
+    """The arguments; for ``-``, or when there are none, the first word of each line of stdin."""
+    for argument in arguments or ("-",):
+        if argument != "-":
+            yield argument
+            continue
+        for line in sys.stdin:
+            if words := line.split(maxsplit=1):
+                yield words[0]

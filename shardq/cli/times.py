@@ -1,14 +1,42 @@
-"""Moments on the command line: ISO 8601, or a duration from now, back or ahead."""
+"""Durations and moments on the command line: ``30s``, ``1h30m``, ``2026-01-31T08:00``, ``10m`` ago."""
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import click
 
-from shardq.cli.duration import duration
+__all__ = ["coming_moment", "duration", "in_words", "past_moment"]
 
-__all__ = ["coming_moment", "past_moment"]
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_PART = r"(\d+(?:\.\d+)?)(ms|s|m|h|d)"
+_WHOLE = re.compile(rf"(?:{_PART})+")
+_MINUTE, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0
+
+
+def duration(text: str) -> float:
+    """Seconds, given as such or with units; a type of click's options, so a wrong value is a usage error."""
+    text = str(text).strip()
+    if _WHOLE.fullmatch(text):
+        return sum(float(number) * _SECONDS[unit] for number, unit in re.findall(_PART, text))
+    try:
+        return float(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is no duration: give seconds, or a number with ms, s, m, h or d."
+        ) from None
+
+
+def in_words(seconds: float) -> str:
+    """A duration for people: ``45 s``, ``12 min``, ``3.5 h``, ``2.1 days``."""
+    if seconds < 2 * _MINUTE:
+        return f"{seconds:.3g} s"
+    if seconds < 2 * _HOUR:
+        return f"{seconds / _MINUTE:.0f} min"
+    if seconds < 2 * _DAY:
+        return f"{seconds / _HOUR:.1f} h"
+    return f"{seconds / _DAY:.1f} days"
 
 
 def past_moment(text: str) -> datetime:

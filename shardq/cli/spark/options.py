@@ -1,4 +1,4 @@
-"""What the jobs' commands have in common."""
+"""What the commands of the jobs have in common."""
 
 from __future__ import annotations
 

@@ -1,0 +1,146 @@
+"""What is shown or removed without being received: ``shardq peek``, ``get``, ``history`` and ``remove``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+import click
+import msgspec
+
+from shardq.cli.command import ExampleCommand, Session, codec_option, given_words, json_option, queue_argument
+from shardq.cli.failures import NOT_FOUND
+from shardq.cli.message_view import body_text, row_of, view_of
+from shardq.cli.printing import many, note, print_json, print_line
+from shardq.cli.times import past_moment
+from shardq.queue import Queue
+from shardq.receipt import MessageId
+
+__all__ = ["Removal", "get", "history", "peek", "remove", "remove_all"]
+
+
+@click.command(cls=ExampleCommand, example="shardq peek orders --limit 3 --json")
+@queue_argument
+@click.option("--limit", "-n", type=int, default=10, show_default=True, help="At most so many.")
+@codec_option
+@json_option
+@click.pass_obj
+def peek(session: Session, queue: str, limit: int, codec: str, as_json: bool) -> None:
+    """Look at messages without receiving them.
+
+    In any state, shard by shard: id, state, priority, deliveries, due time and the beginning of the body.
+    """
+    for message in session.queue(queue).peek(limit):
+        if as_json:
+            print_json(view_of(message, codec))
+        else:
+            print_line(row_of(message, codec))
+
+
+@click.command(cls=ExampleCommand, example="shardq get orders:3:1:0197c8a2b4d07abc8123456789abcdef:0 --json")
+@click.argument("message_id", metavar="ID")
+@codec_option
+@json_option
+@click.pass_context
+def get(ctx: click.Context, message_id: str, codec: str, as_json: bool) -> None:
+    """Look at one message by its id.
+
+    Prints its body, or with --json all there is to know. It can be in any state, processed included.
+    """
+    queue = ctx.ensure_object(Session).queue(MessageId.parse(message_id).shard.queue)
+    message = queue.get(message_id)
+    if message is None:
+        note(f"shardq: message_not_found: message {message_id} is not stored")
+        ctx.exit(NOT_FOUND)
+    elif as_json:
+        print_json(view_of(message, codec))
+    else:
+        print_line(body_text(message.body, codec))
+
+
+@click.command(cls=ExampleCommand, example="shardq history orders --since 10m --replay --to orders-test")
+@queue_argument
+@click.option(
+    "--since", type=past_moment, metavar="MOMENT", help="Acked then or later: ISO 8601, or how long ago."
+)
+@click.option("--until", type=past_moment, metavar="MOMENT", help="Acked before.")
+@click.option("--replay", is_flag=True, help="Send copies of them instead of showing them.")
+@click.option("--to", "target", metavar="QUEUE", help="With --replay: to this queue instead of the same.")
+@codec_option
+@json_option
+@click.pass_obj
+def history(
+    session: Session,
+    queue: str,
+    since: datetime | None,
+    until: datetime | None,
+    replay: bool,
+    target: str | None,
+    codec: str,
+    as_json: bool,
+) -> None:
+    """Show processed messages, or send them again.
+
+    In the order in which they were acked. They are kept for the queue's history-retention.
+    """
+    if target is not None and not replay:
+        raise click.UsageError("--to needs --replay.")
+    found = session.queue(queue)
+    if replay:
+        _replay(found, since, until, target, as_json=as_json)
+        return
+    for message in found.history(since=since, until=until):
+        if as_json:
+            print_json(view_of(message, codec))
+        else:
+            print_line(row_of(message, codec))
+    if found.settings.history_retention == 0:
+        note(f"queue {queue} keeps no history: `shardq alter {queue} --history-retention 7d` changes that")
+
+
+def _replay(
+    queue: Queue, since: datetime | None, until: datetime | None, target: str | None, *, as_json: bool
+) -> None:
+    sent = queue.replay(since=since, until=until, to=target)
+    if as_json:
+        print_json({"replayed": sent, "to": target or queue.name})
+    else:
+        note(f"{many(sent, 'message')} sent again to queue {target or queue.name}")
+
+
+class Removal(msgspec.Struct, frozen=True):
+    """What became of ids that were to be removed."""
+
+    removed: int
+    missing: Sequence[str]
+
+
+@click.command(cls=ExampleCommand, example="shardq peek orders --json | jq -r .id | shardq remove -")
+@click.argument("ids", metavar="ID...", nargs=-1)
+@json_option
+@click.pass_context
+def remove(ctx: click.Context, ids: tuple[str, ...], as_json: bool) -> None:
+    """Remove messages by their ids.
+
+    For good, in any state, in flight and processed too: a consumer that holds one finds nothing left to ack.
+    With - or without an id they are read from stdin, the first word of each line. Ids come from `send` and
+    `peek`; the exit code is 3 when one is not stored.
+    """
+    removal = remove_all(ctx.ensure_object(Session), given_words(ids))
+    if as_json:
+        print_json(removal)
+    else:
+        note(f"{many(removal.removed, 'message')} removed")
+    if removal.missing:
+        missing = removal.missing
+        note(f"shardq: message_not_found: {many(len(missing), 'message')} not stored, first {missing[0]}")
+        ctx.exit(NOT_FOUND)
+
+
+def remove_all(session: Session, ids: Iterable[str]) -> Removal:
+    """Remove each of them from the queue that its id names; all ids are read before the first is removed."""
+    parsed = [MessageId.parse(text) for text in ids]
+    missing = [
+        str(identity) for identity in parsed if not session.queue(identity.shard.queue).remove(str(identity))
+    ]
+    return Removal(len(parsed) - len(missing), missing)

@@ -1,0 +1,56 @@
+"""What is done to messages by their receipts: ``shardq ack``, ``release`` and ``extend``."""
+
+from __future__ import annotations
+
+import click
+
+from shardq.cli.command import ExampleCommand, Session, given_words, queue_argument
+from shardq.cli.printing import many, note
+from shardq.cli.times import duration
+
+__all__ = ["ack", "extend", "release"]
+
+
+@click.command(cls=ExampleCommand, example="shardq receive orders --no-ack --receipts | shardq ack orders -")
+@queue_argument
+@click.argument("receipts", metavar="RECEIPT...", nargs=-1)
+@click.pass_obj
+def ack(session: Session, queue: str, receipts: tuple[str, ...]) -> None:
+    """Finish messages by their receipts.
+
+    Receipts come from `shardq receive --no-ack --receipts`. With - or without one they are read from stdin, the first
+    word of each line. Repeating it is harmless.
+    """
+    given = list(given_words(receipts))
+    session.queue(queue).ack(given)
+    note(f"{many(len(given), 'message')} acked")
+
+
+@click.command(cls=ExampleCommand, example="shardq release orders --delay 5m RECEIPT")
+@queue_argument
+@click.argument("receipts", metavar="RECEIPT...", nargs=-1)
+@click.option("--delay", type=duration, default=0.0, help="Not delivered before.")
+@click.pass_obj
+def release(session: Session, queue: str, receipts: tuple[str, ...], delay: float) -> None:
+    """Give messages back by their receipts.
+
+    With - or without a receipt they are read from stdin, the first word of each line.
+    """
+    given = list(given_words(receipts))
+    session.queue(queue).release(given, delay=delay)
+    note(f"{many(len(given), 'message')} released")
+
+
+@click.command(cls=ExampleCommand, example="shardq extend orders 10m RECEIPT")
+@queue_argument
+@click.argument("seconds", metavar="DURATION", type=duration)
+@click.argument("receipts", metavar="RECEIPT...", nargs=-1)
+@click.pass_obj
+def extend(session: Session, queue: str, seconds: float, receipts: tuple[str, ...]) -> None:
+    """Hold messages for longer by their receipts.
+
+    For DURATION from now on. With - or without a receipt they are read from stdin, the first word of each line.
+    """
+    given = list(given_words(receipts))
+    session.queue(queue).extend(given, seconds)
+    note(f"{many(len(given), 'message')} held for {seconds:g} s")

@@ -1,0 +1,104 @@
+"""What is done to a whole queue: ``delete``, ``purge``, ``sweep``, ``pause``, ``resume``, ``redrive``."""
+
+from __future__ import annotations
+
+import click
+
+from shardq.cli.command import ExampleCommand, Session, json_option, queue_argument, yes_option
+from shardq.cli.printing import many, note, print_json
+
+__all__ = ["delete", "pause", "purge", "redrive", "resume", "sweep"]
+
+
+@click.command(cls=ExampleCommand, example="shardq delete orders --yes")
+@queue_argument
+@yes_option
+@click.pass_obj
+def delete(session: Session, queue: str, yes: bool) -> None:
+    """Delete a queue and everything in it.
+
+    Its history goes too. Its dead-letter queue is a queue of its own and stays.
+    """
+    counts = session.queue(queue).counts()
+    waiting = counts.ready + counts.delayed + counts.in_flight
+    if not yes:
+        click.confirm(f"Delete queue {queue} with {many(waiting, 'message')}?", abort=True, err=True)
+    session.client.delete_queue(queue)
+    note(f"queue {queue} is deleted")
+
+
+@click.command(cls=ExampleCommand, example="shardq purge orders --yes")
+@queue_argument
+@yes_option
+@json_option
+@click.pass_obj
+def purge(session: Session, queue: str, yes: bool, as_json: bool) -> None:
+    """Remove all messages of a queue.
+
+    Those in flight go too; the history stays.
+    """
+    target = session.queue(queue)
+    if not yes:
+        click.confirm(f"Remove all messages of queue {queue}?", abort=True, err=True)
+    purged = target.purge()
+    if as_json:
+        print_json({"purged": purged})
+    else:
+        note(f"{many(purged, 'message')} removed from queue {queue}")
+
+
+@click.command(cls=ExampleCommand, example="shardq sweep orders")
+@queue_argument
+@json_option
+@click.pass_obj
+def sweep(session: Session, queue: str, as_json: bool) -> None:
+    """Remove what is too old or left over in a queue.
+
+    Messages older than its retention that nobody holds, history that is over, and what crashed clients left behind.
+    It needs no consumers, and can be run at any time.
+    """
+    removed = session.queue(queue).sweep()
+    if as_json:
+        print_json({"removed": removed})
+    else:
+        note(f"{many(removed, 'thing')} removed from queue {queue}")
+
+
+@click.command(cls=ExampleCommand, example="shardq pause orders --sends")
+@queue_argument
+@click.option("--sends", is_flag=True, help="Refuse new messages too.")
+@click.option("--only-sends", is_flag=True, help="Refuse new messages, and go on delivering.")
+@click.pass_obj
+def pause(session: Session, queue: str, sends: bool, only_sends: bool) -> None:
+    """Stop delivering messages, or taking them.
+
+    Messages in flight can still be acked. It takes about a second to reach everybody.
+    """
+    session.queue(queue).pause(delivery=not only_sends, sends=sends or only_sends)
+    note(f"queue {queue} is paused: `shardq resume {queue}` ends it")
+
+
+@click.command(cls=ExampleCommand, example="shardq resume orders")
+@queue_argument
+@click.pass_obj
+def resume(session: Session, queue: str) -> None:
+    """Deliver and take messages again."""
+    session.queue(queue).resume()
+    note(f"queue {queue} delivers and takes messages")
+
+
+@click.command(cls=ExampleCommand, example="shardq redrive orders --limit 100")
+@queue_argument
+@click.option("--limit", type=int, help="At most so many; all without it.")
+@json_option
+@click.pass_obj
+def redrive(session: Session, queue: str, limit: int | None, as_json: bool) -> None:
+    """Move dead letters back to their queue.
+
+    QUEUE is the queue that they came from. They come as new messages, with deliveries from 0.
+    """
+    moved = session.queue(queue).redrive(limit)
+    if as_json:
+        print_json({"redriven": moved})
+    else:
+        note(f"{many(moved, 'dead letter')} back in queue {queue}")
