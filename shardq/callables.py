@@ -1,7 +1,7 @@
-"""Functions that an application gives shardq: they must have run when they return.
+"""Checks of the functions that an application passes to shardq: a call must run them to their end.
 
-Calling a coroutine function or a generator function runs nothing of it: it makes an object that somebody has to
-await or to go through. Shardq does neither, so what such a function should have done would count as done.
+Calling a coroutine function or a generator function does not run it. The call only makes an object, which somebody has
+to await or iterate. Shardq does neither, so the message of such a handler would be acked before any work on it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ __all__ = ["check_has_run", "check_runs"]
 
 
 def check_runs(name: str, function: object) -> None:
-    """Raise InvalidSetting when calling the function would not run it: it is async, or a generator."""
+    """Raise InvalidSetting if calling the function does not run it, because it is async or a generator."""
     kind = _kind_of_function(function)
     if kind is not None:
         raise InvalidSetting(
-            f"{name} {_name(function)} is {kind}: calling it runs nothing of it; give a plain function, "
-            "one that calls asyncio.run() if need be"
+            f"{name} {_name(function)} is {kind}: calling it does not run it; give a plain function, "
+            "which may call asyncio.run()"
         )
 
 
 def check_has_run(name: str, function: object, result: object) -> None:
-    """Raise InvalidSetting when what the function returned has still to be awaited or gone through."""
+    """Raise InvalidSetting if the function returned something that still has to be awaited or iterated."""
     if isinstance(result, Awaitable | AsyncIterator | Generator):
         if inspect.iscoroutine(result):
             result.close()  # or Python warns that nobody awaits it

@@ -1,4 +1,4 @@
-"""The time, passed in rather than read, so that tests can hold it still."""
+"""The time. Clocks are passed in, so that tests can hold the time still."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class Clock(Protocol):
-    """Tells the time of a store."""
+    """Something that tells the time, such as the clock of a test. See :func:`shardq.connect`."""
 
     def now(self) -> int:
         """Microseconds since 1970-01-01 UTC."""

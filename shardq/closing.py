@@ -1,4 +1,4 @@
-"""What is closed at the end of a ``with`` block."""
+"""Objects that the end of a ``with`` block closes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["Closing"]
 
 
 class Closing(ABC):
-    """Something with a ``close``, which the end of a ``with`` block calls."""
+    """An object with a ``close`` method, which the end of a ``with`` block calls."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give up what is held."""
+        """Release what the object holds."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""Codecs: what an application sends and receives, as the bytes of a body."""
+"""Codecs: they turn the values that an application sends into the bytes of a body, and back."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["BYTES", "JSON", "MSGPACK", "TEXT", "Codec", "check_codec", "codec_na
 
 
 class Codec(Protocol):
-    """Turns values into bodies and back. Set per producer and per consumer."""
+    """Turns values into bodies and back. Each producer and each consumer has its own."""
 
     def encode(self, value: Any) -> bytes:
-        """The body of a value; raises InvalidMessage when it has none."""
+        """The body of a value. Raises InvalidMessage if the codec cannot write the value."""
         ...
 
     def decode(self, body: bytes) -> Any:
-        """The value of a body; raises InvalidMessage when it cannot be read."""
+        """The value of a body. Raises InvalidMessage if the codec cannot read the body."""
         ...
 
 
@@ -89,14 +89,14 @@ _BY_NAME = {"bytes": BYTES, "text": TEXT, "json": JSON, "msgpack": MSGPACK}
 
 
 def check_codec(codec: Codec) -> Codec:
-    """The codec itself; raises InvalidSetting when it cannot encode and decode, as a codec's name cannot."""
+    """Return the codec. Raises InvalidSetting if it cannot encode and decode: the name of a codec cannot."""
     if callable(getattr(codec, "encode", None)) and callable(getattr(codec, "decode", None)):
         return codec
     raise InvalidSetting(f"codec={codec!r} is no codec: give one such as shardq.JSON")
 
 
 def codec_named(name: str) -> Codec:
-    """The codec called ``bytes``, ``text``, ``json`` or ``msgpack``."""
+    """The codec with the name ``bytes``, ``text``, ``json`` or ``msgpack``. Raises InvalidSetting for another name."""
     try:
         return _BY_NAME[name]
     except KeyError:

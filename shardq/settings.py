@@ -1,4 +1,4 @@
-"""The settings of a queue: kept in the store, the same for every client, changeable while the queue is in use."""
+"""The settings of a queue. The store keeps them, every client uses the same, and they can change at any time."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ _YEAR = 366 * 86_400.0
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """How a queue is laid out and how it delivers. All durations are seconds.
+    """How a queue is laid out and how it delivers messages. All durations are in seconds.
 
     ``shards``
-        concurrency shards of a time shard: they spread writers and readers (1 .. 10,000)
+        concurrency shards in each time shard; with more, more producers and consumers can work at once (1 .. 10,000)
     ``time_shards``, ``time_shard_seconds``
-        the ring: how many time shards, and for how long each is written before writes move on
+        the ring: the number of time shards, and the time for which each is written before the next one
     ``visibility_timeout``
-        the lease: a message that is not acked for so long is delivered again
+        the lease: a message that is not acked within this time is redelivered
     ``max_deliveries``
-        after so many deliveries without an ack a message goes to the dead-letter queue; None: never
+        a message that was delivered this often without an ack moves to the dead-letter queue; None: never
     ``dead_letter_queue``
-        its name; None: ``<queue>.dead``
+        the name of the dead-letter queue; None: ``<queue>.dead``
     ``retention``
-        a message that is older is dropped instead of delivered; None: kept until it is acked
+        a message that is older than this is dropped instead of delivered; None: messages stay until they are acked
     ``history_retention``
-        for how long acked messages can be read and replayed; 0: not at all
+        the time for which acked messages can be read and replayed; 0: acked messages are not kept
     ``dedupe_window``
-        for how long a dedupe key refuses a second message
+        the time for which a second message with the same dedupe key is not stored
     ``max_message_bytes``
-        the largest message, body and headers together
+        the largest size of a message, body and headers together
     ``delivery_paused``, ``sends_paused``
         see :meth:`~shardq.Queue.pause`
     """
@@ -58,16 +58,16 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def layout(self) -> Layout:
-        """Where messages are written."""
+        """The ring of shards to which messages are written."""
         return Layout(self.shards, self.time_shards, self.time_shard_seconds)
 
     def encode(self) -> bytes:
-        """The settings as a store keeps them: JSON, so that a person can read them there."""
+        """The settings as a store keeps them: JSON, which people can read in the store too."""
         return msgspec.json.encode(self)
 
     @classmethod
     def decode(cls, stored: bytes) -> QueueSettings:
-        """The settings out of the store."""
+        """The settings that a store kept. Raises InvalidSetting if they cannot be read."""
         try:
             return _decoder.decode(stored)
         except msgspec.MsgspecError as error:

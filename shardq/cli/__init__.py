@@ -1,1 +1,1 @@
-"""The command line: one file for each command in `commands`, loaded when it is called."""
+"""The command line. `command_table` says in which file of `commands` each command is."""

@@ -1,4 +1,4 @@
-"""What every command is made of: its connection, its example, and the arguments that several commands take."""
+"""What the commands share: the connection, examples in their help, and arguments and options."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class ExampleCommand(click.Command):
-    """A command with an example: one or more lines as one types them."""
+    """A command whose help ends with an example: one or more lines to type."""
 
     def __init__(self, *arguments: Any, example: str = "", **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -40,7 +40,7 @@ class ExampleCommand(click.Command):
 
 
 class ExampleGroup(click.Group):
-    """A group with an example, and with commands that have one."""
+    """A group whose help ends with an example, as that of its commands does."""
 
     command_class = ExampleCommand
 
@@ -51,7 +51,7 @@ class ExampleGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; a name that is none is answered with the nearest that is one."""
+        """Find a command. The error for an unknown name suggests the most similar one."""
         near = get_close_matches(args[0], self.list_commands(ctx), n=1)
         if near and self.get_command(ctx, args[0]) is None:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
@@ -64,14 +64,14 @@ class ExampleGroup(click.Group):
 
 
 def write_example(example: str, formatter: click.HelpFormatter) -> None:
-    """Write the lines of an example, none of them wrapped."""
+    """Write the lines of an example without wrapping them."""
     with formatter.section("Example"):
         for line in example.splitlines():
             formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
 
 
 class Session:
-    """One call of the command line."""
+    """One run of the command line: the URL of the store, and a connection that is opened when it is needed."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -86,7 +86,7 @@ class Session:
         return self.client.queue(name)
 
     def close(self) -> None:
-        """Give up the connection, if there was one."""
+        """Close the connection, if there is one."""
         if "client" in vars(self):
             self.client.close()
 
@@ -102,12 +102,12 @@ codec_option = click.option(
     type=click.Choice(["bytes", "text", "json", "msgpack"]),
     default="bytes",
     show_default=True,
-    help="What the bodies are.",
+    help="The codec of the bodies.",
 )
 
 
 def given_words(arguments: Sequence[str]) -> Iterator[str]:
-    """The arguments; for ``-``, or when there are none, the first word of each line of stdin."""
+    """The arguments. For ``-``, or without arguments, the first word of each line of stdin."""
     for argument in arguments or ("-",):
         if argument != "-":
             yield argument

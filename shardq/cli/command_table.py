@@ -1,4 +1,4 @@
-"""Every command: its section in the help, where it is, and what it does. Nothing here imports a command."""
+"""Every command: its section in the help, the place of its code, and its summary. This imports no command."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _HERE = "shardq.cli.commands"
 
 
 class CommandEntry(NamedTuple):
-    """Where a command is found, as ``module:attribute``, and the first line of its help."""
+    """The section of a command, its place as ``module:attribute``, and the first line of its help."""
 
     section: str
     target: str
     summary: str
-    extra: str = ""  # what is to be installed for it
+    extra: str = ""  # of the package, which has to be installed for it
 
 
 def _entry(section: str, module: str, attribute: str, summary: str) -> CommandEntry:
@@ -33,15 +33,15 @@ COMMANDS = {
     "describe": _entry(_QUEUES, "queues", "describe", "Show a queue's settings, layout and counts."),
     "delete": _entry(_QUEUES, "upkeep", "delete", "Delete a queue and everything in it."),
     "purge": _entry(_QUEUES, "upkeep", "purge", "Remove all messages of a queue."),
-    "sweep": _entry(_QUEUES, "upkeep", "sweep", "Remove what is too old or left over in a queue."),
-    "pause": _entry(_QUEUES, "upkeep", "pause", "Stop delivering messages, or taking them."),
-    "resume": _entry(_QUEUES, "upkeep", "resume", "Deliver and take messages again."),
+    "sweep": _entry(_QUEUES, "upkeep", "sweep", "Remove old messages and leftovers of a queue."),
+    "pause": _entry(_QUEUES, "upkeep", "pause", "Stop delivering messages, or accepting new ones."),
+    "resume": _entry(_QUEUES, "upkeep", "resume", "Deliver and accept messages again."),
     "send": _entry(_MESSAGES, "send", "send", "Send messages: arguments, lines or JSON lines."),
     "receive": _entry(_MESSAGES, "receive", "receive", "Receive messages and print them."),
     "work": _entry(_MESSAGES, "work", "work", "Run a handler on every message, in several processes."),
-    "ack": _entry(_MESSAGES, "receipts", "ack", "Finish messages by their receipts."),
-    "release": _entry(_MESSAGES, "receipts", "release", "Give messages back by their receipts."),
-    "extend": _entry(_MESSAGES, "receipts", "extend", "Hold messages for longer by their receipts."),
+    "ack": _entry(_MESSAGES, "receipts", "ack", "Ack messages by their receipts."),
+    "release": _entry(_MESSAGES, "receipts", "release", "Return messages to the queue by their receipts."),
+    "extend": _entry(_MESSAGES, "receipts", "extend", "Extend the leases of messages by their receipts."),
     "remove": _entry(_MESSAGES, "messages", "remove", "Remove messages by their ids."),
     "redrive": _entry(_MESSAGES, "upkeep", "redrive", "Move dead letters back to their queue."),
     "history": _entry(_MESSAGES, "messages", "history", "Show processed messages, or send them again."),

@@ -1,4 +1,4 @@
-"""The one place where what went wrong becomes a line on stderr and an exit code."""
+"""Errors as exit codes and lines on stderr: the only place that decides both."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the signal, as shells count
 
 
 class StoreMissing(click.ClickException):
-    """Raised when the store that is asked is not there."""
+    """Raised when the file of the store does not exist."""
 
     exit_code = NOT_FOUND
 
@@ -54,7 +54,7 @@ _CODES: dict[type[ShardqError], int] = {
 
 
 def exit_code(error: BaseException) -> int:
-    """The exit code of an error; a bulk send that stopped part way ends as what stopped it."""
+    """The exit code of an error. A partial send has the exit code of the error that stopped it."""
     if isinstance(error, PartialSend) and isinstance(error.__cause__, ShardqError):
         return exit_code(error.__cause__)
     for kind, code in _CODES.items():
@@ -68,7 +68,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def explain(error: BaseException) -> str | None:
-    """One line that names the kind and says what happened, or the help asked for by no words; None: tell nobody."""
+    """One line with the kind of the error and what happened, or the help of a bare group. None: write nothing."""
     if isinstance(error, BrokenPipeError):
         return None
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
@@ -104,7 +104,7 @@ def _with_hint(error: click.UsageError) -> str:
 
 
 def end(error: BaseException) -> int:
-    """Tell the user, and return the exit code."""
+    """Tell the user what happened and return the exit code."""
     if os.environ.get("SHARDQ_DEBUG") and not isinstance(error, BrokenPipeError):
         import traceback  # noqa: PLC0415 - only here, and slow to import
 
@@ -118,7 +118,7 @@ def end(error: BaseException) -> int:
 
 
 def _silence_stdout() -> None:
-    """Nobody reads any more: what is still buffered must not fail again when the interpreter ends."""
+    """Discard what is still buffered: nobody reads it, and writing it at the end would fail again."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError:

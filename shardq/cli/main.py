@@ -1,4 +1,4 @@
-"""``shardq``: the group of all commands. It loads a command when it is called, and ends every one in the same way."""
+"""``shardq``: the group of all commands. It loads a command when it is called, and ends all in the same way."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_URL = "sqlite:///shardq.db"
 
 
 class Ended(Exception):
-    """Carries an end that is no error past click."""
+    """Carries an end that is no error past click, which would handle it in its own way."""
 
     def __init__(self, reason: BaseException) -> None:
         super().__init__(str(reason))
@@ -28,14 +28,14 @@ class Ended(Exception):
 
 
 class Program(ExampleGroup):
-    """A click group whose commands are in a table and imported one by one."""
+    """A group whose commands are in a table. Each is imported when it is called."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         """The names of all commands."""
         return list(COMMANDS)
 
     def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Load a command; it takes ``--url`` too."""
+        """Load a command, and let it take ``--url`` too."""
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
@@ -53,21 +53,21 @@ class Program(ExampleGroup):
         return command
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands by section, out of the table: loading them all would take a second."""
+        """Write the commands by section. The texts are those of the table: loading all commands would take a second."""
         for section in SECTIONS:
             rows = [(name, entry.summary) for name, entry in COMMANDS.items() if entry.section == section]
             with formatter.section(section):
                 formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; click would answer Ctrl-C and a closed pipe itself, in its own way."""
+        """Run a command. Ctrl-C and a closed pipe pass click, which would answer them in its own way."""
         try:
             return super().invoke(ctx)
         except (KeyboardInterrupt, BrokenPipeError) as error:
             raise Ended(error) from error
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> Any:
-        """Run a command and exit with its code: one line on stderr for an error, never a traceback."""
+        """Run a command and exit with its code. An error is one line on stderr, never a traceback."""
         options["standalone_mode"] = False
         try:
             result = super().main(args, *others, **options)
@@ -81,9 +81,9 @@ class Program(ExampleGroup):
 
 
 def accept_url(command: click.Command) -> None:
-    """Let a command, and its own commands, take ``--url``.
+    """Let a command and its subcommands take ``--url``.
 
-    One that has an option of that name, with a default of its own, keeps it: it is given what stands before its name.
+    A command that has such an option with a default of its own keeps it. It is given the URL before its name.
     """
     if isinstance(command, click.Group):
         for inner in command.commands.values():
@@ -98,7 +98,10 @@ def accept_url(command: click.Command) -> None:
 
 def _option() -> click.Option:
     return click.Option(
-        ["--url"], expose_value=False, callback=_take, help="The store, as before the command's name."
+        ["--url"],
+        expose_value=False,
+        callback=_take,
+        help="The URL of the store. It may also stand before the command.",
     )
 
 
@@ -109,7 +112,7 @@ def _take(ctx: click.Context, _parameter: click.Parameter, value: str | None) ->
 
 
 def _given_before() -> str | None:
-    """The store of ``shardq --url ... command``; None when it is the default of ``shardq``, or of the environment."""
+    """The URL of ``shardq --url URL command``. None if it is the default or from the environment."""
     group = click.get_current_context().parent
     if group is None or group.get_parameter_source("url") is not ParameterSource.COMMANDLINE:
         return None
@@ -127,14 +130,14 @@ def _given_before() -> str | None:
     default=DEFAULT_URL,
     show_default=True,
     show_envvar=True,
-    help="The store: sqlite:///FILE, or another that is installed.",
+    help="The URL of the store, such as sqlite:///FILE.",
 )
 @click.version_option(package_name="shardq", message="%(prog)s %(version)s")
 @click.pass_context
 def main(ctx: click.Context, url: str) -> None:
-    """Queues that are spread over the shards of a wide-row store.
+    """A message queue that is spread over the shards of a wide-row store.
 
-    Exit codes: 0 done, 1 failure, 2 wrong usage, 3 not found, 4 the store is unavailable.
+    Exit codes: 0 done, 1 failure, 2 wrong usage, 3 not found, 4 store unavailable.
     """
     session = Session(url)
     ctx.obj = session

@@ -19,9 +19,9 @@ __all__ = ["MessageLine", "encode_line", "parse_line", "parse_plain"]
 
 
 class MessageLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One message: its body is a value of the codec, or bytes in ``body_base64``.
+    """One message. The body is a value of the codec, or bytes in ``body_base64``.
 
-    What a line does not say, the options of the command say; ``delay`` and ``due`` are written as theirs.
+    The options of the command apply to what a line leaves out. ``delay`` and ``due`` are written as in the options.
     """
 
     body: Any = UNSET
@@ -38,7 +38,7 @@ _decoder = msgspec.json.Decoder(MessageLine)
 
 
 def parse_line(text: bytes, queue: str, codec: str, shared: OutgoingMessage) -> OutgoingMessage:
-    """A message for a queue out of a JSON line, its options checked too; raises InvalidMessage."""
+    """The message of a JSON line. Raises InvalidMessage if the line or an option in it is wrong."""
     try:
         line = _decoder.decode(text)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -59,7 +59,7 @@ def parse_line(text: bytes, queue: str, codec: str, shared: OutgoingMessage) -> 
 
 
 def parse_plain(text: bytes, codec: str, shared: OutgoingMessage) -> OutgoingMessage:
-    """A message out of a line that is its body, in JSON where the codec takes values; raises InvalidMessage."""
+    """The message whose body is the line, read as JSON if the codec takes values. Raises InvalidMessage."""
     if codec == "bytes":
         body = text
     elif codec == "text":
@@ -70,7 +70,7 @@ def parse_plain(text: bytes, codec: str, shared: OutgoingMessage) -> OutgoingMes
 
 
 def encode_line(message: OutgoingMessage, codec: str) -> bytes:
-    """A message that was parsed as a JSON line that can be sent again with the same codec."""
+    """A parsed message as a JSON line, which can be sent again with the same codec."""
     body = _value(message.body, codec)
     body_base64 = message.body if body is UNSET else UNSET
     return msgspec.json.encode(
@@ -88,7 +88,7 @@ def encode_line(message: OutgoingMessage, codec: str) -> bytes:
 
 
 def _times(line: MessageLine) -> dict[str, Any]:
-    """Delay and due time; either takes the place of both options."""
+    """The delay and the due time of a line. Either replaces both options."""
     if line.delay is UNSET and line.due is UNSET:
         return {}
     try:
@@ -114,7 +114,7 @@ def _body(line: MessageLine, codec: str) -> bytes:
 
 
 def _value(body: bytes, codec: str) -> Any:
-    """A body as what a line says it with; UNSET where only its bytes say the same."""
+    """The value of a body in a line. UNSET if only ``body_base64`` can hold the body."""
     plain = codec_named("text" if codec == "bytes" else codec)
     try:
         value = JSON.decode(JSON.encode(plain.decode(body)))

@@ -18,7 +18,7 @@ PREVIEW = 60
 
 
 class Base64(msgspec.Struct, frozen=True):
-    """Bytes in JSON, where a plain string would be taken for text."""
+    """Bytes in JSON. A plain string would be text."""
 
     base64: bytes
 
@@ -27,7 +27,7 @@ HeaderText = str | int | float | bool | Base64
 
 
 class MessageView(msgspec.Struct, frozen=True, kw_only=True):
-    """A message in JSON. A body that is no UTF-8 is in ``body_base64``."""
+    """A message in JSON. A body that is not UTF-8 is in ``body_base64``."""
 
     id: str
     body: Any = UNSET
@@ -44,7 +44,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def view_of(message: Message | StoredMessage, codec: str, *, held: bool = False) -> MessageView:
-    """A message for JSON; ``held``: with its receipt. Raises InvalidMessage when the codec cannot read the body."""
+    """A message for JSON, with its receipt if ``held``. Raises InvalidMessage if the codec cannot read the body."""
     raw = message.raw if isinstance(message, Message) else message.body
     body, body_base64 = _body(raw, codec)
     return MessageView(
@@ -64,7 +64,7 @@ def view_of(message: Message | StoredMessage, codec: str, *, held: bool = False)
 
 
 def body_text(raw: bytes, codec: str) -> bytes:
-    """A body as one prints it: as it is, or its value as JSON."""
+    """A body for printing: its bytes, or its value as JSON."""
     if codec in ("bytes", "text"):
         codec_named(codec).decode(raw)
         return raw

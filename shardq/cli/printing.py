@@ -18,7 +18,7 @@ def print_json(value: Any) -> None:
 
 
 def print_line(line: str | bytes) -> None:
-    """One line on stdout, as it is; flushed only where somebody watches."""
+    """One line on stdout. It is flushed only if stdout is a terminal."""
     stream = sys.stdout.buffer
     stream.write((line.encode("utf-8", "surrogateescape") if isinstance(line, str) else line) + b"\n")
     if sys.stdout.isatty():
@@ -26,7 +26,7 @@ def print_line(line: str | bytes) -> None:
 
 
 def print_columns(rows: Iterable[Sequence[object]]) -> None:
-    """Aligned columns on stdout, numbers to the right."""
+    """Aligned columns on stdout. Numbers are aligned to the right."""
     cells = [[(_text(cell), isinstance(cell, int | float)) for cell in row] for row in rows]
     widths = [max(len(row[column][0]) for row in cells) for column in range(len(cells[0]))] if cells else []
     for row in cells:

@@ -35,23 +35,23 @@ READ_BYTES = 1_048_576
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """Messages that were read together, and why reading paused after them: a line that is none."""
+    """Messages that were read together, and the faulty line after them, if there is one."""
 
     messages: Sequence[OutgoingMessage]
     read: int  # bytes
     error: InvalidMessage | None = None
-    faulty: bytes = b""  # the line that is none
+    faulty: bytes = b""  # the line that is no message
 
 
 def pieces_of_texts(texts: Sequence[str], parse: Parse) -> Iterator[Piece]:
-    """The arguments of a command."""
+    """The messages in the arguments of a command."""
     yield from _parsed([text.encode("utf-8", "surrogateescape") for text in texts], 1, parse, "argument")
 
 
 def pieces_of_lines(stream: BinaryIO, parse: Parse) -> Iterator[Piece]:
-    """The lines of a file or a pipe, as they come: what is there is passed on before more is waited for.
+    """The messages in the lines of a file or a pipe. Lines that are there are passed on before more is waited for.
 
-    It can be read on after a line that is no message.
+    Reading can go on after a faulty line.
     """
     number, rest = 1, b""
     while data := _read(stream):
@@ -85,18 +85,18 @@ def _parsed(texts: Sequence[bytes], number: int, parse: Parse, kind: str) -> Ite
 
 
 class Unsent(msgspec.Struct, frozen=True):
-    """A file of JSON lines that ``send --jsonl`` takes with the same codec.
+    """A file of JSON lines, which ``send --jsonl`` accepts with the same codec.
 
-    A line that is no message is kept as it was read, at its place: sending the file stops there until it is mended.
+    A faulty line is kept in its place as it was read. Sending the file stops there until the line is corrected.
     """
 
     path: Path
     codec: str
 
     def keep(self, pieces: Iterable[Piece]) -> int:
-        """Write all that there is; returns how many lines. The file takes its name when it is whole.
+        """Write all pieces and return the number of lines. The file gets its name when it is complete.
 
-        The pieces may come out of the file of that name.
+        The pieces may come from the file of that name.
         """
         if self.path.exists() and not self.path.is_file():  # a pipe, a terminal
             return self._write(self.path, pieces)
@@ -106,7 +106,7 @@ class Unsent(msgspec.Struct, frozen=True):
         return kept
 
     def command(self, queue: str) -> str:
-        """How to send what it holds."""
+        """The command that sends the file."""
         codec = "" if self.codec == "bytes" else f" --codec {self.codec}"
         return f"shardq send {queue} --jsonl{codec} --file {shlex.quote(str(self.path))}"
 
@@ -122,7 +122,7 @@ class Unsent(msgspec.Struct, frozen=True):
 
 
 class SendReport(msgspec.Struct, frozen=True):
-    """What a ``send`` has done so far."""
+    """The progress of a ``send``."""
 
     sent: int = 0
     bytes: int = 0  # that were read from the source
@@ -140,10 +140,10 @@ class _Stopped(Exception):
 def send_pieces(
     producer: Producer, queue: str, pieces: Iterator[Piece], unsent: Unsent | None, watch: Watcher
 ) -> SendReport:
-    """Send every message; the watcher is told the ids of each piece as soon as it is stored.
+    """Send every message. The watcher is told the ids of each piece when it is stored.
 
-    Raises the error itself when nothing was stored and nothing is to be kept, else PartialSend. With ``unsent`` the
-    messages that were not stored, a line that is none, and all that the source still has, are in that file.
+    If a piece fails, ``unsent`` keeps its messages that were not stored, a faulty line, and the rest of the source.
+    Raises PartialSend then. If nothing was stored and there is no ``unsent``, it raises the error itself.
     """
     report = SendReport()
     for piece in pieces:
@@ -165,7 +165,7 @@ def send_pieces(
 
 
 def none_sent(error: ShardqError, queue: str, pieces: Iterator[Piece], unsent: Unsent | None) -> ShardqError:
-    """What to raise when the queue could not even be opened; all that the source has is kept."""
+    """The error to raise if the queue could not be opened. ``unsent`` keeps the whole source."""
     return _explained(error, 0, queue, Piece((), 0), pieces, unsent)
 
 

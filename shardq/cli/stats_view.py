@@ -72,7 +72,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 def total_of(now: Snapshot, before: Snapshot | None = None, *, shards: bool = False) -> Total:
-    """A snapshot added up, with the changes since another."""
+    """The sums over all shards, with the changes since the snapshot before."""
     numbers = {state: now.number(state) for state in STATES}
     age = None if now.oldest is None else max(0.0, (now.at - now.oldest).total_seconds())
     rates = None
@@ -90,7 +90,7 @@ def total_of(now: Snapshot, before: Snapshot | None = None, *, shards: bool = Fa
 
 
 def rows_of(total: Total) -> list[tuple[str, str, str]]:
-    """A total as lines for people: state, number, change per second."""
+    """A total as rows: state, number, change per second."""
     rates = total.per_second or {}
     rows = [
         (
@@ -121,7 +121,7 @@ def watch_live(queue: Queue, snapshots: Iterable[Snapshot], *, shards: bool) -> 
 
 
 def print_heat_map(queue: Queue, snapshot: Snapshot) -> None:
-    """The heat map on stdout; without colours where that is no terminal."""
+    """Print the heat map on stdout, with colours if stdout is a terminal."""
     from rich.console import Console  # noqa: PLC0415
 
     Console().print(_map(queue, snapshot))
@@ -146,7 +146,7 @@ def _map(queue: Queue, snapshot: Snapshot) -> Text:
 
 
 def heat_map(states: Sequence[ShardState], time_shards: int, shards: int, current: int | None = None) -> Text:
-    """A cell for each shard, coloured by its ready messages; the time shard that is written now has a mark."""
+    """A cell for each shard, coloured by its ready messages. A mark shows the time shard that is written now."""
     from rich.text import Text  # noqa: PLC0415
 
     ready = {(state.shard.time_shard, state.shard.number): state.counts.ready for state in states}

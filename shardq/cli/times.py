@@ -16,7 +16,7 @@ _MINUTE, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0
 
 
 def duration(text: str) -> float:
-    """Seconds, given as such or with units; a type of click's options, so a wrong value is a usage error."""
+    """The seconds of a duration, a number or with units. A type for options: a wrong value is a usage error."""
     text = str(text).strip()
     if _WHOLE.fullmatch(text):
         return sum(float(number) * _SECONDS[unit] for number, unit in re.findall(_PART, text))
@@ -42,13 +42,13 @@ def in_words(seconds: float) -> str:
 def past_moment(text: str) -> datetime:
     """``2026-01-31``, ``2026-01-31T08:00:00+01:00``, or ``10m`` for ten minutes ago.
 
-    In the user's time zone unless it says otherwise. A type of click's options, as the next one.
+    The moment is in the user's time zone unless it has an offset. A type for options, as the next one.
     """
     return _moment(text, -1, "how long ago")
 
 
 def coming_moment(text: str) -> datetime:
-    """As :func:`past_moment`, but ``10m`` is in ten minutes: a moment in the past needs its full form."""
+    """As :func:`past_moment`, but ``10m`` is in ten minutes."""
     return _moment(text, 1, "how long from now")
 
 
@@ -70,7 +70,7 @@ def _distance(text: str) -> timedelta:
 
 
 def _full(text: str) -> datetime | None:
-    """A moment in its full form; None for what is none."""
+    """A moment in ISO 8601. None if the text is something else."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

@@ -1,1 +1,1 @@
-"""The commands, one per file. Their names, sections and summaries are in `shardq.cli.command_table`."""
+"""The commands. `shardq.cli.command_table` has their names, files and summaries."""

@@ -33,7 +33,7 @@ OLD_SECONDS = 300.0  # and than this
 def doctor(ctx: click.Context, queue: str | None, as_json: bool) -> None:
     """Check the store and the queues, with remedies.
 
-    Of one queue or of all. The exit code is 1 when anything is not in order.
+    Checks QUEUE, or all queues without it. Exit code 1 means that something is wrong.
     """
     session = ctx.ensure_object(Session)
     checks = examine(session.client, queue)
@@ -57,7 +57,7 @@ def _row(check: Check) -> tuple[str, str, str, str, str]:
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing that was looked at; the remedy is for when it is not in order."""
+    """The result of one check, with a remedy if it failed."""
 
     subject: str
     name: str
@@ -67,7 +67,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def examine(client: Client, queue: str | None) -> list[Check]:
-    """Everything, for one queue or for all. Raises QueueNotFound for one that does not exist."""
+    """All checks, for one queue or for all queues. Raises QueueNotFound if the queue does not exist."""
     checks = list(check_store(client))
     try:
         names = (queue,) if queue is not None else client.queues()
@@ -82,13 +82,13 @@ def examine(client: Client, queue: str | None) -> list[Check]:
 
 
 def check_store(client: Client) -> Iterator[Check]:
-    """What the store says of itself."""
+    """The checks that the store makes itself."""
     for finding in client.diagnose():
         yield Check("store", finding.name, finding.ok, finding.value, "" if finding.ok else finding.remedy)
 
 
 def check_clock(client: Client) -> Iterator[Check]:
-    """How far the store's clock is from the one of this machine."""
+    """The difference between the store's clock and the clock of this machine."""
     offset = client.now().timestamp() - time.time()
     ok = abs(offset) <= CLOCK_TOLERANCE_SECONDS
     yield Check(
@@ -97,7 +97,7 @@ def check_clock(client: Client) -> Iterator[Check]:
 
 
 def check_queue(client: Client, queue: Queue, *, is_dead_letter_queue: bool) -> Iterator[Check]:
-    """A queue's settings, and what is in it."""
+    """The settings and the counts of a queue."""
     settings, counts, name = queue.settings, queue.counts(), queue.name
     yield _verdict(name, "delivery", not settings.delivery_paused, "on", "paused", f"shardq resume {name}")
     yield _verdict(name, "sends", not settings.sends_paused, "on", "paused", f"shardq resume {name}")

@@ -1,4 +1,4 @@
-"""What is shown or removed without being received: ``shardq peek``, ``get``, ``history`` and ``remove``."""
+"""Commands for messages that are not held: ``shardq peek``, ``get``, ``history`` and ``remove``."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["Removal", "get", "history", "peek", "remove", "remove_all"]
 
 @click.command(cls=ExampleCommand, example="shardq peek orders --limit 3 --json")
 @queue_argument
-@click.option("--limit", "-n", type=int, default=10, show_default=True, help="At most so many.")
+@click.option("--limit", "-n", type=int, default=10, show_default=True, help="Show at most this many.")
 @codec_option
 @json_option
 @click.pass_obj
 def peek(session: Session, queue: str, limit: int, codec: str, as_json: bool) -> None:
     """Look at messages without receiving them.
 
-    In any state, shard by shard: id, state, priority, deliveries, due time and the beginning of the body.
+    Shows messages in any state, shard by shard: id, state, priority, deliveries, due time and the start of the body.
     """
     for message in session.queue(queue).peek(limit):
         if as_json:
@@ -45,7 +45,7 @@ def peek(session: Session, queue: str, limit: int, codec: str, as_json: bool) ->
 def get(ctx: click.Context, message_id: str, codec: str, as_json: bool) -> None:
     """Look at one message by its id.
 
-    Prints its body, or with --json all there is to know. It can be in any state, processed included.
+    Prints the body, or with --json all properties. The message can be in any state, also processed.
     """
     queue = ctx.ensure_object(Session).queue(MessageId.parse(message_id).shard.queue)
     message = queue.get(message_id)
@@ -61,11 +61,14 @@ def get(ctx: click.Context, message_id: str, codec: str, as_json: bool) -> None:
 @click.command(cls=ExampleCommand, example="shardq history orders --since 10m --replay --to orders-test")
 @queue_argument
 @click.option(
-    "--since", type=past_moment, metavar="MOMENT", help="Acked then or later: ISO 8601, or how long ago."
+    "--since",
+    type=past_moment,
+    metavar="MOMENT",
+    help="Acked at this moment or later: ISO 8601, or a duration ago.",
 )
-@click.option("--until", type=past_moment, metavar="MOMENT", help="Acked before.")
-@click.option("--replay", is_flag=True, help="Send copies of them instead of showing them.")
-@click.option("--to", "target", metavar="QUEUE", help="With --replay: to this queue instead of the same.")
+@click.option("--until", type=past_moment, metavar="MOMENT", help="Acked before this moment.")
+@click.option("--replay", is_flag=True, help="Send copies of them instead.")
+@click.option("--to", "target", metavar="QUEUE", help="With --replay: send the copies to this queue.")
 @codec_option
 @json_option
 @click.pass_obj
@@ -81,7 +84,7 @@ def history(
 ) -> None:
     """Show processed messages, or send them again.
 
-    In the order in which they were acked. They are kept for the queue's history-retention.
+    In the order in which they were acked. A queue keeps them for its history-retention.
     """
     if target is not None and not replay:
         raise click.UsageError("--to needs --replay.")
@@ -109,7 +112,7 @@ def _replay(
 
 
 class Removal(msgspec.Struct, frozen=True):
-    """What became of ids that were to be removed."""
+    """The result of a removal: the number of messages that were removed, and the ids that are not stored."""
 
     removed: int
     missing: Sequence[str]
@@ -122,9 +125,9 @@ class Removal(msgspec.Struct, frozen=True):
 def remove(ctx: click.Context, ids: tuple[str, ...], as_json: bool) -> None:
     """Remove messages by their ids.
 
-    For good, in any state, in flight and processed too: a consumer that holds one finds nothing left to ack.
-    With - or without an id they are read from stdin, the first word of each line. Ids come from `send` and
-    `peek`; the exit code is 3 when one is not stored.
+    Removes messages in any state, in flight and processed too. If a consumer holds such a message, its ack has no
+    effect. Without an id, or with -, ids are read from stdin: the first word of each line. `send` and `peek` print
+    ids. Exit code 3 means that a message is not stored.
     """
     removal = remove_all(ctx.ensure_object(Session), given_words(ids))
     if as_json:
@@ -138,7 +141,7 @@ def remove(ctx: click.Context, ids: tuple[str, ...], as_json: bool) -> None:
 
 
 def remove_all(session: Session, ids: Iterable[str]) -> Removal:
-    """Remove each of them from the queue that its id names; all ids are read before the first is removed."""
+    """Remove each message from the queue that its id names. All ids are checked before the first is removed."""
     parsed = [MessageId.parse(text) for text in ids]
     missing = [
         str(identity) for identity in parsed if not session.queue(identity.shard.queue).remove(str(identity))

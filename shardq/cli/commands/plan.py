@@ -15,19 +15,19 @@ __all__ = ["plan"]
 
 
 @click.command(cls=ExampleCommand, example="shardq plan --rate 1000000 --size 512 --latency 1s")
-@click.option("--rate", type=float, required=True, help="Messages a second.")
-@click.option("--size", type=int, required=True, help="Bytes of a message.")
-@click.option("--latency", type=duration, default="1s", show_default=True, help="From send to receive.")
+@click.option("--rate", type=float, required=True, help="Messages per second.")
+@click.option("--size", type=int, required=True, help="Bytes of each message.")
+@click.option("--latency", type=duration, default="1s", show_default=True, help="Time from send to receive.")
 @click.option("--store", default="cassandra", show_default=True, help="The kind of store.")
-@click.option("--consumers", type=int, help="Processes that receive; as many as are needed without it.")
-@click.option("--copies", type=int, default=3, show_default=True, help="Of each row, on a cluster.")
-@click.option("--cores", type=int, default=8, show_default=True, help="Of a node of the cluster.")
+@click.option("--consumers", type=int, help="Consumer processes. Default: as many as needed.")
+@click.option("--copies", type=int, default=3, show_default=True, help="Copies of each row, in a cluster.")
+@click.option("--cores", type=int, default=8, show_default=True, help="Processor cores of each node.")
 @json_option
 def plan(as_json: bool, **numbers: object) -> None:
     """Propose a layout for a load, with its reasons.
 
-    It follows from unit costs that were measured on one machine; the last line tells how. Measure yours with
-    `shardq bench`. The exit code is 1 when the load cannot be carried so.
+    The proposal follows from unit costs that were measured on one machine. The last line says how. Measure yours with
+    `shardq bench`. Exit code 1 means that the load is too high.
     """
     found = lay_out(Wanted(**numbers))  # type: ignore[arg-type]
     if as_json:

@@ -25,13 +25,13 @@ class QueueLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @click.command("list", cls=ExampleCommand, example="shardq list --counts")
 @click.argument("prefix", default="")
-@click.option("--counts", is_flag=True, help="Count the messages of each queue too.")
+@click.option("--counts", is_flag=True, help="Show the number of messages in each queue.")
 @json_option
 @click.pass_obj
 def list_queues(session: Session, prefix: str, counts: bool, as_json: bool) -> None:
     """List the queues.
 
-    Only those whose names start with PREFIX, when it is given. The exit code is 3 when the store's file is not there.
+    With PREFIX only queues whose names start with it. Exit code 3 means that the store's file does not exist.
     """
     found = lines(session.client, prefix, counts=counts)
     if not found and not session.client.queues():
@@ -46,14 +46,14 @@ def list_queues(session: Session, prefix: str, counts: bool, as_json: bool) -> N
 
 
 def lines(client: Client, prefix: str, *, counts: bool) -> list[QueueLine]:
-    """The queues, with their counts where they are wanted."""
+    """The queues, with their counts if ``counts`` is set."""
     return [
         QueueLine(name, client.queue(name).counts() if counts else None) for name in client.queues(prefix)
     ]
 
 
 def _check_file(client: Client) -> None:
-    """Raise StoreMissing when there is no queue because the store's file is not there."""
+    """Raise StoreMissing if there is no queue because the store's file does not exist."""
     for finding in client.diagnose():
         if finding.name == "file" and not finding.ok:
             raise StoreMissing(f"{finding.value}: {finding.remedy}")
@@ -65,7 +65,7 @@ def _row(line: QueueLine) -> tuple[str, int, int, int]:
 
 
 class QueueDescription(msgspec.Struct, frozen=True):
-    """A queue: its settings, its layout and what is in it."""
+    """A queue: its settings, its layout and its counts."""
 
     name: str
     settings: QueueSettings
@@ -93,7 +93,7 @@ def describe(session: Session, queue: str, as_json: bool) -> None:
 
 
 def description(queue: Queue) -> QueueDescription:
-    """What there is to say of a queue."""
+    """Describe a queue."""
     settings, states = queue.settings, queue.shard_states()
     return QueueDescription(
         name=queue.name,

@@ -1,4 +1,4 @@
-"""What is done to messages by their receipts: ``shardq ack``, ``release`` and ``extend``."""
+"""Commands for messages that are held, by their receipts: ``shardq ack``, ``release`` and ``extend``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["ack", "extend", "release"]
 @click.argument("receipts", metavar="RECEIPT...", nargs=-1)
 @click.pass_obj
 def ack(session: Session, queue: str, receipts: tuple[str, ...]) -> None:
-    """Finish messages by their receipts.
+    """Ack messages by their receipts.
 
-    Receipts come from `shardq receive --no-ack --receipts`. With - or without one they are read from stdin, the first
-    word of each line. Repeating it is harmless.
+    `shardq receive --no-ack --receipts` prints receipts. Without a receipt, or with -, receipts are read from stdin:
+    the first word of each line. Acking a message again is harmless.
     """
     given = list(given_words(receipts))
     session.queue(queue).ack(given)
@@ -29,12 +29,12 @@ def ack(session: Session, queue: str, receipts: tuple[str, ...]) -> None:
 @click.command(cls=ExampleCommand, example="shardq release orders --delay 5m RECEIPT")
 @queue_argument
 @click.argument("receipts", metavar="RECEIPT...", nargs=-1)
-@click.option("--delay", type=duration, default=0.0, help="Not delivered before.")
+@click.option("--delay", type=duration, default=0.0, help="Redeliver them after this time.")
 @click.pass_obj
 def release(session: Session, queue: str, receipts: tuple[str, ...], delay: float) -> None:
-    """Give messages back by their receipts.
+    """Return messages to the queue by their receipts.
 
-    With - or without a receipt they are read from stdin, the first word of each line.
+    They are redelivered. Without a receipt, or with -, receipts are read from stdin: the first word of each line.
     """
     given = list(given_words(receipts))
     session.queue(queue).release(given, delay=delay)
@@ -47,9 +47,10 @@ def release(session: Session, queue: str, receipts: tuple[str, ...], delay: floa
 @click.argument("receipts", metavar="RECEIPT...", nargs=-1)
 @click.pass_obj
 def extend(session: Session, queue: str, seconds: float, receipts: tuple[str, ...]) -> None:
-    """Hold messages for longer by their receipts.
+    """Extend the leases of messages by their receipts.
 
-    For DURATION from now on. With - or without a receipt they are read from stdin, the first word of each line.
+    The leases end after DURATION from now. Without a receipt, or with -, receipts are read from stdin: the first
+    word of each line.
     """
     given = list(given_words(receipts))
     session.queue(queue).extend(given, seconds)

@@ -22,7 +22,7 @@ MAX_BATCH = 1_000
 
 
 class Settle(Enum):
-    """When messages are acked."""
+    """When ``receive`` acks messages."""
 
     AFTER = "after they are printed"
     BEFORE = "before they are printed"
@@ -32,20 +32,23 @@ class Settle(Enum):
 @click.command(cls=ExampleCommand, example="shardq receive orders --limit 100 --wait 20s --json")
 @queue_argument
 @click.option(
-    "--limit", "-n", type=click.IntRange(min=1), default=1, show_default=True, help="At most so many."
+    "--limit",
+    "-n",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Receive at most this many.",
 )
-@click.option("--wait", type=duration, default=0.0, help="For how long to wait for messages.")
+@click.option("--wait", type=duration, default=0.0, help="Wait this long for messages.")
 @click.option(
-    "--ack", "settle", flag_value=Settle.AFTER, default=Settle.AFTER, help="Ack what was printed (default)."
+    "--ack", "settle", flag_value=Settle.AFTER, default=Settle.AFTER, help="Ack after printing (default)."
 )
-@click.option(
-    "--no-ack", "settle", flag_value=Settle.NEVER, help="Leave them in flight, for `ack` or `release`."
-)
+@click.option("--no-ack", "settle", flag_value=Settle.NEVER, help="Do not ack. `ack` or `release` can do it.")
 @click.option(
     "--pop", "settle", flag_value=Settle.BEFORE, help="Ack before printing: delivered at most once."
 )
 @click.option("--receipts", is_flag=True, help="Print the receipt and a tab before each body.")
-@click.option("--visibility-timeout", type=duration, help="Hold them for so long instead of the queue's.")
+@click.option("--visibility-timeout", type=duration, help="Instead of the queue's.")
 @codec_option
 @json_option
 @click.pass_obj
@@ -62,8 +65,8 @@ def receive(
 ) -> None:
     """Receive messages and print them.
 
-    Prints their bodies, or with --json all there is to know, one line for each. What was printed is acked; when
-    printing fails, the messages come back.
+    Prints the body of each message on a line, or with --json all properties. Messages are acked after they are
+    printed. If printing fails, they are redelivered when their leases expire.
     """
 
     def show(batch: Batch) -> None:
@@ -82,7 +85,7 @@ def receive(
 def receive_messages(
     consumer: Consumer, limit: int, wait: float, settle: Settle, show: Callable[[Batch], None]
 ) -> int:
-    """Show up to so many messages, a batch at a time, until none comes within ``wait`` seconds; returns how many."""
+    """Show up to ``limit`` messages in batches, until none arrives within ``wait`` seconds. Returns how many."""
     shown = 0
     while shown < limit:
         batch = consumer.receive(min(limit - shown, MAX_BATCH), wait=wait)

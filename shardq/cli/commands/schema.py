@@ -17,7 +17,7 @@ def schema() -> None:
 
 
 @schema.command("print", example="shardq schema print --store sqlite > schema.sql")
-@click.option("--store", help="The kind of store; that of the URL without it.")
+@click.option("--store", help="The kind of store. Default: the one of the URL.")
 @json_option
 @click.pass_obj
 def print_schema(session: Session, store: str | None, as_json: bool) -> None:
@@ -36,14 +36,14 @@ def print_schema(session: Session, store: str | None, as_json: bool) -> None:
 def apply(session: Session) -> None:
     """Bring the store's schema to this version of shardq.
 
-    `shardq create` does it by itself; this is for stores where somebody else creates the queues.
+    `shardq create` does this by itself. `apply` is for stores in which somebody else creates the queues.
     """
     session.client.create_schema()
     note("the schema is applied")
 
 
 def statements(store: str) -> tuple[Migration, ...]:
-    """The migrations of a kind of store; a wrong name is a usage error."""
+    """The migrations of a kind of store. An unknown kind is a usage error."""
     try:
         found = migrations(store) if store.isalnum() else ()
     except FileNotFoundError:

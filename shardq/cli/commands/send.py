@@ -38,7 +38,7 @@ _NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 
 def _check_folder(_context: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
-    """The path of a file that can be made when it is needed."""
+    """The path of a file that can be created when it is needed."""
     if path is not None and not path.parent.is_dir():
         raise click.BadParameter(f"there is no folder {str(path.parent)!r}.")
     return path
@@ -49,20 +49,25 @@ def _check_folder(_context: click.Context, _parameter: click.Parameter, path: Pa
 )
 @queue_argument
 @click.argument("bodies", metavar="[BODY...]", nargs=-1)
-@click.option("--file", "-f", type=_FILE, help="Send the lines of a file. BODY - sends those of stdin.")
-@click.option("--jsonl", is_flag=True, help="Each line or BODY is an object in JSON, see above.")
-@click.option("--priority", type=int, default=DEFAULT_PRIORITY, show_default=True, help="0 first .. 9 last.")
-@click.option("--delay", type=duration, default=0.0, help="Not delivered before.")
+@click.option("--file", "-f", type=_FILE, help="Send each line of a file. BODY - sends each line of stdin.")
+@click.option("--jsonl", is_flag=True, help="Each line or BODY is a JSON object, see above.")
 @click.option(
-    "--due", type=coming_moment, metavar="MOMENT", help="Not delivered before: ISO 8601, or as --delay."
+    "--priority", type=int, default=DEFAULT_PRIORITY, show_default=True, help="0 is delivered first, 9 last."
 )
-@click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="May be repeated.")
-@click.option("--dedupe-key", help="Refuses a second message with the same key; for one message.")
+@click.option("--delay", type=duration, default=0.0, help="Deliver after this time.")
+@click.option(
+    "--due",
+    type=coming_moment,
+    metavar="MOMENT",
+    help="Deliver from this moment on: ISO 8601, or a duration from now.",
+)
+@click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header. May be repeated.")
+@click.option("--dedupe-key", help="Store no second message with this key. For one BODY.")
 @click.option(
     "--unsent",
     type=_NEW_FILE,
     callback=_check_folder,
-    help="Where to keep every line that was not sent, as JSON lines.",
+    help="A new file for the lines that were not sent, as JSON lines.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="Print no ids.")
 @codec_option
@@ -83,10 +88,10 @@ def send(
 ) -> None:
     """Send messages: arguments, lines or JSON lines.
 
-    Prints their ids as they are stored, or with --json one object at the end. Lines of --jsonl have a body, a string
-    or with --codec json any value, or body_base64; and may have priority, delay, due, headers, dedupe_key and id,
-    which take the place of the options. Empty lines are passed over. A due time without an offset is in your time
-    zone, and 10m is in ten minutes.
+    Prints the id of each message when it is stored, or with --json one object at the end. A line of --jsonl is an
+    object with a body (a string, or any value with --codec json) or a body_base64. It may have priority, delay, due,
+    headers, dedupe_key and id, which replace the options. Empty lines are skipped. A due time without an offset is in
+    your time zone; 10m means in ten minutes.
     """
     if options["dedupe_key"] is not None and len(bodies) > 1:
         raise click.UsageError(
@@ -110,7 +115,7 @@ def send(
 
 
 class _Show:
-    """Prints ids, or keeps them for the end; knows how far it is."""
+    """Prints ids, or keeps them for the end, and knows the progress."""
 
     def __init__(self, *, quiet: bool, keep_ids: bool) -> None:
         self._quiet = quiet
@@ -182,15 +187,15 @@ def _pair(header: str) -> tuple[str, str]:
 
 
 class SendProgress:
-    """Told how far it is; shows nothing."""
+    """Is told the progress and shows nothing."""
 
     def update(self, report: SendReport) -> None:
-        """Take note of how far it is."""
+        """Take note of the progress."""
 
 
 @contextmanager
 def send_progress(total: int | None, *, wanted: bool) -> Iterator[SendProgress]:
-    """A bar on stderr with count, rate, bytes and time left, where stderr is a terminal."""
+    """Show count, rate, bytes and the time left in a bar on stderr, if stderr is a terminal."""
     if not wanted or not sys.stderr.isatty():
         yield SendProgress()
         return

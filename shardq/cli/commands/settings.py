@@ -33,7 +33,7 @@ def settings_options(command: _F) -> _F:
 
 
 def chosen_settings(ctx: click.Context) -> dict[str, Any]:
-    """The settings that the user has given."""
+    """The settings that the user gave."""
     given = (click.core.ParameterSource.COMMANDLINE,)
     return {
         name: ctx.params[name]
@@ -73,7 +73,7 @@ def _default(name: str) -> str:
 
 
 def _help_texts() -> dict[str, str]:
-    """The description of each setting, out of the docstring of QueueSettings."""
+    """The description of each setting, from the docstring of QueueSettings."""
     texts = {}
     for names, text in _TERM.findall(QueueSettings.__doc__ or ""):
         for name in re.findall(r"\w+", names):
@@ -93,15 +93,15 @@ def _help_texts() -> dict[str, str]:
 @click.option(
     "--exist-ok",
     is_flag=True,
-    help="Leave a queue that exists as it is; an error only if a setting given here is another there.",
+    help="Accept a queue that exists. It is not changed; fail if it has other settings than those given.",
 )
 @settings_options
 @click.pass_context
 def create(ctx: click.Context, /, queue: str, exist_ok: bool, **_: object) -> None:
     """Create a queue and its dead-letter queue.
 
-    The store's schema is applied where it is missing. Durations are seconds, or have a unit: 500ms, 30s, 5m, 2h,
-    7d. Settings that can be absent take the word none.
+    Applies the store's schema first if it is missing. Durations are in seconds, or have a unit: 500ms, 30s, 5m, 2h,
+    7d. Write none to leave an optional setting out.
     """
     chosen = chosen_settings(ctx)
     found = ctx.ensure_object(Session).client.create_queue(queue, exist_ok=exist_ok, **chosen)
@@ -129,8 +129,8 @@ def _others(settings: QueueSettings, chosen: Mapping[str, object]) -> list[str]:
 def alter(ctx: click.Context, /, queue: str, **_: object) -> None:
     """Change settings of a queue in use.
 
-    Every client follows within about a second. With another layout new messages go to the new shards, and those in
-    the old ones are found until they are empty.
+    Every client follows within about a second. If the layout changes, new messages go to the new shards. Messages in
+    the old shards are still delivered.
     """
     changes = chosen_settings(ctx)
     if not changes:

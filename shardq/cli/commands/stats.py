@@ -19,15 +19,15 @@ __all__ = ["snapshots", "stats"]
 
 @click.command(cls=ExampleCommand, example="shardq stats orders --watch --shards")
 @queue_argument
-@click.option("--watch", is_flag=True, help="Go on, with changes per second, until Ctrl-C.")
-@click.option("--interval", type=duration, default=1.0, help="With --watch: how often.  [1]")
-@click.option("--shards", is_flag=True, help="Show the shards too, as a heat map of ready messages.")
+@click.option("--watch", is_flag=True, help="Go on until Ctrl-C, with changes per second.")
+@click.option("--interval", type=duration, default=1.0, help="With --watch: time between two counts.  [1]")
+@click.option("--shards", is_flag=True, help="Show each shard too, as a heat map of ready messages.")
 @json_option
 @click.pass_obj
 def stats(session: Session, queue: str, watch: bool, interval: float, shards: bool, as_json: bool) -> None:
     """Count messages by state; follow them live.
 
-    With the age of the oldest. With --watch --json it is one line of JSON each time.
+    Also shows the age of the oldest message. --watch --json prints a line of JSON each time.
     """
     target = session.queue(queue)
     if watch and not as_json and sys.stdout.isatty():
@@ -49,7 +49,7 @@ def stats(session: Session, queue: str, watch: bool, interval: float, shards: bo
 
 
 def snapshots(queue: Queue, interval: float) -> Iterator[Snapshot]:
-    """Counts without end, so many seconds apart."""
+    """Counts without end, ``interval`` seconds apart."""
     while True:
         yield Snapshot.take(queue)
         time.sleep(max(interval, 0.05))

@@ -1,4 +1,4 @@
-"""What is done to a whole queue: ``delete``, ``purge``, ``sweep``, ``pause``, ``resume``, ``redrive``."""
+"""Commands for a whole queue: ``shardq delete``, ``purge``, ``sweep``, ``pause``, ``resume``, ``redrive``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["delete", "pause", "purge", "redrive", "resume", "sweep"]
 def delete(session: Session, queue: str, yes: bool) -> None:
     """Delete a queue and everything in it.
 
-    Its history goes too. Its dead-letter queue is a queue of its own and stays.
+    Its history is deleted too. Its dead-letter queue is a queue of its own and stays.
     """
     counts = session.queue(queue).counts()
     waiting = counts.ready + counts.delayed + counts.in_flight
@@ -35,7 +35,7 @@ def delete(session: Session, queue: str, yes: bool) -> None:
 def purge(session: Session, queue: str, yes: bool, as_json: bool) -> None:
     """Remove all messages of a queue.
 
-    Those in flight go too; the history stays.
+    Messages in flight are removed too. The history stays.
     """
     target = session.queue(queue)
     if not yes:
@@ -52,10 +52,10 @@ def purge(session: Session, queue: str, yes: bool, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def sweep(session: Session, queue: str, as_json: bool) -> None:
-    """Remove what is too old or left over in a queue.
+    """Remove old messages and leftovers of a queue.
 
-    Messages older than its retention that nobody holds, history that is over, and what crashed clients left behind.
-    It needs no consumers, and can be run at any time.
+    Removes messages that are older than the queue's retention and not in flight, history that is older than its
+    history-retention, and leftovers of crashed clients. It needs no consumers and can be run at any time.
     """
     removed = session.queue(queue).sweep()
     if as_json:
@@ -67,12 +67,12 @@ def sweep(session: Session, queue: str, as_json: bool) -> None:
 @click.command(cls=ExampleCommand, example="shardq pause orders --sends")
 @queue_argument
 @click.option("--sends", is_flag=True, help="Refuse new messages too.")
-@click.option("--only-sends", is_flag=True, help="Refuse new messages, and go on delivering.")
+@click.option("--only-sends", is_flag=True, help="Refuse new messages and go on delivering.")
 @click.pass_obj
 def pause(session: Session, queue: str, sends: bool, only_sends: bool) -> None:
-    """Stop delivering messages, or taking them.
+    """Stop delivering messages, or accepting new ones.
 
-    Messages in flight can still be acked. It takes about a second to reach everybody.
+    Messages in flight can still be acked. Every client follows within about a second.
     """
     session.queue(queue).pause(delivery=not only_sends, sends=sends or only_sends)
     note(f"queue {queue} is paused: `shardq resume {queue}` ends it")
@@ -82,20 +82,20 @@ def pause(session: Session, queue: str, sends: bool, only_sends: bool) -> None:
 @queue_argument
 @click.pass_obj
 def resume(session: Session, queue: str) -> None:
-    """Deliver and take messages again."""
+    """Deliver and accept messages again."""
     session.queue(queue).resume()
     note(f"queue {queue} delivers and takes messages")
 
 
 @click.command(cls=ExampleCommand, example="shardq redrive orders --limit 100")
 @queue_argument
-@click.option("--limit", type=int, help="At most so many; all without it.")
+@click.option("--limit", type=int, help="Move at most this many. Default: all.")
 @json_option
 @click.pass_obj
 def redrive(session: Session, queue: str, limit: int | None, as_json: bool) -> None:
     """Move dead letters back to their queue.
 
-    QUEUE is the queue that they came from. They come as new messages, with deliveries from 0.
+    QUEUE is the queue that they came from. They are new messages there: their deliveries start at 0.
     """
     moved = session.queue(queue).redrive(limit)
     if as_json:

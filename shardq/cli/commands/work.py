@@ -1,4 +1,4 @@
-"""``shardq work``: workers under supervision, and what one sees of them."""
+"""``shardq work``: a worker pool, and its progress."""
 
 from __future__ import annotations
 
@@ -28,30 +28,35 @@ USUAL = WorkerOptions()
 
 @click.command(cls=ExampleCommand, example="shardq work orders --handler shop.orders:charge --processes 4")
 @queue_argument
-@click.option("--handler", metavar="MODULE:FUNCTION", help="Called with each message.")
+@click.option("--handler", metavar="MODULE:FUNCTION", help="A function to call with each message.")
 @click.option(
-    "--exec", "command", metavar="COMMAND", help="Run by the shell for each message, its body on stdin."
+    "--exec",
+    "command",
+    metavar="COMMAND",
+    help="A shell command to run for each message. The body is on its stdin.",
 )
-@click.option("--processes", "-p", type=int, default=1, show_default=True, help="How many processes.")
+@click.option("--processes", "-p", type=int, default=1, show_default=True, help="Number of processes.")
 @click.option(
-    "--batch", type=int, default=USUAL.batch, show_default=True, help="Messages of one bulk read and ack."
+    "--batch", type=int, default=USUAL.batch, show_default=True, help="Messages in one bulk read and ack."
 )
-@click.option("--by-batch", is_flag=True, help="The function takes a whole batch.")
-@click.option("--idle-exit", type=duration, help="End when the queue has been empty for so long.")
+@click.option("--by-batch", is_flag=True, help="Call the function with a whole batch.")
+@click.option("--idle-exit", type=duration, help="End when the queue has been empty for this time.")
 @click.option(
     "--retry-delay",
     type=duration,
     default=USUAL.retry_delay,
-    help=f"Before a failed message is delivered again; doubles.  [{USUAL.retry_delay:g}]",
+    help=f"Delay before a failed message is delivered again; doubles.  [{USUAL.retry_delay:g}]",
 )
 @click.option(
     "--max-retry-delay",
     type=duration,
     default=USUAL.max_retry_delay,
-    help=f"The longest of these delays.  [{USUAL.max_retry_delay:g}]",
+    help=f"The longest such delay.  [{USUAL.max_retry_delay:g}]",
 )
 @click.option(
-    "--handler-timeout", type=duration, help="Kill and replace a process that is stuck for so long."
+    "--handler-timeout",
+    type=duration,
+    help="Kill and replace a process that finishes no message for this time.",
 )
 @click.option(
     "--max-restarts",
@@ -61,7 +66,7 @@ USUAL = WorkerOptions()
     help="Consecutive crashes before giving up.",
 )
 @click.option(
-    "--prefetch", type=int, default=USUAL.prefetch, show_default=True, help="Messages claimed ahead."
+    "--prefetch", type=int, default=USUAL.prefetch, show_default=True, help="Messages to claim ahead."
 )
 @click.option(
     "--keep-leases/--no-keep-leases",
@@ -103,7 +108,7 @@ def work(
 
 
 def summary(report: PoolReport) -> str:
-    """What a pool has done, in one line."""
+    """The work of a pool, in one line."""
     total = report.total
     parts = [f"{many(total.worked, 'message')} worked in {in_words(report.seconds)}"]
     facts = {
@@ -120,13 +125,13 @@ def summary(report: PoolReport) -> str:
 
 
 class Rate:
-    """How fast a number grows, over the last seconds."""
+    """The growth of a number over the last seconds."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
 
     def update(self, moment: float, number: int) -> float:
-        """Take note of a number, and return its growth per second."""
+        """Take note of a number and return its growth per second."""
         self._seen.append((moment, number))
         while len(self._seen) > 2 and self._seen[0][0] < moment - WINDOW_SECONDS:
             self._seen.popleft()
@@ -135,10 +140,9 @@ class Rate:
 
 
 class Progress:
-    """Whole lines, when something has changed: after a second, then more and more rarely, up to half a minute.
+    """Shows progress in whole lines, if it changed: after a second, then less and less often, up to half a minute.
 
-    Handlers write to the same terminal, in processes of their own: a line that is drawn again in its place would be
-    mixed with what they write.
+    Handlers write to the same terminal from other processes. A line that is redrawn in place would mix with theirs.
     """
 
     def __init__(self, queue: str, show: Callable[[str], None]) -> None:
@@ -170,7 +174,7 @@ class Progress:
 
 @contextmanager
 def work_progress(queue: str) -> Iterator[Callable[[PoolReport], None]]:
-    """Lines on stderr where that is a terminal; elsewhere nothing."""
+    """Show progress on stderr, if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -179,7 +183,7 @@ def work_progress(queue: str) -> Iterator[Callable[[PoolReport], None]]:
 
 
 def progress_line(queue: str, report: PoolReport, rate: float) -> str:
-    """Where the workers are, in one line."""
+    """The progress of the workers, in one line."""
     total = report.total
     line = (
         f"{queue}: {many(report.processes, 'process')}, {total.worked:,} worked, {rate:,.0f}/s, "

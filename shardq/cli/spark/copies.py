@@ -27,7 +27,7 @@ FAILURE = 1
 @queue_argument
 @click.argument("target")
 @click.option("--to-url", metavar="URL", help="The store of TARGET. Default: the same.")
-@click.option("--resume", is_flag=True, help="Go on with a migration that was interrupted.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted migration.")
 @master_option
 @json_option
 @click.pass_context
@@ -40,9 +40,9 @@ def migrate_command(
     master: str | None,
     as_json: bool,
 ) -> None:
-    """Copy all that waits in a queue to another one, and compare both.
+    """Copy all waiting messages of a queue to another one, and compare both.
 
-    Exit code 1 if they are not equal. Pause the queue first; it is left as it is.
+    Exit code 1 means that they differ. Pause the queue first. It is not changed.
     """
     session = ctx.ensure_object(Session)
     with spark_session(master) as spark:
@@ -62,11 +62,14 @@ def migrate_command(
 @click.argument("target")
 @click.option("--to-url", metavar="URL", help="The store of TARGET. Default: the same.")
 @click.option(
-    "--since", type=past_moment, metavar="MOMENT", help="Acked then or later: ISO 8601, or how long ago."
+    "--since",
+    type=past_moment,
+    metavar="MOMENT",
+    help="Acked at this moment or later: ISO 8601, or a duration ago.",
 )
-@click.option("--until", type=past_moment, metavar="MOMENT", help="Acked before.")
+@click.option("--until", type=past_moment, metavar="MOMENT", help="Acked before this moment.")
 @click.option(
-    "--run-id", metavar="NAME", help="The same to complete an interrupted replay of the same period."
+    "--run-id", metavar="NAME", help="The same name completes an interrupted replay of the same period."
 )
 @master_option
 @json_option
@@ -82,7 +85,7 @@ def replay_command(
     master: str | None,
     as_json: bool,
 ) -> None:
-    """Send copies of what was acked in a period."""
+    """Send copies of messages that were acked in a period."""
     with spark_session(master) as spark:
         result = replay(
             spark,

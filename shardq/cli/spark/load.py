@@ -28,7 +28,7 @@ __all__ = ["load_command"]
     type=click.Choice(FORMATS),
     default="parquet",
     show_default=True,
-    help="What the files are.",
+    help="The format of the files.",
 )
 @click.option(
     "--body", metavar="SQL", help="The body of a row. Default: its column body, else the row as JSON."

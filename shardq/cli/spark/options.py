@@ -1,4 +1,4 @@
-"""What the commands of the jobs have in common."""
+"""What the commands of ``shardq spark`` share."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ master_option = click.option(
 )
 
 checkpoint_option = click.option(
-    "--checkpoint", metavar="DIR", required=True, help="Where Spark keeps how far it is; the same to go on."
+    "--checkpoint",
+    metavar="DIR",
+    required=True,
+    help="Folder for the progress of the stream. The same folder continues it.",
 )
 
 
 def option_pairs(flag: str, text: str) -> Callable[[Any], Any]:
-    """An option that takes NAME=VALUE and may be repeated."""
+    """An option that takes NAME=VALUE and can be repeated."""
     return click.option(flag, metavar="NAME=VALUE", multiple=True, help=f"{text} May be repeated.")
 
 
 def pairs_of(texts: Sequence[str], flag: str) -> dict[str, str]:
-    """What was given as NAME=VALUE."""
+    """The values of such an option by name."""
     pairs = {}
     for text in texts:
         name, separator, value = text.partition("=")
@@ -37,7 +40,7 @@ def pairs_of(texts: Sequence[str], flag: str) -> dict[str, str]:
 
 
 def show(result: Mapping[str, object], *, as_json: bool) -> None:
-    """The result as JSON on stdout, or as a line for people on stderr."""
+    """Show the result as JSON on stdout, or as a line on stderr."""
     if as_json:
         print_json(result)
     else:

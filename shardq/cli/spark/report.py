@@ -21,7 +21,12 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 @click.command("report", cls=ExampleCommand, example="shardq spark report orders --output orders-report")
 @queue_argument
 @click.option(
-    "--output", type=_FOLDER, default="shardq-report", show_default=True, metavar="DIR", help="Where it goes."
+    "--output",
+    type=_FOLDER,
+    default="shardq-report",
+    show_default=True,
+    metavar="DIR",
+    help="Folder for the report.",
 )
 @master_option
 @json_option
@@ -29,7 +34,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 def report_command(session: Session, queue: str, output: Path, master: str | None, as_json: bool) -> None:
     """Show skew, backlog, age and latency of each shard.
 
-    As a table, as PNG pictures, and as one HTML page.
+    Prints a table, and writes PNG pictures and an HTML page.
     """
     with spark_session(master) as spark:
         made = report(spark, Place(session.url, queue), output)

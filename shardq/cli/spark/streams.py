@@ -1,4 +1,4 @@
-"""``shardq spark drain`` and ``shardq spark transform``: streams of what is due."""
+"""``shardq spark drain`` and ``shardq spark transform``: streams of messages that are due."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["drain_command", "transform_command"]
 @click.option(
     "--checkpoint",
     metavar="DIR",
-    help="Where Spark keeps how far it is; the same to go on. Default: PATH/_checkpoint.",
+    help="Folder for the progress of the stream. The same folder continues it. Default: PATH/_checkpoint.",
 )
 @click.option(
     "--select", metavar="SQL", multiple=True, help="A column of the files. Default: all of a message's."
@@ -50,9 +50,9 @@ def drain_command(
     master: str | None,
     as_json: bool,
 ) -> None:
-    """Write what is due to Parquet files, and ack it.
+    """Write messages that are due to Parquet files, and ack them.
 
-    Batch by batch: a batch is acked once its files are there.
+    Works batch by batch. A batch is acked when its files are written.
     """
     with spark_session(master) as spark:
         result = drain(
@@ -77,9 +77,9 @@ def drain_command(
 @click.argument("target")
 @click.option("--to-url", metavar="URL", help="The store of TARGET. Default: the same.")
 @click.option("--select", metavar="SQL", multiple=True, help="A column to send.")
-@click.option("--where", metavar="SQL", help="Which messages to send; the others are acked and not sent.")
-@click.option("--function", metavar="MODULE:NAME", help="Instead: a Python function of a table to a table.")
-@click.option("--continuous", is_flag=True, help="Go on until interrupted.")
+@click.option("--where", metavar="SQL", help="Which messages to send. The others are only acked.")
+@click.option("--function", metavar="MODULE:NAME", help="Instead: a Python function from a table to a table.")
+@click.option("--continuous", is_flag=True, help="Go on until Ctrl-C.")
 @checkpoint_option
 @option_pairs("--set", "An option of the stream.")
 @option_pairs("--set-target", "An option of the sink.")
