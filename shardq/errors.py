@@ -70,6 +70,9 @@ class ShardqError(Exception):
     code: ClassVar[str] = "error"
     retryable: bool = False
 
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+
 
 class QueueNotFound(ShardqError):
     """Raised when the named queue does not exist in the store."""

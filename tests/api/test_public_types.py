@@ -49,16 +49,17 @@ def everything_public() -> Iterator[Any]:
             value = getattr(module, name)
             if inspect.isclass(value):
                 yield from (value, *functions_of(value))
-                if inspect.isfunction(value.__init__):
+                if inspect.isfunction(value.__init__) and value is not shardq.Message:
                     yield value.__init__
             elif inspect.isfunction(value):
                 yield value
 
 
-@pytest.mark.parametrize("public", everything_public(), ids=lambda public: public.__qualname__)
+@pytest.mark.parametrize("public", list(everything_public()), ids=lambda public: public.__qualname__)
 def test_what_is_public_tells_its_signature_and_types_at_run_time(public: Any) -> None:
     get_type_hints(public)
-    inspect.signature(public)
+    if not typing.is_typeddict(public):
+        inspect.signature(public)
     assert pydoc.render_doc(public)
 
 
