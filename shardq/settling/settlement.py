@@ -23,7 +23,7 @@ from shardq.settling.moves import DeadLetters, Move, SameShard, ToQueue
 from shardq.settling.settle import Settling, by_shard, settle, spans_of
 from shardq.settling.verbs import ACK, EXTEND, GIVE_BACK, KEEP, RELEASE, START, Verb
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import ClaimedSlice, Fenced
+from shardq.storage.requests import ClaimedSlice, Fenced, Span
 
 __all__ = ["MAX_LEASE_SECONDS", "Settlement", "ack_receipts", "extend_receipts", "release_receipts"]
 
@@ -205,9 +205,7 @@ def _settlement(context: QueueContext) -> Settlement:
 
 
 def _selections(context: QueueContext, receipts: Iterable[str]) -> list[Selection]:
-    return [
-        Selection(held_unseen(receipt.id.shard, receipt.span), [0]) for receipt in _parsed(context, receipts)
-    ]
+    return [Selection(_unseen(receipt), [0]) for receipt in _parsed(context, receipts)]
 
 
 def _parsed(context: QueueContext, receipts: Iterable[str]) -> list[Receipt]:
@@ -231,6 +229,11 @@ def _stored(context: QueueContext, receipt: Receipt) -> HeldSlice:
     place = receipt.id
     found = context.retry(context.store.find, place.shard, place.bundle_id, place.position)
     if found is None:
-        return held_unseen(place.shard, receipt.span)
+        return _unseen(receipt)
     claimed = ClaimedSlice(found.bundle, place.position, 1, found.deliveries)
     return HeldSlice(place.shard, claimed, receipt.token, found.due)
+
+
+def _unseen(receipt: Receipt) -> HeldSlice:
+    place = receipt.id
+    return held_unseen(place.shard, Span(place.bundle_id, place.position, 1, receipt.token))
