@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Any, overload
 
 from shardq.clock import to_datetime
+from shardq.errors import InvalidSetting
 from shardq.held import HeldSlice, Selection, SettleState
-from shardq.message import Message
-from shardq.settling.settlement import Settlement
+from shardq.message import Message, Settler
 
 __all__ = ["Batch"]
 
@@ -23,9 +23,9 @@ class Batch(Sequence[Message]):
     the consumer's and then raises LeaseLost for the rest.
     """
 
-    def __init__(self, held: Sequence[HeldSlice], settlement: Settlement) -> None:
+    def __init__(self, held: Sequence[HeldSlice], settler: Settler) -> None:
         self._selections = tuple(Selection(piece, list(range(piece.count))) for piece in held)
-        self._settlement = settlement
+        self._settler = settler
         self._length = sum(piece.count for piece in held)
 
     def __len__(self) -> int:
@@ -47,7 +47,7 @@ class Batch(Sequence[Message]):
 
         The fast way to a large batch: no message objects are made.
         """
-        return [body for selection in self._selections for body in self._settlement.bodies(selection)]
+        return [body for selection in self._selections for body in self._settler.bodies(selection)]
 
     @property
     def lease_until(self) -> datetime | None:
@@ -56,50 +56,65 @@ class Batch(Sequence[Message]):
         return None if first is None else to_datetime(first)
 
     def part(self, messages: Iterable[Message]) -> Batch:
-        """Some of the messages as a batch of their own, to be settled together without the others."""
-        chosen: dict[HeldSlice, list[int]] = {}
+        """Some of the messages as a batch of their own, to be settled together without the others.
+
+        Raises InvalidSetting for a message of another batch.
+        """
+        chosen: dict[HeldSlice, set[int]] = {}
         for message in messages:
-            selection = message._selection
-            chosen.setdefault(selection.held, []).extend(selection.positions)
-        part = Batch((), self._settlement)
+            held, position = self._place(message)
+            chosen.setdefault(held, set()).add(position)
+        part = Batch((), self._settler)
         part._selections = tuple(Selection(held, sorted(positions)) for held, positions in chosen.items())
         part._length = sum(map(len, chosen.values()))
         return part
 
     def ack(self) -> None:
         """Finish the messages. Repeating it is harmless. Raises LeaseLost."""
-        self._settlement.ack(self._open)
+        self._settler.ack(self._open)
 
     def release(self, *, delay: float = 0.0) -> None:
         """Give the messages back, to be delivered again after ``delay`` seconds. Raises LeaseLost."""
-        self._settlement.release(self._open, delay)
+        self._settler.release(self._open, delay)
 
     def give_back(self) -> None:
         """Give back messages that nobody has started to work on, without counting this delivery. Raises LeaseLost."""
-        self._settlement.give_back(self._open)
+        self._settler.give_back(self._open)
 
     def extend(self, seconds: float) -> None:
         """Hold the messages for so many seconds from now on. Raises LeaseLost."""
-        self._settlement.extend(self._open, seconds)
+        self._settler.extend(self._open, seconds)
 
     def forward(self, queue: str, *, atomic: bool = True) -> None:
         """Move the messages to another queue; see :meth:`shardq.Message.forward`.
 
         Atomic for the messages of a shard.
         """
-        self._settlement.forward(self._open, queue, atomic=atomic)
+        self._settler.forward(self._open, queue, atomic=atomic)
 
     def dead_letter(self, reason: str) -> None:
         """Move the messages to the dead-letter queue now. Raises LeaseLost."""
-        self._settlement.dead_letter(self._open, reason)
+        self._settler.dead_letter(self._open, reason)
 
     @property
     def _open(self) -> list[Selection]:
         return [selection.in_states(SettleState.OPEN, SettleState.LOST) for selection in self._selections]
 
+    def _place(self, message: Message) -> tuple[HeldSlice, int]:
+        try:
+            return self._places[message]
+        except KeyError:
+            raise InvalidSetting(f"{message!r} is not of this batch: settle it with its own") from None
+
+    @cached_property
+    def _places(self) -> dict[Message, tuple[HeldSlice, int]]:
+        """Where each message is."""
+        places = [(selection.held, place) for selection in self._selections for place in selection.positions]
+        return dict(zip(self._messages, places, strict=True))
+
     @cached_property
     def _messages(self) -> list[Message]:
-        return [message for selection in self._selections for message in self._settlement.messages(selection)]
+        return [message for selection in self._selections for message in self._settler.messages(selection)]
 
     def __repr__(self) -> str:
         return f"<Batch of {self._length} messages>"

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
 from shardq.clock import to_datetime
 from shardq.codec import Codec
+from shardq.held import HeldSlice, Selection
 from shardq.outgoing_message import Headers
 from shardq.receipt import MessageId, Receipt
 from shardq.storage.requests import EntryState
 
-if TYPE_CHECKING:
-    from shardq.held import HeldSlice, Selection
-    from shardq.settling.settlement import Settlement
-
-__all__ = ["Message", "StoredMessage"]
+__all__ = ["Message", "Settler", "StoredMessage"]
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,16 +32,56 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     dedupe_key: str | None
 
 
+class Settler(Protocol):
+    """What received messages are settled by. Each call settles all that is still held, then raises LeaseLost."""
+
+    def ack(self, selections: Sequence[Selection]) -> None:
+        """Finish messages."""
+        ...
+
+    def release(self, selections: Sequence[Selection], delay: float) -> None:
+        """Give messages back, deliverable again after so many seconds."""
+        ...
+
+    def give_back(self, selections: Sequence[Selection]) -> None:
+        """Give messages back that nobody has started to work on, without counting this delivery."""
+        ...
+
+    def extend(self, selections: Sequence[Selection], seconds: float) -> None:
+        """Hold messages for so many seconds from now on."""
+        ...
+
+    def forward(self, selections: Sequence[Selection], queue: str, *, atomic: bool) -> None:
+        """Move messages to another queue of the same client."""
+        ...
+
+    def dead_letter(self, selections: Sequence[Selection], reason: str) -> None:
+        """Move messages to the dead-letter queue."""
+        ...
+
+    def replace(self, selection: Selection, value: Any, delay: float) -> None:
+        """Exchange messages for new ones with another body."""
+        ...
+
+    def messages(self, selection: Selection) -> list[Message]:
+        """The selected messages as an application sees them."""
+        ...
+
+    def bodies(self, selection: Selection) -> list[Any]:
+        """The selected messages' bodies."""
+        ...
+
+
 class Message:
     """A received message: held for its consumer until it is acked, released, or its lease is over.
 
     Not made by applications: they come out of a consumer's batches.
     """
 
-    __slots__ = ("_codec", "_held", "_position", "_settlement")
+    __slots__ = ("_codec", "_held", "_position", "_settler")
 
-    def __init__(self, held: HeldSlice, position: int, codec: Codec, settlement: Settlement) -> None:
-        self._held, self._position, self._codec, self._settlement = held, position, codec, settlement
+    def __init__(self, held: HeldSlice, position: int, codec: Codec, settler: Settler) -> None:
+        self._held, self._position, self._codec, self._settler = held, position, codec, settler
 
     @property
     def id(self) -> str:
@@ -104,7 +142,7 @@ class Message:
 
     def ack(self) -> None:
         """Finish the message. Repeating it is harmless. Raises LeaseLost when it is somebody else's by now."""
-        self._settlement.ack([self._selection])
+        self._settler.ack([self._selection])
 
     def release(self, *, delay: float = 0.0, body: Any = None) -> None:
         """Give the message back, to be delivered again after ``delay`` seconds, with deliveries + 1.
@@ -114,13 +152,13 @@ class Message:
         else's by now.
         """
         if body is None:
-            self._settlement.release([self._selection], delay)
+            self._settler.release([self._selection], delay)
         else:
-            self._settlement.replace(self._selection, body, delay)
+            self._settler.replace(self._selection, body, delay)
 
     def extend(self, seconds: float) -> None:
         """Hold the message for so many seconds from now on. Raises LeaseLost when it is somebody else's by now."""
-        self._settlement.extend([self._selection], seconds)
+        self._settler.extend([self._selection], seconds)
 
     def forward(self, queue: str, *, atomic: bool = True) -> None:
         """Move the message to another queue of the same client: ack here and send there in one atomic step.
@@ -129,11 +167,11 @@ class Message:
         then ack: after a crash between the two the message is in both queues, and moving it again within 7 days
         completes the move. Raises LeaseLost when it is somebody else's by now.
         """
-        self._settlement.forward([self._selection], queue, atomic=atomic)
+        self._settler.forward([self._selection], queue, atomic=atomic)
 
     def dead_letter(self, reason: str) -> None:
         """Move the message to the dead-letter queue now, whatever its deliveries. Raises LeaseLost."""
-        self._settlement.dead_letter([self._selection], reason)
+        self._settler.dead_letter([self._selection], reason)
 
     @property
     def _message_id(self) -> MessageId:

@@ -15,7 +15,7 @@ from shardq.errors import Closed, InvalidMessage, OutcomeUnknown
 from shardq.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OutgoingMessage
 from shardq.sending.bulk_send import BulkSend, BundleLimits
 from shardq.sending.coalescer import Coalescer
-from shardq.sending.outgoing import PreparedMessage, prepare_options
+from shardq.sending.prepared import PreparedMessage, prepare_options
 from shardq.sending.storing import PlannedSend, Written, plan_send, prepare, store_send, tell_stored
 from shardq.settings import check_number
 

@@ -13,7 +13,7 @@ from shardq.cli.times import coming_moment, duration
 from shardq.codec import JSON, TEXT, codec_named
 from shardq.errors import InvalidMessage, InvalidReceipt
 from shardq.outgoing_message import HeaderValue, OutgoingMessage
-from shardq.sending.outgoing import prepare_options
+from shardq.sending.prepared import prepare_options
 
 __all__ = ["MessageLine", "encode_line", "parse_line", "parse_plain"]
 

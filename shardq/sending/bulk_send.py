@@ -16,7 +16,7 @@ from shardq.codec import Codec
 from shardq.context.queue_context import QueueContext
 from shardq.errors import OutcomeUnknown, PartialSend
 from shardq.outgoing_message import OutgoingMessage
-from shardq.sending.outgoing import Alike, PreparedMessage, prepare_options, size_of
+from shardq.sending.prepared import Alike, PreparedMessage, prepare_options, size_of
 from shardq.sending.storing import (
     PlannedSend,
     SentIds,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.outgoing_message import OutgoingMessage
-from shardq.sending.outgoing import PreparedMessage
+from shardq.sending.prepared import PreparedMessage
 from shardq.sending.storing import PlannedSend, Written, unsent
 from shardq.storage.per_process import PerProcess
 

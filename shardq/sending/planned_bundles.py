@@ -21,7 +21,7 @@ from shardq.clock import microseconds
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidMessage
 from shardq.receipt import MessageId
-from shardq.sending.outgoing import Alike, PreparedMessage, SendOptions, size_of
+from shardq.sending.prepared import Alike, PreparedMessage, SendOptions, size_of
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.bundle_id import made_at

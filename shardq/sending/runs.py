@@ -25,8 +25,8 @@ from shardq.context.queue_context import QueueContext
 from shardq.errors import ReplayConflict
 from shardq.outgoing_message import DEFAULT_PRIORITY, Headers
 from shardq.sending.doors import RUN, admit, append
-from shardq.sending.outgoing import size_of
 from shardq.sending.planned_bundles import PlannedBundle
+from shardq.sending.prepared import size_of
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, encode_bundle

@@ -15,7 +15,6 @@ from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.outgoing_message import Attempt, OutgoingMessage
 from shardq.receipt import MessageId
 from shardq.sending.doors import SEND, admit, append, check_age
-from shardq.sending.outgoing import PreparedMessage, SendOptions, describe, size_of
 from shardq.sending.planned_bundles import (
     PlannedBundle,
     Reservation,
@@ -24,6 +23,7 @@ from shardq.sending.planned_bundles import (
     plan_bundles,
     reserve,
 )
+from shardq.sending.prepared import PreparedMessage, SendOptions, describe, size_of
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_id import made_at
 

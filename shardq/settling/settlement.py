@@ -17,7 +17,7 @@ from shardq.errors import LeaseLost, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState, held_unseen
 from shardq.message import Message
 from shardq.receipt import Receipt
-from shardq.sending.outgoing import check_delay
+from shardq.sending.prepared import check_delay
 from shardq.settings import check_number
 from shardq.settling.moves import DeadLetters, Move, SameShard, ToQueue
 from shardq.settling.settle import Settling, by_shard, settle, spans_of

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 
 from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.outgoing_message import DEFAULT_PRIORITY, OutgoingMessage
-from shardq.sending.outgoing import prepare_options
+from shardq.sending.prepared import prepare_options
 from shardq.spark.options import SendOptions
 
 __all__ = ["NO_DUE", "Columns", "Rows", "headers_of"]

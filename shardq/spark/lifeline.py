@@ -8,9 +8,9 @@ executor keeps it open, waiting for the result.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import select
-import sys
 
 from pyspark import TaskContext
 
@@ -44,11 +44,11 @@ def check_lifeline() -> None:
 
 def _connection() -> int | None:
     """The file descriptor of the connection to the executor."""
-    frame = sys._getframe()
-    while frame.f_back is not None:
-        frame = frame.f_back
+    frame = inspect.currentframe()
+    while frame is not None:
         for name in _NAMES:
             found = frame.f_locals.get(name)
             if found is not None and hasattr(found, "fileno"):
                 return int(found.fileno())
+        frame = frame.f_back
     return None

@@ -11,13 +11,10 @@ from typing import Any
 import msgspec
 
 from shardq.errors import InvalidMessage
-from shardq.outgoing_message import Headers, HeaderValue
 
 __all__ = [
     "BundleData",
     "BundleKeys",
-    "HeaderValue",
-    "Headers",
     "decode_bundle",
     "decode_keys",
     "encode_bundle",

@@ -236,3 +236,13 @@ def test_an_unanswered_attempt_at_one_message_explains_nothing_of_another(
     queue.consumer().receive(2).ack()
     with pytest.raises(shardq.LeaseLost):
         getattr(second, verb)(*arguments)
+
+
+def test_a_batch_refuses_to_settle_messages_of_another_one(scene: Scene) -> None:
+    (stranger,) = scene.queue.consumer().receive(1)
+    scene.queue.producer().send(b"y")
+    batch = scene.queue.consumer().receive(1)
+    with pytest.raises(shardq.InvalidSetting, match="not of this batch"):
+        batch.part([stranger])
+    batch.part([batch[0], batch[0]]).ack()
+    assert scene.state() == "in_flight"

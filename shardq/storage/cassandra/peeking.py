@@ -38,9 +38,9 @@ class _Shown(msgspec.Struct, frozen=True):
             bundle = bundles[each.bundle_id].bundle
         else:
             return None
-        return StoredSlice(bundle, each.first, each.count, each.deliveries, self._state(now), due)
+        return StoredSlice(bundle, each.first, each.count, each.deliveries, self.state(now), due)
 
-    def _state(self, now: int) -> EntryState:
+    def state(self, now: int) -> EntryState:
         if self.held is None:
             return EntryState.PROCESSED
         if self.place[1] <= now:
@@ -103,8 +103,8 @@ def _count(row: WideRow, now: int) -> ShardCounts:
     due: list[int] = []
     ready = row.all_ready(now, bodies=False)
     for each in (*_of_leases(row.all_leases(now), {}), *map(_of_ready, ready)):
-        states[each._state(now)] += each.slice.count
-        due += [each.place[1]] if each._state(now) is EntryState.READY else []
+        states[each.state(now)] += each.slice.count
+        due += [each.place[1]] if each.state(now) is EntryState.READY else []
         oldest = each.slice.enqueued_at if oldest is None else min(oldest, each.slice.enqueued_at)
     processed = sum(each.kept.count for each in row.history((-1, b"", 0), _FOREVER))
     return ShardCounts(
