@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,7 +12,7 @@ from shardq.cli.command_table import COMMANDS, SECTIONS
 from shardq.cli.main import main
 
 PAGE = Path(__file__).parents[1] / "docs" / "commands.md"
-WIDTH = {"max_content_width": 100, "terminal_width": 100}
+WIDTH: dict[str, Any] = {"max_content_width": 100, "terminal_width": 100}
 HEAD = """\
 # Commands
 

@@ -41,9 +41,9 @@ def read_sqlite(path: Path, queue: str) -> RawQueue:
     with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as file:
         file.execute("BEGIN")
         shards = {key: Shard(queue, *place) for key, *place in file.execute(_SHARDS, (queue,))}
-        for key, *fields, state in file.execute(_ENTRIES):
+        for key, bundle_id, first, count, state in file.execute(_ENTRIES):
             if key in shards:
-                entries[shards[key]].append(RawEntry(*fields, RawState(state)))
+                entries[shards[key]].append(RawEntry(bundle_id, first, count, RawState(state)))
         for key, bundle_id in file.execute(_BODIES):
             if key in shards:
                 bodies[shards[key]].append(bundle_id)

@@ -64,7 +64,7 @@ def compare(field: Field, *, quick: bool) -> Comparison:
             results, failed = run_rounds(entries, plan, say=say)
             latencies, silent = run_latencies(entries, plan, say=say)
         measured = measure_stores(field, servers, quick=quick, say=say)
-        software = software_of({name: store and store.url for name, store in servers.stores.items()})
+        software = software_of({name: store.url if store else None for name, store in servers.stores.items()})
     return Comparison(
         report=measured.report,
         store=field.store,

@@ -52,7 +52,7 @@ def measure_stores(field: Field, servers: Servers, *, quick: bool, say: Callable
 def _measure(
     field: Field, running: Running | None, *, quick: bool, say: Callable[[str], None]
 ) -> tuple[list[Result], Growth]:
-    url = running and running.url
+    url = running.url if running else None
     results: list[Result] = []
     if running is not None and running.usage is not None:
         say(IDLE_WITH_SERVER)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from .peer import PeerMissing
 
@@ -14,6 +15,10 @@ except ImportError as error:
 VARIABLE = "SHARDQ_TEST_MONGODB_URL"
 
 
+def _connected() -> MongoClient[dict[str, Any]]:
+    return MongoClient(url())
+
+
 def url() -> str:
     """Its address; raises PeerMissing."""
     if VARIABLE not in os.environ:
@@ -23,17 +28,17 @@ def url() -> str:
 
 def checkpoint() -> None:
     """Write everything to the files of the collections, from where it is in the journal only."""
-    with MongoClient(url()) as client:
+    with _connected() as client:
         client.admin.command("fsync")
 
 
 def write_conflicts() -> int:
     """How many writes were repeated so far, because another one had changed the same document."""
-    with MongoClient(url()) as client:
+    with _connected() as client:
         return int(client.admin.command("serverStatus")["metrics"]["operation"]["writeConflicts"])
 
 
 def clear(database: str) -> None:
     """Drop what another run has left."""
-    with MongoClient(url()) as client:
+    with _connected() as client:
         client.drop_database(database)

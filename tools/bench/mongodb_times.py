@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from statistics import mean
+from typing import Any
 
 from pymongo import MongoClient, WriteConcern, monitoring
 
@@ -62,7 +63,8 @@ def main(url: str) -> None:
 @contextmanager
 def plain(url: str) -> Iterator[Callable[[], None]]:
     """What inserts documents one by one, as durably as shardq does."""
-    with MongoClient(url) as client:
+    server: MongoClient[dict[str, Any]] = MongoClient(url)
+    with server as client:
         durable = WriteConcern(w="majority", j=True)
         documents = client.get_default_database().get_collection("plain", write_concern=durable)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from matplotlib.ticker import FuncFormatter
 
 OURS, OTHERS, ACCENTS = "#c2410c", "#94a3b8", ("#c2410c", "#0369a1", "#4d7c0f", "#7e22ce", "#334155")
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -22,7 +23,7 @@ from .palette import ACCENTS, COUNT, OTHERS, OURS, STYLE
 from .rounds import BULK_SEND, RECEIVE, SINGLE_SEND
 
 USUAL_BYTES = 512
-LEFT_OF_IT = {"textcoords": "offset points", "ha": "right", "va": "center", "fontsize": 8.5}
+LEFT_OF_IT: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "va": "center", "fontsize": 8.5}
 
 
 def draw_all(comparison: Comparison, folder: Path) -> None:

@@ -20,4 +20,4 @@ def install_detours(detours: Mapping[str, tuple[str, int]]) -> None:
         key = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else ""
         connect(self, detours.get(key, address))
 
-    socket.socket.connect = connect_elsewhere  # type: ignore[method-assign]
+    socket.socket.connect = connect_elsewhere  # type: ignore[method-assign, assignment]

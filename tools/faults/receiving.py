@@ -20,7 +20,7 @@ _DELIVERIES = "shardq-deliveries"  # of a dead letter
 
 class Receiving(Role):
     verb = "receive"
-    limits = (1, 10, 100)
+    limits: tuple[int, ...] = (1, 10, 100)
 
     def receive(self, consumer: shardq.Consumer) -> shardq.Batch | None:
         self.record.invoke(self.verb)

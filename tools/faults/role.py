@@ -22,6 +22,10 @@ class Role:
         self.record = Recorder(assignment, dial, client)
         self.queue = self._patiently(client, assignment.queue)
 
+    def run(self) -> None:
+        """Play until the work is done, or until told to stop."""
+        raise NotImplementedError
+
     def _patiently(self, client: Client, name: str) -> shardq.Queue:
         while True:
             try:

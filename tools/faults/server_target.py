@@ -6,7 +6,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from shardq.testing import RawQueue
@@ -23,7 +23,7 @@ SERVERS = Path(__file__).parents[1] / "servers"
 
 
 class _ServerTarget:
-    name: ClassVar[str]
+    name: str
     options: ClassVar[tuple[str, ...]]
     query: ClassVar[str]
     nodes = 3
@@ -124,7 +124,10 @@ class MongodbTarget(_ServerTarget):
 
         for number, host in enumerate(self.detours):
             try:
-                with MongoClient(f"mongodb://{host}/?directConnection=true&timeoutMS=1000") as member:
+                member: MongoClient[dict[str, Any]] = MongoClient(
+                    f"mongodb://{host}/?directConnection=true&timeoutMS=1000"
+                )
+                with member:
                     if member.admin.command("hello").get("isWritablePrimary"):
                         return number
             except PyMongoError:
@@ -137,5 +140,6 @@ class MongodbTarget(_ServerTarget):
     def read(self, queue: str) -> RawQueue:
         from pymongo import MongoClient  # noqa: PLC0415
 
-        with MongoClient(self.url) as client:
+        client: MongoClient[dict[str, Any]] = MongoClient(self.url)
+        with client:
             return read_mongodb(client[self._database], queue)

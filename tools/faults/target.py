@@ -26,9 +26,17 @@ class Target(Protocol):
     gap: float  # about so many seconds are between two faults
     tolerance: float  # seconds by which the clocks of two clients may differ
     goes_by_client_clock: bool  # the store's time is its clients'
-    proxies: Sequence[Proxy]  # one for each node
     detours: dict[str, tuple[str, int]]  # the nodes' addresses, and those of their proxies
-    disk: Disk | None  # one that can be filled
+
+    @property
+    def proxies(self) -> Sequence[Proxy]:
+        """One for each node."""
+        ...
+
+    @property
+    def disk(self) -> Disk | None:
+        """One that can be filled."""
+        ...
 
     def start(self) -> None:
         """Start the store; raises RuntimeError when it cannot be had."""

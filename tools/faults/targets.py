@@ -13,5 +13,5 @@ from .target import Target
 __all__ = ["TARGETS"]
 
 TARGETS: Mapping[str, Callable[[Path], Target]] = MappingProxyType(
-    {each.name: each for each in (SqliteTarget, CassandraTarget, MongodbTarget)}
+    {"sqlite": SqliteTarget, "cassandra": CassandraTarget, "mongodb": MongodbTarget}
 )

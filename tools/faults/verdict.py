@@ -62,9 +62,8 @@ def _figures(lives: Lives, events: Sequence[Event], promise: Promise) -> dict[st
 def _marks(life: Life, promise: Promise) -> list[str]:
     """What a message counts as."""
     phase = life.sending.phase(life.body) if life.sending else None
-    marks = {Phase.OK: ["sent"], Phase.FAILED: ["send failed"], Phase.UNKNOWN: ["send unknown"]}.get(
-        phase, []
-    )[:]
+    sent = {Phase.OK: "sent", Phase.FAILED: "send failed", Phase.UNKNOWN: "send unknown"}
+    marks = [sent[phase]] if phase in sent else []
     seen = bool(life.holdings or life.burials)
     marks += ["recovered"] * (seen and phase is Phase.UNKNOWN) + ["delivered"] * bool(life.holdings)
     marks += ["acked"] * bool(life.settled("ack", Phase.OK)) + ["dead-lettered"] * bool(life.burials)

@@ -57,7 +57,7 @@ class Meter:
 
     def _server(self) -> float:
         times = [process.cpu_times() for process in self._servers]
-        return sum(each.user + each.system for each in times)
+        return float(sum(each.user + each.system for each in times))
 
 
 def main() -> None:

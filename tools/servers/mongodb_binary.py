@@ -22,7 +22,7 @@ def mongod() -> Path:
     given = os.environ.get(VARIABLE) or shutil.which("mongod")
     if given:
         return Path(given)
-    folder = cache_folder() / "mongodb-6.0.5"
+    folder: Path = cache_folder() / "mongodb-6.0.5"
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "mongod"
     with (folder / "lock").open("w") as lock:

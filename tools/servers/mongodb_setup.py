@@ -44,8 +44,9 @@ def _hello(member: Member) -> dict[str, Any]:
         return client.admin.command("hello")
 
 
-def _once(member: Member, command: str, value: object, **options: object) -> None:
-    with MongoClient(**member.client_options()) as client:
+def _once(member: Member, command: str, value: object, **options: Any) -> None:
+    server: MongoClient[dict[str, Any]] = MongoClient(**member.client_options())
+    with server as client:
         try:
             client.admin.command(command, value, **options)
         except OperationFailure as error:

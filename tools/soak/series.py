@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import msgspec
 
@@ -34,7 +35,7 @@ class Series(msgspec.Struct, frozen=True):
 def all_series(samples: Sequence[Sample], plan: Plan) -> Iterator[Series]:
     """Those of which there are points."""
     for name in dict.fromkeys(name for sample in samples for name in sample.client_bytes):
-        yield _memory(f"memory of {name}", samples, lambda each, name=name: each.client_bytes.get(name), 5)
+        yield _memory(f"memory of {name}", samples, partial(_client_bytes, name), 5)
     yield _memory("memory of the server", samples, lambda each: each.server_bytes, 50)
     sent = plan.rate * plan.body_bytes * plan.seconds * 2 / 3 / MEGABYTE
     yield _series(
@@ -42,13 +43,21 @@ def all_series(samples: Sequence[Sample], plan: Plan) -> Iterator[Series]:
     )
     yield _series("tombstones of a read, p99", "", Bound(0, 100), samples, lambda each: each.tombstones)
     yield _series(
-        "latency, p50", "ms", Bound(0.25, 10), samples, lambda each: each.latency and each.latency.p50
+        "latency, p50",
+        "ms",
+        Bound(0.25, 10),
+        samples,
+        lambda each: each.latency.p50 if each.latency else None,
     )
     yield _series(
-        "latency, p99", "ms", Bound(0.5, 50), samples, lambda each: each.latency and each.latency.p99
+        "latency, p99", "ms", Bound(0.5, 50), samples, lambda each: each.latency.p99 if each.latency else None
     )
     yield _series("backlog", "messages", Bound(0, plan.rate), samples, lambda each: each.backlog)
     yield _series("load of the machine", "", None, samples, lambda each: each.machine_load)
+
+
+def _client_bytes(name: str, sample: Sample) -> int | None:
+    return sample.client_bytes.get(name)
 
 
 def _memory(

@@ -107,7 +107,7 @@ def _daemon(folder: Path, command: Sequence[str], host: str) -> AbstractContextM
 @contextmanager
 def _process(folder: Path, name: str, command: Sequence[str], places: Mapping[str, str]) -> Iterator[None]:
     """A process whose descendants end with it."""
-    surroundings = os.environ | DAEMONS | {"SPARK_HOME": str(HOME)} | places
+    surroundings = os.environ | DAEMONS | {"SPARK_HOME": str(HOME), **places}
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
             command, cwd=folder, env=surroundings, stdout=log, stderr=log, start_new_session=True

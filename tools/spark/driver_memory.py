@@ -20,6 +20,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from clusters import local_cluster
 from local_session import local_session
@@ -55,7 +56,8 @@ def _in_a_new_process(rows: int, options: argparse.Namespace) -> dict[str, int]:
     done = subprocess.run(
         [sys.executable, *words], stdout=subprocess.PIPE, text=True, timeout=TRIAL_SECONDS, check=True
     )
-    return json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def _measure(rows: int, bundle_messages: int) -> dict[str, int]:
@@ -69,7 +71,7 @@ def _measure(rows: int, bundle_messages: int) -> dict[str, int]:
                 executor_memory="700m",
                 local_dir=str(folder / "local"),
             )
-            java = spark._jvm.java.lang.ProcessHandle.current().pid()
+            java = _java_of(spark).lang.ProcessHandle.current().pid()
             with _watched(java) as beside:
                 _there_and_back(spark, folder, rows, bundle_messages)
             found = {
@@ -113,10 +115,15 @@ def _watched(java: int) -> Iterator[list[int]]:
         thread.join()
 
 
+def _java_of(spark: SparkSession) -> Any:
+    assert spark._jvm is not None
+    return spark._jvm.java
+
+
 def _live_heap(spark: SparkSession) -> int:
-    runtime = spark._jvm.java.lang.Runtime.getRuntime()
+    runtime = _java_of(spark).lang.Runtime.getRuntime()
     for _ in range(3):
-        spark._jvm.java.lang.System.gc()
+        _java_of(spark).lang.System.gc()
     return int(runtime.totalMemory() - runtime.freeMemory())
 
 

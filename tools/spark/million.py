@@ -71,7 +71,9 @@ def _sum_of(rows: DataFrame) -> tuple[int, int, str]:
         "count(distinct sha2(body, 256))",
         "cast(sum(cast(xxhash64(body) as decimal(38, 0))) as string)",
     )
-    return tuple(found.first())
+    row = found.first()
+    assert row is not None
+    return row[0], row[1], row[2]
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from pymongo import MongoClient
 from pyspark.sql import DataFrame
@@ -18,7 +19,8 @@ NAME = "shardq_connector"
 def table(url: str) -> Iterator[Callable[[], int]]:
     """A collection; gives what counts its documents."""
     address = parse(url)
-    with MongoClient(address.uri) as client:
+    server: MongoClient[dict[str, Any]] = MongoClient(address.uri)
+    with server as client:
         rows = client.get_database(address.database).create_collection(NAME)
         try:
             yield lambda: rows.count_documents({})

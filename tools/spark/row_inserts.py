@@ -70,7 +70,8 @@ def _into_cassandra(url: str, rows: Iterator[Row]) -> None:
 def _mongodb_rows(url: str) -> Iterator[Collection[Any]]:
     """A collection beside the queues, written as they are: to a majority, and to the journal."""
     address = parse_mongodb(url)
-    with MongoClient(address.uri) as client:
+    server: MongoClient[dict[str, Any]] = MongoClient(address.uri)
+    with server as client:
         database = client.get_database(address.database)
         yield database.get_collection(KEYSPACE, write_concern=WriteConcern(w="majority", j=True))
 

@@ -18,6 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 from local_session import local_session
@@ -40,7 +41,7 @@ PROCESSES = 2
 class NowhereWriter(DataSourceArrowWriter):
     """Does what the sink does, but stores nothing."""
 
-    def __init__(self, schema: StructType, *, cut: bool, order: str) -> None:
+    def __init__(self, schema: StructType, *, cut: bool, order: Literal["any", "stable"]) -> None:
         self.options = SendOptions(url="sqlite:///nowhere.db", queue="q", input_order=order)
         self.columns, self.cut = Columns.of(schema, self.options), cut
 
@@ -59,9 +60,8 @@ class Nowhere(DataSource):
         return "nowhere"
 
     def writer(self, schema: StructType, _overwrite: bool) -> NowhereWriter:
-        return NowhereWriter(
-            schema, cut=self.options.get("cut") == "true", order=self.options.get("order", "any")
-        )
+        order: Literal["any", "stable"] = "stable" if self.options.get("order") == "stable" else "any"
+        return NowhereWriter(schema, cut=self.options.get("cut") == "true", order=order)
 
 
 def main() -> None:

@@ -111,6 +111,7 @@ def _stall(marks: str, rows: int) -> Callable[[Iterator[pa.RecordBatch]], Iterat
 
     def change(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = TaskContext.get()
+        assert task is not None
         passed = 0
         for batch in batches:
             yield batch
@@ -158,6 +159,7 @@ def _killing(trial: Trial, ready: Callable[[], bool]) -> Iterator[None]:
 
 def _executors(spark: SparkSession) -> list[int]:
     """The executors of a local cluster: children of the driver's JVM."""
+    assert spark._jvm is not None
     java = spark._jvm.java.lang.ProcessHandle.current().pid()
     return [child for child in children_of(java) if "CoarseGrainedExecutorBackend" in command_of(child)]
 

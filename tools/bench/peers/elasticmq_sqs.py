@@ -97,7 +97,8 @@ class ElasticmqSqs:
         answer = self._client.receive_message(
             QueueUrl=self._queue, MaxNumberOfMessages=BATCH, WaitTimeSeconds=wait
         )
-        return answer.get("Messages", [])
+        found: list[dict[str, str]] = answer.get("Messages", [])
+        return found
 
     def _ack(self, messages: Sequence[dict[str, str]]) -> None:
         if messages:

@@ -28,7 +28,7 @@ class HueySqlite:
     def join(self, place: Path) -> None:
         self._huey = SqliteHuey("bench", filename=str(place), fsync=True, results=False)
 
-        @self._huey.task()
+        @self._huey.task()  # type: ignore[untyped-decorator]
         def work(body: bytes) -> bytes:
             return body
 

@@ -100,7 +100,8 @@ class KeussQueue:
         return self._answer()
 
     def _answer(self) -> dict[str, Any]:
-        return json.loads(self._process.stdout.readline())  # type: ignore[union-attr]
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())  # type: ignore[union-attr]
+        return answer
 
 
 def _modules() -> Path:

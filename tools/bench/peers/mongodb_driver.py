@@ -45,7 +45,7 @@ class MongodbDriver:
         size = 0
         while self._keys:
             keys = [self._keys.popleft() for _ in range(min(len(self._keys), max(1, batch // self._bundle)))]
-            size += sum(len(found["b"]) for found in self._bundles.find({"_id": {"$in": keys}}))  # type: ignore[arg-type]
+            size += sum(len(found["b"]) for found in self._bundles.find({"_id": {"$in": keys}}))  # type: ignore[arg-type, misc]
             self._bundles.delete_many({"_id": {"$in": keys}})
         return size
 

@@ -47,9 +47,10 @@ class PersistQueueAck(PersistQueue):
 
     def _next(self) -> dict[str, Any] | None:
         try:
-            return self._queue.get(block=False, raw=True)
+            item: dict[str, Any] = self._queue.get(block=False, raw=True)
         except Empty:
             return None
+        return item
 
     def _clear(self) -> None:
         self._queue.clear_acked_data(max_delete=CLEAR, keep_latest=0)

@@ -41,6 +41,7 @@ class PersistQueueFifo(PersistQueue):
 
     def _next(self) -> bytes | None:
         try:
-            return self._queue.get(block=False)
+            body: bytes = self._queue.get(block=False)
         except Empty:
             return None
+        return body

@@ -84,7 +84,8 @@ class PostgresSkipLocked:
             self._ack(rows)
 
     def _claim(self, count: int) -> list[Any]:
-        return self._connection.execute(CLAIM, (count,), binary=True).fetchall()
+        rows: list[Any] = self._connection.execute(CLAIM, (count,), binary=True).fetchall()
+        return rows
 
     def _ack(self, rows: Sequence[Any]) -> None:
         if rows:

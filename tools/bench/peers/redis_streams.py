@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..peer import AT_ONCE, SILENCE, PeerMissing
 from ..server import Server, find_program, free_port
@@ -84,12 +85,13 @@ class RedisStreams:
         self._server.stop()
 
 
-def _entries(answer: object) -> list[tuple[bytes, dict[bytes, bytes]]]:
+def _entries(answer: Any) -> list[tuple[bytes, dict[bytes, bytes]]]:
     """The entries of the one stream; the client answers with a dict or a list, by protocol version."""
     if not answer:
         return []
     if isinstance(answer, dict):
         (found,) = answer.values()
-        return found[0] if len(found) == 1 and isinstance(found[0], list) else found
-    ((_, found),) = answer
-    return found
+        entries = found[0] if len(found) == 1 and isinstance(found[0], list) else found
+    else:
+        ((_, entries),) = answer
+    return list(entries)
