@@ -18,6 +18,7 @@ from shardq.worker.processes import ChildProcesses, ProcessFailed
 __all__ = ["Run", "run"]
 
 PATIENCE = 30.0  # seconds without any progress, beyond the visibility timeout
+START_SECONDS = 120.0  # until all producers are ready
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -46,8 +47,10 @@ class _Watch:
 
     def __init__(self, plan: Plan, producers: ChildProcesses, view: View) -> None:
         self._plan, self._producers, self._view = plan, producers, view
-        self._tally, self._pace = Tally(plan.records), Pace()
-        self._moved_at, self._last = time.monotonic(), (0, 0)
+        self._tally = Tally(plan.records)
+        self._pace: Pace | None = None  # from the start on
+        self._moved_at = time.monotonic()
+        self._last: tuple[float | None, int, int] = (None, 0, 0)
         self._pool = WorkerPool(
             plan.url,
             plan.queue,
@@ -71,29 +74,33 @@ class _Watch:
         return Run(self._plan, started_at, time.time(), self._kill, self._tally.count(REDELIVERED))
 
     def _look(self, report: PoolReport) -> None:
+        self._producers.listen()
+        if report.total.failed:
+            raise ProcessFailed(f"a worker failed: {report.total.last_failure}")
         sent, acked = self._tally.count(SENT), self._tally.count(ACKED)
-        self._check(report, (sent, acked))
+        self._check_moving(sent, acked)
+        if self._producers.started_at is not None:
+            self._show(sent, acked)
+
+    def _show(self, sent: int, acked: int) -> None:
         if self._kill is None and (kill := read_kill(self._plan.records)):
             self._kill = kill
             self._view.say(_announcement(kill, self._plan))
+        self._pace = self._pace or Pace()
         self._view.show(self._pace.step(sent, acked, self._in_flight(acked)))
         if acked >= self._plan.messages and not self._done:
             self._done = True
             self._pool.stop()
 
-    def _check(self, report: PoolReport, reached: tuple[int, int]) -> None:
-        """Raise ProcessFailed when a producer or a handler has failed, or nothing moves any more."""
-        before = self._producers.started_at
-        self._producers.listen()
-        if before != self._producers.started_at:
-            self._pace = Pace()
-        if report.total.failed:
-            raise ProcessFailed(f"a worker failed: {report.total.last_failure}")
-        now = time.monotonic()
-        if reached != self._last:
-            self._moved_at, self._last = now, reached
-        if now > self._moved_at + self._plan.visibility_timeout + PATIENCE:
-            sent, acked = reached
+    def _check_moving(self, sent: int, acked: int) -> None:
+        """Raise ProcessFailed when the producers do not become ready, or nothing is sent or acked any more."""
+        now, started_at = time.monotonic(), self._producers.started_at
+        if (started_at, sent, acked) != self._last:
+            self._moved_at, self._last = now, (started_at, sent, acked)
+        still = now - self._moved_at
+        if started_at is None and still > START_SECONDS:
+            raise ProcessFailed(f"the producers are not ready after {START_SECONDS:.0f} s")
+        if started_at is not None and still > self._plan.visibility_timeout + PATIENCE:
             raise ProcessFailed(f"nothing has moved for {PATIENCE:.0f} s, with {sent} sent and {acked} acked")
 
     def _in_flight(self, acked: int) -> int:

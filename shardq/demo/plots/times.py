@@ -27,7 +27,7 @@ __all__ = ["plot_latency", "plot_throughput"]
 
 COARSE, FINE = (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)  # within a power of ten
 LINES = (("p99", PURPLE, "^"), ("p95", GREEN, "s"), ("p50", BLUE, "o"))
-NARROW = 0.3  # of the axis: a lease that takes less has no room for a text on both of its ends
+NARROW = 0.4  # of the axis: a lease that takes less has no room for a text on both of its ends
 
 
 def plot_throughput(timeline: Timeline, summary: Summary, path: Path) -> Path:
