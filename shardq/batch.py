@@ -16,11 +16,11 @@ __all__ = ["Batch"]
 
 
 class Batch(Sequence[Message]):
-    """What one bulk read claimed: messages that are acked, released or extended together, or one by one.
+    """The messages of one bulk read, to be settled together or one by one.
 
-    The methods act on the messages that are still open: those acked, released or moved by themselves are
-    passed over, so a worker can release what failed and then ack the batch. Each acts on all that is still
-    the consumer's and then raises LeaseLost for the rest.
+    Each method settles the messages that are not settled yet. So a worker can release the messages that failed, and
+    then ack the batch. A method settles all messages that the consumer still holds, then raises LeaseLost with the
+    others.
     """
 
     def __init__(self, held: Sequence[HeldSlice], settler: Settler) -> None:
@@ -43,20 +43,20 @@ class Batch(Sequence[Message]):
 
     @property
     def bodies(self) -> list[Any]:
-        """The bodies in the order of the messages; raises InvalidMessage when the consumer's codec cannot read one.
+        """The bodies, in the order of the messages; raises InvalidMessage when the codec cannot read one.
 
-        The fast way to a large batch: no message objects are made.
+        This is the fast way to read a large batch: no message objects are made.
         """
         return [body for selection in self._selections for body in self._settler.bodies(selection)]
 
     @property
     def lease_until(self) -> datetime | None:
-        """The moment, by the store's clock, at which the first lease ends; None for an empty batch."""
+        """When the first lease expires, by the store's clock; None for an empty batch."""
         first = min((selection.held.lease_until for selection in self._selections), default=None)
         return None if first is None else to_datetime(first)
 
     def part(self, messages: Iterable[Message]) -> Batch:
-        """Some of the messages as a batch of their own, to be settled together without the others.
+        """Return some of the messages as a batch of their own, to be settled without the others.
 
         Raises InvalidSetting for a message of another batch.
         """
@@ -70,25 +70,25 @@ class Batch(Sequence[Message]):
         return part
 
     def ack(self) -> None:
-        """Finish the messages. Repeating it is harmless. Raises LeaseLost."""
+        """Finish the messages: they are never delivered again. It can be repeated. Raises LeaseLost."""
         self._settler.ack(self._open)
 
     def release(self, *, delay: float = 0.0) -> None:
-        """Give the messages back, to be delivered again after ``delay`` seconds. Raises LeaseLost."""
+        """Release the messages: they are redelivered after ``delay`` seconds. Raises LeaseLost."""
         self._settler.release(self._open, delay)
 
     def give_back(self) -> None:
-        """Give back messages that nobody has started to work on, without counting this delivery. Raises LeaseLost."""
+        """Release messages that nobody has started to work on. This delivery is not counted. Raises LeaseLost."""
         self._settler.give_back(self._open)
 
     def extend(self, seconds: float) -> None:
-        """Hold the messages for so many seconds from now on. Raises LeaseLost."""
+        """Extend the leases of the messages, to ``seconds`` from now. Raises LeaseLost."""
         self._settler.extend(self._open, seconds)
 
     def forward(self, queue: str, *, atomic: bool = True) -> None:
-        """Move the messages to another queue; see :meth:`shardq.Message.forward`.
+        """Move the messages to another queue, as :meth:`shardq.Message.forward` does.
 
-        Atomic for the messages of a shard.
+        The messages of one shard are moved in one atomic step.
         """
         self._settler.forward(self._open, queue, atomic=atomic)
 

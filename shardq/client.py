@@ -1,4 +1,4 @@
-"""The way in: a connection to a store, and its queues."""
+"""A connection to a store, and its queues."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ RETRY_SECONDS = 15.0
 def connect(
     url: str, *, hooks: Hooks | None = None, retry_seconds: float = RETRY_SECONDS, clock: Clock | None = None
 ) -> Client:
-    """Open the store that a URL names. Nothing is created, and no connection made, before it is needed.
+    """Open the store that a URL names. Nothing is created, and no connection is made, before it is needed.
 
-    ``sqlite:///queue.db`` is a file in the current folder, ``sqlite:////var/lib/queue.db`` an absolute path.
-    Passing faults of the store are repeated for ``retry_seconds`` before they are raised. ``clock`` is for
+    ``sqlite:///queue.db`` is a file in the current folder, ``sqlite:////var/lib/queue.db`` an absolute path. Calls
+    that fail for a passing reason are repeated for ``retry_seconds`` before the error is raised. ``clock`` is for
     tests. Raises InvalidSetting.
     """
     return Client(open_store(url, clock or SystemClock()), hooks=hooks, retry_seconds=retry_seconds)
 
 
 class Client(Closing):
-    """A connection to one store. Safe for threads, and in forked children, as its queues and producers are.
+    """A connection to one store. Safe for threads and in forked children, as are its queues and producers.
 
     >>> with shardq.connect(url) as client:
     ...     orders = client.create_queue("orders", shards=4, visibility_timeout=60)
@@ -94,7 +94,7 @@ class Client(Closing):
         return self._retry(self._store.load_queue, check_queue_name(name)) is not None
 
     def delete_queue(self, name: str) -> None:
-        """Remove a queue with everything in it, its history too. Its dead-letter queue is a queue of its own and stays.
+        """Remove a queue with all its messages and its history. Its dead-letter queue is another queue, and stays.
 
         Raises QueueNotFound.
         """
@@ -104,11 +104,11 @@ class Client(Closing):
             raise QueueNotFound(f"queue {name!r} does not exist: `shardq list` shows those that do")
 
     def create_schema(self) -> None:
-        """Bring the store's schema to this version of shardq, as :meth:`create_queue` does by itself."""
+        """Bring the store's schema to this version of shardq. :meth:`create_queue` does it by itself."""
         self._retry(self._store.create_schema)
 
     def now(self) -> datetime:
-        """The store's clock: the one that due times and leases go by."""
+        """The time of the store's clock, by which messages become due and leases expire."""
         return to_datetime(self._retry(self._store.now))
 
     def diagnose(self) -> tuple[Finding, ...]:
@@ -118,7 +118,7 @@ class Client(Closing):
 
     @property
     def counters(self) -> Counts:
-        """What this client has done since it was opened."""
+        """The counters of this client, since it was opened."""
         return self._contexts.counters.read()
 
     def close(self) -> None:

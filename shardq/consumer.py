@@ -28,12 +28,11 @@ MAX_BATCH = 100_000
 
 
 class Consumer(Closing):
-    """Receives messages of one queue. For one thread at a time; its batches and messages may go to others.
+    """Receives messages of one queue. Made by :meth:`shardq.Queue.consumer`.
 
-    A forked child makes one of its own: it has none of the threads that work for its parent's.
-
-    Made by :meth:`shardq.Queue.consumer`. Consumers of a queue share its messages among each other: each
-    message is delivered to one of them, and to another when it is not acked within the visibility timeout.
+    A consumer is used by one thread at a time; its batches and messages may be passed to other threads. A forked
+    child needs a consumer of its own. The consumers of a queue share its messages: each message is delivered to one
+    consumer, and redelivered, maybe to another, when it is not acked within the visibility timeout.
 
     >>> queue = shardq.connect(url).create_queue("letters")
     >>> with queue.producer() as producer:
@@ -83,14 +82,15 @@ class Consumer(Closing):
         )
 
     def receive(self, limit: int = 1, *, wait: float = 0.0) -> Batch:
-        """One bulk read: up to ``limit`` messages, held for this consumer until the visibility timeout.
+        """Receive up to ``limit`` messages, and hold them for the visibility timeout.
 
-        Returns as soon as anything is due; waits for it for ``wait`` seconds, and returns an empty batch if
-        nothing came. With ``wait=0`` an empty batch means that nothing was due in the whole queue. Fewer
-        messages than there are may come, where gathering them takes half of their lease as well; more than ``limit``,
-        or one of them twice, never do.
+        Returns as soon as any message is due. If none is due within ``wait`` seconds, the batch is empty. With
+        ``wait=0`` an empty batch means that no message was due in the whole queue. A batch may hold fewer messages
+        than are due, for one when gathering them took half of their lease. It never holds more than ``limit``
+        messages, nor a message twice.
 
-        Raises QueueNotFound, StoreUnavailable or OutcomeUnknown (what was claimed then comes back by itself).
+        Raises QueueNotFound, StoreUnavailable or OutcomeUnknown. Messages that were claimed before the error are
+        redelivered when their leases expire.
         """
         check_number("limit", limit, 1, MAX_BATCH, whole=True)
         check_number("wait", wait, 0.0, 10 * MAX_LEASE_SECONDS)
@@ -103,9 +103,9 @@ class Consumer(Closing):
         return Batch(held, self._settlement)
 
     def batches(self, limit: int, *, wait: float | None = None) -> Iterator[Batch]:
-        """Bulk reads, one after the other, none of them empty.
+        """Receive batch after batch, none of them empty.
 
-        Ends after ``wait`` seconds with nothing to read (None: never), or when :meth:`stop` is called.
+        Ends when nothing was due for ``wait`` seconds (None: never), or when :meth:`stop` is called.
         """
         patience = MAX_LEASE_SECONDS if wait is None else wait
         while not self._stopped.is_set():
@@ -117,9 +117,9 @@ class Consumer(Closing):
                 return
 
     def pop(self, *, wait: float = 0.0) -> Message | None:
-        """One message, acked before it is returned: delivered at most once, and lost when its consumer fails.
+        """Receive one message and ack it before it is returned; None when none is due within ``wait`` seconds.
 
-        None when nothing is due within ``wait`` seconds.
+        The message is delivered at most once: if the caller fails, it is lost.
         """
         batch = self.receive(1, wait=wait)
         try:
@@ -129,13 +129,13 @@ class Consumer(Closing):
         return batch[0] if batch else None
 
     def stop(self) -> None:
-        """End waiting and :meth:`batches` soon: for signal handlers and other threads."""
+        """End waiting and :meth:`batches` within half a second. For signal handlers and other threads."""
         self._stopped.set()
 
     def close(self) -> None:
-        """Stop the lease keeper, give back what was claimed ahead, and leave the queue's consumers.
+        """Stop extending leases, release the messages that were claimed ahead, and leave the queue's consumers.
 
-        Messages that were received and not settled stay hidden until their lease is over.
+        Messages that were received and not settled are redelivered when their leases expire.
         """
         if self._closed or self._process != os.getpid():
             return

@@ -1,4 +1,4 @@
-"""A slice that this process holds, what has become of each of its messages, and a selection of some of them."""
+"""What a consumer holds: slices of bundles, the state of each message, and selections of messages."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["HeldSlice", "Selection", "SettleState", "claimed_once", "first_of", 
 
 
 class SettleState(IntEnum):
-    """What this process knows of a message that it received."""
+    """What this process knows of a message that it claimed."""
 
-    OPEN = 0  # held, as far as it knows
+    OPEN = 0  # held, as far as this process knows
     FINISHED = 1  # acked, or moved elsewhere
-    RELEASED = 2  # given back
-    LOST = 3  # found to be somebody else's
+    RELEASED = 2
+    LOST = 3  # no longer held under its claim
 
 
 class HeldSlice:
@@ -55,7 +55,7 @@ class HeldSlice:
 
     @property
     def known(self) -> bool:
-        """False when it is known by a receipt only: where it is, and under which claim."""
+        """False when only its place and its claim are known, as from a receipt."""
         return self.bundle.count > 0
 
     @property
@@ -64,7 +64,7 @@ class HeldSlice:
         return SettleState.OPEN in self._states
 
     def mark(self, positions: Sequence[int], state: SettleState) -> None:
-        """Take note of what became of messages."""
+        """Set the state of some messages."""
         if len(positions) == self.count:
             self._states[:] = bytes((state,)) * self.count
             return
@@ -72,7 +72,7 @@ class HeldSlice:
             self._states[position] = state
 
     def select(self, positions: list[int] | None = None) -> Selection:
-        """Some of the messages, by position, in order; None: all that are held."""
+        """Select messages by their positions, in order; None: all that are open."""
         return Selection(self, self.positions(SettleState.OPEN) if positions is None else positions)
 
     def positions(self, *states: SettleState) -> list[int]:
@@ -86,7 +86,7 @@ class HeldSlice:
         return [position for position in positions if self._states[position] in states]
 
     def spans(self, positions: list[int]) -> tuple[Span, ...]:
-        """Messages, in order, as a store's request names them: neighbours joined."""
+        """The spans of messages that a request names; positions are in order."""
         if len(positions) == self.count:
             return (Span(self.bundle.id, self.first, self.count, self.token),)
         runs: list[tuple[int, int]] = []
@@ -121,7 +121,7 @@ class HeldSlice:
 
     @property
     def held_parts(self) -> list[HeldSlice]:
-        """What is not lost of it, as slices of their own if that is not all."""
+        """The messages that are open: this slice itself if they are all, else slices of their own."""
         held = self.positions(SettleState.OPEN)
         if len(held) == self.count:
             return [self]
@@ -156,13 +156,13 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 def held_unseen(shard: Shard, span: Span) -> HeldSlice:
-    """Messages of which nothing is known but where they are, and under which claim."""
+    """A slice of which only the place and the claim are known."""
     claimed = ClaimedSlice(Bundle(span.bundle_id, 0, 0, 0, 0, b""), span.first, span.count, 0)
     return HeldSlice(shard, claimed, span.token, 0)
 
 
 def first_of(held: Sequence[HeldSlice], limit: int) -> tuple[list[HeldSlice], list[HeldSlice]]:
-    """The first messages, up to a limit, and the rest, before anything of them is settled."""
+    """Split slices of which nothing is settled into the first ``limit`` messages and the rest."""
     if sum(piece.count for piece in held) <= limit:
         return list(held), []
     first: list[HeldSlice] = []
@@ -176,7 +176,7 @@ def first_of(held: Sequence[HeldSlice], limit: int) -> tuple[list[HeldSlice], li
 
 
 def claimed_once(held: Sequence[HeldSlice]) -> list[HeldSlice]:
-    """What was claimed, in this order, less what was claimed again later: that is lost, its first lease was over."""
+    """Leave out messages that were claimed again later in the list: their first lease had expired."""
     by_bundle: dict[bytes, list[HeldSlice]] = {}
     for piece in held:
         earlier = by_bundle.setdefault(piece.bundle.id, [])

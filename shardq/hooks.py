@@ -1,4 +1,4 @@
-"""Points at which an application can look on: before and after sends and acks."""
+"""Hooks: an application is called before and after sends and acks."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ __all__ = ["Hooks"]
 
 
 class Hooks:
-    """Derive from this, override what is of interest, and pass it to :func:`shardq.connect`.
+    """Derive a class from this, override the methods that you need, and pass an instance to :func:`shardq.connect`.
 
-    A hook that raises before a send or an ack stops it: nothing is stored or acked, and the caller gets the
-    error. Hooks run in the caller's thread; with ``linger`` in that of the sender who writes the bundle.
+    If a ``before`` hook raises, nothing is stored or acked, and the caller gets the error. Hooks run in the thread of
+    the caller. When sends of several threads are stored together, they run in the thread that stores them.
 
-    For an ack by receipt each message is read from the store first, at the cost of a request; its body is bytes. What
-    is not stored any more is not shown.
+    Hooks are called for ``send``, ``send_many`` and acks. They are not called for messages that are moved, redriven,
+    replayed or copied, nor for Spark. For an ack by receipt each message is read from the store first, which costs one
+    request per message; its body is bytes. Messages that are not stored any more are not shown.
     """
 
     def before_send(self, queue: str, messages: Sequence[OutgoingMessage]) -> None:
-        """The messages of a bundle are about to be stored."""
+        """Called when messages are about to be stored together."""
 
     def after_send(self, queue: str, messages: Sequence[OutgoingMessage], ids: Sequence[str]) -> None:
-        """The messages were stored under these ids."""
+        """Called when messages were stored, with their ids."""
 
     def before_ack(self, queue: str, messages: Sequence[Message]) -> None:
-        """The messages are about to be acked."""
+        """Called when messages are about to be acked."""
 
     def after_ack(self, queue: str, messages: Sequence[Message]) -> None:
-        """The messages were acked; those whose lease was lost are left out."""
+        """Called when messages were acked. Those that were lost are left out."""

@@ -19,7 +19,7 @@ __all__ = ["Message", "Settler", "StoredMessage"]
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as it is stored, seen without being received: by peek, get or history."""
+    """A message as peek, get and history show it, without receiving it."""
 
     id: str
     body: Any
@@ -73,9 +73,9 @@ class Settler(Protocol):
 
 
 class Message:
-    """A received message: held for its consumer until it is acked, released, or its lease is over.
+    """A received message. Its consumer holds it until it is acked or released, or until its lease expires.
 
-    Not made by applications: they come out of a consumer's batches.
+    Messages come from a consumer's batches; applications do not make them.
     """
 
     __slots__ = ("_codec", "_held", "_position", "_settler")
@@ -90,66 +90,69 @@ class Message:
 
     @property
     def receipt(self) -> str:
-        """Id and claim together, as text: another process can ack with it, see :meth:`shardq.Queue.ack`."""
+        """The id and the claim, as text. Another process can ack with it: see :meth:`shardq.Queue.ack`."""
         return str(Receipt(self._message_id, self._held.token))
 
     @property
     def body(self) -> Any:
-        """What was sent: bytes, or what the consumer's codec makes of them; raises InvalidMessage when it cannot."""
+        """The body, decoded by the consumer's codec; raises InvalidMessage when the codec cannot read it."""
         return self._codec.decode(self._held.messages.bodies[self._position])
 
     @property
     def raw(self) -> bytes:
-        """The body as it is stored."""
+        """The body as it is stored, in bytes."""
         return self._held.messages.bodies[self._position]
 
     @property
     def headers(self) -> Headers:
-        """The headers that were sent; empty when there were none."""
+        """The headers that the message was sent with; empty when there were none."""
         headers = self._held.messages.headers
         return dict(headers[self._position] or {}) if headers else {}
 
     @property
     def dedupe_key(self) -> str | None:
-        """The key that a second message of the same kind is recognised by."""
+        """The dedupe key that the message was sent with."""
         keys = self._held.messages.dedupe_keys
         return keys[self._position] if keys else None
 
     @property
     def priority(self) -> int:
-        """0 first .. 9 last."""
+        """The priority, from 0 (first) to 9 (last)."""
         return self._held.bundle.priority
 
     @property
     def due(self) -> datetime:
-        """The moment from which it could be delivered."""
+        """When the message became deliverable."""
         return to_datetime(self._held.bundle.due)
 
     @property
     def enqueued_at(self) -> datetime:
-        """The moment at which it was sent."""
+        """When the message was sent. Moves do not change it."""
         return to_datetime(self._held.bundle.enqueued_at)
 
     @property
     def deliveries(self) -> int:
-        """How often it has been delivered, this time included."""
+        """How often the message has been delivered, this time included."""
         return self._held.deliveries
 
     @property
     def lease_until(self) -> datetime:
-        """The moment, by the store's clock, from which it can be delivered to others."""
+        """When the lease expires, by the store's clock. From then on the message can be redelivered."""
         return to_datetime(self._held.lease_until)
 
     def ack(self) -> None:
-        """Finish the message. Repeating it is harmless. Raises LeaseLost when it is somebody else's by now."""
+        """Finish the message: it is never delivered again. It can be repeated.
+
+        Raises LeaseLost when the message is no longer held by this consumer.
+        """
         self._settler.ack([self._selection])
 
     def release(self, *, delay: float = 0.0, body: Any = None) -> None:
-        """Give the message back, to be delivered again after ``delay`` seconds, with deliveries + 1.
+        """Release the message: it is redelivered after ``delay`` seconds.
 
-        With a ``body`` it goes back as a new message with that body, the same headers and priority, and
-        deliveries from 0; old and new are exchanged in one atomic step. Raises LeaseLost when it is somebody
-        else's by now.
+        With a ``body`` a new message takes its place, in one atomic step. The new message has that body, the same
+        headers and priority, and its deliveries count from 0. Raises LeaseLost when the message is no longer held by
+        this consumer; InvalidMessage or MessageTooLarge for the body.
         """
         if body is None:
             self._settler.release([self._selection], delay)
@@ -157,20 +160,21 @@ class Message:
             self._settler.replace(self._selection, body, delay)
 
     def extend(self, seconds: float) -> None:
-        """Hold the message for so many seconds from now on. Raises LeaseLost when it is somebody else's by now."""
+        """Extend the lease, to ``seconds`` from now. Raises LeaseLost when the message is no longer held."""
         self._settler.extend([self._selection], seconds)
 
     def forward(self, queue: str, *, atomic: bool = True) -> None:
-        """Move the message to another queue of the same client: ack here and send there in one atomic step.
+        """Move the message to another queue of the same client: ack it here and send it there, in one atomic step.
 
-        Where the store cannot do that it raises UnsupportedByStore, unless ``atomic=False`` accepts send,
-        then ack: after a crash between the two the message is in both queues, and moving it again within 7 days
-        completes the move. Raises LeaseLost when it is somebody else's by now.
+        Where the store cannot do that, UnsupportedByStore is raised. With ``atomic=False`` the message is sent first
+        and then acked: after a crash in between it is in both queues, and moving it again within 7 days completes the
+        move. Raises LeaseLost, with nothing sent, when the message is no longer held. Raises QueueNotFound,
+        QueuePaused or MessageTooLarge when the other queue does not take it.
         """
         self._settler.forward([self._selection], queue, atomic=atomic)
 
     def dead_letter(self, reason: str) -> None:
-        """Move the message to the dead-letter queue now, whatever its deliveries. Raises LeaseLost."""
+        """Move the message to the dead-letter queue now, however often it was delivered. Raises LeaseLost."""
         self._settler.dead_letter([self._selection], reason)
 
     @property

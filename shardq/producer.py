@@ -29,7 +29,7 @@ class Producer(Closing):
     """Sends messages to one queue. Safe to use from several threads.
 
     Made by :meth:`shardq.Queue.producer`. Nothing is buffered: when ``send`` or ``send_many`` returns, the
-    messages are stored; closing a producer has nothing left to do.
+    messages are stored.
 
     >>> queue = shardq.connect(url).create_queue("letters")
     >>> with queue.producer() as producer:
@@ -70,15 +70,15 @@ class Producer(Closing):
     ) -> str:
         """Store one message and return its id.
 
-        ``body`` may be an :class:`~shardq.OutgoingMessage`, which brings its own options. ``delay`` is seconds
-        from now by the store's clock, ``due`` an aware ``datetime``; a moment that has passed means now. With a
-        ``dedupe_key`` that was used within the queue's ``dedupe_window`` nothing is stored, and the id of the
-        message that has the key is returned.
+        ``body`` may be an :class:`~shardq.OutgoingMessage`, which has its own options. ``delay`` is in seconds from
+        now, by the store's clock. ``due`` is an aware ``datetime``; a moment that has passed means now. If a message
+        with the same ``dedupe_key`` was sent within the queue's ``dedupe_window``, nothing is stored and the id of
+        that message is returned.
 
-        Raises InvalidMessage or MessageTooLarge (nothing stored), QueuePaused, QueueNotFound,
-        StoreUnavailable (nothing stored), or OutcomeUnknown after repeating the attempt for a while: to repeat it
-        further without storing the message twice, send ``error.unsent[0]``. That is refused with RepeatTooLate
-        (nothing stored) when the first attempt was too long ago.
+        Raises InvalidMessage, MessageTooLarge, QueuePaused, QueueNotFound or StoreUnavailable; nothing is stored
+        then. Raises OutcomeUnknown when the store did not answer, after repeating the attempt for the client's
+        ``retry_seconds``. To repeat it further without storing the message twice, send ``error.unsent[0]``. After 14
+        minutes that raises RepeatTooLate, with nothing stored.
         """
         message = OutgoingMessage(
             body=body, priority=priority, delay=delay, due=due, headers=headers, dedupe_key=dedupe_key
@@ -105,21 +105,20 @@ class Producer(Closing):
     ) -> Sequence[str]:
         """Store many messages, and return their ids in order.
 
-        ``bodies`` is any iterable; it is drawn from one bundle at a time, so it may be endless work from a
-        generator. The options hold for every body; an :class:`~shardq.OutgoingMessage` among them brings its
-        own. A store on the network is sent several bundles at a time, each to another shard.
+        ``bodies`` is any iterable. It is read one bundle at a time, so a generator of any length will do. The options
+        hold for every body; an :class:`~shardq.OutgoingMessage` among the bodies has its own. Several bundles are
+        in flight at a time where the store takes them, each to another shard.
 
-        It stops when a bundle cannot be stored or holds a message that is refused, waits for the bundles that
-        are on their way, and raises PartialSend, which names what is stored and what is not. Only where
-        nothing is stored for certain and ``bodies`` is a sequence, so that the caller still has everything, it
-        raises the error itself, as :meth:`send` does.
+        When a bundle cannot be stored, or a message is refused, it stops, waits for the bundles in flight, and raises
+        PartialSend, which names the messages that are stored and those that are not. If ``bodies`` is a sequence and
+        nothing is stored for certain, it raises the error itself, as :meth:`send` does.
         """
         self._check_open()
         shared = OutgoingMessage(body=None, priority=priority, delay=delay, due=due, headers=headers)
         return BulkSend(self._context, bodies, shared, codec=self._codec, limits=self._limits).run()
 
     def close(self) -> None:
-        """Refuse further sends. Everything that was sent is stored already."""
+        """Refuse further sends. All messages that were sent are stored already."""
         self._closed = True
 
     def _check_open(self) -> None:

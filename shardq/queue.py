@@ -1,4 +1,4 @@
-"""One queue: its producers and consumers, what is in it, and what can be done to it."""
+"""One queue: its producers and consumers, the messages in it, and operations on it."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ MANY = 2**31
 class QueueCounts(msgspec.Struct, frozen=True):
     """Messages of a queue by state.
 
-    ``oldest`` is when the oldest of those not processed was sent, ``ready_since`` since when one of those that are
-    ready could be delivered; None: there is none.
+    ``oldest`` is when the oldest message that is not processed was sent. ``ready_since`` is when the first of the
+    ready messages became deliverable. Each is None when there is no such message.
     """
 
     ready: int
@@ -47,7 +47,7 @@ class QueueCounts(msgspec.Struct, frozen=True):
 
 
 class ShardState(msgspec.Struct, frozen=True):
-    """One shard of a queue, and the messages in it by state."""
+    """One shard of a queue, and its messages by state."""
 
     shard: Shard
     counts: QueueCounts
@@ -77,11 +77,11 @@ class Queue:
         bundle_messages: int = BUNDLE_MESSAGES,
         bundle_bytes: int = BUNDLE_BYTES,
     ) -> Producer:
-        """Something to send messages with.
+        """Return a producer, which sends messages.
 
-        ``linger`` seconds are what a ``send`` waits for those of other threads, to be stored in one bundle
-        with them; even with 0 sends that run at the same time are joined. A bundle of ``send_many`` holds up
-        to ``bundle_messages`` messages, and is closed when its bodies reach ``bundle_bytes``.
+        With ``linger`` a ``send`` waits for so many seconds for sends of other threads, and is stored in one bundle
+        with them. Sends that run at the same time are joined even with 0. ``send_many`` closes a bundle when it holds
+        ``bundle_messages`` messages, or when its bodies reach ``bundle_bytes``. Raises InvalidSetting.
         """
         return Producer(
             self._context,
@@ -100,12 +100,13 @@ class Queue:
         keep_leases: bool = False,
         prefetch: int = 0,
     ) -> Consumer:
-        """Something to receive messages with.
+        """Return a consumer, which receives messages.
 
-        ``visibility_timeout`` overrides the queue's, in seconds. With ``keep_leases`` a background thread
-        extends the leases of everything received until it is settled, or until you let go of it: when nothing
-        refers to its batch or message any more, when you receive again after it could not be settled, or when
-        the consumer is closed. ``prefetch`` messages are claimed ahead.
+        ``visibility_timeout``, in seconds, overrides that of the queue. With ``keep_leases`` a background thread
+        extends the lease of each received message until the message is settled. It also stops when nothing refers to
+        the message or its batch any more, when settling failed and you received again, and when the consumer is
+        closed. Up to ``prefetch`` messages are claimed ahead of :meth:`~shardq.Consumer.receive`. Raises
+        InvalidSetting.
         """
         return Consumer(
             self._context,
@@ -119,11 +120,11 @@ class Queue:
     # -- what is in it ------------------------------------------------------------------------------------------
 
     def counts(self) -> QueueCounts:
-        """Messages by state, added up over the shards; exact only while nobody changes them."""
+        """Count the messages by state. Changes while the shards are counted may be missed."""
         return _total([state.counts for state in self.shard_states()])
 
     def shard_states(self) -> tuple[ShardState, ...]:
-        """Messages by state of each shard that is in use. Raises QueueNotFound."""
+        """Count the messages by state in each shard that is in use. Raises QueueNotFound."""
         context = self._context
         context.live.current()
         shards = context.retry(context.store.shards, self.name)
@@ -132,18 +133,21 @@ class Queue:
         )
 
     def peek(self, limit: int = 10, *, codec: Codec = BYTES) -> list[StoredMessage]:
-        """Up to so many messages in any state, unchanged: shard by shard, each in delivery order."""
+        """Look at up to ``limit`` messages in any state, without changing them.
+
+        They come shard by shard, those of a shard in delivery order.
+        """
         check_number("limit", limit, 1, MANY, whole=True)
         return list(browse(self._context, check_codec(codec), limit))
 
     def get(self, message_id: str, *, codec: Codec = BYTES) -> StoredMessage | None:
-        """One message in any state, processed included; None when it is not stored. Raises InvalidReceipt."""
+        """Look at one message in any state, also a processed one; None when it is not stored. Raises InvalidReceipt."""
         return find(self._context, check_codec(codec), MessageId.parse(message_id, self.name))
 
     def remove(self, message_id: str) -> bool:
-        """Remove one message in any state, processed too; False when it is not stored. Raises InvalidReceipt.
+        """Remove one message in any state, also a processed one; False when it is not stored. Raises InvalidReceipt.
 
-        A consumer that holds it is not disturbed: its ack finds nothing left to do.
+        If a consumer holds the message, its ack succeeds and changes nothing.
         """
         identity = MessageId.parse(message_id, self.name)
         store = self._context.store
@@ -151,7 +155,7 @@ class Queue:
         return answer.value or answer.after_unknown
 
     def purge(self) -> int:
-        """Remove all messages, those in flight too, but not the history; returns how many."""
+        """Remove all messages, also those in flight, but not the history; returns how many."""
         context = self._context
         shards = context.retry(context.store.shards, self.name)
         return sum(context.retry(context.store.purge, shard) for shard in shards)
@@ -159,18 +163,19 @@ class Queue:
     def history(
         self, *, since: datetime | None = None, until: datetime | None = None, codec: Codec = BYTES
     ) -> Iterator[StoredMessage]:
-        """Messages that were acked at or after ``since`` and before ``until``, in that order.
+        """Iterate over the messages acked at or after ``since`` and before ``until``, in the order of their acks.
 
-        They are there for the queue's ``history_retention``; its default, 0, keeps none.
+        The queue keeps acked messages for its ``history_retention``. The default, 0, keeps none.
         """
         return browse_history(self._context, check_codec(codec), *self._period(since, until))
 
     def replay(
         self, *, since: datetime | None = None, until: datetime | None = None, to: str | None = None
     ) -> int:
-        """Send copies of what was acked in a period to this queue, or another one of the client; returns how many.
+        """Send copies of the messages that were acked in a period to this queue, or to queue ``to``; returns how many.
 
-        Raises QueuePaused or MessageTooLarge; the copies that were sent before stay sent.
+        Raises QueuePaused or MessageTooLarge; copies that were sent before the error stay. A second call sends further
+        copies.
         """
         target = self._context if to is None else self._context.sibling(to)
         return replay(self._context, target, *self._period(since, until))
@@ -180,9 +185,8 @@ class Queue:
     def alter(self, **changes: Unpack[QueueSettingsArguments]) -> QueueSettings:
         """Change settings while the queue is in use; every client follows within about a second.
 
-        With another layout (``shards``, ``time_shards``, ``time_shard_seconds``) new messages go to the new
-        shards, and what is in the old ones is found until they are empty. Raises InvalidSetting, with nothing
-        changed.
+        With another layout (``shards``, ``time_shards``, ``time_shard_seconds``) new messages go to the new shards.
+        Consumers read the old shards until they are empty. Raises InvalidSetting, with nothing changed.
         """
         check_dead_letter_queue(self.name, changes.get("dead_letter_queue"))
         settings = self._context.live.alter(changes)
@@ -191,9 +195,9 @@ class Queue:
         return settings
 
     def pause(self, *, delivery: bool = True, sends: bool = False) -> None:
-        """Stop delivering to consumers, who see an empty queue; with ``sends`` refuse new messages, with QueuePaused.
+        """Stop deliveries, so that consumers see an empty queue. With ``sends``, sending raises QueuePaused.
 
-        Messages in flight can still be acked. Takes about a second to reach other processes.
+        Messages in flight can still be acked. Other processes follow within about a second.
         """
         if not delivery and not sends:
             raise InvalidSetting(
@@ -202,43 +206,45 @@ class Queue:
         self._context.live.alter({"delivery_paused": delivery, "sends_paused": sends})
 
     def resume(self) -> None:
-        """Deliver again, and take messages again."""
+        """Allow deliveries and sends again."""
         self._context.live.alter({"delivery_paused": False, "sends_paused": False})
 
     def redrive(self, limit: int | None = None) -> int:
-        """Move this queue's dead letters back to it, up to ``limit``; returns how many.
+        """Move up to ``limit`` of this queue's dead letters back to it; returns how many.
 
-        They come as new messages, with the headers that they were sent with and deliveries from 0. Raises QueuePaused
-        while the queue's sends are paused; MessageTooLarge when some are above its limit and all others were moved.
+        They are new messages: they have the headers that they were sent with, and deliveries count from 0. Raises
+        QueuePaused while the queue's sends are paused. Raises MessageTooLarge when some are above the queue's limit;
+        all others were moved then.
         """
         if limit is not None:
             check_number("limit", limit, 1, MANY, whole=True)
         return redrive(self._context, limit if limit is not None else MANY)
 
     def sweep(self) -> int:
-        """Remove what nothing needs any more, and messages older than the ``retention``; returns how many things.
+        """Remove leftovers, and messages that are older than the ``retention``; returns how many things were removed.
 
-        It looks at everything that is stored, so it also finds what hints hide. One of the live consumers does it by
-        itself about once a minute, but for messages that are too old: those are dropped when they would be delivered.
+        It looks at everything that is stored, so it also finds messages that a wrong hint hides. About once a minute
+        one of the live consumers removes leftovers by itself. It leaves messages that are too old: those are dropped
+        when they would be delivered.
         """
         return sweep(self._context) + expire(self._context)
 
     # -- by receipt ---------------------------------------------------------------------------------------------
 
     def ack(self, receipts: Iterable[str]) -> None:
-        """Finish messages by their receipts, in any process. Repeating it is harmless.
+        """Finish messages by their receipts, in any process. It can be repeated.
 
-        Raises InvalidReceipt, with nothing acked, or LeaseLost, whose ``messages`` are the receipts that are
-        no longer valid.
+        Raises InvalidReceipt, with nothing acked. Raises LeaseLost when all others were acked; its ``messages`` are the
+        receipts that are no longer valid.
         """
         ack_receipts(self._context, receipts)
 
     def release(self, receipts: Iterable[str], *, delay: float = 0.0) -> None:
-        """Give messages back by their receipts, deliverable after ``delay`` seconds; errors as in :meth:`ack`."""
+        """Release messages by their receipts, to be redelivered after ``delay`` seconds. Errors as in :meth:`ack`."""
         release_receipts(self._context, receipts, delay)
 
     def extend(self, receipts: Iterable[str], seconds: float) -> None:
-        """Hold messages by their receipts for so many seconds from now on; errors as in :meth:`ack`."""
+        """Extend the leases of messages by their receipts, to ``seconds`` from now. Errors as in :meth:`ack`."""
         extend_receipts(self._context, receipts, seconds)
 
     def _period(self, since: datetime | None, until: datetime | None) -> tuple[int, int]:

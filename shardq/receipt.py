@@ -45,7 +45,7 @@ class MessageId(msgspec.Struct, frozen=True, order=True):
 
 
 class Receipt(msgspec.Struct, frozen=True, order=True):
-    """A message id and the token of the claim that holds it. As text it can be kept, or sent to another process."""
+    """A message id, and the token of the claim that holds the message. As text it can be sent to another process."""
 
     id: MessageId
     token: bytes

@@ -75,7 +75,7 @@ class LiveSettings:
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """Counters at one moment, since the client was opened. Messages, unless said otherwise."""
+    """Counters since the client was opened, in messages unless another unit is named."""
 
     sent: int = 0
     deduplicated: int = 0  # refused because their dedupe key was taken

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Answer(msgspec.Struct, Generic[T], frozen=True):
-    """A result, and whether an earlier attempt at the same call may have been carried out."""
+    """A result, and whether an earlier attempt at the call may have been carried out."""
 
     value: T
     after_unknown: bool
@@ -124,7 +124,7 @@ _NAMED = 3  # shards that an error names
 
 
 class Failures:
-    """The errors that shards met with, by shard; one error tells of all of them at the end."""
+    """The last error of each shard that failed. At the end one error tells of all of them."""
 
     def __init__(self) -> None:
         self._errors: dict[Shard, ShardqError] = {}
@@ -139,27 +139,27 @@ class Failures:
         return shard in self._errors
 
     def add(self, shard: Shard, error: ShardqError) -> None:
-        """Take note of a shard's error; where one attempt was not answered, a later refusal does not undo it."""
+        """Note the error of a shard. After an unanswered attempt a later refusal does not make the outcome known."""
         if isinstance(error, StoreUnavailable) and isinstance(self._errors.get(shard), OutcomeUnknown):
             return
         self._errors[shard] = error
 
     def take_over(self, other: Failures) -> None:
-        """Take note of what others found."""
+        """Add the errors of another collection."""
         for shard, error in other._errors.items():
             self.add(shard, error)
 
     def forget(self, shard: Shard) -> None:
-        """The shard did well since."""
+        """The shard succeeded since."""
         self._errors.pop(shard, None)
 
     @property
     def passing(self) -> list[Shard]:
-        """Those that may do well when they are asked again."""
+        """The shards that may succeed when they are asked again."""
         return [shard for shard, error in self._errors.items() if error.retryable]
 
     def error(self, what: str) -> ShardqError:
-        """One error for all: what tells of more than the store as it is, else what happened and in which shards."""
+        """One error for all shards: an error that is not the store's as it is, else one that names the shards."""
         for error in self._errors.values():
             if not isinstance(error, StoreUnavailable | OutcomeUnknown):
                 return error

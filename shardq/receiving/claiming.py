@@ -36,7 +36,7 @@ CLAIM_PATIENCE = 0.2  # seconds for which what fails is repeated before the rest
 
 
 class Receiving:
-    """Bulk reads over the shards of a queue, for one consumer and one thread at a time."""
+    """Claims messages from the shards of a queue, for one consumer and one thread at a time."""
 
     def __init__(
         self, context: QueueContext, consumer: str, *, visibility_timeout: float | None, ahead: bool = False
@@ -55,7 +55,7 @@ class Receiving:
         return microseconds(self._visibility_timeout or self._context.settings.visibility_timeout)
 
     def enlist(self) -> None:
-        """Be counted among the queue's live consumers, every five seconds; the first of them sweeps, every minute."""
+        """Count as a live consumer of the queue, every five seconds. The first of them sweeps, every minute."""
         now = self._context.store.now()
         if self._enlisted_at <= now < self._enlisted_at + ENLIST_INTERVAL:
             return
@@ -88,7 +88,7 @@ class Receiving:
             _log.warning("queue %s was not swept: %s", self._context.name, error)
 
     def resign(self) -> None:
-        """Be counted no longer."""
+        """Count as a live consumer no longer."""
         with (
             suppress(ShardqError),
             self._context.retry.within(0),
@@ -96,10 +96,10 @@ class Receiving:
             self._context.retry(self._context.store.resign, self._context.name, self._consumer)
 
     def fill(self, limit: int, *, thorough: bool) -> list[HeldSlice]:
-        """Claim up to so many messages, from as many shards as it takes; fewer when those it knows have no more.
+        """Claim up to ``limit`` messages, from as many shards as that takes.
 
-        A shard that fails is left out for a while, and the others are read. Where they have nothing and it is
-        thorough, or where there are no others, the error is raised after the usual repetitions: an empty result of a
+        A shard that fails is left out for a while, and the others are read. If they have nothing and the read is
+        thorough, or if there are no others, the error is raised after the usual repetitions. So an empty result of a
         thorough read means that nothing was due in the whole queue.
         """
         with self._context.retry.within():

@@ -32,16 +32,16 @@ _log = logging.getLogger(__name__)
 
 
 class DeliveryFilter:
-    """Sorts out what a claim of one queue gave."""
+    """Decides which of the claimed messages are delivered."""
 
     def __init__(self, context: QueueContext) -> None:
         self._context = context
         self._settlement = Settlement(context, BYTES)
 
     def deliverable(self, held: Sequence[HeldSlice], settings: QueueSettings) -> list[HeldSlice]:
-        """Drop what is too old, dead-letter what was delivered too often; the rest is for the consumer.
+        """Drop messages that are too old, dead-letter those that were delivered too often, and return the others.
 
-        Where the keys cannot be confirmed everything is given back, and the error raised.
+        If the keys cannot be confirmed, all are released and the error is raised.
         """
         try:
             self._confirm_keys(held)

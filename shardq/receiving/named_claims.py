@@ -1,4 +1,4 @@
-"""Claims that are known by a name, so that another attempt, or another process, can repeat, extend or ack them.
+"""Claims that have a name, by which another attempt or another process can repeat, extend or ack them.
 
 The token of a claim follows from its name, and a store takes a token once. What the first attempt got is entered into
 the decision log; later attempts deliver just that: what is still held of it, and nothing else. Whoever knows the name
@@ -60,7 +60,7 @@ _taken = msgspec.json.Decoder(list[_Taken])
 
 
 class Taking(msgspec.Struct, frozen=True):
-    """What is held under a claim now, and how many messages its first attempt got."""
+    """What is still held under a claim, and how many messages its first attempt got."""
 
     held: list[HeldSlice]
     got: int

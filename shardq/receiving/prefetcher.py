@@ -35,8 +35,8 @@ HAND_OUT_PATIENCE = (
 class Prefetcher:
     """A thread that keeps up to ``size`` messages claimed and ready to be taken.
 
-    Their leases are kept while they wait. What has waited for as long as a lease is given back, in its place and
-    without a delivery, and nothing is claimed then before somebody asks for messages: others may have time.
+    Their leases are extended while they wait. Messages that waited for as long as a lease are released in their places,
+    without a delivery, and nothing more is claimed until somebody asks for messages: other consumers may be free.
 
     Where the queue has ``max_deliveries``, a delivery is counted when :meth:`take` hands the messages out: it
     returns when the store has counted it, so that a handler which ends its process has been counted too. That is one

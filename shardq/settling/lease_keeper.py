@@ -1,4 +1,4 @@
-"""Extending leases in the background while their messages are worked on."""
+"""Extending leases in the background while their messages are being processed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _log = logging.getLogger(__name__)
 class LeaseKeeper:
     """A thread that extends the leases of unsettled messages every third of a lease.
 
-    It extends nothing that the application has let go of: messages that it does not refer to any more, and those
-    that it failed to settle before it went on to receive others. It ends with its process, too: the messages of a
-    worker that died come back when their lease is over. Those of one that hangs do not.
+    It does not extend messages that the application has let go of: those that it does not refer to any more, and those
+    that it failed to settle before it received others. It ends with its process: when a worker dies, its leases expire
+    and its messages are redelivered. The leases of a worker that hangs are extended.
 
-    A shard that fails is tried after all others from then on, and repeated for a small part of a lease only.
+    A shard that fails is tried after all others from then on, and repeated for a tenth of a lease at most.
     """
 
     def __init__(self, settlement: Settlement, retry: Retry, lease: int) -> None:

@@ -1,6 +1,6 @@
-"""Settling what is held: one verb, done to the messages of several shards.
+"""Settling held messages of several shards with one verb.
 
-Each shard is settled for itself, so that one which fails costs the others nothing.
+Each shard is settled by itself, so that a shard which fails does not keep the others from it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def settle(
     duration: int = 0,
     append: Append | None = None,
 ) -> Answer[Fenced]:
-    """Settle messages of one shard by their spans; all that settles anything ends here.
+    """Settle messages of one shard by their spans. This is the only function that asks a store to settle anything.
 
     ``duration`` is that of a lease or a delay, in microseconds. ``append`` is what takes the place of messages that are
     moved in one step; without it those are stored in their new place already.
@@ -102,7 +102,7 @@ class Settling:
         self.failed = 0  # messages
 
     def run(self, selections: Sequence[Selection], last: Iterable[Shard] = ()) -> Settling:
-        """Settle what is open; what the operation cannot be done to is lost. ``last`` are tried after the others."""
+        """Settle the messages that are open; the others are lost. The shards in ``last`` come after the others."""
         barred = [selection.in_states(*self._verb.barred) for selection in selections]
         self.lost += [selection for selection in barred if selection.positions]
         groups = by_shard(selection.in_states(SettleState.OPEN) for selection in selections)

@@ -1,7 +1,7 @@
-"""What a consumer says of the messages that it holds, by themselves or by their receipts.
+"""Settling the messages that a consumer holds, and messages that are known by their receipts.
 
-Each call acts on all that is still the caller's and raises LeaseLost for the rest. A shard that fails costs the others
-nothing: the error comes at the end, and what was done is done.
+Each call settles all messages that are still held, then raises LeaseLost with the others. When a shard fails, the other
+shards are settled; the error is raised at the end.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _WHY_LOST = {
 
 
 class Settlement:
-    """Settles held messages of one queue for one consumer; tells it which shards have messages again."""
+    """Settles held messages of one queue for one consumer, and tells it which shards have released messages."""
 
     def __init__(
         self,
