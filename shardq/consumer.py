@@ -178,5 +178,4 @@ class Consumer(Closing):
             if held or self._stopped.is_set():
                 return held
             if left <= 0:
-                self._prefetcher.check()
-                return held
+                return self._prefetcher.take_now(limit)

@@ -6,7 +6,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 from shardq.clock import microseconds
 from shardq.context.queue_context import QueueContext
@@ -212,8 +212,15 @@ SLICE_SECONDS = 0.5  # a stop is noticed within
 class Idling:
     """Sleeps until there may be something to read: a signal, a due time that is known, or the next poll."""
 
-    def __init__(self, context: QueueContext, reader: ShardReader, stopped: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        context: QueueContext,
+        reader: ShardReader,
+        stopped: Callable[[], bool],
+        lock: AbstractContextManager[object] | None = None,
+    ) -> None:
         self._context, self._reader, self._stopped = context, reader, stopped
+        self._lock = lock or nullcontext()  # of the reader, where it is not this thread's alone
         self._poll = FIRST_POLL_SECONDS
 
     def reset(self) -> None:
@@ -222,7 +229,8 @@ class Idling:
 
     def sleep(self, at_most: float) -> None:
         """Sleep, but not longer than so many seconds."""
-        until = time.monotonic() + min(at_most, self._longest())
+        with self._lock:
+            until = time.monotonic() + min(at_most, self._longest())
         while (left := until - time.monotonic()) > 0 and not self._stopped():
             if self._context.retry(self._context.store.wait, self._context.name, min(left, SLICE_SECONDS)):
                 return

@@ -53,18 +53,25 @@ class Prefetcher:
     ) -> None:
         self._context, self._receiving, self._settlement, self._timer = context, receiving, settlement, timer
         self._changed = threading.Condition()
+        self._claiming = threading.Lock()  # for who claims, or asks the reader
         self._buffer = PrefetchBuffer(size)
         self._wanted = True
         self._stopped = False
         self._error: ShardqError | None = None
-        self._trouble: ShardqError | None = None
-        self._idling = Idling(context, receiving.reader, lambda: self._stopped)
+        self._idling = Idling(context, receiving.reader, lambda: self._stopped, self._claiming)
         self._keeper = LeaseKeeper(settlement, context.retry, receiving.lease)
         self._thread = threading.Thread(target=self._run, name="shardq-prefetcher", daemon=True)
         self._thread.start()
 
     def take(self, limit: int, seconds: float) -> list[HeldSlice]:
-        """Up to so many messages; waits so many seconds for the first. Raises what the thread ended with."""
+        """Up to so many messages; waits so many seconds for the first. None while delivery is paused.
+
+        Raises what the thread ended with.
+        """
+        if self._context.settings.delivery_paused:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopped, seconds)
+            return []
         error: ShardqError | None = None
         for patience in HAND_OUT_PATIENCE:
             taken = self._pop(limit, seconds)
@@ -76,10 +83,12 @@ class Prefetcher:
         assert error is not None
         raise error
 
-    def check(self) -> None:
-        """Raise what kept the thread from claiming the last time."""
-        if self._trouble is not None:
-            raise self._trouble
+    def take_now(self, limit: int) -> list[HeldSlice]:
+        """Up to so many messages, claimed now if none wait; none when nothing was due in the whole queue."""
+        with self._claiming:
+            if not len(self._buffer):
+                self._put(self._receiving.fill(limit, thorough=True))
+        return self.take(limit, 0.0)
 
     def stop(self) -> None:
         """Claim nothing more, and give back what nobody has started to work on."""
@@ -100,7 +109,6 @@ class Prefetcher:
     def _note(self, error: ShardqError) -> None:
         """Go on after a passing fault, which the library has repeated for a while; end with any other."""
         if error.retryable:
-            self._trouble = error
             _log.warning("nothing was claimed ahead, trying again: %s", error)
             time.sleep(PAUSE_SECONDS)
             return
@@ -124,12 +132,17 @@ class Prefetcher:
             self._claim(room)
 
     def _claim(self, room: int) -> None:
-        held = self._receiving.fill(room, thorough=False)
-        self._trouble = None
-        if not held:
+        with self._claiming:
+            held = self._receiving.fill(room, thorough=False)
+            self._put(held)
+        if held:
+            self._idling.reset()
+        else:
             self._idling.sleep(1.0)
+
+    def _put(self, held: list[HeldSlice]) -> None:
+        if not held:
             return
-        self._idling.reset()
         self._keeper.keep(held)
         with self._changed:
             self._buffer.add(held, self._timer())

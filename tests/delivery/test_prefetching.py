@@ -183,6 +183,29 @@ def test_a_failing_shard_keeps_nobody_from_what_waits_of_others(make: Callable[.
     first.ack()
 
 
+def test_an_empty_read_means_that_nothing_was_due_where_messages_are_claimed_ahead_too(
+    make: Callable[..., Bench],
+) -> None:
+    bench = make()
+    assert len(bench.consumer.receive(1)) == 0
+    bench.end_thread()  # as slow as it can be
+    bench.send(10)
+    assert sum(len(batch) for batch in bench.consumer.batches(4, wait=0)) == 10
+
+
+def test_nothing_that_was_claimed_ahead_is_handed_out_while_delivery_is_paused(
+    make: Callable[..., Bench],
+) -> None:
+    bench = make()
+    prefetcher = bench.end_thread()
+    bench.send(10)
+    prefetcher._fetch()
+    bench.queue.pause()
+    assert len(bench.consumer.receive(10)) == 0
+    bench.queue.resume()
+    assert sum(len(batch) for batch in bench.consumer.batches(10, wait=0)) == 10
+
+
 def slices(count: int, each: int = 1) -> list[HeldSlice]:
     make = [Bundle(b"%016d" % number, 5, 0, 0, each, b"") for number in range(count)]
     shard = Shard("q", 0, 0)
