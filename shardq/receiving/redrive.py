@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from contextlib import suppress
 
 from shardq.codec import BYTES
@@ -13,6 +14,7 @@ from shardq.receiving.claiming import Receiving
 from shardq.sending.doors import REDRIVE, admit, too_large
 from shardq.sending.planned_bundles import sizes
 from shardq.settling.dead_letters import came_from, dead_letter_context
+from shardq.settling.lease_keeper import LeaseKeeper
 from shardq.settling.moves import BackToSource, unmarked
 from shardq.settling.settle import give_back_unseen
 from shardq.settling.settlement import Settlement
@@ -26,9 +28,10 @@ REDRIVE_BATCH = 1_000
 def redrive(target: QueueContext, limit: int) -> int:
     """Move up to so many of a queue's dead letters back to it, as new messages; returns how many.
 
-    Each is moved as `forward` moves; after a crash, repeating it moves the rest. What it claimed and did not move is
-    given back, whatever stopped it. Raises QueuePaused; MessageTooLarge
-    when all others were moved and some are above the queue's limit by now, which stay dead letters.
+    Each is moved as `forward` moves; after a crash, repeating it moves the rest. What it meets of other queues it holds
+    until it ends, and so meets it once. What it claimed and did not move is given back, whatever stopped it.
+    Raises QueuePaused; MessageTooLarge when all others were moved and some are above the queue's limit by now, which
+    stay dead letters.
     """
     admit(target, REDRIVE)
     source = dead_letter_context(target)
@@ -36,15 +39,17 @@ def redrive(target: QueueContext, limit: int) -> int:
     settlement = Settlement(source, BYTES)
     moved = largest = 0
     claimed: list[HeldSlice] = []
+    keeper = LeaseKeeper(settlement, source.retry, receiving.lease)
     try:
         while moved < limit:
-            held = receiving.fill(min(REDRIVE_BATCH, limit - moved), thorough=True)
+            held = receiving.fill(REDRIVE_BATCH, thorough=True)
             if not held:
                 break
             claimed += held
+            keeper.keep(held)
             letters = [_Letters(target, piece) for piece in held]
-            own = [Selection(piece, each.fitting) for piece, each in zip(held, letters, strict=True)]
             largest = max(largest, *(each.largest for each in letters))
+            own = _first(held, letters, limit - moved)
             settlement.move(own, BackToSource(source, target))
             moved += sum(len(selection.positions) for selection in own)
             claimed = [piece for piece in claimed if piece.open]
@@ -55,10 +60,20 @@ def redrive(target: QueueContext, limit: int) -> int:
     else:
         give_back_unseen(source, claimed)
     finally:
+        keeper.stop()
         receiving.resign()
-    if largest > target.settings.max_message_bytes:
+    if moved < limit and largest > target.settings.max_message_bytes:
         raise too_large(target, largest)
     return moved
+
+
+def _first(held: Sequence[HeldSlice], letters: Sequence[_Letters], limit: int) -> list[Selection]:
+    """Up to so many of the letters that fit, in their order."""
+    selections = []
+    for piece, each in zip(held, letters, strict=True):
+        selections.append(Selection(piece, each.fitting[:limit]))
+        limit -= len(selections[-1].positions)
+    return selections
 
 
 class _Letters:

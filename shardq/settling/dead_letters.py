@@ -16,6 +16,7 @@ __all__ = [
     "EXHAUSTED",
     "came_from",
     "check_dead_letter_queue",
+    "check_reason",
     "create_dead_letter_queue",
     "dead_letter_context",
     "dead_letter_headers",
@@ -66,6 +67,16 @@ def dead_letter_context(source: QueueContext) -> QueueContext:
 def dead_letter_headers(queue: str, identity: str, deliveries: int, reason: str) -> Headers:
     """What a dead letter tells of its life: the queue, the id and the deliveries that it had, and why it is here."""
     return {_QUEUE: queue, _ID: identity, _DELIVERIES: deliveries, _REASON: reason[:500]}
+
+
+def check_reason(reason: object) -> str:
+    """The reason as a header can carry it: bytes that are no text, as in file names, are escaped.
+
+    Raises InvalidSetting when it is no str.
+    """
+    if not isinstance(reason, str):
+        raise InvalidSetting(f"reason={reason!r} is a {type(reason).__name__}: give a str")
+    return reason.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def came_from(headers: Headers | None) -> str | None:

@@ -19,6 +19,7 @@ from shardq.message import Message
 from shardq.receipt import Receipt
 from shardq.sending.prepared import check_delay
 from shardq.settings import check_number
+from shardq.settling.dead_letters import check_reason
 from shardq.settling.moves import DeadLetters, Move, SameShard, ToQueue
 from shardq.settling.settle import Settling, by_shard, settle, spans_of
 from shardq.settling.verbs import ACK, EXTEND, GIVE_BACK, KEEP, RELEASE, START, Verb
@@ -88,7 +89,7 @@ class Settlement:
 
     def dead_letter(self, selections: Sequence[Selection], reason: str) -> None:
         """Move messages to the dead-letter queue."""
-        self.move(selections, DeadLetters(self._context, reason))
+        self.move(selections, DeadLetters(self._context, check_reason(reason)))
 
     def replace(self, selection: Selection, value: Any, delay: float) -> None:
         """Exchange messages for new ones with another body."""

@@ -7,7 +7,9 @@ from collections.abc import Callable
 import pytest
 
 import shardq
-from shardq.testing import ManualClock
+from shardq.clock import SystemClock
+from shardq.storage.opening import open_store
+from shardq.testing import FaultPlan, FaultyStore, ManualClock
 
 
 @pytest.fixture
@@ -266,6 +268,42 @@ def test_redrive_leaves_other_queues_letters_where_they_are(client: shardq.Clien
     assert two.redrive() == 1
     (letter,) = client.queue("graves").consumer().receive(10)
     assert (letter.body, letter.deliveries) == (b"one", 1)
+
+
+def test_a_redrive_meets_the_letters_of_other_queues_once_however_few_it_may_move(url: str) -> None:
+    store = FaultyStore(open_store(url, SystemClock()), FaultPlan())
+    client = shardq.Client(store)
+    one = client.create_queue("one", dead_letter_queue="graves")
+    two = client.create_queue("two", dead_letter_queue="graves")
+    for queue, letters in ((one, 100), (two, 3)):
+        with queue.producer() as producer:
+            producer.send_many([b"%d" % number for number in range(letters)])
+        queue.consumer().receive(letters).dead_letter("over")
+    before = len([call for call in store.calls if call.method == "claim"])
+    assert two.redrive(limit=2) == 2
+    assert len([call for call in store.calls if call.method == "claim"]) <= before + 2
+    graves = client.queue("graves").consumer().receive(200)
+    assert (len(graves), {letter.deliveries for letter in graves}) == (101, {1})
+    client.close()
+
+
+@pytest.mark.parametrize("reason", [None, 5, b"bytes"])
+def test_a_reason_that_is_no_text_is_refused_and_its_message_stays_held(
+    queue: shardq.Queue, batch: shardq.Batch, reason: object
+) -> None:
+    with pytest.raises(shardq.InvalidSetting, match="reason"):
+        batch.dead_letter(reason)  # type: ignore[arg-type]
+    batch.ack()
+    assert queue.peek() == []
+
+
+def test_bytes_that_are_no_text_are_escaped_in_the_reason_of_a_dead_letter(
+    client: shardq.Client, queue: shardq.Queue, batch: shardq.Batch
+) -> None:
+    batch.dead_letter("no file \udcff")
+    assert {letter.headers["shardq-reason"] for letter in client.queue(f"{queue.name}.dead").peek(20)} == {
+        "no file \\udcff"
+    }
 
 
 def test_history_keeps_what_was_acked_for_its_retention_and_replays_it(
