@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
@@ -123,7 +122,7 @@ def check_number(name: str, value: object, low: float, high: float, *, whole: bo
         raise InvalidSetting(
             f"{name}={value!r} is a {type(value).__name__}: give {kind} from {low:g} to {high:g}"
         )
-    if not math.isfinite(value) or not low <= value <= high:
+    if not low <= value <= high:  # a NaN is in no range
         raise InvalidSetting(f"{name}={value!r} is out of range: give {low:g} to {high:g}")
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, overload
 
 import msgspec
@@ -25,6 +24,7 @@ __all__ = [
 ]
 
 MAX_DELAY_SECONDS = 10 * 366 * 86_400.0
+LAST_MOMENT = from_datetime(datetime.max.replace(tzinfo=UTC))
 MAX_HEADERS = 100
 MAX_HEADER_NAME_LENGTH = 200
 MAX_DEDUPE_KEY_LENGTH = 200
@@ -114,7 +114,7 @@ def check_delay(delay: object) -> int:
     """A delay in seconds as microseconds; raises InvalidMessage when it is no number, negative or above ten years."""
     if isinstance(delay, bool) or not isinstance(delay, int | float):
         raise InvalidMessage(f"delay={delay!r} is a {type(delay).__name__}: give seconds, 0 or more")
-    if not math.isfinite(delay) or not 0 <= delay <= MAX_DELAY_SECONDS:
+    if not 0 <= delay <= MAX_DELAY_SECONDS:  # a NaN is in no range
         raise InvalidMessage(
             f"delay={delay!r} is out of range: give seconds from 0 to {MAX_DELAY_SECONDS:.0f}"
         )
@@ -139,7 +139,10 @@ def _check_due(message: OutgoingMessage) -> int | None:
         raise InvalidMessage(
             f"delay={message.delay!r} and due={due.isoformat()} are both given: give one of them"
         )
-    return from_datetime(due)
+    moment = from_datetime(due)
+    if moment > LAST_MOMENT:
+        raise InvalidMessage(f"due={due!r} is after the year 9999 in UTC: give an earlier moment")
+    return moment
 
 
 def _check_dedupe_key(key: object) -> str | None:

@@ -114,5 +114,9 @@ def _fail(attempt: Attempt, tally: Tally, messages: list[Message], error: Except
 
 def _describe(error: Exception) -> str:
     """The reason that a dead letter carries. Bytes that are no text, as in file names, are escaped."""
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    try:
+        text = str(error)
+    except Exception:  # an error that cannot tell what it is about is a failure like any other
+        text = ""
+    reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return reason.encode("utf-8", "backslashreplace").decode("utf-8")

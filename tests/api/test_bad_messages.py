@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
@@ -38,10 +38,12 @@ def test_a_value_that_the_codec_cannot_write_is_refused(queue: shardq.Queue, bod
         {"delay": math.nan},
         {"delay": math.inf},
         {"delay": 1e12},
+        {"delay": 10**400},
         {"delay": "5"},
         {"delay": True},
         {"due": "tomorrow"},
         {"due": datetime(2030, 1, 1)},
+        {"due": datetime.max.replace(tzinfo=timezone(timedelta(hours=-1)))},
         {"due": datetime(2030, 1, 1, tzinfo=UTC), "delay": 5},
         {"headers": ["a"]},
         {"headers": {"a": None}},

@@ -92,7 +92,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
             store.create_queue(RECORD)
 
 
-@pytest.mark.parametrize("path", ["", ":memory:", "a\0b"])
+@pytest.mark.parametrize("path", ["", ":memory:", "a\0b", "/", "."])
 def test_a_path_that_names_no_file_is_refused(path: str) -> None:
     with pytest.raises(errors.InvalidSetting, match="give the path of a file"):
         SqliteStore(path)

@@ -70,6 +70,24 @@ def test_after_its_last_delivery_a_message_is_a_dead_letter_that_tells_why(
     assert {letter.headers["shardq-deliveries"] for letter in letters} == {3}
 
 
+def test_an_error_that_cannot_tell_what_it_is_about_is_a_failure_like_any_other(
+    client: Client, queue: Queue
+) -> None:
+    class SilentError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    def handler(message: Message) -> None:
+        if message.body == b"0":
+            raise SilentError
+
+    fill(queue, 3)
+    report = Worker(queue, handler, idle_exit=0.4, retry_delay=0.01).run()
+    assert (report.worked, report.dead_lettered) == (2, 1)
+    (letter,) = client.queue("jobs.dead").peek(10)
+    assert letter.headers["shardq-reason"] == "SilentError"
+
+
 def test_a_queue_without_max_deliveries_never_gives_a_message_up(queue: Queue) -> None:
     queue.alter(max_deliveries=None)
     fill(queue, 1)

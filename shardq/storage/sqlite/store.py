@@ -244,7 +244,7 @@ class SqliteStore:
 
 
 def _check_path(path: str) -> Path:
-    if not path or "\0" in path or path.startswith(":memory:"):
+    if not Path(path).name or "\0" in path or path.startswith(":memory:"):
         raise InvalidSetting(f"SQLite path {path!r} cannot be used: give the path of a file")
     return Path(path).absolute()
 
