@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from shardq.errors import ShardqError
-from shardq.worker.processes import ChildProcesses, Parent, ProcessFailed
+from shardq.worker.child_processes import ChildProcesses, Parent, ProcessFailed
 
 __all__ = ["BenchmarkFailed", "Job", "Ready", "Span", "rate", "run_alone", "run_together"]
 

@@ -13,7 +13,7 @@ from shardq.demo.records import Kill, Tally, read_kill
 from shardq.demo.work import ACKED, LOST, RECEIVED, REDELIVERED, SENT, FlightHandler, produce
 from shardq.errors import OutcomeUnknown, StoreUnavailable
 from shardq.worker import PoolReport, WorkerPool
-from shardq.worker.processes import ChildProcesses, ProcessFailed
+from shardq.worker.child_processes import ChildProcesses, ProcessFailed
 
 __all__ = ["Run", "run"]
 

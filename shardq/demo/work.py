@@ -18,7 +18,7 @@ from shardq.demo.dataset import DataUnavailable, read_rows
 from shardq.demo.flight import FLIGHTS, FlightMessage, parse_flight
 from shardq.demo.plan import Plan
 from shardq.demo.records import Ack, Kill, RecordFile, Result, Sent, Tally, write_kill
-from shardq.worker.processes import Parent
+from shardq.worker.child_processes import Parent
 
 __all__ = ["ACKED", "LOST", "RECEIVED", "REDELIVERED", "SENT", "FlightHandler", "produce"]
 

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import random
 from typing import TypedDict
 
 import msgspec
 
 from shardq.codec import Codec, check_codec, codec_named
 from shardq.settings import check_number
-from shardq.worker.backoff import Backoff
 
-__all__ = ["WorkerKeywords", "WorkerOptions"]
+__all__ = ["Backoff", "WorkerKeywords", "WorkerOptions"]
 
 MAX_BATCH = 100_000
 MAX_IDLE_SECONDS = 7 * 86_400.0
+_LONGEST_DELAY = 7 * 86_400.0
+_MAX_DOUBLINGS = 60
+
+
+class Backoff(msgspec.Struct, frozen=True):
+    """A delay that doubles from ``first`` seconds up to ``longest``. Half of it is random, to spread retries out."""
+
+    first: float
+    longest: float
+
+    def __post_init__(self) -> None:
+        check_number("retry_delay", self.first, 0.0, _LONGEST_DELAY)
+        check_number("max_retry_delay", self.longest, 0.0, _LONGEST_DELAY)
+
+    def delay(self, attempt: int) -> float:
+        """Seconds to wait after the attempt of this number, counted from 1."""
+        doublings = min(max(attempt - 1, 0), _MAX_DOUBLINGS)
+        return min(self.longest, self.first * 2.0**doublings) * random.uniform(0.5, 1.0)
 
 
 class WorkerKeywords(TypedDict, total=False):

@@ -13,12 +13,11 @@ import msgspec
 from shardq.callables import check_runs
 from shardq.errors import ShardqError
 from shardq.settings import check_number
-from shardq.worker.child import Child
 from shardq.worker.options import WorkerKeywords, WorkerOptions
 from shardq.worker.process import Handler, WorkerPlan
 from shardq.worker.report import WorkerReport
 from shardq.worker.signals import stop_signals
-from shardq.worker.slot import Slot, WorkersFailing
+from shardq.worker.slot import Child, Slot, WorkersFailing
 
 __all__ = ["PoolReport", "WorkerPool", "WorkersFailing"]
 

@@ -12,7 +12,7 @@ from shardq.errors import InvalidMessage, LeaseLost
 from shardq.message import Message
 from shardq.queue import Queue
 from shardq.worker.attempt import Attempt, Failure
-from shardq.worker.backoff import Backoff
+from shardq.worker.options import Backoff
 from shardq.worker.report import Tally
 
 __all__ = ["Settling"]

@@ -12,8 +12,7 @@ from shardq.consumer import Consumer
 from shardq.errors import ShardqError
 from shardq.queue import Queue
 from shardq.worker.attempt import Attempt, BatchHandler, EachMessage, MessageHandler, Trial, WholeBatch
-from shardq.worker.backoff import Backoff
-from shardq.worker.options import WorkerKeywords, WorkerOptions
+from shardq.worker.options import Backoff, WorkerKeywords, WorkerOptions
 from shardq.worker.report import Tally, WorkerReport
 from shardq.worker.settling import Settling
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.worker.processes import ChildProcesses, Parent, ProcessFailed
+from shardq.worker.child_processes import ChildProcesses, Parent, ProcessFailed
 
 
 def give(parent: Parent, value: Any) -> Any:

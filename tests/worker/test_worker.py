@@ -12,7 +12,7 @@ from shardq.clock import SystemClock
 from shardq.storage.opening import open_store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore
 from shardq.worker import ShellCommand, Worker
-from shardq.worker.backoff import Backoff
+from shardq.worker.options import Backoff
 
 
 def fill(queue: Queue, count: int) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from shardq.bench.latency import moment_of, stamped
 from shardq.bench.stage import Place
-from shardq.worker.processes import Parent
+from shardq.worker.child_processes import Parent
 
 from .plan import Plan
 

@@ -10,7 +10,7 @@ from typing import Self
 import psutil
 
 from shardq.bench.stage import Place
-from shardq.worker.processes import ChildProcesses, ProcessFailed
+from shardq.worker.child_processes import ChildProcesses, ProcessFailed
 
 from .clients import Received, Sent, consume, produce
 from .plan import Plan
