@@ -63,7 +63,7 @@ def _drain(queue: shardq.Queue) -> None:
 def time_claims(queue: shardq.Queue, load: Load) -> float:
     """The median of many claims in milliseconds; what one takes is acked and sent again before the next.
 
-    A claim that ends with the shards it knows of may give less: it is not counted. Raises BenchmarkFailed.
+    A claim that ends with the shards it knows of may give fewer messages; it is not counted. Raises BenchmarkFailed.
     """
     times: list[float] = []
     wanted = WARM_UP_CLAIMS + load.claims

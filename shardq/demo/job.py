@@ -66,7 +66,7 @@ def _drawn(summary: Summary, timeline: Timeline, spread: Spread, folder: Path, n
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("matplotlib"):
             raise
-        notes.print("no plots, for want of matplotlib: pip install 'shardq[demo]'", markup=False)
+        notes.print("no plots, because matplotlib is not installed: pip install 'shardq[demo]'", markup=False)
         return summary
     paths = draw_all(timeline, spread, summary, folder)
     return msgspec.structs.replace(summary, plots=[str(path) for path in paths])

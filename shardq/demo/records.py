@@ -48,7 +48,7 @@ class Result(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A batch that was acked, and how many of its messages were not, their lease having run out."""
+    """A batch that was acked, and how many of its messages were not because their lease had expired."""
 
     batch: int
     acked_at: float

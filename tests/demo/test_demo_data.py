@@ -60,7 +60,7 @@ def test_other_columns_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (b"", "has not the columns"),
+        (b"", "does not have the columns"),
         (b"\xff\xfe\x00", "cannot be read"),
         (",".join(COLUMNS).encode() + b"\n1,2,3\n", "row 1 of .* has 3 cells"),
         (",".join(COLUMNS).encode() + b"\n", "holds no flights"),

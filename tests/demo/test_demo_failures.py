@@ -32,7 +32,7 @@ def test_other_columns_are_a_failure(demo, tmp_path):
     result = demo.run("--data", path)
 
     assert result.exit_code == 1
-    assert "has not the columns of flights.csv" in one_line(result)
+    assert "does not have the columns of flights.csv" in one_line(result)
 
 
 def test_an_index_out_of_reach_is_a_failure(demo, monkeypatch, tmp_path):
