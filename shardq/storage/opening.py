@@ -18,9 +18,9 @@ from urllib.parse import unquote, urlsplit
 
 from shardq.clock import Clock
 from shardq.errors import InvalidSetting
-from shardq.storage.signalled_store import SignalledStore
 from shardq.storage.signals.line import OpenLine
 from shardq.storage.store import Store
+from shardq.storage.wrapped_store import SignalledStore
 
 __all__ = ["open_store"]
 

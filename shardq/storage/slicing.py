@@ -1,13 +1,13 @@
-"""Ranges of positions in a bundle: (first, end), the end not included."""
+"""Ranges of positions in a bundle, (first, end) with the end not included, and what a request names of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from shardq.storage.requests import Span
+from shardq.storage.requests import Fenced, Span
 
-__all__ = ["Range", "covered", "gaps", "overlap", "uncovered"]
+__all__ = ["Range", "covered", "fenced", "gaps", "overlap", "uncovered"]
 
 Range: TypeAlias = tuple[int, int]
 
@@ -45,6 +45,18 @@ def covered(span: Span, ranges: Iterable[Range]) -> list[Span]:
 def uncovered(span: Span, ranges: Iterable[Range]) -> list[Span]:
     """Return the parts of a span that ranges of its bundle do not cover."""
     return [_part(span, each) for each in gaps((span.first, span.first + span.count), ranges)]
+
+
+def fenced(missing: Iterable[Span], elsewhere: Callable[[Span], Iterable[Range]]) -> Fenced:
+    """Tell of spans that are not held which part is stored all the same, and which is gone.
+
+    ``elsewhere`` returns the ranges of a span's bundle that others hold, that wait, or that were moved.
+    """
+    ranges = [(span, list(elsewhere(span))) for span in missing]
+    return Fenced(
+        lost=tuple(part for span, stored in ranges for part in covered(span, stored)),
+        gone=tuple(part for span, stored in ranges for part in uncovered(span, stored)),
+    )
 
 
 def _part(span: Span, piece: Range) -> Span:

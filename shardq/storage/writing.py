@@ -1,13 +1,28 @@
-"""An append that is too large for one write."""
+"""What stores share of writing: an append that is too large for one write, and a change that others get ahead of."""
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable, Iterable, Iterator
 
 from shardq.errors import OutcomeUnknown, StoreUnavailable
+from shardq.sharding.shard import Shard
 from shardq.storage.requests import Append, Bundle
 
-__all__ = ["append_in_parts", "parts"]
+__all__ = ["append_in_parts", "attempts", "parts"]
+
+
+def attempts(shard: Shard, pauses: Iterable[float]) -> Iterator[int]:
+    """Count the attempts at a change that others may get ahead of; raises StoreUnavailable when there were enough.
+
+    There is one attempt more than ``pauses``: after each comes a random part of a pause, in seconds.
+    """
+    yield 0
+    for attempt, pause in enumerate(pauses, 1):
+        time.sleep(random.uniform(0, pause))
+        yield attempt
+    raise StoreUnavailable(f"shard {shard} is changed by others all the time: try again")
 
 
 def append_in_parts(

@@ -80,10 +80,10 @@ class MongoHarness(StoreHarness):
         return read_mongodb(self.database, queue)
 
     def raw_mislead(self, shard: Shard) -> bool:
-        """Raise every floor to the end of time. They stand in the shard's listing, so that stays."""
+        """Raise every low watermark to the end of time. They stand in the shard's listing, so that stays."""
         place = {"q": called_now(self.database, shard.queue), "t": shard.time_shard, "n": shard.number}
-        floors = {f"f.{priority}": 2**61 for priority in range(10)}
-        self.database["shardq.shard"].update_one({"_id": place}, {"$set": floors})
+        watermarks = {f"f.{priority}": 2**61 for priority in range(10)}
+        self.database["shardq.shard"].update_one({"_id": place}, {"$set": watermarks})
         return True
 
     def open_empty(self) -> MongoStore:

@@ -12,7 +12,7 @@ from deaf_store import DeafStore
 from test_sqlite import SqliteHarness
 
 from shardq.storage.redis.url import open_redis
-from shardq.storage.signalled_store import SignalledStore
+from shardq.storage.wrapped_store import SignalledStore
 from shardq.testing.conformance.signals import SignalContract
 
 

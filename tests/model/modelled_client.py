@@ -18,6 +18,7 @@ from modelled_table import Statement
 
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.sharding.shard import Shard
+from shardq.storage import writing
 from shardq.storage.cassandra import changing, directory, settling
 from shardq.storage.cassandra.connecting import Address
 from shardq.storage.cassandra.lease_rows import Held
@@ -194,6 +195,6 @@ def deterministic() -> Iterator[None]:
     with (
         patch.object(changing, "os", _dice),
         patch.object(settling, "os", _dice),
-        patch.object(changing, "time", SimpleNamespace(sleep=lambda _: None)),
+        patch.object(writing, "time", SimpleNamespace(sleep=lambda _: None)),
     ):
         yield

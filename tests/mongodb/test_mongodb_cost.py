@@ -74,8 +74,8 @@ def test_a_probe_reads_an_index_entry_or_two_for_each_priority(
     fill(store, shard, 3000, delay=3600)
     with profiled(database) as done:
         store.probe([shard])
-    floors, probe = done
-    assert floors["ns"].endswith("shardq.shard")
+    watermarks, probe = done
+    assert watermarks["ns"].endswith("shardq.shard")
     assert probe["keysExamined"] <= 40
     assert probe.get("docsExamined", 0) == 0
 
@@ -110,10 +110,10 @@ def test_claims_and_probes_keep_off_what_was_consumed_although_the_server_keeps_
         newcomer.close()
 
 
-def test_what_comes_late_is_found_below_the_floors(
+def test_what_comes_late_is_found_below_the_low_watermarks(
     open_store: Callable[..., MongoStore], store: MongoStore, shard: Shard, database: Database
 ) -> None:
-    # Given floors that were raised, and two clients that read from there
+    # Given low watermarks that were raised, and two clients that read from there
     fill(store, shard, 50)
     assert len(take(store, shard, 100)) == 50
     time.sleep(3)
@@ -128,7 +128,7 @@ def test_what_comes_late_is_found_below_the_floors(
     assert [span.bundle_id for span in take(other, shard, 1)] == [late.id]
 
 
-def test_what_a_writer_that_died_left_below_the_floors_is_found_after_a_sweep(
+def test_what_a_writer_that_died_left_below_the_low_watermarks_is_found_after_a_sweep(
     store: MongoStore, shard: Shard, database: Database
 ) -> None:
     fill(store, shard, 50)

@@ -1,4 +1,4 @@
-"""Floors and the directory are hints: whatever is wrong with them is found and put right, and no crash makes it so."""
+"""Low watermarks and the directory are hints: what is wrong with them is found and put right; no crash makes it so."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def claimed(store: MongoStore, shard: Shard) -> list[Bundle]:
 
 @pytest.fixture
 def hide(database: Database, shard: Shard) -> Callable[..., None]:
-    """Raise the floors of some priorities to a moment."""
+    """Raise the low watermarks of some priorities to a moment."""
 
-    def raise_floors(moment: int, *priorities: int) -> None:
-        floors = {f"f.{priority}": moment for priority in priorities or range(10)}
-        database["shardq.shard"].update_one({"_id": directory.key(shard)}, {"$set": floors}, upsert=True)
+    def raise_watermarks(moment: int, *priorities: int) -> None:
+        watermarks = {f"f.{priority}": moment for priority in priorities or range(10)}
+        database["shardq.shard"].update_one({"_id": directory.key(shard)}, {"$set": watermarks}, upsert=True)
 
-    return raise_floors
+    return raise_watermarks
 
 
 def test_a_client_killed_anywhere_in_forget_leaves_no_message_outside_of_the_directory(
@@ -83,7 +83,7 @@ def test_a_client_killed_anywhere_in_forget_leaves_no_message_outside_of_the_dir
     monkeypatch.setattr(directory, "is_empty", looked)
     for request in range(30):
         directory.enter(store._session, shard)
-        other._open.uuid(shard)
+        other._client.collections.uuid(shard)
         found.clear()
         # When a client that forgets it is killed before any of its requests
         with killed_before(request, monkeypatch) as made:
@@ -97,13 +97,13 @@ def test_a_client_killed_anywhere_in_forget_leaves_no_message_outside_of_the_dir
     pytest.fail("forget has no end")
 
 
-def test_a_message_that_a_floor_hides_is_found_by_a_deep_probe_for_every_client(
+def test_a_message_that_a_low_watermark_hides_is_found_by_a_deep_probe_for_every_client(
     store: MongoStore,
     open_store: Callable[..., MongoStore],
     shard: Shard,
     hide: Callable[..., None],
 ) -> None:
-    # Given messages of two priorities below the floors
+    # Given messages of two priorities below the low watermarks
     make, other = BundleFactory(store.now), open_store()
     hidden = [make(priority=3), make(priority=7), make(priority=7, delay=50)]
     store.append(Append(shard, tuple(hidden)))
@@ -146,7 +146,9 @@ def test_a_sweep_lists_every_collection_that_holds_something(
     assert store.sweep(Sweep(shard.queue, 0)) == 0
 
 
-def test_a_sweep_finds_what_floors_hide(store: MongoStore, shard: Shard, hide: Callable[..., None]) -> None:
+def test_a_sweep_finds_what_low_watermarks_hide(
+    store: MongoStore, shard: Shard, hide: Callable[..., None]
+) -> None:
     bundle = BundleFactory(store.now)(priority=5)
     store.append(Append(shard, (bundle,)))
     hide(store.now() + HOUR)

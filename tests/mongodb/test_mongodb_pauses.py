@@ -11,7 +11,7 @@ import pytest
 from pymongo.errors import OperationFailure
 
 from shardq.sharding.shard import Shard
-from shardq.storage.mongodb.read_cursors import Floors, Sight
+from shardq.storage.mongodb.read_cursors import LowWatermarks, ReadCursor
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Append, Claim, Release, Span
@@ -46,8 +46,8 @@ def test_a_look_sees_what_others_split_while_its_query_pauses(
     make = BundleFactory(store.now)
     bundles = [make(count=20, priority=priority) for priority in (0, 4, 9)]
     store.append(Append(shard, tuple(bundles)))
-    sight = Sight(Floors(), store.now(), [(priority, b"") for priority in range(10)])
-    due = sight.due(store.now() + MINUTE)
+    cursor = ReadCursor([(priority, b"") for priority in range(10)], store.now(), LowWatermarks())
+    due = cursor.due(store.now() + MINUTE)
     other, stopped = open_store(), threading.Event()
 
     def split() -> None:

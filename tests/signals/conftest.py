@@ -15,8 +15,8 @@ from deaf_store import DeafStore
 from shardq.sharding.shard import Shard
 from shardq.storage.redis.url import open_redis
 from shardq.storage.requests import QueueRecord
-from shardq.storage.signalled_store import SignalledStore
 from shardq.storage.sqlite.store import SqliteStore
+from shardq.storage.wrapped_store import SignalledStore
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from redis_server import OwnRedis
 from shardq.sharding.shard import Shard
 from shardq.storage.redis.url import open_redis
 from shardq.storage.requests import Append
-from shardq.storage.signalled_store import SignalledStore
 from shardq.storage.sqlite.store import SqliteStore
+from shardq.storage.wrapped_store import SignalledStore
 from shardq.testing import BundleFactory
 
 GUARD = 20.0
@@ -241,7 +241,7 @@ def test_a_closed_store_has_no_thread_left(open_on: Opener, shard: Shard, redis_
     settled(store, shard.queue)
     send(store, shard)
     begun = {each for each in threading.enumerate() if each not in before}
-    assert {each.name for each in begun} == {"shardq-signals", "shardq-herald"}
+    assert {each.name for each in begun} == {"shardq-signals", "shardq-publisher"}
     store.close()
     for each in begun:
         each.join(GUARD)

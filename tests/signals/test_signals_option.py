@@ -12,8 +12,8 @@ from redis_server import OwnRedis
 import shardq
 from shardq.clock import SystemClock
 from shardq.storage.opening import open_store
-from shardq.storage.signalled_store import SignalledStore
 from shardq.storage.sqlite.store import SqliteStore
+from shardq.storage.wrapped_store import SignalledStore
 
 SECRET = "s3cret"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -35,3 +36,28 @@ def test_the_floor_plan_names_every_file_of_a_store_and_no_other(store: str) -> 
 def test_twenty_roles_have_the_same_file_name_in_every_store() -> None:
     common = set.intersection(*(_files(STORAGE / store) for store in STORES))
     assert len(common) >= 20, sorted(common)
+
+
+def test_no_file_of_the_stores_is_longer_than_300_lines() -> None:
+    lines = {file: len(file.read_text().splitlines()) for file in STORAGE.rglob("*.py")}
+    assert not {str(file): number for file, number in lines.items() if number > 300}
+
+
+def test_the_files_of_the_stores_are_few_enough_to_know() -> None:
+    assert len(list(STORAGE.rglob("*.py"))) <= 100
+
+
+def test_fields_of_one_letter_have_their_names_in_one_file_of_the_mongodb_store() -> None:
+    """But for the server's own words in commands, answers and the write concern, and an end of hexadecimal names."""
+    spelled = {
+        (file.name, node.value)
+        for file in (STORAGE / "mongodb").glob("*.py")
+        if file.name != "documents.py"
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and re.fullmatch(r"\$?[a-z](\.\w+)?", node.value)
+    }
+    others = {("shard_rows.py", word) for word in "qun"} | {("queues.py", "g")}
+    others |= {(file, word) for file in ("session.py", "guarantees.py", "url.py") for word in "wj"}
+    assert not spelled - others

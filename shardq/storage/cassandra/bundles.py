@@ -12,7 +12,6 @@ from shardq.errors import QueueNotFound
 from shardq.storage.cassandra import directory
 from shardq.storage.cassandra.changing import bundle_key, lower
 from shardq.storage.cassandra.faults import after_a_write
-from shardq.storage.cassandra.read_cursors import OVERLAP
 from shardq.storage.cassandra.rows import (
     READY,
     Head,
@@ -26,6 +25,7 @@ from shardq.storage.cassandra.rows import (
     is_inline,
 )
 from shardq.storage.cassandra.session import Session, Statement
+from shardq.storage.read_cursors import OVERLAP
 from shardq.storage.requests import Append, Bundle
 from shardq.storage.writing import append_in_parts, parts
 

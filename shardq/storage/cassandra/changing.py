@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import random
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
+from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.sharding.shard import Shard
+from shardq.storage import writing
 from shardq.storage.cassandra import read_cursors
 from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.rows import BUNDLE as BUNDLE_KIND
@@ -56,8 +55,7 @@ _DELETE_TALLIED = f"DELETE FROM entry {_AT} IF value = ? AND tally = ?"
 
 CONTROL_KEY = Key(CONTROL, 0, 0, b"", 0)
 _MOVES_KNOWN = 16 * 60  # seconds: a minute more than what is promised
-_ATTEMPTS = 25
-_LONGEST_PAUSE = 0.05
+_PAUSES = tuple(min(0.05, 0.001 * 2**attempt) for attempt in range(24))  # seconds between attempts
 
 
 def bundle_key(bundle_id: bytes) -> Key:
@@ -213,11 +211,8 @@ class Change:
 
 
 def attempts(shard: Shard) -> Iterator[int]:
-    """Count the attempts at a change that others may get ahead of, with pauses; raises StoreUnavailable at last."""
-    for attempt in range(_ATTEMPTS):
-        yield attempt
-        time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.001 * 2**attempt)))
-    raise StoreUnavailable(f"shard {shard} is changed by others all the time: try again")
+    """Count the attempts at a change that others may get ahead of; raises StoreUnavailable after 25 of them."""
+    return writing.attempts(shard, _PAUSES)
 
 
 def lower(session: Session, shard: Shard, hidden: Mapping[int, Place], due: int | None = None) -> None:

@@ -19,6 +19,7 @@ from shardq.storage.cassandra.rows import BundleRow, ControlRow, Ready, Slice, d
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.clocks import ServerClock
+from shardq.storage.read_cursors import PRIORITIES
 from shardq.storage.requests import Claim, Claimed, ClaimedSlice
 
 __all__ = ["claim"]
@@ -29,7 +30,6 @@ _ATTEMPTS = 4
 _CARRIED_BYTES = 1 << 20  # of inline bundles that one claim moves
 _ROWS = 1000  # rows that one claim touches at most
 _LAPSED = 200  # lease rows that one claim looks at
-_PRIORITIES = 10
 _FRESH_TURN = HEAD_START - 2_000_000  # what was sent since an older turn may count as written after it
 
 _Place: TypeAlias = tuple[int, int, bytes, int]
@@ -96,7 +96,7 @@ class _Claimer:
             return self._take(found, chosen, now)
         if self._rescanned:
             if not chosen.from_the_future:
-                self._cursor.consumed(self._cursor.places_after((), _PRIORITIES, now), 0)
+                self._cursor.consumed(self._cursor.places_after((), len(PRIORITIES), now), 0)
             return Claimed((), now + self._request.lease)
         self._cursor.forget()
         return self.attempt()
@@ -143,7 +143,7 @@ class _Claimer:
             room -= len(candidate.source.data or b"") if isinstance(candidate.source, Ready) else 0
             if wanted <= 0 or room <= 0 or len(pieces) == _ROWS:
                 return _Chosen(tuple(pieces), candidate.slice.priority, from_the_future)
-        return _Chosen(tuple(pieces), _PRIORITIES, from_the_future)
+        return _Chosen(tuple(pieces), len(PRIORITIES), from_the_future)
 
     def _take(self, found: _Found, chosen: _Chosen, now: int) -> Claimed | None:
         change = Change(self._session, self._request.shard)

@@ -20,7 +20,6 @@ from shardq.storage.cassandra.rows import (
     DUE_INDEX,
     DUE_WATERMARK,
     LEASE,
-    PRIORITIES,
     READY,
     Control,
     ControlRow,
@@ -30,6 +29,7 @@ from shardq.storage.cassandra.rows import (
 from shardq.storage.cassandra.scanning import FIRST, FOREVER, Position, scan
 from shardq.storage.cassandra.session import Answer, Session
 from shardq.storage.cassandra.shard_rows import WideRow
+from shardq.storage.read_cursors import PRIORITIES
 from shardq.storage.requests import Probe
 
 __all__ = ["SOON", "Found", "Look", "ask_controls", "ask_delayed", "ask_due_rows", "ask_held", "ask_ready"]

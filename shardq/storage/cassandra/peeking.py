@@ -11,8 +11,9 @@ import msgspec
 
 from shardq.errors import InvalidCursor
 from shardq.storage.cassandra.lease_rows import LeaseRow
-from shardq.storage.cassandra.rows import PRIORITIES, READY, BundleRow, Key, Ready, Slice
+from shardq.storage.cassandra.rows import READY, BundleRow, Key, Ready, Slice
 from shardq.storage.cassandra.shard_rows import WideRow
+from shardq.storage.read_cursors import PRIORITIES
 from shardq.storage.requests import EntryState, Peek, PeekPage, ShardCounts, StoredSlice
 
 __all__ = ["count", "find", "is_empty", "peek"]

@@ -20,10 +20,11 @@ from shardq.storage.cassandra.changing import Change, lower
 from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.looks import SOON, Found, Look, ask_delayed, ask_held, ask_ready
 from shardq.storage.cassandra.read_cursors import ReadCursors, lowered
-from shardq.storage.cassandra.rows import DUE_INDEX, DUE_WATERMARK, PRIORITIES, Place
+from shardq.storage.cassandra.rows import DUE_INDEX, DUE_WATERMARK, Place
 from shardq.storage.cassandra.scanning import FOREVER
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.shard_rows import WideRow
+from shardq.storage.read_cursors import PRIORITIES
 from shardq.storage.requests import Probe
 
 __all__ = ["DeepLook", "probe"]

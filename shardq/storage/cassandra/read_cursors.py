@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from shardq.storage import read_cursors
 from shardq.storage.cassandra.rows import DUE_WATERMARK, HISTORY_WATERMARK, Control, ControlRow, Place, Ready
-from shardq.storage.per_process import OwnLock
+from shardq.storage.read_cursors import OLDEST, OVERLAP, CursorMap
 
 __all__ = [
     "GUARD",
-    "OVERLAP",
     "ReadCursor",
     "ReadCursors",
     "believed",
@@ -33,13 +33,6 @@ GUARD = 5_000_000
 _DUE_GUARD = 60_000_000  # far above the time that a conditional batch may be on its way
 _STEP = 5_000_000  # low watermarks are raised in such steps
 _ROWS = 500  # or when so many rows were taken
-
-OVERLAP = 1_000_000
-"""No cursor is closer to the present, in microseconds: what is stored later after its due time says that it is late."""
-
-_RESCAN = 1_000_000  # until everything above the low watermarks is read again
-_MOST = 4096  # shards that are remembered
-_LONG_AGO = -(2**62)
 
 
 def believed(control: Control, now: int) -> Control:
@@ -93,12 +86,10 @@ def _with(control: Control, places: Sequence[Place], due: int) -> Control:
     return Control(watermarks, control.late, tuple(place[1:] for place in places))
 
 
-class ReadCursor(msgspec.Struct):
-    """Where one client reads on in a shard, by priority. Nothing is stored below, but for what comes late."""
+class ReadCursor(read_cursors.ReadCursor[Place]):
+    """Where this client reads on in a shard, and what it saw of the shard's control row."""
 
-    places: list[Place]
-    scanned_at: int = _LONG_AGO
-    due_from: int = 0
+    due_from: int = 0  # no lease is due before
     late: int = 0
     taken: bytes | None = None  # the control row's, from before anything else was read
     page: int = 32
@@ -116,13 +107,9 @@ class ReadCursor(msgspec.Struct):
         self.scanned_at = now
         self.late = control.late
 
-    def is_old(self, now: int) -> bool:
-        """Tell whether the whole shard has to be read again."""
-        return not self.scanned_at <= now < self.scanned_at + _RESCAN
-
     def forget(self) -> None:
         """Read the whole shard again before the next claim."""
-        self.scanned_at = _LONG_AGO
+        self.scanned_at = OLDEST
 
     def groups(self) -> dict[Place, list[int]]:
         """Return the priorities that are read from one place."""
@@ -134,19 +121,15 @@ class ReadCursor(msgspec.Struct):
     def starts(self) -> tuple[Place, ...]:
         """Return by priority where to glance from: nothing is ready before, but for what came late."""
         quiet = (self.quiet_at - OVERLAP, b"", 0)
-        return tuple(
-            max(place, watermark, quiet)
-            for place, watermark in zip(self.places, self.watermarks, strict=True)
-        )
+        pairs = zip(self.places, self.watermarks, strict=True)
+        return tuple(max(place, watermark, quiet) for place, watermark in pairs)
 
     def places_after(self, taken: Sequence[Ready], done: int, now: int) -> list[Place]:
         """Where to go on when these are taken, in order, and nothing is left of the priorities before ``done``."""
-        latest = (now - OVERLAP, b"", 0)
-        places = [max(place, latest) for place in self.places[:done]] + self.places[done:]
-        for part in taken:
-            place = (part.key.due, part.key.id, part.key.first + part.count)
-            places[part.key.priority] = max(places[part.key.priority], min(place, latest))
-        return places
+        reached = [
+            (part.key.priority, (part.key.due, part.key.id, part.key.first + part.count)) for part in taken
+        ]
+        return self.places_beyond(done, reached, (now - OVERLAP, b"", 0))
 
     def consumed(self, places: list[Place], rows: int) -> None:
         """Go on from these places: so many rows were taken."""
@@ -169,19 +152,9 @@ class ReadCursor(msgspec.Struct):
         self.forget()
 
 
-class ReadCursors:
-    """The read cursors of the shards that this client reads; the oldest are forgotten."""
-
-    def __init__(self) -> None:
-        self._lock = OwnLock()
-        self._cursors: dict[str, ReadCursor] = {}
+class ReadCursors(CursorMap[str, ReadCursor]):
+    """The read cursors of this client."""
 
     def of(self, shard: str) -> ReadCursor:
         """Return the read cursor of a shard. It may be used while this client has its turn in the shard."""
-        cursor = self._cursors.get(shard)
-        if cursor is None:
-            with self._lock:
-                while len(self._cursors) >= _MOST:
-                    self._cursors.pop(next(iter(self._cursors)))
-                cursor = self._cursors.setdefault(shard, ReadCursor(list(Control().places)))
-        return cursor
+        return self.get(shard) or self.add(shard, ReadCursor(list(Control().places)))

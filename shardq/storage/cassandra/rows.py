@@ -17,7 +17,6 @@ __all__ = [
     "HISTORY_WATERMARK",
     "LEASE",
     "MOVE",
-    "PRIORITIES",
     "READY",
     "SOON",
     "BundleRow",
@@ -57,8 +56,6 @@ DUE_WATERMARK, HISTORY_WATERMARK = (
 )  # among a shard's low watermarks; those before are of the priorities
 _INLINE_BYTES = 4096
 SOON = 50_000  # a bundle that is due so soon after it was made is looked for among the ready ones, without a due row
-
-PRIORITIES = tuple(range(10))
 
 
 class Key(NamedTuple):

@@ -20,7 +20,7 @@ from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.cassandra.slicing import Cut, cut
 from shardq.storage.requests import Acknowledge, Append, Bundle, Extend, Fenced, Forward, Release, Span
-from shardq.storage.slicing import Range, covered, uncovered
+from shardq.storage.slicing import Range, fenced
 
 __all__ = ["Moment", "acknowledge", "extend", "forward", "release"]
 
@@ -208,10 +208,7 @@ def _fenced(row: WideRow, missing: Sequence[Span]) -> Fenced:
     ranges: dict[bytes, list[Range]] = {}
     for bundle_id, one in (*((each.bundle_id, (each.first, each.end)) for each in stored), *moves):
         ranges.setdefault(bundle_id, []).append(one)
-    return Fenced(
-        tuple(part for span in missing for part in covered(span, ranges.get(span.bundle_id, ()))),
-        tuple(part for span in missing for part in uncovered(span, ranges.get(span.bundle_id, ()))),
-    )
+    return fenced(missing, lambda span: ranges.get(span.bundle_id, ()))
 
 
 def _moved(row: WideRow, missing: Sequence[Span]) -> list[tuple[bytes, Range]]:

@@ -18,7 +18,6 @@ from shardq.storage.cassandra.rows import (
     HISTORY,
     HISTORY_WATERMARK,
     LEASE,
-    PRIORITIES,
     READY,
     SOON,
     BundleRow,
@@ -40,6 +39,7 @@ from shardq.storage.cassandra.rows import (
 )
 from shardq.storage.cassandra.scanning import FIRST, FOREVER, Position, guarded, scan
 from shardq.storage.cassandra.session import Answer, Session
+from shardq.storage.read_cursors import PRIORITIES
 from shardq.storage.slicing import Range
 
 __all__ = ["WideRow"]

@@ -1,24 +1,24 @@
 """Waking the threads of this process that wait for messages.
 
 Cassandra tells nobody of a write. What one client of a process appends, another of the same process must see
-at once, so the switchboard is the process's.
+at once, so the local notifier is the process's.
 """
 
 from __future__ import annotations
 
 from shardq.storage.per_process import PerProcess
-from shardq.storage.signals.local_notifier import Switchboard
+from shardq.storage.signals.publisher import LocalNotifier
 
 __all__ = ["announce", "wait"]
 
-_switchboard = PerProcess(Switchboard)
+_notifier = PerProcess(LocalNotifier)
 
 
 def announce(queue: str) -> None:
     """Wake the threads that wait for the queue."""
-    _switchboard.get().announce((queue,))
+    _notifier.get().announce((queue,))
 
 
 def wait(queue: str, seconds: float) -> bool:
     """Return True when something was announced since this thread's last wait, False after ``seconds``."""
-    return _switchboard.get().wait(queue, seconds)
+    return _notifier.get().wait(queue, seconds)

@@ -19,7 +19,6 @@ from shardq.storage.cassandra import (
     directory,
     peeking,
     probing,
-    purging,
     queues,
     removal,
     schema,
@@ -239,7 +238,7 @@ class CassandraStore:
 
     def purge(self, shard: Shard) -> int:
         """Remove all messages of the shard, some hundred at a time; returns how many they were."""
-        return purging.purge(self._session, self._place(shard), self.now() + bundles.HEAD_START, self.now)
+        return removal.purge(self._session, self._place(shard), self.now() + bundles.HEAD_START, self.now)
 
     def count(self, shard: Shard) -> ShardCounts:
         """Messages by state; the cost grows with the number of slices."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shardq.storage.mongodb.changing import attempts
+from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.directory import Open
 from shardq.storage.mongodb.documents import inserted
-from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.requests import Append, Bundle
 from shardq.storage.writing import append_in_parts
@@ -18,15 +18,16 @@ _PART_BYTES = 16 << 20
 _PART_BUNDLES = 1000
 
 
-def append(session: Session, collections: Open, request: Append) -> None:
-    """Store the bundles; raises QueueNotFound."""
-    rows = ShardRows(session, request.shard)
+def append(client: Client, request: Append) -> None:
+    """Store the bundles, and say so where they come late; raises QueueNotFound."""
+    rows = ShardRows(client.session, request.shard)
     append_in_parts(
         request,
-        lambda part: put(rows, collections, part),
+        lambda part: put(rows, client.collections, part),
         most_bytes=_PART_BYTES,
         most_bundles=_PART_BUNDLES,
     )
+    client.cursors.stored(request.shard, request.bundles)
 
 
 def put(rows: ShardRows, collections: Open, bundles: Iterable[Bundle]) -> None:

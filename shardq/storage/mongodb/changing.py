@@ -7,25 +7,33 @@ else meanwhile is read and decided again.
 from __future__ import annotations
 
 import os
-import random
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 import msgspec
 from bson import encode
 
-from shardq.errors import StoreUnavailable
 from shardq.sharding.shard import Shard
-from shardq.storage.mongodb.documents import STATE, Document, Kept, Row, Slice, moved_field, state_of
+from shardq.storage import writing
+from shardq.storage.mongodb.documents import (
+    CONTENT,
+    FINISHED_AT,
+    MOVED,
+    STAMP,
+    STATE,
+    Document,
+    Kept,
+    Row,
+    Slice,
+    moved_field,
+    state_of,
+)
 from shardq.storage.mongodb.shard_rows import ShardRows, Statement
 from shardq.storage.slicing import Range
 
-__all__ = ["Change", "Decision", "attempts", "change", "condition", "finish", "new_stamp"]
+__all__ = ["Change", "Decision", "attempts", "change", "condition", "finish", "new_stamp", "setting"]
 
-_ATTEMPTS = 40
-_PAUSE = 0.002
-_CONTENT = ("p", "o", "e", "n", "b")
+_PAUSES = tuple(0.002 * min(attempt, 10) for attempt in range(1, 40))  # seconds between attempts
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -40,12 +48,8 @@ Decision: TypeAlias = Callable[[Row], Change | None]  # None: leave it as it is
 
 
 def attempts(shard: Shard) -> Iterator[int]:
-    """Count attempts, with pauses between them; raises StoreUnavailable when there were enough."""
-    for attempt in range(_ATTEMPTS):
-        if attempt:
-            time.sleep(random.uniform(0, _PAUSE * min(attempt, 10)))
-        yield attempt
-    raise StoreUnavailable(f"shard {shard} is changed by others all the time: try again")
+    """Count the attempts at a change that others may get ahead of; raises StoreUnavailable after 40 of them."""
+    return writing.attempts(shard, _PAUSES)
 
 
 def change(
@@ -90,9 +94,9 @@ def finish(stamp: int, moved: Iterable[Range] = ()) -> Document:
     """
     told = moved_field(moved)
     return {
-        "$set": {"y": stamp} | ({"z": told} if told else {}),
-        "$unset": dict.fromkeys((*_CONTENT, *STATE), 1),
-        "$currentDate": {"x": True},
+        "$set": {STAMP: stamp} | ({MOVED: told} if told else {}),
+        "$unset": dict.fromkeys((*CONTENT, *STATE), 1),
+        "$currentDate": {FINISHED_AT: True},
     }
 
 
@@ -101,16 +105,21 @@ def _statements(plan: Iterable[tuple[Row, Change]], stamp: int) -> Iterator[Stat
     groups: dict[bytes, tuple[Document, Document, list[bytes]]] = {}
     for row, new in plan:
         seen, update = condition(row), _update(row, new, stamp)
-        groups.setdefault(encode({"q": seen, "u": update}), (seen, update, []))[2].append(row.id)
+        groups.setdefault(encode({"seen": seen, "update": update}), (seen, update, []))[2].append(row.id)
     for seen, update, ids in groups.values():
         yield Statement({"_id": {"$in": ids}} | seen, update)
 
 
 def _update(row: Row, new: Change, stamp: int) -> Document:
-    state = state_of(row.raw["n"], new.slices, new.kept)
+    state = state_of(row.count, new.slices, new.kept)
     moved = (*row.moved, *new.moved)
     if not state:
         return finish(stamp, moved)
+    told = {STAMP: stamp} | ({MOVED: moved_field(moved)} if new.moved else {})
+    return setting(row, state, told)
+
+
+def setting(row: Row, state: Document, more: Document | None = None) -> Document:
+    """Return the update that gives a bundle this state, and more fields."""
     gone = {field: 1 for field in STATE if field in row.raw and field not in state}
-    values = state | {"y": stamp} | ({"z": moved_field(moved)} if new.moved else {})
-    return {"$set": values} | ({"$unset": gone} if gone else {})
+    return {"$set": state | (more or {})} | ({"$unset": gone} if gone else {})

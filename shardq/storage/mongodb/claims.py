@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-import heapq
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from shardq.sharding.shard import Shard
-from shardq.storage.clocks import ServerClock
-from shardq.storage.mongodb.changing import condition
-from shardq.storage.mongodb.directory import Open
-from shardq.storage.mongodb.documents import STATE, Document, Row, Slice, state_of
-from shardq.storage.mongodb.read_cursors import OLDEST, Lookout, Sight
-from shardq.storage.mongodb.session import Session
+from shardq.storage.mongodb.changing import condition, setting
+from shardq.storage.mongodb.client import Client
+from shardq.storage.mongodb.documents import (
+    COUNT,
+    COUNTED,
+    DELIVERIES,
+    DUE,
+    FINISHED_AT,
+    HISTORY,
+    SENT_DUE,
+    SLICES,
+    TOKEN,
+    UNSTARTED,
+    Document,
+    Row,
+    Slice,
+    state_of,
+)
+from shardq.storage.mongodb.read_cursors import ReadCursor
 from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows, Statement
+from shardq.storage.mongodb.slicing import Piece, choose, order_of
+from shardq.storage.read_cursors import OLDEST
 from shardq.storage.requests import Claim, Claimed, ClaimedSlice
 
 __all__ = ["Claims"]
@@ -42,33 +56,26 @@ class _Sizes:
         self._messages[shard] = max(messages / rows, 1.0)
 
 
-class _Piece(msgspec.Struct, frozen=True):
-    """What is taken of a slice."""
-
-    row: Row
-    slice: Slice
-
-
 class _Found(msgspec.Struct, frozen=True):
     """What a look at the shard chose."""
 
-    sight: Sight
-    pieces: list[_Piece]
+    cursor: ReadCursor
+    pieces: list[Piece]
     rest: bool  # there may be more
     late: bytes | None
 
     @property
     def is_sound(self) -> bool:
-        """False when something came late since the floors were read."""
-        return self.late == self.sight.floors.late
+        """False when something came late since the low watermarks were read."""
+        return self.late == self.cursor.watermarks.late
 
 
 class Claims:
     """Claims by this client."""
 
-    def __init__(self, session: Session, clock: ServerClock, lookout: Lookout, collections: Open) -> None:
-        self._session, self._clock, self._lookout = session, clock, lookout
-        self._collections = collections
+    def __init__(self, client: Client) -> None:
+        self._session, self._clock = client.session, client.clock
+        self._cursors, self._collections = client.cursors, client.collections
         self._sizes = _Sizes()
 
     def claim(self, request: Claim) -> Claimed:
@@ -77,10 +84,12 @@ class Claims:
         A repetition is told by the server, before it takes anything.
         """
         try:
-            return self._claim(request)
+            claimed = self._claim(request)
         except CollectionGone:
             self._collections.is_not(request.shard)
-            return Claimed((), self._clock.now() + request.lease)
+            claimed = Claimed((), self._clock.now() + request.lease)
+        self._cursors.put_off(request.shard, claimed.lease_until)
+        return claimed
 
     def _claim(self, request: Claim) -> Claimed:
         rows = ShardRows(self._session, request.shard)
@@ -125,8 +134,8 @@ class Claims:
             if not mine or not missing:
                 break
             last = max(place for place, _ in mine)
-            (sight,) = self._lookout.sights([request.shard], now)
-            found = self._look(rows, msgspec.structs.replace(request, limit=missing), sight, now)
+            (cursor,) = self._cursors.of([request.shard], now)
+            found = self._look(rows, msgspec.structs.replace(request, limit=missing), cursor, now)
             gaps = [
                 piece
                 for piece in found.pieces
@@ -139,17 +148,20 @@ class Claims:
         return held
 
     def _find(self, rows: ShardRows, request: Claim, now: int) -> _Found:
-        """Choose what to take; when nothing is found, or something came late, from all that is above the floors."""
-        (sight,) = self._lookout.sights([request.shard], now)
-        found = self._look(rows, request, sight, now)
+        """Choose what to take: from the read cursor on.
+
+        When nothing is found there, or something came late, from the low watermarks on.
+        """
+        (cursor,) = self._cursors.of([request.shard], now)
+        found = self._look(rows, request, cursor, now)
         if found.pieces and found.is_sound:
             return found
-        found = self._look(rows, request, self._lookout.afresh(request.shard, now), now)
+        found = self._look(rows, request, self._cursors.afresh(request.shard, now), now)
         if not found.pieces:
             self._move(request.shard, found, now, OLDEST)
         return found
 
-    def _look(self, rows: ShardRows, request: Claim, sight: Sight, now: int) -> _Found:
+    def _look(self, rows: ShardRows, request: Claim, cursor: ReadCursor, now: int) -> _Found:
         """Choose the first deliverable messages, in their order.
 
         A page begins with the last bundle of the one before, wherever others have moved what comes before it.
@@ -162,33 +174,33 @@ class Claims:
             wanted = min(_MOST_ROWS, request.limit - messages + _SPARE_ROWS)
             if not found:
                 wanted = self._sizes.rows_for(request.shard, request.limit)
-            page = rows.first(sight.due(now, start), wanted)
+            page = rows.first(cursor.due(now, start), wanted)
             known = {row.id for row in found}
             found += (row for row in page.rows if row.id not in known)
             complete = page.complete
-            start = _order(page.rows[-1]) if page.rows else None
-            pieces, messages = _choose(found, request.limit, now, complete=complete)
+            start = order_of(page.rows[-1]) if page.rows else None
+            pieces, messages = choose(found, request.limit, now, complete=complete)
             if complete or messages >= request.limit or len(found) >= _MOST_ROWS:
                 if pieces:
                     self._sizes.learn(request.shard, len({piece.row.id for piece in pieces}), messages)
-                return _Found(sight, pieces, not complete or messages >= request.limit, page.late)
+                return _Found(cursor, pieces, not complete or messages >= request.limit, page.late)
 
     def _move(self, shard: Shard, found: _Found, now: int, until: int) -> None:
         """All that was found is taken: read on from there."""
         last = found.pieces[-1] if found.rest else None
         place = (last.row.priority, last.slice.due, last.row.id) if last else None
-        found.sight.consumed(place, now, until)
-        self._lookout.moved(shard, found.sight, now)
+        found.cursor.consumed(place, now, until)
+        self._cursors.moved(shard, found.cursor, now)
 
 
 def _held(rows: ShardRows, request: Claim) -> list[Row]:
-    return rows.find({"t": request.token}, hint=_TOKEN_INDEX, bodies=True)
+    return rows.find({TOKEN: request.token}, hint=_TOKEN_INDEX, bodies=True)
 
 
 def _begun(rows: ShardRows, request: Claim) -> int | None:
     """Return when a claim with this token was begun, by the server's clock."""
     begun = rows.read([request.token]).get(request.token)
-    return int(begun.raw["x"].timestamp() * 1_000_000) if begun else None
+    return int(begun.raw[FINISHED_AT].timestamp() * 1_000_000) if begun else None
 
 
 def _held_by_now(rows: ShardRows, request: Claim) -> list[Row]:
@@ -214,61 +226,33 @@ def _hold_again(rows: ShardRows, held: list[Row], request: Claim, until: int) ->
     return held
 
 
-def _choose(found: Sequence[Row], limit: int, now: int, *, complete: bool) -> tuple[list[_Piece], int]:
-    """Take deliverable slices up to the limit; unless all bundles were found, none that others may come before."""
-    pieces: list[_Piece] = []
-    messages = 0
-    last = None if complete else max(map(_order, found))
-    for place, row, each in _deliverable(found, now):
-        if last is not None and place[:3] > last:
-            break
-        taken = each.part(each.first, min(each.end, each.first + limit - messages))
-        pieces.append(_Piece(row, taken))
-        messages += taken.count
-        if messages >= limit:
-            break
-    return pieces, messages
-
-
-def _deliverable(found: Iterable[Row], now: int) -> Iterator[tuple[tuple[int, int, bytes, int], Row, Slice]]:
-    """Return the slices that are due in the order of claims, reading no further ahead than it takes."""
-    ahead: list[tuple[tuple[int, int, bytes, int], Row, Slice]] = []
-    for row in found:
-        start = (row.priority, row.raw["d"], row.id, -1)
-        while ahead and ahead[0][0] < start:
-            yield heapq.heappop(ahead)
-        for each in row.slices:
-            if each.due <= now:
-                heapq.heappush(ahead, (row.place(each), row, each))
-    while ahead:
-        yield heapq.heappop(ahead)
-
-
-def _statements(pieces: Sequence[_Piece], request: Claim, now: int) -> Iterator[Statement]:
+def _statements(pieces: Sequence[Piece], request: Claim, now: int) -> Iterator[Statement]:
     """Join bundles that are alike into one statement; each is changed only if it is as it was seen."""
     until = now + request.lease
-    by_row: dict[bytes, list[_Piece]] = {}
+    by_row: dict[bytes, list[Piece]] = {}
     for piece in pieces:
         by_row.setdefault(piece.row.id, []).append(piece)
     alike: dict[tuple[int, int], list[bytes]] = {}
     for taken in by_row.values():
         row = taken[0].row
-        if _is_whole(row) and taken[0].slice == row.slices[0]:
-            alike.setdefault((row.raw["v"], row.raw["n"]), []).append(row.id)
+        if row.is_whole and taken[0].slice == row.slices[0]:
+            alike.setdefault((row.raw[DELIVERIES], row.count), []).append(row.id)
         else:
             yield _statement(row, _after(row, taken, request, until))
     for (deliveries, count), ids in alike.items():
-        whole = {"_id": {"$in": ids}, "d": {"$lte": now}, "v": deliveries, "n": count, "s": None, "h": None}
-        held = {"d": until, "v": deliveries + request.started, "m": -count, "t": request.token}
-        started: Document = {"$set": held, "$unset": {"u": 1}}
-        yield Statement(whole, started if request.started else {"$set": held | {"u": True}})
+        seen = {DUE: {"$lte": now}, DELIVERIES: deliveries, COUNT: count, SLICES: None, HISTORY: None}
+        held = {
+            DUE: until,
+            DELIVERIES: deliveries + request.started,
+            COUNTED: -count,
+            TOKEN: request.token,
+        }
+        started: Document = {"$set": held, "$unset": {UNSTARTED: 1}}
+        update = started if request.started else {"$set": held | {UNSTARTED: True}}
+        yield Statement({"_id": {"$in": ids}} | seen, update)
 
 
-def _is_whole(row: Row) -> bool:
-    return "s" not in row.raw and "h" not in row.raw
-
-
-def _after(row: Row, taken: Sequence[_Piece], request: Claim, until: int) -> tuple[Slice, ...]:
+def _after(row: Row, taken: Sequence[Piece], request: Claim, until: int) -> tuple[Slice, ...]:
     """Return the bundle's slices after the claim."""
     ends = {piece.slice.first: piece.slice.end for piece in taken}
     slices: list[Slice] = []
@@ -284,13 +268,11 @@ def _after(row: Row, taken: Sequence[_Piece], request: Claim, until: int) -> tup
 
 
 def _statement(row: Row, slices: tuple[Slice, ...]) -> Statement:
-    state = state_of(row.raw["n"], slices, row.kept)
-    gone = {field: 1 for field in STATE if field in row.raw and field not in state}
-    update: Document = {"$set": state} | ({"$unset": gone} if gone else {})
-    return Statement({"_id": row.id} | condition(row), update)
+    state = state_of(row.count, slices, row.kept)
+    return Statement({"_id": row.id} | condition(row), setting(row, state))
 
 
-def _claimed(piece: _Piece) -> ClaimedSlice:
+def _claimed(piece: Piece) -> ClaimedSlice:
     return ClaimedSlice(piece.row.bundle, piece.slice.first, piece.slice.count, piece.slice.deliveries + 1)
 
 
@@ -300,15 +282,11 @@ def _claimed_of(held: Sequence[Row], token: bytes, until: int) -> Claimed:
     return Claimed(tuple(taken for _, taken in slices), until)
 
 
-def _order(row: Row) -> tuple[int, int, bytes]:
-    return row.priority, row.raw["d"], row.id
-
-
 def _places(held: Sequence[Row], token: bytes) -> list[tuple[tuple[int, int, bytes, int], ClaimedSlice]]:
     """What a token holds, with its places in the order of sending."""
     return [
         (
-            (row.priority, row.raw["o"], row.id, each.first),
+            (row.priority, row.raw[SENT_DUE], row.id, each.first),
             ClaimedSlice(row.bundle, each.first, each.count, each.told),
         )
         for row in held

@@ -19,7 +19,7 @@ from pymongo.errors import OperationFailure
 from shardq.errors import InvalidSetting, StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import queues, schema
-from shardq.storage.mongodb.documents import Document
+from shardq.storage.mongodb.documents import END, Document
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import ShardRows
 
@@ -44,8 +44,6 @@ __all__ = [
 
 MOST = 3_000  # of six files each: as many files as 9,000 collections with one index have
 _AT_ONCE = 4
-_END: Document = {"_id": b"\xff" * 16, "p": 10, "d": 0}
-"""The end of the claim index. A search at its end goes back over all that was consumed until it meets something."""
 
 _CLOSED: Document = {"closed": True}
 _NO_SUCH = 26
@@ -141,7 +139,7 @@ def _make(session: Session, shard: Shard) -> None:
     with session.translated(writing=True):
         schema.make(session.database, schema.shard_collection(), str(shard))
     if (made := find(session, shard)) is not None:
-        ShardRows(session, shard).insert([_END], uuid_of(made), any_shape=True)
+        ShardRows(session, shard).insert([END], uuid_of(made), any_shape=True)
 
 
 def _check_number(session: Session, wanted: int) -> None:

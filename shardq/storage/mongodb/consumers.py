@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from shardq.storage.mongodb.documents import Document
+from shardq.storage.mongodb.documents import CONSUMER, DELETED_AFTER, QUEUE, UNTIL, Document
 from shardq.storage.mongodb.session import Session
 
 __all__ = ["CONSUMERS", "drop", "enlist", "expire", "resign"]
@@ -16,12 +16,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def enlist(session: Session, queue: str, name: str, lifetime: int, now: int) -> tuple[str, ...]:
     """Count the consumer among the live ones and return them all, sorted."""
     until = now + lifetime
-    values = {"d": until, "x": _EPOCH + timedelta(microseconds=until)}
+    values = {UNTIL: until, DELETED_AFTER: _EPOCH + timedelta(microseconds=until)}
     with session.translated(writing=True):
         consumers = session.collection(CONSUMERS)
         consumers.update_one({"_id": _id(queue, name)}, {"$set": values}, upsert=True)
-        live = consumers.find(_of(queue) | {"d": {"$gt": now}}, {"_id": 1})
-        return tuple(sorted(each["_id"]["c"] for each in live))
+        live = consumers.find(_of(queue) | {UNTIL: {"$gt": now}}, {"_id": 1})
+        return tuple(sorted(each["_id"][CONSUMER] for each in live))
 
 
 def resign(session: Session, queue: str, name: str) -> None:
@@ -33,7 +33,7 @@ def resign(session: Session, queue: str, name: str) -> None:
 def expire(session: Session, queue: str, now: int) -> int:
     """Remove the consumers whose lifetime is over; returns how many."""
     with session.translated(writing=True):
-        return session.collection(CONSUMERS).delete_many(_of(queue) | {"d": {"$lte": now}}).deleted_count
+        return session.collection(CONSUMERS).delete_many(_of(queue) | {UNTIL: {"$lte": now}}).deleted_count
 
 
 def drop(session: Session, queue: str) -> int:
@@ -43,8 +43,8 @@ def drop(session: Session, queue: str) -> int:
 
 
 def _id(queue: str, name: str) -> Document:
-    return {"q": queue, "c": name}
+    return {QUEUE: queue, CONSUMER: name}
 
 
 def _of(queue: str) -> Document:
-    return {"_id": {"$gte": _id(queue, ""), "$lt": {"q": queue, "c": {}}}}
+    return {"_id": {"$gte": _id(queue, ""), "$lt": {QUEUE: queue, CONSUMER: {}}}}

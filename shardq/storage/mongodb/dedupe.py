@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pymongo import UpdateOne
 from pymongo.errors import BulkWriteError
 
-from shardq.storage.mongodb.documents import Document
+from shardq.storage.mongodb.documents import CONFIRMED, DELETED_AFTER, KEY, MESSAGE, QUEUE, UNTIL, Document
 from shardq.storage.mongodb.faults import write_error
 from shardq.storage.mongodb.session import Session
 from shardq.storage.requests import DedupeEntry
@@ -32,8 +32,15 @@ def reserve(
         session,
         [
             UpdateOne(
-                {"_id": _id(queue, entry.key), "d": {"$lte": now}},
-                {"$set": {"m": entry.message_id, "c": False, "d": until, "x": _date(until)}},
+                {"_id": _id(queue, entry.key), UNTIL: {"$lte": now}},
+                {
+                    "$set": {
+                        MESSAGE: entry.message_id,
+                        CONFIRMED: False,
+                        UNTIL: until,
+                        DELETED_AFTER: _date(until),
+                    }
+                },
                 upsert=True,
             )
             for entry in wanted.values()
@@ -41,7 +48,9 @@ def reserve(
     )
     with session.translated(writing=True):
         found = session.collection(KEYS).find({"_id": {"$in": [_id(queue, key) for key in wanted]}})
-        standing = {each["_id"]["k"]: DedupeEntry(each["_id"]["k"], each["m"], each["c"]) for each in found}
+        standing = {
+            each["_id"][KEY]: DedupeEntry(each["_id"][KEY], each[MESSAGE], each[CONFIRMED]) for each in found
+        }
     return tuple(standing.get(entry.key, entry) for entry in entries)
 
 
@@ -50,7 +59,7 @@ def confirm(session: Session, queue: str, entries: Sequence[DedupeEntry]) -> Non
     _write(
         session,
         [
-            UpdateOne({"_id": _id(queue, entry.key), "m": entry.message_id}, {"$set": {"c": True}})
+            UpdateOne({"_id": _id(queue, entry.key), MESSAGE: entry.message_id}, {"$set": {CONFIRMED: True}})
             for entry in entries
         ],
     )
@@ -60,8 +69,10 @@ def expire(session: Session, queue: str, now: int, limit: int) -> int:
     """Remove up to ``limit`` keys whose window is over; returns how many."""
     with session.translated(writing=True):
         keys = session.collection(KEYS)
-        over = [each["_id"] for each in keys.find(_of(queue) | {"d": {"$lte": now}}, {"_id": 1}, limit=limit)]
-        return keys.delete_many({"_id": {"$in": over}, "d": {"$lte": now}}).deleted_count if over else 0
+        over = [
+            each["_id"] for each in keys.find(_of(queue) | {UNTIL: {"$lte": now}}, {"_id": 1}, limit=limit)
+        ]
+        return keys.delete_many({"_id": {"$in": over}, UNTIL: {"$lte": now}}).deleted_count if over else 0
 
 
 def drop(session: Session, queue: str) -> int:
@@ -86,11 +97,11 @@ def _write(session: Session, operations: Sequence[UpdateOne]) -> None:
 
 
 def _id(queue: str, key: str) -> Document:
-    return {"q": queue, "k": key}
+    return {QUEUE: queue, KEY: key}
 
 
 def _of(queue: str) -> Document:
-    return {"_id": {"$gte": _id(queue, ""), "$lt": {"q": queue, "k": {}}}}
+    return {"_id": {"$gte": _id(queue, ""), "$lt": {QUEUE: queue, KEY: {}}}}
 
 
 def _date(moment: int) -> datetime:

@@ -15,7 +15,7 @@ from bson.binary import Binary
 
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import collections, queues, schema
-from shardq.storage.mongodb.documents import Document
+from shardq.storage.mongodb.documents import NUMBER, QUEUE, TIME_SHARD, Document
 from shardq.storage.mongodb.peeking import is_empty
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import SHARDS, ShardRows
@@ -76,11 +76,12 @@ def enter_again(session: Session, shard: Shard) -> None:
         session.collection(SHARDS).update_one({"_id": key(shard)}, {"$unset": {"leaving": 1}}, upsert=True)
 
 
-def forget(session: Session, shard: Shard) -> bool:
+def forget(session: Session, opened: Open, shard: Shard) -> bool:
     """Take the shard out of the directory if it holds nothing; True when it is out of it then.
 
     One that holds something stays closed until the next append to it.
     """
+    opened.is_not(shard)
     rows, mark = ShardRows(session, shard), os.urandom(8)
     if not is_empty(rows):
         return False
@@ -96,20 +97,23 @@ def forget(session: Session, shard: Shard) -> bool:
 
 def listing(session: Session, queue: str) -> tuple[Shard, ...]:
     """Return the queue's shards, sorted."""
-    between = {"$gt": {"q": queue}, "$lt": {"q": queue, "t": 2**62}}
     with session.translated(writing=False):
-        found = session.collection(SHARDS).find({"_id": between}, {"_id": 1})
+        found = session.collection(SHARDS).find(_of(queue), {"_id": 1})
         return tuple(sorted(map(shard_of, found)))
 
 
 def drop(session: Session, queue: str) -> int:
     """Take all shards of the queue out of the directory; returns how many."""
-    between = {"$gt": {"q": queue}, "$lt": {"q": queue, "t": 2**62}}
     with session.translated(writing=True):
-        return session.collection(SHARDS).delete_many({"_id": between}).deleted_count
+        return session.collection(SHARDS).delete_many(_of(queue)).deleted_count
 
 
 def shard_of(listed: Document) -> Shard:
     """Return the shard of an entry of the directory."""
     found = listed["_id"]
-    return Shard(found["q"], found["t"], found["n"])
+    return Shard(found[QUEUE], found[TIME_SHARD], found[NUMBER])
+
+
+def _of(queue: str) -> Document:
+    """Return a filter for the shards of a queue."""
+    return {"_id": {"$gt": {QUEUE: queue}, "$lt": {QUEUE: queue, TIME_SHARD: 2**62}}}

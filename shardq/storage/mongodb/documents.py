@@ -1,4 +1,7 @@
-"""The documents of a shard, as values. Their fields are described in ``schema/mongodb/``."""
+"""The documents of the database: the names of their fields, and bundles as values.
+
+The names are one letter long, because every document carries them. ``schema/mongodb/`` describes them.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +13,36 @@ import msgspec
 from shardq.storage.requests import Bundle
 from shardq.storage.slicing import Range, overlap
 
-__all__ = [
-    "STATE",
-    "WITHOUT_BODIES",
-    "Document",
-    "Kept",
-    "Row",
-    "Slice",
-    "decode",
-    "inserted",
-    "moved_field",
-    "state_of",
-]
+__all__ = ["Document", "Kept", "Row", "Slice", "decode", "inserted", "moved_field", "processed", "state_of"]
 
 Document: TypeAlias = dict[str, Any]
 
-STATE = ("d", "v", "t", "u", "m", "s", "h")
-"""The fields that change during the life of a bundle."""
+# Of a bundle: what never changes,
+PRIORITY, SENT_DUE, ENQUEUED_AT, COUNT, DATA = "p", "o", "e", "n", "b"
+CONTENT = (PRIORITY, SENT_DUE, ENQUEUED_AT, COUNT, DATA)
+# what changes during its life,
+DUE, DELIVERIES, TOKEN, UNSTARTED, COUNTED, SLICES, HISTORY = "d", "v", "t", "u", "m", "s", "h"
+STATE = (DUE, DELIVERIES, TOKEN, UNSTARTED, COUNTED, SLICES, HISTORY)
+# and what is left of it when it is finished.
+FINISHED_AT, STAMP, MOVED = "x", "y", "z"
+# Of a slice, beside some of the above.
+FIRST, SIZE, PROCESSED_AT = "f", "c", "a"
 
-WITHOUT_BODIES = {"b": 0}
+# Of a shard in the directory.
+QUEUE, TIME_SHARD, NUMBER, WATERMARKS = "q", "t", "n", "f"
+# Of a consumer and of a dedupe key, which have a queue too.
+CONSUMER, KEY, MESSAGE, CONFIRMED, UNTIL, DELETED_AFTER = "c", "k", "m", "c", "d", "x"
+
+WITHOUT_BODIES = {DATA: 0}
+EVERY_PRIORITY = {"$gte": 0, "$lte": 9}
+WAITING: Document = {PRIORITY: EVERY_PRIORITY, DUE: {"$gte": -(2**62)}}
+"""Finds, in the claim index, what is not finished."""
+
+CLAIM_ORDER = {PRIORITY: 1, DUE: 1, "_id": 1, COUNTED: 1, ENQUEUED_AT: 1}
+"""The claim index. No other index can have this order."""
+
+END: Document = {"_id": b"\xff" * 16, PRIORITY: 10, DUE: 0}
+"""The end of the claim index. A search at its end goes back over all that was consumed until it meets something."""
 
 
 class Slice(msgspec.Struct, frozen=True):
@@ -82,18 +96,33 @@ class Row(msgspec.Struct, frozen=True):
     @property
     def stamp(self) -> int | None:
         """The last change that its maker has to recognise."""
-        return self.raw.get("y")
+        return self.raw.get(STAMP)
 
     @property
     def priority(self) -> int:
         """0 first .. 9 last."""
-        return int(self.raw["p"])
+        return int(self.raw[PRIORITY])
 
     @property
     def bundle(self) -> Bundle:
         """The bundle; its data is empty when no bodies were read."""
         raw = self.raw
-        return Bundle(self.id, raw["p"], raw["o"], raw["e"], raw["n"], raw.get("b", b""))
+        return Bundle(self.id, raw[PRIORITY], raw[SENT_DUE], raw[ENQUEUED_AT], raw[COUNT], raw.get(DATA, b""))
+
+    @property
+    def due(self) -> int:
+        """When the first of its slices is due."""
+        return int(self.raw[DUE])
+
+    @property
+    def count(self) -> int:
+        """How many messages it had when it was sent."""
+        return int(self.raw[COUNT])
+
+    @property
+    def is_whole(self) -> bool:
+        """True when all of its messages are one slice, and none is kept."""
+        return SLICES not in self.raw and HISTORY not in self.raw
 
     def place(self, piece: Slice) -> tuple[int, int, bytes, int]:
         """What claims are ordered by."""
@@ -102,28 +131,29 @@ class Row(msgspec.Struct, frozen=True):
 
 def decode(raw: Document) -> Row:
     """Read a document."""
-    if "s" in raw:
-        slices = tuple(_slice(each) for each in raw["s"])
-    elif "d" in raw:
-        slices = (_slice(raw | {"f": 0, "c": raw["n"]}),)
+    if SLICES in raw:
+        slices = tuple(_slice(each) for each in raw[SLICES])
+    elif DUE in raw:
+        slices = (_slice(raw | {FIRST: 0, SIZE: raw[COUNT]}),)
     else:
         slices = ()
-    kept = tuple(Kept(h["f"], h["c"], h["v"], h["a"]) for h in raw.get("h", ()))
-    return Row(raw["_id"], raw, slices, kept, tuple((z["f"], z["f"] + z["c"]) for z in raw.get("z", ())))
+    kept = tuple(Kept(h[FIRST], h[SIZE], h[DELIVERIES], h[PROCESSED_AT]) for h in raw.get(HISTORY, ()))
+    moved = tuple((z[FIRST], z[FIRST] + z[SIZE]) for z in raw.get(MOVED, ()))
+    return Row(raw["_id"], raw, slices, kept, moved)
 
 
 def inserted(bundle: Bundle) -> Document:
     """Return the document of a new bundle: one ready slice."""
     return {
         "_id": bundle.id,
-        "p": bundle.priority,
-        "d": bundle.due,
-        "o": bundle.due,
-        "e": bundle.enqueued_at,
-        "n": bundle.count,
-        "v": 0,
-        "m": bundle.count,
-        "b": bundle.data,
+        PRIORITY: bundle.priority,
+        DUE: bundle.due,
+        SENT_DUE: bundle.due,
+        ENQUEUED_AT: bundle.enqueued_at,
+        COUNT: bundle.count,
+        DELIVERIES: 0,
+        COUNTED: bundle.count,
+        DATA: bundle.data,
     }
 
 
@@ -133,37 +163,50 @@ def state_of(count: int, slices: tuple[Slice, ...], kept: tuple[Kept, ...]) -> D
     slices = _joined(slices)
     if len(slices) == 1 and slices[0].count == count:
         (whole,) = slices
-        state = {"d": whole.due, "v": whole.deliveries, "m": -count if whole.token else count}
+        state = {DUE: whole.due, DELIVERIES: whole.deliveries, COUNTED: -count if whole.token else count}
         if whole.token:
-            state["t"] = whole.token
+            state[TOKEN] = whole.token
         if whole.unstarted:
-            state["u"] = True
+            state[UNSTARTED] = True
     elif slices:
-        state = {"d": min(each.due for each in slices), "m": 0, "s": [_encoded(each) for each in slices]}
+        state = {
+            DUE: min(each.due for each in slices),
+            COUNTED: 0,
+            SLICES: [_encoded(each) for each in slices],
+        }
         tokens = list(dict.fromkeys(each.token for each in slices if each.token))
         if tokens:
-            state["t"] = tokens
+            state[TOKEN] = tokens
     if kept:
-        state["h"] = [{"f": each.first, "c": each.count, "v": each.deliveries, "a": each.at} for each in kept]
+        state[HISTORY] = [
+            {FIRST: each.first, SIZE: each.count, DELIVERIES: each.deliveries, PROCESSED_AT: each.at}
+            for each in kept
+        ]
     return state
 
 
 def moved_field(ranges: Iterable[Range]) -> list[Document]:
     """Return what a document has to say of messages that were moved elsewhere."""
-    return [{"f": first, "c": end - first} for first, end in overlap((0, 2**62), ranges)]
+    return [{FIRST: first, SIZE: end - first} for first, end in overlap((0, 2**62), ranges)]
+
+
+def processed(**moments: int) -> Document:
+    """Return a filter for bundles of which something is kept; with ``gte`` or ``lt``: that was processed then."""
+    bounds = {f"${name}": moment for name, moment in moments.items()} or {"$gte": -(2**62)}
+    return {HISTORY: {"$elemMatch": {PROCESSED_AT: bounds}}}
 
 
 def _slice(raw: Document) -> Slice:
-    return Slice(raw["f"], raw["c"], raw["d"], raw["v"], raw.get("t"), raw.get("u", False))
+    return Slice(raw[FIRST], raw[SIZE], raw[DUE], raw[DELIVERIES], raw.get(TOKEN), raw.get(UNSTARTED, False))
 
 
-def _encoded(piece: Slice) -> dict[str, Any]:
-    encoded: dict[str, Any] = {"f": piece.first, "c": piece.count, "d": piece.due, "v": piece.deliveries}
-    if piece.token:
-        encoded["t"] = piece.token
-    if piece.unstarted:
-        encoded["u"] = True
-    return encoded
+def _encoded(piece: Slice) -> Document:
+    encoded = {FIRST: piece.first, SIZE: piece.count, DUE: piece.due, DELIVERIES: piece.deliveries}
+    return (
+        encoded
+        | ({TOKEN: piece.token} if piece.token else {})
+        | ({UNSTARTED: True} if piece.unstarted else {})
+    )
 
 
 def _joined(slices: tuple[Slice, ...]) -> tuple[Slice, ...]:

@@ -18,15 +18,15 @@ from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 
 from shardq.errors import ShardqError, StoreUnavailable, UnsupportedByStore
-from shardq.storage.clocks import ServerClock
 from shardq.storage.mongodb import queues
 from shardq.storage.mongodb.bundles import put
 from shardq.storage.mongodb.changing import attempts
+from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.directory import Open
 from shardq.storage.mongodb.documents import Document, inserted
 from shardq.storage.mongodb.faults import DRIVER_ERRORS
 from shardq.storage.mongodb.session import Session
-from shardq.storage.mongodb.settling import Step, finished, holding, kept, settle
+from shardq.storage.mongodb.settling import Step, finished, kept, not_held, settle
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.requests import Fenced, Forward, Span
 
@@ -42,9 +42,16 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Forward).decode
 
 
-def forward(session: Session, collections: Open, request: Forward, clock: ServerClock) -> Fenced:
+def forward(client: Client, request: Forward) -> Fenced:
     """Acknowledge and append, or neither when some message is lost or gone. Raises QueueNotFound."""
-    now = clock.now()  # which connects, so that it is known what the servers are
+    fenced = _forward(client, request)
+    client.cursors.stored(request.append.shard, request.append.bundles)
+    return fenced
+
+
+def _forward(client: Client, request: Forward) -> Fenced:
+    session, collections = client.session, client.collections
+    now = client.clock.now()  # which connects, so that it is known what the servers are
     if session.has_transactions:
         return _in_transactions(session, collections, request, now)
     if request.acknowledge.shard != request.append.shard:
@@ -119,13 +126,13 @@ def _forward_by_intent(session: Session, collections: Open, request: Forward, no
     mine = _identity(request)
     if _write(session, mine, request)["stands"]:  # what an earlier attempt has left
         _complete(session, collections, mine, request, now)
-        return holding(rows, spans)
+        return not_held(rows, spans)
     taken = _under(spans, mine)
-    if holding(rows, taken) != Fenced() and (missing := holding(rows, spans)) != Fenced():
+    if not_held(rows, taken) != Fenced() and (missing := not_held(rows, spans)) != Fenced():
         _undo(session, collections, mine, request, now)
         return missing
     settle(rows, spans, _handed_to(mine, now + _HIDDEN))
-    missing = holding(rows, taken)
+    missing = not_held(rows, taken)
     if missing != Fenced() or not _stand(session, mine):
         _undo(session, collections, mine, request, now)
         raise StoreUnavailable(

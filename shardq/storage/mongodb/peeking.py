@@ -8,7 +8,21 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 from shardq.errors import InvalidCursor
-from shardq.storage.mongodb.documents import Document, Kept, Row, Slice
+from shardq.storage.mongodb.documents import (
+    COUNTED,
+    DUE,
+    ENQUEUED_AT,
+    EVERY_PRIORITY,
+    HISTORY,
+    PRIORITY,
+    SIZE,
+    WAITING,
+    Document,
+    Kept,
+    Row,
+    Slice,
+    processed,
+)
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.requests import EntryState, Peek, PeekPage, ShardCounts, StoredSlice
 
@@ -19,8 +33,7 @@ _Item: TypeAlias = tuple[_Place, Row, Slice | Kept]
 
 _CURSOR = struct.Struct(">qq16sq")
 _START: _Place = (-1, -(2**62), b"", -1)
-_PRIORITIES = {"$gte": 0, "$lte": 9}
-_HISTORY = "history"
+_HISTORY_INDEX = "history"
 
 
 def peek(rows: ShardRows, request: Peek, now: int) -> PeekPage:
@@ -56,30 +69,29 @@ def count(rows: ShardRows, now: int) -> ShardCounts:
     totals = {EntryState.READY: 0, EntryState.DELAYED: 0, EntryState.IN_FLIGHT: 0}
     oldest: list[int] = []
     ready_since: int | None = None
-    live = {"p": _PRIORITIES, "d": {"$gte": -(2**62)}}
-    due, held = {"$lte": ["$d", now]}, {"$lt": ["$m", 0]}
+    due, held = {"$lte": [f"${DUE}", now]}, {"$lt": [f"${COUNTED}", 0]}
     state = {"$cond": [due, "ready", {"$cond": [held, "in_flight", "delayed"]}]}
     group = {
         "_id": state,
-        "messages": {"$sum": {"$abs": "$m"}},
-        "oldest": {"$min": "$e"},
-        "due": {"$min": "$d"},
-        "cut": {"$sum": {"$cond": [{"$eq": ["$m", 0]}, 1, 0]}},
+        "messages": {"$sum": {"$abs": f"${COUNTED}"}},
+        "oldest": {"$min": f"${ENQUEUED_AT}"},
+        "due": {"$min": f"${DUE}"},
+        "cut": {"$sum": {"$cond": [{"$eq": [f"${COUNTED}", 0]}, 1, 0]}},
     }
     cut = 0
-    for each in rows.aggregate([{"$match": live}, {"$group": group}]):
+    for each in rows.aggregate([{"$match": WAITING}, {"$group": group}]):
         totals[EntryState(each["_id"])] += each["messages"]
         oldest.append(each["oldest"])
         ready_since = each["due"] if each["_id"] == EntryState.READY.value else ready_since
         cut += each["cut"]
-    for row in rows.find(live | {"m": 0}) if cut else ():
+    for row in rows.find(WAITING | {COUNTED: 0}) if cut else ():
         for piece in row.slices:
             totals[_state(piece, now)] += piece.count
-    processed: list[Document] = [
-        {"$match": {"h": {"$elemMatch": {"a": {"$gte": -(2**62)}}}}},
-        {"$group": {"_id": None, "messages": {"$sum": {"$sum": "$h.c"}}}},
+    stages: list[Document] = [
+        {"$match": processed()},
+        {"$group": {"_id": None, "messages": {"$sum": {"$sum": f"${HISTORY}.{SIZE}"}}}},
     ]
-    kept = sum(each["messages"] for each in rows.aggregate(processed, hint=_HISTORY))
+    kept = sum(each["messages"] for each in rows.aggregate(stages, hint=_HISTORY_INDEX))
     return ShardCounts(
         ready=totals[EntryState.READY],
         delayed=totals[EntryState.DELAYED],
@@ -92,18 +104,16 @@ def count(rows: ShardRows, now: int) -> ShardCounts:
 
 def is_empty(rows: ShardRows) -> bool:
     """Tell whether the shard holds nothing, not even history."""
-    waiting = rows.find({"p": _PRIORITIES, "d": {"$gte": -(2**62)}}, limit=1)
-    return not waiting and not rows.find(
-        {"h": {"$elemMatch": {"a": {"$gte": -(2**62)}}}}, hint=_HISTORY, limit=1
-    )
+    waiting = rows.find(WAITING, limit=1)
+    return not waiting and not rows.find(processed(), hint=_HISTORY_INDEX, limit=1)
 
 
 def _waiting(rows: ShardRows, request: Peek, after: _Place) -> Iterator[_Item]:
     """Return slices in the order of delivery. Those of a bundle lie at or after its place in the index."""
-    filter: Document = {"p": {"$gte": max(after[0], 0), "$lte": 9}, "d": {"$gte": -(2**62)}}  # noqa: A001
+    waiting = WAITING | {PRIORITY: EVERY_PRIORITY | {"$gte": max(after[0], 0)}}
     return _merged(
-        rows.stream(filter, hint="claim", bodies=request.bodies),
-        lambda row: (row.priority, row.raw["d"], row.id, -1),
+        rows.stream(waiting, hint="claim", bodies=request.bodies),
+        lambda row: (row.priority, row.due, row.id, -1),
         lambda row: [(row.place(each), row, each) for each in row.slices],
     )
 
@@ -114,9 +124,8 @@ def _processed(rows: ShardRows, request: Peek, after: _Place) -> Iterator[_Item]
     items: Callable[[Row], list[_Item]] = lambda row: [  # noqa: E731
         ((0, each.at, row.id, each.first), row, each) for each in row.kept if since <= each.at < request.until
     ]
-    kept = {"h": {"$elemMatch": {"a": {"$gte": since, "$lt": request.until}}}}
     return _merged(
-        rows.stream(kept, hint=_HISTORY, bodies=request.bodies),
+        rows.stream(processed(gte=since, lt=request.until), hint=_HISTORY_INDEX, bodies=request.bodies),
         lambda row: (0, min(item[0][1] for item in items(row)), row.id, -1),
         items,
     )

@@ -1,8 +1,9 @@
-"""What this client knows of a shard: up to where it has been consumed.
+"""Where a shard is read from, so that reads do not cross what was consumed: low watermarks and read cursors.
 
 A replica set keeps the index entries of what was consumed for five minutes, and who reads from the beginning crosses
-them. So claims and probes read from the places up to which this client has consumed; once a second, and before a
-shard is called empty, from the shard's floors, which all clients share: moments before which nothing is due.
+them. So claims and probes read from the places up to which this client has consumed: its read cursors. Once a second,
+and before a shard is called empty, they read from the low watermarks, which all clients share: moments before which
+nothing is due. Those are kept in the shard directory, raised by who has consumed and lowered by who is late.
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ import msgspec
 from pymongo import WriteConcern
 
 from shardq.sharding.shard import Shard
+from shardq.storage import read_cursors
 from shardq.storage.clocks import ServerClock
 from shardq.storage.mongodb import directory
-from shardq.storage.mongodb.documents import Document
+from shardq.storage.mongodb.documents import DUE, PRIORITY, WATERMARKS, Document
 from shardq.storage.mongodb.session import Session
+from shardq.storage.read_cursors import OLDEST, OVERLAP, PRIORITIES, CursorMap
 from shardq.storage.requests import Bundle
 
 __all__ = [
     "GUARD",
     "LATE",
-    "NOWHERE",
-    "OLDEST",
-    "Floors",
-    "Lookout",
-    "Sight",
-    "Sights",
+    "NOT_LISTED",
+    "LowWatermarks",
+    "ReadCursor",
+    "ReadCursors",
     "lower",
     "raise_to",
     "read",
@@ -38,24 +39,19 @@ __all__ = [
 Place: TypeAlias = tuple[int, bytes]  # due, bundle id
 
 GUARD = 2_500_000
-"""Floors stay so far behind, in microseconds."""
+"""Low watermarks stay so far behind, in microseconds."""
 
-LATE = 500_000
-"""A bundle is seen so soon after it is due, or whoever wrote it says that it is late."""
+LATE = OVERLAP // 2
+"""A bundle is seen so soon after it is due, or whoever wrote it says that it is late.
 
-OLDEST = -(2**62)
-PRIORITIES = range(10)
-_OVERLAP = (
-    2 * LATE
-)  # places stay so far behind; the clocks of two clients, and of two primaries, agree within the half
-_RESCAN = 1_000_000  # until everything above the floors is read again
-_RAISE = 1_000_000  # floors are raised in such steps
-_MOST = 4096  # shards that are remembered
+The clocks of two clients, and of two primaries, agree within the rest.
+"""
 
+_RAISE = 1_000_000  # low watermarks are raised in such steps
 _UNACKNOWLEDGED = WriteConcern(w=0)
 
 
-class Floors(msgspec.Struct, frozen=True):
+class LowWatermarks(msgspec.Struct, frozen=True):
     """By priority, the moment before which nothing is due; and what changes when something came late.
 
     They are not stored where the directory does not list the shard: then there are none to raise.
@@ -66,20 +62,57 @@ class Floors(msgspec.Struct, frozen=True):
     stored: bool = True
 
 
-NOWHERE = Floors(stored=False)
+NOT_LISTED = LowWatermarks(stored=False)
 
 
-class Sight(msgspec.Struct):
-    """Where to read from, by priority, since the floors were read."""
+def read(session: Session, shards: Sequence[Shard]) -> dict[Shard, LowWatermarks]:
+    """Return the low watermarks of the shards; none for those that are not listed."""
+    keys = {"_id": {"$in": [directory.key(shard) for shard in shards]}}
+    with session.translated(writing=False):
+        found = list(session.collection(directory.SHARDS).find(keys))
+    return {directory.shard_of(each): _decode(each) for each in found}
 
-    floors: Floors
-    scanned_at: int
-    places: list[Place]
+
+def raise_to(session: Session, shard: Shard, watermarks: LowWatermarks) -> None:
+    """Raise the low watermarks unless something came late since they were read. Nobody waits for it."""
+    unchanged = {"_id": directory.key(shard), "late": watermarks.late}
+    moments = {f"{WATERMARKS}.{priority}": moment for priority, moment in enumerate(watermarks.moments)}
+    with session.translated(writing=True):
+        shards = session.collection(directory.SHARDS).with_options(write_concern=_UNACKNOWLEDGED)
+        shards.update_one(unchanged, {"$max": moments})
+
+
+def lower(session: Session, shard: Shard, moments: Mapping[int, int]) -> None:
+    """Lower the low watermarks of some priorities, so that what came late is found."""
+    lowered = {
+        f"{WATERMARKS}.{priority}": _lower_of(priority, moment) for priority, moment in moments.items()
+    }
+    change: Document = {"$set": lowered | {"late": os.urandom(8)}}
+    with session.translated(writing=True):
+        session.collection(directory.SHARDS).update_one({"_id": directory.key(shard)}, [change])
+
+
+def _lower_of(priority: int, moment: int) -> Document:
+    return {"$min": [{"$ifNull": [f"${WATERMARKS}.{priority}", OLDEST]}, {"$literal": moment}]}
+
+
+def _decode(found: Document) -> LowWatermarks:
+    moments: Document = found.get(WATERMARKS, {})
+    return LowWatermarks(
+        tuple(int(moments.get(str(priority), OLDEST)) for priority in PRIORITIES), found.get("late")
+    )
+
+
+class ReadCursor(read_cursors.ReadCursor[Place]):
+    """Where this client reads on in a shard, since it read the low watermarks."""
+
+    watermarks: LowWatermarks = LowWatermarks()
     busy_until: int = OLDEST  # the last end of a lease that this client knows of
 
-    def is_old(self, now: int) -> bool:
-        """Tell whether the floors have to be read again."""
-        return not self.scanned_at <= now < self.scanned_at + _RESCAN
+    @classmethod
+    def at(cls, watermarks: LowWatermarks, now: int, busy_until: int = OLDEST) -> ReadCursor:
+        """Begin at the low watermarks."""
+        return cls([(moment, b"") for moment in watermarks.moments], now, watermarks, busy_until)
 
     def due(self, now: int, start: tuple[int, int, bytes] | None = None) -> list[Document]:
         """Return filters for what is due and not known to be consumed; from a priority, due time and id on.
@@ -95,51 +128,26 @@ class Sight(msgspec.Struct):
 
     def consumed(self, last: tuple[int, int, bytes] | None, now: int, until: int) -> None:
         """Move on to the bundle of this priority, due time and id; None: to the end, nothing more was due."""
-        end = (now - _OVERLAP, b"")
-        for priority in PRIORITIES if last is None else range(last[0]):
-            self.places[priority] = max(self.places[priority], end)
-        if last is not None:
-            self.places[last[0]] = max(self.places[last[0]], min(last[1:], end))
+        done = len(PRIORITIES) if last is None else last[0]
+        reached = [] if last is None else [(last[0], last[1:])]
+        self.places = self.places_beyond(done, reached, (now - OVERLAP, b""))
         self.busy_until = max(self.busy_until, until)
 
-    def raised(self, now: int) -> Floors | None:
-        """Return floors that follow the places; None while that spares nobody anything, or where none are stored."""
-        if not self.floors.stored:
+    def raised(self, now: int) -> LowWatermarks | None:
+        """Return low watermarks that follow the places.
+
+        None while raising them spares nobody anything, or where none are stored.
+        """
+        known = self.watermarks.moments
+        if not self.watermarks.stored:
             return None
         moments = tuple(
-            max(floor, min(place[0], now - GUARD))
-            for floor, place in zip(self.floors.moments, self.places, strict=True)
+            max(moment, min(place[0], now - GUARD)) for moment, place in zip(known, self.places, strict=True)
         )
-        steps = [new - old for new, old in zip(moments, self.floors.moments, strict=True)]
-        if max(steps) < _RAISE or min(self.floors.moments) > self.busy_until:
+        steps = [new - old for new, old in zip(moments, known, strict=True)]
+        if max(steps) < _RAISE or min(known) > self.busy_until:
             return None
-        return Floors(moments, self.floors.late)
-
-
-class Sights:
-    """The sights of the shards that this client reads; the oldest are forgotten. Without a lock: see ``see``."""
-
-    def __init__(self) -> None:
-        self._sights: dict[Shard, Sight] = {}
-
-    def of(self, shard: Shard) -> Sight | None:
-        """Return what is known of the shard."""
-        return self._sights.get(shard)
-
-    def see(self, shard: Shard, floors: Floors, now: int) -> Sight:
-        """Begin at the floors. Whoever still reads by the sight before moves that one on, to no effect."""
-        while len(self._sights) >= _MOST:
-            self._sights.pop(next(iter(self._sights)), None)
-        known = self._sights.pop(shard, None)
-        sight = Sight(floors, now, [(floor, b"") for floor in floors.moments])
-        sight.busy_until = known.busy_until if known else OLDEST
-        self._sights[shard] = sight
-        return sight
-
-    def forget(self, shards: Iterable[Shard]) -> None:
-        """Something came late there."""
-        for shard in shards:
-            self._sights.pop(shard, None)
+        return LowWatermarks(moments, self.watermarks.late)
 
 
 def _groups(places: Sequence[Place], first: int) -> Iterator[tuple[int, int, Place]]:
@@ -154,87 +162,38 @@ def _ranges(first: int, last: int, place: Place, now: int) -> Iterator[Document]
     due, bundle_id = place
     priorities: int | Document = first if first == last else {"$gte": first, "$lte": last}
     if bundle_id and due <= now:
-        yield {"p": priorities, "d": due, "_id": {"$gte": bundle_id}}
-    yield {"p": priorities, "d": {"$gt" if bundle_id else "$gte": due, "$lte": now}}
+        yield {PRIORITY: priorities, DUE: due, "_id": {"$gte": bundle_id}}
+    yield {PRIORITY: priorities, DUE: {"$gt" if bundle_id else "$gte": due, "$lte": now}}
 
 
-def read(session: Session, shards: Sequence[Shard]) -> dict[Shard, Floors]:
-    """Return the floors of the shards; none for those that are not listed."""
-    keys = {"_id": {"$in": [directory.key(shard) for shard in shards]}}
-    with session.translated(writing=False):
-        found = list(session.collection(directory.SHARDS).find(keys))
-    return {directory.shard_of(each): _decode(each) for each in found}
-
-
-def raise_to(session: Session, shard: Shard, floors: Floors) -> None:
-    """Raise the floors unless something came late since they were read. Nobody waits for it."""
-    unchanged = {"_id": directory.key(shard), "late": floors.late}
-    moments = {f"f.{priority}": moment for priority, moment in enumerate(floors.moments)}
-    with session.translated(writing=True):
-        shards = session.collection(directory.SHARDS).with_options(write_concern=_UNACKNOWLEDGED)
-        shards.update_one(unchanged, {"$max": moments})
-
-
-def lower(session: Session, shard: Shard, moments: Mapping[int, int]) -> None:
-    """Lower the floors of some priorities, so that what came late is found."""
-    lowered = {f"f.{priority}": _lower_of(priority, moment) for priority, moment in moments.items()}
-    change: Document = {"$set": lowered | {"late": os.urandom(8)}}
-    with session.translated(writing=True):
-        session.collection(directory.SHARDS).update_one({"_id": directory.key(shard)}, [change])
-
-
-def _lower_of(priority: int, moment: int) -> Document:
-    return {"$min": [{"$ifNull": [f"$f.{priority}", OLDEST]}, {"$literal": moment}]}
-
-
-def _decode(found: Document) -> Floors:
-    moments: Document = found.get("f", {})
-    return Floors(
-        tuple(int(moments.get(str(priority), OLDEST)) for priority in PRIORITIES), found.get("late")
-    )
-
-
-class Lookout:
-    """The sights of the shards."""
+class ReadCursors:
+    """The read cursors of this client, and what it tells others of them."""
 
     def __init__(self, session: Session, clock: ServerClock) -> None:
-        self._session, self._clock, self._sights = session, clock, Sights()
+        self._session, self._clock = session, clock
+        self._cursors = CursorMap[Shard, ReadCursor]()
 
-    def sights(self, shards: Sequence[Shard], now: int) -> list[Sight]:
-        """Return the sights of the shards, of a second ago at most."""
-        known = [self._sights.of(shard) for shard in shards]
-        old = [
-            shard for shard, sight in zip(shards, known, strict=True) if sight is None or sight.is_old(now)
-        ]
+    def of(self, shards: Sequence[Shard], now: int) -> list[ReadCursor]:
+        """Return the cursors of the shards. Each began at the low watermarks a second ago at most."""
+        known = {shard: cursor for shard in shards if (cursor := self._fresh(shard, now)) is not None}
+        old = [shard for shard in shards if shard not in known]
         found = read(self._session, old) if old else {}
-        return [
-            sight
-            if sight is not None and not sight.is_old(now)
-            else self._sights.see(shard, found.get(shard, NOWHERE), now)
-            for shard, sight in zip(shards, known, strict=True)
-        ]
+        return [known.get(shard) or self._begin(shard, found.get(shard), now) for shard in shards]
 
-    def checked_sights(self, shards: Sequence[Shard], now: int) -> list[Sight]:
-        """Return the sights of the shards, from before nothing that came late."""
+    def checked(self, shards: Sequence[Shard], now: int) -> list[ReadCursor]:
+        """Return the cursors of the shards. Those of shards where something came late begin at the low watermarks."""
         found = read(self._session, shards)
-        return [self._checked(shard, found.get(shard, NOWHERE), now) for shard in shards]
+        return [self._checked(shard, found.get(shard), now) for shard in shards]
 
-    def afresh(self, shard: Shard, now: int) -> Sight:
-        """Return a sight of the shard that begins at the floors."""
-        found = read(self._session, [shard])
-        return self._sights.see(shard, found.get(shard, NOWHERE), now)
+    def afresh(self, shard: Shard, now: int) -> ReadCursor:
+        """Return a cursor of the shard that begins at the low watermarks."""
+        return self._begin(shard, read(self._session, [shard]).get(shard), now)
 
-    def _checked(self, shard: Shard, found: Floors, now: int) -> Sight:
-        sight = self._sights.of(shard)
-        if sight is None or sight.is_old(now) or sight.floors.late != found.late:
-            return self._sights.see(shard, found, now)
-        return sight
-
-    def moved(self, shard: Shard, sight: Sight, now: int) -> None:
-        """The sight has moved on: tell the others when that spares them something."""
-        if (raised := sight.raised(now)) is not None:
+    def moved(self, shard: Shard, cursor: ReadCursor, now: int) -> None:
+        """The cursor has moved on: raise the low watermarks when that spares others something."""
+        if (raised := cursor.raised(now)) is not None:
             raise_to(self._session, shard, raised)
-            sight.floors = raised
+            cursor.watermarks = raised
 
     def stored(self, shard: Shard, bundles: Iterable[Bundle]) -> None:
         """Bundles can be seen from now on; say so where that is late."""
@@ -255,10 +214,25 @@ class Lookout:
         self.due_again(shard, dict.fromkeys(PRIORITIES, until))
 
     def lower(self, shard: Shard, moments: Mapping[int, int]) -> None:
-        """Let everybody read again from these moments on, by priority."""
+        """Let every client read again from these moments on, by priority."""
         lower(self._session, shard, moments)
         self.forget(shard)
 
     def forget(self, shard: Shard) -> None:
-        """Read from the floors again."""
-        self._sights.forget([shard])
+        """Read from the low watermarks again."""
+        self._cursors.forget(shard)
+
+    def _fresh(self, shard: Shard, now: int) -> ReadCursor | None:
+        cursor = self._cursors.get(shard)
+        return None if cursor is None or cursor.is_old(now) else cursor
+
+    def _checked(self, shard: Shard, found: LowWatermarks | None, now: int) -> ReadCursor:
+        cursor = self._fresh(shard, now)
+        late = (found or NOT_LISTED).late
+        return cursor if cursor and cursor.watermarks.late == late else self._begin(shard, found, now)
+
+    def _begin(self, shard: Shard, found: LowWatermarks | None, now: int) -> ReadCursor:
+        known = self._cursors.get(shard)
+        cursor = ReadCursor.at(found or NOT_LISTED, now, known.busy_until if known else OLDEST)
+        self._cursors.replace(shard, cursor)
+        return cursor

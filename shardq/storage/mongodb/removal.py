@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import collections, consumers, dedupe, directory, forwarding, queues
 from shardq.storage.mongodb.changing import Change, change, new_stamp
-from shardq.storage.mongodb.documents import Document, Row
+from shardq.storage.mongodb.documents import QUEUE, WAITING, Row, processed
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.slicing import cut, without
@@ -16,7 +16,6 @@ from shardq.storage.requests import Span
 __all__ = ["drop", "expire", "purge", "remove", "remove_remains"]
 
 _AT_ONCE = 1000
-_LIVE: Document = {"p": {"$gte": 0, "$lte": 9}, "d": {"$exists": True}}
 
 _KEPT_BY_QUEUE = (directory.SHARDS, dedupe.KEYS, consumers.CONSUMERS)
 
@@ -40,7 +39,7 @@ def purge(session: Session, shard: Shard) -> int:
     """Remove what waits and what is held, a thousand bundles at a time; returns how many messages they were."""
     rows = ShardRows(session, shard)
     messages = 0
-    while found := rows.find(_LIVE, limit=_AT_ONCE):
+    while found := rows.find(WAITING, limit=_AT_ONCE):
         seen, _ = change(rows, [row.id for row in found], _without_slices, new_stamp())
         messages += sum(each.count for row in seen.values() for each in row.slices)
     return messages
@@ -49,13 +48,12 @@ def purge(session: Session, shard: Shard) -> int:
 def expire(session: Session, shard: Shard, before: int, limit: int) -> int:
     """Give up to ``limit`` bundles' slices up that were processed before a moment; returns how many slices."""
     rows = ShardRows(session, shard)
-    old = {"h": {"$elemMatch": {"a": {"$lt": before}}}}
 
     def decide(row: Row) -> Change | None:
         keeping = tuple(each for each in row.kept if each.at >= before)
         return None if keeping == row.kept else Change(row.slices, keeping)
 
-    found = rows.find(old, hint="history", limit=limit)
+    found = rows.find(processed(lt=before), hint="history", limit=limit)
     seen, _ = change(rows, [row.id for row in found], decide, new_stamp())
     return sum(each.at < before for row in seen.values() for each in row.kept)
 
@@ -94,10 +92,10 @@ def _names_in(session: Session, collection: str, queue: str) -> Iterator[str]:
     """Return what the queue was called in the ids of a collection, by one seek for each name."""
     for first, end in queues.names_between(queue):
         while True:
-            between = {"_id": {"$gte": {"q": first}, "$lt": {"q": end}}}
+            between = {"_id": {"$gte": {QUEUE: first}, "$lt": {QUEUE: end}}}
             with session.translated(writing=False):
                 found = session.collection(collection).find_one(between, {"_id": 1}, sort=[("_id", 1)])
             if found is None:
                 break
-            yield found["_id"]["q"]
-            first = f"{found['_id']['q']} "  # noqa: PLW2901 -- what comes after all ids of that name
+            yield found["_id"][QUEUE]
+            first = f"{found['_id'][QUEUE]} "  # noqa: PLW2901 -- what comes after all ids of that name

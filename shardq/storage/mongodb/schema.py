@@ -11,7 +11,7 @@ from pymongo.errors import OperationFailure
 
 from shardq.errors import SchemaMismatch, UnsupportedByStore
 from shardq.storage.migrations import migrations
-from shardq.storage.mongodb.documents import Document
+from shardq.storage.mongodb.documents import QUEUE, Document
 from shardq.storage.mongodb.session import Session
 
 __all__ = ["Collection", "apply", "index", "make", "require_current", "shard_collection", "version"]
@@ -122,7 +122,7 @@ def _seed(session: Session) -> None:
     """Give the signals a first document: nobody can wait at the end of an empty collection."""
     signals = session.collection("shardq.signal")
     if signals.find_one() is None:
-        signals.insert_one({"q": ""})
+        signals.insert_one({QUEUE: ""})
 
 
 def _check_release(session: Session) -> None:

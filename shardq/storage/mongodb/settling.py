@@ -5,43 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-import msgspec
 from msgspec.structs import replace
 
-from shardq.storage.clocks import ServerClock
 from shardq.storage.mongodb.changing import Change, change, finish, new_stamp
-from shardq.storage.mongodb.documents import Kept, Row, Slice
-from shardq.storage.mongodb.session import Session
+from shardq.storage.mongodb.client import Client
+from shardq.storage.mongodb.documents import COUNT, HISTORY, SENT_DUE, SLICES, TOKEN, Kept, Row, Slice
 from shardq.storage.mongodb.shard_rows import ShardRows, Statement
 from shardq.storage.mongodb.slicing import by_bundle, cut, fenced
 from shardq.storage.requests import Acknowledge, Extend, Fenced, Release, Span
 
-__all__ = ["Released", "acknowledge", "extend", "finished", "holding", "kept", "release", "settle"]
+__all__ = ["acknowledge", "extend", "finished", "kept", "not_held", "release", "settle"]
 
 # What becomes of a bundle's slices that are held; the rest of it stays as it is.
 Step: TypeAlias = Callable[[Row, list[Slice]], tuple[list[Slice], list[Kept]]]
 
 
-class Released(msgspec.Struct, frozen=True):
-    """The answer to a release, and by priority the first moment from which something is due again."""
-
-    fenced: Fenced
-    moments: dict[int, int]
-
-
-def acknowledge(session: Session, request: Acknowledge, clock: ServerClock) -> Fenced:
+def acknowledge(client: Client, request: Acknowledge) -> Fenced:
     """Finish what is held; a bundle that has nothing left goes, but for its id and what of it was moved."""
-    rows = ShardRows(session, request.shard)
+    rows = ShardRows(client.session, request.shard)
     if request.keep:
-        return settle(rows, request.spans, kept(clock.now()), moved=request.moved)
+        return settle(rows, request.spans, kept(client.clock.now()), moved=request.moved)
     stamp = new_stamp()
     if _finish_whole(rows, request.spans, stamp, request.moved):
         return Fenced()
     return settle(rows, request.spans, finished, stamp=stamp, moved=request.moved)
 
 
-def extend(session: Session, request: Extend, until: int) -> Fenced:
+def extend(client: Client, request: Extend) -> Fenced:
     """Move the end of the lease; with ``starts`` count the delivery where it is not counted yet."""
+    until = client.clock.now() + request.lease
 
     def prolong(_: Row, held: list[Slice]) -> tuple[list[Slice], list[Kept]]:
         ends = [until if request.shorten else max(until, each.due) for each in held]
@@ -49,28 +41,33 @@ def extend(session: Session, request: Extend, until: int) -> Fenced:
             held = [replace(each, deliveries=each.told, unstarted=False) for each in held]
         return [replace(each, due=end) for each, end in zip(held, ends, strict=True)], []
 
-    return settle(ShardRows(session, request.shard), request.spans, prolong)
+    fenced = settle(ShardRows(client.session, request.shard), request.spans, prolong)
+    client.cursors.put_off(request.shard, until)
+    return fenced
 
 
-def release(session: Session, request: Release, due: int) -> Released:
+def release(client: Client, request: Release) -> Fenced:
     """Let nobody hold it; without ``started`` the last delivery is not counted.
 
     What was never delivered then is due again by its bundle's due time, unless there is a delay.
     """
+    due = client.clock.now() + request.delay
     uncounted = 0 if request.started else 1
     keeps_place = not request.started and not request.delay
-    moments: dict[int, int] = {}
+    moments: dict[int, int] = {}  # by priority, the first from which something is due again
 
     def give_back(row: Row, held: list[Slice]) -> tuple[list[Slice], list[Kept]]:
         free = []
         for each in held:
             deliveries = each.told - uncounted
-            again = min(row.raw["o"], due) if keeps_place and not deliveries else due
+            again = min(row.raw[SENT_DUE], due) if keeps_place and not deliveries else due
             moments[row.priority] = min(again, moments.get(row.priority, again))
             free.append(Slice(each.first, each.count, again, deliveries))
         return free, []
 
-    return Released(settle(ShardRows(session, request.shard), request.spans, give_back), moments)
+    fenced = settle(ShardRows(client.session, request.shard), request.spans, give_back)
+    client.cursors.due_again(request.shard, moments)
+    return fenced
 
 
 def settle(
@@ -96,7 +93,7 @@ def settle(
     return fenced([span for span in spans if span.bundle_id not in done], seen)
 
 
-def holding(rows: ShardRows, spans: Sequence[Span]) -> Fenced:
+def not_held(rows: ShardRows, spans: Sequence[Span]) -> Fenced:
     """Tell what is not held of the spans; changes nothing."""
     return fenced(spans, rows.read(span.bundle_id for span in spans))
 
@@ -120,7 +117,7 @@ def _finish_whole(rows: ShardRows, spans: Sequence[Span], stamp: int, moved: boo
         alike.setdefault((span.token, span.count), []).append(span.bundle_id)
     statements = [
         Statement(
-            {"_id": {"$in": ids}, "t": token, "n": count, "s": None, "h": None},
+            {"_id": {"$in": ids}, TOKEN: token, COUNT: count, SLICES: None, HISTORY: None},
             finish(stamp, [(0, count)] if moved else []),
         )
         for (token, count), ids in alike.items()

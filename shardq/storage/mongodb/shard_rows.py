@@ -13,7 +13,18 @@ from pymongo.collection import Collection
 from shardq.errors import StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import schema
-from shardq.storage.mongodb.documents import WITHOUT_BODIES, Document, Row, decode
+from shardq.storage.mongodb.documents import (
+    CLAIM_ORDER,
+    FINISHED_AT,
+    NUMBER,
+    QUEUE,
+    STAMP,
+    TIME_SHARD,
+    WITHOUT_BODIES,
+    Document,
+    Row,
+    decode,
+)
 from shardq.storage.mongodb.faults import write_concern_error, write_error
 from shardq.storage.mongodb.session import Session
 
@@ -30,7 +41,6 @@ __all__ = [
 
 SHARDS = "shardq.shard"
 CLAIM_INDEX = "claim"
-CLAIM_ORDER = {"p": 1, "d": 1, "_id": 1, "m": 1, "e": 1}  # which no other index can have
 _BY_ID = "_id_"
 _NO_INDEX = "hint provided does not correspond to an existing index"
 _DUPLICATE = 11000
@@ -52,6 +62,10 @@ class Statement(msgspec.Struct, frozen=True):
 
     filter: Document
     change: Document | list[Document]
+
+    def encoded(self, **options: object) -> Document:
+        """Return it as the server's command ``update`` wants it."""
+        return {"q": self.filter, "u": self.change} | options
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -107,7 +121,7 @@ class ShardRows:
         )
         late = found.pop().get("late") if found and isinstance(found[-1]["_id"], dict) else None
         rows = {raw["_id"]: decode(raw) for raw in found}
-        ordered = sorted(rows.values(), key=lambda row: (row.priority, row.raw["d"], row.id))
+        ordered = sorted(rows.values(), key=lambda row: (row.priority, row.due, row.id))
         return Page(ordered, len(found) < limit, late)
 
     def stream(self, filter: Document, *, hint: str, bodies: bool) -> Iterator[Row]:  # noqa: A002
@@ -140,12 +154,11 @@ class ShardRows:
         Raises CollectionGone where this is not the collection any more; none is made.
         What tells is a document with the token as its id, which the server deletes as it does finished bundles.
         """
-        begun = {
-            "q": {"_id": token, "x": {"$exists": False}},
-            "u": {"$currentDate": {"x": True}, "$set": {"y": 0}},
-            "upsert": True,
-        }
-        updates = [begun, *map(_update, statements)]
+        begun = Statement(
+            {"_id": token, FINISHED_AT: {"$exists": False}},
+            {"$currentDate": {FINISHED_AT: True}, "$set": {STAMP: 0}},
+        )
+        updates = [begun.encoded(upsert=True), *map(_update, statements)]
         command = {"update": self.name, "updates": updates, "ordered": True, "collectionUUID": uuid}
         answer = self._write(command | {"bypassDocumentValidation": True})  # the shard may be closed
         for detail in answer.get("writeErrors", ()):
@@ -204,7 +217,7 @@ class ShardRows:
 
 def directory_key(shard: Shard) -> Document:
     """Return the id of the shard in the directory."""
-    return {"q": shard.queue, "t": shard.time_shard, "n": shard.number}
+    return {QUEUE: shard.queue, TIME_SHARD: shard.time_shard, NUMBER: shard.number}
 
 
 def one_after_the_other(name: str, ranges: Sequence[Document], limit: int) -> list[Document]:
@@ -223,7 +236,7 @@ def _listed(shard: Shard) -> Document:
 
 
 def _update(statement: Statement) -> Document:
-    return {"q": statement.filter, "u": statement.change, "multi": True, "hint": _BY_ID}
+    return statement.encoded(multi=True, hint=_BY_ID)
 
 
 def _chunks(ids: Iterable[bytes]) -> Iterator[list[bytes]]:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pymongo import CursorType, WriteConcern
 from pymongo.errors import PyMongoError
 
+from shardq.storage.mongodb.documents import QUEUE
 from shardq.storage.mongodb.faults import DRIVER_ERRORS
 from shardq.storage.mongodb.session import Session
 
@@ -35,7 +36,7 @@ class CappedCollection:
         """Write the names; never again, as consumers look by themselves now and then."""
         with suppress(*DRIVER_ERRORS):
             signals = self._session.collection(SIGNALS).with_options(write_concern=_UNACKNOWLEDGED)
-            signals.insert_many([{"q": queue} for queue in queues])
+            signals.insert_many([{QUEUE: queue} for queue in queues])
         return True
 
     def listen(self) -> Generator[Collection[str]]:
@@ -48,5 +49,5 @@ class CappedCollection:
                 yield ()
                 while cursor.alive:
                     for signal in cursor:
-                        yield (signal["q"],)
+                        yield (signal[QUEUE],)
                     yield ()

@@ -1,14 +1,18 @@
-"""What some spans name of a bundle: cut in memory, one bundle at a time."""
+"""What a request names of bundles, by spans or by a number of messages: cut in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import msgspec
+
+from shardq.storage import slicing
 from shardq.storage.mongodb.documents import Kept, Row, Slice
 from shardq.storage.requests import Fenced, Span
-from shardq.storage.slicing import covered, gaps, overlap, uncovered
+from shardq.storage.slicing import Range, gaps, overlap, uncovered
 
-__all__ = ["by_bundle", "cut", "fenced", "without"]
+__all__ = ["Piece", "by_bundle", "choose", "cut", "fenced", "order_of", "without"]
 
 
 def by_bundle(spans: Iterable[Span]) -> dict[bytes, list[Span]]:
@@ -45,14 +49,55 @@ def without(kept: Iterable[Kept], position: int) -> tuple[Kept, ...]:
 
 def fenced(spans: Sequence[Span], seen: Mapping[bytes, Row]) -> Fenced:
     """Tell what of the spans was stored but not held, or moved elsewhere, and what was not stored."""
-    lost: list[Span] = []
-    gone: list[Span] = []
-    for span in spans:
-        row = seen.get(span.bundle_id)
-        slices = row.slices if row else ()
-        lost += covered(span, [(each.first, each.end) for each in slices if each.token != span.token])
-        moved = row.moved if row else ()
-        for finished in uncovered(span, [(each.first, each.end) for each in slices]):
-            lost += covered(finished, moved)
-            gone += uncovered(finished, moved)
-    return Fenced(tuple(lost), tuple(gone))
+    missing = [part for span in spans for part in uncovered(span, _ranges(seen, span, held=True))]
+    return slicing.fenced(missing, lambda span: _ranges(seen, span, held=False))
+
+
+def _ranges(seen: Mapping[bytes, Row], span: Span, *, held: bool) -> list[Range]:
+    """Return what is held under the span's token of its bundle; or what is not, and what was moved elsewhere."""
+    if (row := seen.get(span.bundle_id)) is None:
+        return []
+    ranges = [(each.first, each.end) for each in row.slices if (each.token == span.token) is held]
+    return ranges if held else [*ranges, *row.moved]
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """What a claim takes of a slice."""
+
+    row: Row
+    slice: Slice
+
+
+def choose(found: Sequence[Row], limit: int, now: int, *, complete: bool) -> tuple[list[Piece], int]:
+    """Take deliverable slices up to the limit; unless all bundles were found, none that others may come before."""
+    pieces: list[Piece] = []
+    messages = 0
+    last = None if complete else max(map(order_of, found))
+    for place, row, each in _deliverable(found, now):
+        if last is not None and place[:3] > last:
+            break
+        taken = each.part(each.first, min(each.end, each.first + limit - messages))
+        pieces.append(Piece(row, taken))
+        messages += taken.count
+        if messages >= limit:
+            break
+    return pieces, messages
+
+
+def _deliverable(found: Iterable[Row], now: int) -> Iterator[tuple[tuple[int, int, bytes, int], Row, Slice]]:
+    """Return the slices that are due in the order of claims, reading no further ahead than it takes."""
+    ahead: list[tuple[tuple[int, int, bytes, int], Row, Slice]] = []
+    for row in found:
+        start = (row.priority, row.due, row.id, -1)
+        while ahead and ahead[0][0] < start:
+            yield heapq.heappop(ahead)
+        for each in row.slices:
+            if each.due <= now:
+                heapq.heappush(ahead, (row.place(each), row, each))
+    while ahead:
+        yield heapq.heappop(ahead)
+
+
+def order_of(row: Row) -> tuple[int, int, bytes]:
+    """Return what bundles are ordered by in the claim index."""
+    return row.priority, row.due, row.id

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import not_
 from typing import TypeVar
 
 from msgspec.structs import replace
 
 from shardq.sharding.shard import Shard
-from shardq.storage.clocks import ServerClock
 from shardq.storage.mongodb import (
     bundles,
     collections,
@@ -27,9 +27,9 @@ from shardq.storage.mongodb import (
     sweeping,
 )
 from shardq.storage.mongodb.claims import Claims
+from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.queues import Incarnations
-from shardq.storage.mongodb.read_cursors import Lookout
-from shardq.storage.mongodb.session import Address, Session, clock_leads
+from shardq.storage.mongodb.session import Address
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.signals import CappedCollection
 from shardq.storage.requests import (
@@ -56,9 +56,8 @@ from shardq.storage.store import Capabilities
 
 __all__ = ["MongoStore"]
 
+R = TypeVar("R", Append, Claim, Acknowledge, Extend, Release)
 T = TypeVar("T")
-
-_MIB = 1024 * 1024
 
 
 class MongoStore:
@@ -69,12 +68,10 @@ class MongoStore:
     """
 
     def __init__(self, address: Address) -> None:
-        self._session = Session(address)
-        self._clock = ServerClock(partial(clock_leads, self._session))
+        self._client = Client(address)
+        self._session = self._client.session
         self._incarnations = Incarnations(self._session)
-        self._open = directory.Open(self._session)
-        self._lookout = Lookout(self._session, self._clock)
-        self._claims = Claims(self._session, self._clock, self._lookout, self._open)
+        self._claims = Claims(self._client)
         self._signals = Signals(CappedCollection(self._session))
 
     @property
@@ -82,7 +79,7 @@ class MongoStore:
         """What this store can do; a forward across shards needs the transactions of a replica set."""
         return Capabilities(
             forward_across_shards=self._session.has_transactions,
-            max_message_bytes=15 * _MIB,
+            max_message_bytes=15 << 20,
             max_shards=1_000,
             appends_at_once=8,
             signals=True,
@@ -90,7 +87,7 @@ class MongoStore:
 
     def now(self) -> int:
         """Return the primary's time, as measured."""
-        return self._clock.now()
+        return self._client.clock.now()
 
     def close(self) -> None:
         """Close the connections of this process."""
@@ -149,9 +146,7 @@ class MongoStore:
     def shards(self, queue: str) -> tuple[Shard, ...]:
         """Return the shard directory, sorted."""
         listed = self._incarnations.within(
-            queue,
-            lambda: directory.listing(self._session, self._incarnations.of(queue)),
-            in_vain=lambda found: not found,
+            queue, lambda: directory.listing(self._session, self._incarnations.of(queue)), in_vain=not_
         )
         return tuple(replace(shard, queue=queue) for shard in listed)
 
@@ -168,73 +163,36 @@ class MongoStore:
         return probes
 
     def _probe(self, shards: Sequence[Shard], glance: bool, deep: bool) -> tuple[Probe, ...]:
-        places, now = [self._place(shard) for shard in shards], self.now()
-        if deep:
-            found = probing.look(self._session, self._lookout, places, now).probes
-        else:
-            found = probing.probe(self._session, self._lookout, places, now, glance=glance)
+        places = [self._place(shard) for shard in shards]
+        found = probing.probe(self._client, places, self.now(), glance=glance, deep=deep)
         return tuple(replace(probe, shard=shard) for probe, shard in zip(found, shards, strict=True))
 
     def forget(self, shard: Shard) -> bool:
         """Close the shard for appends, look again whether it holds something, and take it out of the directory."""
-
-        def forget(place: Shard) -> bool:
-            self._open.is_not(place)
-            return directory.forget(self._session, place)
-
-        return self._within(shard, forget, in_vain=bool)
+        return self._within(shard, partial(directory.forget, self._session, self._client.collections), bool)
 
     # -- one shard -----------------------------------------------------------------------------------------
 
     def append(self, request: Append) -> None:
         """Store the bundles, a document each; what was stored before stays as it is."""
-
-        def append(place: Shard) -> None:
-            bundles.append(self._session, self._open, replace(request, shard=place))
-            self._lookout.stored(place, request.bundles)
-
-        self._within(request.shard, append, in_vain=_never)
+        self._asked(request, partial(bundles.append, self._client), bool)
         self._signals.announce(request.shard.queue)
 
     def claim(self, request: Claim) -> Claimed:
         """Take messages with one look and one command."""
-
-        def claim(place: Shard) -> Claimed:
-            claimed = self._claims.claim(replace(request, shard=place))
-            self._lookout.put_off(place, claimed.lease_until)
-            return claimed
-
-        return self._within(request.shard, claim, in_vain=lambda claimed: not claimed.slices)
+        return self._asked(request, self._claims.claim, lambda claimed: not claimed.slices)
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held."""
-        return self._within(
-            request.shard,
-            lambda place: settling.acknowledge(self._session, replace(request, shard=place), self._clock),
-            in_vain=_finds_nothing,
-        )
+        return self._asked(request, partial(settling.acknowledge, self._client), _finds_nothing)
 
     def extend(self, request: Extend) -> Fenced:
         """Hide what is still held until now + lease."""
-
-        def extend(place: Shard) -> Fenced:
-            until = self._clock.now() + request.lease
-            fenced = settling.extend(self._session, replace(request, shard=place), until)
-            self._lookout.put_off(place, until)
-            return fenced
-
-        return self._within(request.shard, extend, in_vain=_finds_nothing)
+        return self._asked(request, partial(settling.extend, self._client), _finds_nothing)
 
     def release(self, request: Release) -> Fenced:
         """Give back what is still held."""
-
-        def release(place: Shard) -> Fenced:
-            due = self._clock.now() + request.delay
-            released = settling.release(self._session, replace(request, shard=place), due)
-            self._lookout.due_again(place, released.moments)
-            return released.fenced
-
-        fenced = self._within(request.shard, release, in_vain=_finds_nothing)
+        fenced = self._asked(request, partial(settling.release, self._client), _finds_nothing)
         self._signals.announce(request.shard.queue)
         return fenced
 
@@ -242,20 +200,15 @@ class MongoStore:
         """Acknowledge and append in one transaction; without a replica set within a shard only."""
         target = request.append.shard
 
-        def forward(place: Shard) -> Fenced:
-            placed = Forward(
-                replace(request.acknowledge, shard=place),
-                replace(request.append, shard=self._place(target)),
+        def forward(placed: Acknowledge) -> Fenced:
+            return forwarding.forward(
+                self._client, Forward(placed, replace(request.append, shard=self._place(target)))
             )
-            fenced = forwarding.forward(self._session, self._open, placed, self._clock)
-            self._lookout.stored(placed.append.shard, request.append.bundles)
-            return fenced
 
-        source = request.acknowledge.shard
         fenced = self._incarnations.within(
             target.queue,
-            lambda: self._within(source, forward, in_vain=_finds_nothing),
-            in_vain=_never,
+            lambda: self._asked(request.acknowledge, forward, _finds_nothing),
+            in_vain=lambda _: False,
         )
         self._signals.announce(target.queue)
         return fenced
@@ -264,38 +217,34 @@ class MongoStore:
         """One page of slices, in delivery order; the cursor is a place, so nothing shifts between pages."""
         return self._within(
             request.shard,
-            lambda place: peeking.peek(self._rows(place), request, self.now()),
-            in_vain=lambda page: not page.slices,
+            lambda place: peeking.peek(ShardRows(self._session, place), request, self.now()),
+            lambda page: not page.slices,
         )
 
     def find(self, shard: Shard, bundle_id: bytes, position: int) -> StoredSlice | None:
         """Return the slice that holds this message, in the history too, or None."""
         return self._within(
             shard,
-            lambda place: peeking.find(self._rows(place), bundle_id, position, self.now()),
-            in_vain=lambda found: found is None,
+            lambda place: peeking.find(ShardRows(self._session, place), bundle_id, position, self.now()),
+            lambda found: found is None,
         )
 
     def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
         """Remove one message, out of the history too; False when it is not stored."""
         return self._within(
-            shard,
-            lambda place: removal.remove(self._session, place, bundle_id, position),
-            in_vain=lambda removed: not removed,
+            shard, lambda place: removal.remove(self._session, place, bundle_id, position), not_
         )
 
     def purge(self, shard: Shard) -> int:
         """Remove all messages of the shard, a thousand bundles at a time; returns how many they were."""
-        return self._within(
-            shard, lambda place: removal.purge(self._session, place), in_vain=lambda removed: not removed
-        )
+        return self._within(shard, lambda place: removal.purge(self._session, place), not_)
 
     def count(self, shard: Shard) -> ShardCounts:
         """Messages by state; the cost grows with the number of bundles, whose bodies are not read."""
         return self._within(
             shard,
-            lambda place: peeking.count(self._rows(place), self.now()),
-            in_vain=lambda counts: counts == ShardCounts(),
+            lambda place: peeking.count(ShardRows(self._session, place), self.now()),
+            lambda counts: counts == ShardCounts(),
         )
 
     def sweep(self, request: Sweep) -> int:
@@ -303,12 +252,7 @@ class MongoStore:
 
         What is left of the queue's earlier incarnations is removed, whether the queue exists or not.
         """
-        removed = removal.remove_remains(self._session, request.queue)
-        name = self._incarnations.look(request.queue)
-        if name is None:
-            return removed
-        swept = replace(request, queue=name)
-        return removed + sweeping.sweep(self._session, self._open, self._lookout, swept, self.now())
+        return sweeping.sweep(self._client, self._incarnations, request)
 
     # -- dedupe --------------------------------------------------------------------------------------------
 
@@ -339,19 +283,16 @@ class MongoStore:
         """Sleep until something is appended or released: here at once, by other processes within milliseconds."""
         return self._signals.wait(queue, seconds)
 
-    def _rows(self, place: Shard) -> ShardRows:
-        return ShardRows(self._session, place)
-
     def _place(self, shard: Shard) -> Shard:
         return replace(shard, queue=self._incarnations.of(shard.queue))
 
-    def _within(self, shard: Shard, do: Callable[[Shard], T], *, in_vain: Callable[[T], bool]) -> T:
+    def _asked(self, request: R, do: Callable[[R], T], in_vain: Callable[[T], bool]) -> T:
+        """Do what is asked of a shard in that of the queue's present incarnation."""
+        return self._within(request.shard, lambda place: do(replace(request, shard=place)), in_vain)
+
+    def _within(self, shard: Shard, do: Callable[[Shard], T], in_vain: Callable[[T], bool]) -> T:
         """Do it in the shard of the queue's present incarnation."""
         return self._incarnations.within(shard.queue, lambda: do(self._place(shard)), in_vain=in_vain)
-
-
-def _never(_: object) -> bool:
-    return False
 
 
 def _finds_nothing(fenced: Fenced) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import (
     collections,
@@ -13,8 +15,8 @@ from shardq.storage.mongodb import (
     probing,
     removal,
 )
-from shardq.storage.mongodb.directory import Open
-from shardq.storage.mongodb.read_cursors import Lookout
+from shardq.storage.mongodb.client import Client
+from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.requests import Sweep
@@ -24,20 +26,28 @@ __all__ = ["sweep"]
 _LIMIT = 1000
 
 
-def sweep(session: Session, open_ones: Open, lookout: Lookout, request: Sweep, now: int) -> int:
+def sweep(client: Client, incarnations: Incarnations, request: Sweep) -> int:
+    """Remove what is left of earlier incarnations, then what is over in the present one; returns how many things."""
+    removed = removal.remove_remains(client.session, request.queue)
+    name = incarnations.look(request.queue)
+    return removed if name is None else removed + _sweep(client, replace(request, queue=name))
+
+
+def _sweep(client: Client, request: Sweep) -> int:
     """Give up history, keys and consumers, up to 1,000 of each kind and shard; returns how many.
 
     It looks at every collection of the queue, listed or not, by no hint. The ids of finished bundles are deleted by the
     server. Of crashed clients only forwards are left, on a standalone server: a bundle is one document.
     """
+    session, now = client.session, client.clock.now()
     listed = directory.listing(session, request.queue)
     shards = sorted({*listed, *collections.shards(session, request.queue)})
     processed = sum(removal.expire(session, shard, request.history_before, _LIMIT) for shard in shards)
-    completed = forwarding.sweep_intents(session, open_ones, request.queue, now)
+    completed = forwarding.sweep_intents(session, client.collections, request.queue, now)
     return (
         processed
         + completed
-        + probing.look(session, lookout, shards, now).put_right
+        + probing.look(client, shards, now).put_right
         + sum(_list(session, shard) for shard in set(shards).difference(listed))
         + dedupe.expire(session, request.queue, now, _LIMIT)
         + consumers.expire(session, request.queue, now)

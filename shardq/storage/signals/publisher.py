@@ -1,4 +1,4 @@
-"""Telling other processes in which queues something became deliverable."""
+"""Telling who waits in which queues something became deliverable: threads of this process, and other processes."""
 
 from __future__ import annotations
 
@@ -6,21 +6,58 @@ import atexit
 import os
 import threading
 import time
+from collections.abc import Iterable
 
 from shardq.storage.signals.line import Line
 
-__all__ = ["Herald"]
+__all__ = ["LocalNotifier", "Publisher"]
 
 _GAP = 0.004  # seconds between two messages to the others
 _LONGEST_PAUSE = 5.0  # seconds between two attempts to tell them
-_LAST_WORDS = 3.0  # seconds that a message under way has when the herald is closed
+_LAST_WORDS = 3.0  # seconds that a message under way has when the publisher is closed
 
 
-class Herald:
+class LocalNotifier:
+    """Counts what became deliverable, by queue. Announcements are merged, never dropped."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._counts: dict[str, int] = {}
+        self._of_all = 0
+        self._seen = threading.local()
+
+    def announce(self, queues: Iterable[str]) -> None:
+        """Wake the threads that wait for these queues."""
+        with self._changed:
+            for queue in queues:
+                self._counts[queue] = self._counts.get(queue, 0) + 1
+            self._changed.notify_all()
+
+    def announce_all(self) -> None:
+        """Wake all threads: what became deliverable is not known."""
+        with self._changed:
+            self._of_all += 1
+            self._changed.notify_all()
+
+    def wait(self, queue: str, seconds: float) -> bool:
+        """Return True when something was announced since this thread's last wait, False after ``seconds``."""
+        deadline = time.monotonic() + seconds
+        seen: dict[str, tuple[int, int]] = self._seen.__dict__.setdefault("counts", {})
+        with self._changed:
+            while (count := (self._of_all, self._counts.get(queue, 0))) == seen.get(queue, (0, 0)):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                self._changed.wait(left)
+            seen[queue] = count
+            return True
+
+
+class Publisher:
     """Passes names of queues on, merged: at once after a pause, else with all that come within four milliseconds.
 
     On a line that may block, a thread passes everything on. What was announced is passed on by a thread soon, when the
-    herald is closed, or when the program ends. What could not be told is told again, with growing pauses.
+    publisher is closed, or when the program ends. What could not be told is told again, with growing pauses.
     """
 
     def __init__(self, line: Line) -> None:
@@ -66,7 +103,7 @@ class Herald:
     def _has_thread(self) -> bool:
         """Begin the thread if need be; False when none can be begun, as when the program ends."""
         if self._thread is None:
-            thread = threading.Thread(target=self._work, name="shardq-herald", daemon=True)
+            thread = threading.Thread(target=self._work, name="shardq-publisher", daemon=True)
             try:
                 thread.start()
             except RuntimeError:
@@ -85,7 +122,7 @@ class Herald:
             pause = _GAP if self.flush() else min(2 * pause, _LONGEST_PAUSE)
 
     def _wait(self, pause: float) -> bool:
-        """Return True when something is to be told, that long after the last time; False when the herald is closed."""
+        """Return True when something is to be told, that long after the last time; False once it is closed."""
         with self._news:
             while self._thread is threading.current_thread():
                 left = self._told_at + pause - time.monotonic()

@@ -8,8 +8,7 @@ from contextlib import closing
 
 from shardq.storage.per_process import PerProcess
 from shardq.storage.signals.line import Line
-from shardq.storage.signals.local_notifier import Switchboard
-from shardq.storage.signals.publisher import Herald
+from shardq.storage.signals.publisher import LocalNotifier, Publisher
 
 __all__ = ["Signals", "Watch"]
 
@@ -29,14 +28,14 @@ class Signals:
     def announce(self, queue: str) -> None:
         """Wake the threads of this client and tell the others."""
         own = self._own.get()
-        own.board.announce((queue,))
-        own.herald.announce(queue)
+        own.notifier.announce((queue,))
+        own.publisher.announce(queue)
 
     def wait(self, queue: str, seconds: float) -> bool:
         """Return True when something was announced since this thread's last wait, False after ``seconds``."""
         own = self._own.get()
         own.watch()
-        return own.board.wait(queue, seconds)
+        return own.notifier.wait(queue, seconds)
 
     def watches(self) -> bool:
         """True while what other clients announce is heard; begins to listen if need be."""
@@ -54,18 +53,18 @@ class _Own:
 
     def __init__(self, line: Line) -> None:
         self._line = line
-        self.board, self.herald = Switchboard(), Herald(line)
+        self.notifier, self.publisher = LocalNotifier(), Publisher(line)
         self._watch: Watch | None = None
         self._beginning = threading.Lock()
 
     def watch(self) -> Watch:
         with self._beginning:
             if self._watch is None:
-                self._watch = Watch(self._line, self.board)
+                self._watch = Watch(self._line, self.notifier)
             return self._watch
 
     def close(self) -> None:
-        self.herald.close()
+        self.publisher.close()
         with self._beginning:
             if self._watch is not None:
                 self._watch.end()
@@ -79,8 +78,8 @@ class Watch:
     line is lost, and once that it stands again.
     """
 
-    def __init__(self, line: Line, board: Switchboard) -> None:
-        self._line, self._board = line, board
+    def __init__(self, line: Line, notifier: LocalNotifier) -> None:
+        self._line, self._notifier = line, notifier
         self._ended = threading.Event()
         self.stands, self._lost = False, False
         threading.Thread(target=self._follow, name="shardq-signals", daemon=True).start()
@@ -108,14 +107,14 @@ class Watch:
                     if not stood:
                         stood = self.stands = True
                         self._found()
-                    self._board.announce(queues)
+                    self._notifier.announce(queues)
         finally:
             self.stands = False
         self._lose()
         return stood
 
     def _found(self) -> None:
-        self._board.announce_all()
+        self._notifier.announce_all()
         if self._lost:
             _log.info("%s stands again: consumers are told of messages", self._line.name)
         self._lost = False

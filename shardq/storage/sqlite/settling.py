@@ -13,10 +13,10 @@ import msgspec
 from msgspec.structs import replace
 
 from shardq.sharding.shard import Shard
+from shardq.storage import slicing
 from shardq.storage.requests import Acknowledge, Extend, Fenced, Forward, Release, Span
-from shardq.storage.slicing import covered, uncovered
 from shardq.storage.sqlite import bundles, directory, queues
-from shardq.storage.sqlite.slicing import carve
+from shardq.storage.sqlite.slicing import cut
 
 __all__ = ["MOVES_KNOWN", "REMEMBER", "acknowledge", "extend", "forward", "prune_moves", "release", "tell"]
 
@@ -136,10 +136,10 @@ def _apply(sql: sqlite3.Connection, shard: Shard, spans: Sequence[Span], steps: 
     shard_key = directory.key_of(sql, shard)
     if _apply_exactly(sql, shard_key, spans, steps):
         return Fenced()
-    carved = carve(sql, shard_key, spans)
+    pieces = cut(sql, shard_key, spans)
     for step, values in steps:
-        sql.executemany(step.by_key, ((*values, key) for key in carved.entry_keys))
-    return tell(sql, shard.queue, carved.fenced, now)
+        sql.executemany(step.by_key, ((*values, key) for key in pieces.entry_keys))
+    return tell(sql, shard.queue, pieces.fenced, now)
 
 
 def _apply_exactly(
@@ -163,10 +163,8 @@ def tell(sql: sqlite3.Connection, queue: str, fenced: Fenced, now: int) -> Fence
     if not fenced.gone:
         return fenced
     incarnation = queues.incarnation(sql, queue)
-    ranges = [(span, _ranges(sql, span, incarnation, now)) for span in fenced.gone]
-    lost = [part for span, moved in ranges for part in covered(span, moved)]
-    gone = [part for span, moved in ranges for part in uncovered(span, moved)]
-    return Fenced((*fenced.lost, *lost), tuple(gone))
+    told = slicing.fenced(fenced.gone, lambda span: _ranges(sql, span, incarnation, now))
+    return Fenced((*fenced.lost, *told.lost), told.gone)
 
 
 def _ranges(

@@ -14,7 +14,7 @@ import msgspec
 from shardq.storage.requests import Fenced, Span
 from shardq.storage.slicing import covered, uncovered
 
-__all__ = ["Carved", "carve", "cut_out", "split"]
+__all__ = ["Cut", "cut", "cut_out", "split"]
 
 _COVERING = """
     SELECT entry_key, first, count, token FROM entry
@@ -34,7 +34,7 @@ _TAIL = """
 _HEAD = "UPDATE entry SET count = ?2 WHERE entry_key = ?1"
 
 
-class Carved(msgspec.Struct, frozen=True):
+class Cut(msgspec.Struct, frozen=True):
     """The entries that hold exactly what is still held of the spans, and what is not."""
 
     entry_keys: tuple[int, ...]
@@ -52,7 +52,7 @@ class _Entry(msgspec.Struct, frozen=True):
         return self.first + self.count
 
 
-def carve(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span]) -> Carved:
+def cut(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span]) -> Cut:
     """Cut the entries at the borders of what each span still holds under its token.
 
     Apart from the cuts nothing changes: every piece keeps its due time, token and deliveries.
@@ -67,7 +67,7 @@ def carve(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span])
         keys.update((_isolate(sql, entry, span.first, end), None) for entry in held)
         lost += covered(span, [(entry.first, entry.end) for entry in entries if entry.token != span.token])
         gone += uncovered(span, [(entry.first, entry.end) for entry in entries])
-    return Carved(tuple(keys), Fenced(tuple(lost), tuple(gone)))
+    return Cut(tuple(keys), Fenced(tuple(lost), tuple(gone)))
 
 
 def cut_out(sql: sqlite3.Connection, shard_key: int, bundle_id: bytes, position: int) -> int | None:

@@ -1,0 +1,22 @@
+"""What one client has of a database: a session with it, its clock, and what it knows of the shards."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from shardq.storage.clocks import ServerClock
+from shardq.storage.mongodb.directory import Open
+from shardq.storage.mongodb.read_cursors import ReadCursors
+from shardq.storage.mongodb.session import Address, Session, clock_leads
+
+__all__ = ["Client"]
+
+
+class Client:
+    """Every operation on a shard is given this."""
+
+    def __init__(self, address: Address) -> None:
+        self.session = Session(address)
+        self.clock = ServerClock(partial(clock_leads, self.session))
+        self.collections = Open(self.session)
+        self.cursors = ReadCursors(self.session, self.clock)
