@@ -133,7 +133,7 @@ class ShardReader:
         self._choose(now, thorough=True)
 
     def avoid(self, shard: Shard, microseconds: int) -> None:
-        """Another consumer has the shard's lock: leave it alone for a moment."""
+        """Other claims got ahead of this consumer's: leave the shard alone for a moment."""
         if (known := self._known.get(shard)) is not None:
             known.avoid_until = self._store.now() + microseconds
 

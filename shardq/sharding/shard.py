@@ -15,7 +15,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class Shard(msgspec.Struct, frozen=True, order=True):
-    """One shard of a queue: what a lock covers and what one request to a store touches.
+    """One shard of a queue: what one request to a store touches, and what claims compete for.
 
     ``time_shard`` is the position on the ring of time shards and ``number`` the concurrency shard within it,
     both from 0.

@@ -81,7 +81,7 @@ class Claimed(msgspec.Struct, frozen=True):
 
     slices: tuple[ClaimedSlice, ...]
     lease_until: int
-    contended: bool = False  # nothing was read because another holder had the shard's lock
+    contended: bool = False  # nothing was taken: other claims got ahead of this one each time it tried
 
 
 class Span(msgspec.Struct, frozen=True, order=True):

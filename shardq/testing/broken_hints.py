@@ -63,7 +63,7 @@ class HintedStore(WrappedStore):
         return tuple(Probe(each.shard) if self.hides(each.shard, deep=deep) else each for each in found)
 
     def sweep(self, request: Sweep) -> int:
-        """Look behind the watermarks of everything that is stored, and remove leftovers."""
+        """Look behind the low watermarks of everything that is stored, and remove leftovers."""
         self.look_behind(self.swept(request.queue))
         return super().sweep(request)
 
@@ -81,7 +81,7 @@ class HintedStore(WrappedStore):
         self.unlisted.difference_update(shards)
 
 
-class BelievesItsFloorAlways(HintedStore):
+class BelievesItsWatermarkAlways(HintedStore):
     """Goes by the watermark in deep probes, too."""
 
     def probe(
@@ -92,7 +92,7 @@ class BelievesItsFloorAlways(HintedStore):
         return tuple(Probe(each.shard) if each.shard in self.above else each for each in found)
 
 
-class NeverLowersItsFloor(HintedStore):
+class NeverLowersItsWatermark(HintedStore):
     """Offers what a deep probe finds, and leaves the watermark above it."""
 
     def look_behind(self, shards: Sequence[Shard]) -> None:
@@ -108,7 +108,7 @@ class NeverListsAgain(HintedStore):
     """Finds what a shard holds, and does not list the shard."""
 
     def look_behind(self, shards: Sequence[Shard]) -> None:
-        """Lower the watermarks."""
+        """Lower the low watermarks."""
         self.above.difference_update(shards)
 
 
@@ -128,7 +128,7 @@ class LooksDeepAtOneShard(HintedStore):
         super().look_behind(shards[:1])
 
 
-class LowersItsFloorForItself(HintedStore):
+class LowersItsWatermarkForItself(HintedStore):
     """Puts a watermark right for the client that looked; the others go on behind theirs."""
 
     def __init__(self, *args: object) -> None:
@@ -173,8 +173,8 @@ class SweepsByTheDirectory(HintedStore):
         return self.shards(queue)
 
 
-class SweepsBelieveTheFloor(HintedStore):
-    """Lists in a sweep what is stored, and leaves the watermarks above it."""
+class SweepsBelieveTheWatermark(HintedStore):
+    """Lists in a sweep what is stored, and leaves the low watermarks above it."""
 
     def sweep(self, request: Sweep) -> int:
         """List, and remove leftovers."""
@@ -183,13 +183,13 @@ class SweepsBelieveTheFloor(HintedStore):
 
 
 BROKEN_HINTS: tuple[type[HintedStore], ...] = (
-    BelievesItsFloorAlways,
-    NeverLowersItsFloor,
+    BelievesItsWatermarkAlways,
+    NeverLowersItsWatermark,
     NeverListsAgain,
     LooksDeepAtTheListed,
     LooksDeepAtOneShard,
-    LowersItsFloorForItself,
+    LowersItsWatermarkForItself,
     OffersTheLastAfterADeepLook,
     SweepsByTheDirectory,
-    SweepsBelieveTheFloor,
+    SweepsBelieveTheWatermark,
 )

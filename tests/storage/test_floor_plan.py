@@ -1,4 +1,4 @@
-"""The floor plan of the stores, as docs/storage-port.md tells it: the same role has the same file name in each."""
+"""The floor plan of the stores, as docs/storage-port.md tells it, and their words, as the glossary does."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+
+from shardq.storage import requests
+from shardq.storage.store import Store
 
 ROOT = Path(__file__).parents[2]
 STORAGE = ROOT / "shardq" / "storage"
@@ -61,3 +64,44 @@ def test_fields_of_one_letter_have_their_names_in_one_file_of_the_mongodb_store(
     others = {("shard_rows.py", word) for word in "qun"} | {("queues.py", "g")}
     others |= {(file, word) for file in ("session.py", "guarantees.py", "url.py") for word in "wj"}
     assert not spelled - others
+
+
+def _glossary() -> str:
+    return (ROOT / "docs/concepts.md").read_text().partition("## Glossary")[2]
+
+
+def _names_of_the_port() -> set[str]:
+    methods = {name for name in vars(Store) if not name.startswith("_")}
+    return {*requests.__all__, *methods} - {"capabilities", "close", "now", "create_schema"}
+
+
+def test_the_glossary_has_every_word_of_the_storage_port() -> None:
+    words = {word.lower() for word in re.findall(r"\w+", _glossary())}
+    queues = {name for name in _names_of_the_port() if name.endswith(("_queue", "_queues"))}
+    assert not {name for name in _names_of_the_port() - queues if name.lower() not in words}
+
+
+WORDS = """read cursor, low watermark, due index, lease row, inline bundle, split, publisher, local notifier,
+suspect node, shard directory, incarnation, deep look, glance, hint, lock of a shard, tombstone"""
+PRIVATE = "sight sights floor floors alarm alarms holding holdings carve carving herald switchboard suspects lookout"
+
+
+@pytest.mark.parametrize("word", re.split(r",\s+", WORDS))
+def test_the_glossary_has_the_words_of_the_stores(word: str) -> None:
+    assert f"\n| {word}" in _glossary()
+
+
+def test_no_private_word_is_left_in_the_names_of_the_stores() -> None:
+    private = set(PRIVATE.split())
+    names = {
+        (file.name, node.id)
+        for folder in ("storage", "testing")
+        for file in (ROOT / "shardq" / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Name) and private.intersection(re.findall(r"[a-z]+", _snake(node.id)))
+    }
+    assert not names
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()

@@ -62,8 +62,8 @@ class Entered:
         by_queue: dict[str, set[Shard]] = {}
         for shard in shards:
             by_queue.setdefault(shard.queue, set()).add(shard)
-        for queue, holding in by_queue.items():
-            for shard in holding.difference(listing(session, queue)):
+        for queue, holders in by_queue.items():
+            for shard in holders.difference(listing(session, queue)):
                 still_listed(session, shard)
 
     def forget(self, queue: str) -> None:

@@ -23,7 +23,7 @@ class _View(msgspec.Struct, frozen=True):
     """The entries or the history: statements that begin with the columns of :class:`_Row`."""
 
     page: str  # the rows after a place, each with its place at the end
-    holding: str  # the row that may hold a message
+    containing: str  # the row that may hold a message
     cursor: struct.Struct  # how a place is packed
     start: _Place  # before all places
 
@@ -44,7 +44,7 @@ _ENTRIES = _View(
         FROM entry WHERE shard_key = ? AND (priority, due, bundle_id, first) > (?, ?, ?, ?)
         ORDER BY priority, due, bundle_id, first
     """,
-    holding="""
+    containing="""
         SELECT bundle_key, first, count, deliveries, due, token IS NOT NULL
         FROM entry WHERE bundle_id = ? AND shard_key = ? AND first <= ? ORDER BY first DESC LIMIT 1
     """,
@@ -57,7 +57,7 @@ _HISTORY = _View(
         FROM history WHERE shard_key = ? AND (processed_at, history_key) > (?, ?)
         AND processed_at >= ? AND processed_at < ? ORDER BY processed_at, history_key
     """,
-    holding="""
+    containing="""
         SELECT bundle_key, first, count, deliveries, processed_at, NULL
         FROM history WHERE bundle_key = (SELECT bundle_key FROM bundle WHERE bundle_id = ? AND shard_key = ?)
         AND first <= ? ORDER BY first DESC LIMIT 1
@@ -100,7 +100,7 @@ def find(
     """Return the slice that holds this message, in the history too, or None."""
     place = (bundle_id, directory.key_of(sql, shard), position)
     for view in (_ENTRIES, _HISTORY):
-        row = next((_row(values) for values in sql.execute(view.holding, place)), None)
+        row = next((_row(values) for values in sql.execute(view.containing, place)), None)
         if row and row.first + row.count > position:
             return _slice(sql, row, now)
     return None

@@ -135,7 +135,7 @@ class Bench:
         shard: Shard | None = None,
         by: Store | None = None,
     ) -> Taken:
-        """Claim, again while another client has the shard's lock."""
+        """Claim, again while other claims get ahead of it."""
         request = Claim(
             shard or self.shard,
             token or os.urandom(16),

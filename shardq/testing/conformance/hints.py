@@ -119,13 +119,13 @@ class HintContract(Contract):
 
     def test_many_shards_are_looked_at_deeply_in_their_order(self, bench: Bench) -> None:
         shards = [bench.shard_of(bench.queue, 0, number) for number in range(1, 60)]
-        holding = [shards[7], shards[40]]
-        for shard in holding:
+        full = [shards[7], shards[40]]
+        for shard in full:
             bench.given(shard=shard, priority=2, delay=LONG_AGO)
             bench.harness.raw_mislead(shard)
         probes = bench.other.probe(shards, deep=True)
         assert [probe.shard for probe in probes] == shards
-        assert [probe.shard for probe in probes if probe.priority is not None] == holding
+        assert [probe.shard for probe in probes if probe.priority is not None] == full
 
     def test_what_is_sent_while_hints_are_wrong_is_delivered_once_after_a_deep_look(
         self, bench: Bench

@@ -1,0 +1,159 @@
+"""Stores with one defect each in what the holder of a claim may do: leases, deliveries, acks and moves."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from shardq.storage.requests import (
+    Acknowledge,
+    Claim,
+    Claimed,
+    Extend,
+    Fenced,
+    Forward,
+    Release,
+)
+from shardq.storage.store import Store
+from shardq.storage.wrapped_store import WrappedStore
+from shardq.testing.messages import of_spans
+
+__all__ = ["BROKEN_LEASES"]
+
+
+class DropsAcks(WrappedStore):
+    """Confirms every second ack without doing it."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self._acks = 0
+
+    def acknowledge(self, request: Acknowledge) -> Fenced:
+        self._acks += 1
+        return Fenced() if self._acks % 2 == 0 else super().acknowledge(request)
+
+
+class IgnoresTheFence(WrappedStore):
+    """Acks what another client holds by now, and does not tell."""
+
+    def acknowledge(self, request: Acknowledge) -> Fenced:
+        fenced = super().acknowledge(request)
+        for bundle_id, position in of_spans(fenced.lost):
+            self.inner.remove(request.shard, bundle_id, position)
+        return Fenced(gone=fenced.gone)
+
+
+class HidesTheLost(WrappedStore):
+    """Fences extensions and releases, but never tells that something was lost."""
+
+    def extend(self, request: Extend) -> Fenced:
+        return Fenced(gone=super().extend(request).gone)
+
+    def release(self, request: Release) -> Fenced:
+        return Fenced(gone=super().release(request).gone)
+
+
+class ForgetsToHide(WrappedStore):
+    """Hands messages out without hiding them from others."""
+
+    def claim(self, request: Claim) -> Claimed:
+        claimed = super().claim(replace(request, lease=0))
+        return replace(claimed, lease_until=claimed.lease_until + request.lease)
+
+
+class ForgetsDeliveries(WrappedStore):
+    """Counts every delivery as the first."""
+
+    def claim(self, request: Claim) -> Claimed:
+        claimed = super().claim(request)
+        return replace(claimed, slices=tuple(replace(each, deliveries=1) for each in claimed.slices))
+
+
+class CountsEveryRelease(WrappedStore):
+    """Counts a delivery that nobody started."""
+
+    def release(self, request: Release) -> Fenced:
+        return super().release(replace(request, started=True))
+
+
+class CountsEveryClaim(WrappedStore):
+    """Counts a delivery when it is claimed, whoever says that nobody works on it yet."""
+
+    def claim(self, request: Claim) -> Claimed:
+        return super().claim(replace(request, started=True))
+
+
+class CountsNoStart(WrappedStore):
+    """Does not count what an extension starts."""
+
+    def extend(self, request: Extend) -> Fenced:
+        return super().extend(replace(request, starts=False))
+
+
+class StartsWhatItExtends(WrappedStore):
+    """Counts a delivery with every extension, asked to or not."""
+
+    def extend(self, request: Extend) -> Fenced:
+        return super().extend(replace(request, starts=True))
+
+
+class PutsTheUnseenLast(WrappedStore):
+    """Gives what was never delivered back behind everything that waits."""
+
+    def release(self, request: Release) -> Fenced:
+        return super().release(request if request.delay else replace(request, delay=1))
+
+
+class ForgetsMoves(WrappedStore):
+    """Takes what was moved elsewhere for acked."""
+
+    def acknowledge(self, request: Acknowledge) -> Fenced:
+        return super().acknowledge(replace(request, moved=False))
+
+
+class TakesAcksForMoves(WrappedStore):
+    """Takes what was acked for moved elsewhere."""
+
+    def acknowledge(self, request: Acknowledge) -> Fenced:
+        return super().acknowledge(replace(request, moved=True))
+
+
+class ReleasesAtOnce(WrappedStore):
+    """Ignores the delay of a release."""
+
+    def release(self, request: Release) -> Fenced:
+        return super().release(replace(request, delay=0))
+
+
+class ForwardsInTwoSteps(WrappedStore):
+    """Acks first and appends afterwards, whatever became of the ack."""
+
+    def forward(self, request: Forward) -> Fenced:
+        fenced = self.inner.acknowledge(request.acknowledge)
+        self.inner.append(request.append)
+        return fenced
+
+
+class ShortensUnasked(WrappedStore):
+    """Cuts a longer lease off when it is told to keep it."""
+
+    def extend(self, request: Extend) -> Fenced:
+        return super().extend(replace(request, shorten=True))
+
+
+BROKEN_LEASES: tuple[type[WrappedStore], ...] = (
+    DropsAcks,
+    IgnoresTheFence,
+    HidesTheLost,
+    ForgetsToHide,
+    ForgetsDeliveries,
+    CountsEveryRelease,
+    CountsEveryClaim,
+    CountsNoStart,
+    StartsWhatItExtends,
+    PutsTheUnseenLast,
+    ForgetsMoves,
+    TakesAcksForMoves,
+    ReleasesAtOnce,
+    ForwardsInTwoSteps,
+    ShortensUnasked,
+)
