@@ -70,6 +70,10 @@ class StoreHarness(ABC):
     def open(self) -> Store:
         """Open a further client of the storage, independent of the others but for the clock."""
 
+    def finish(self, store: Store) -> None:
+        """Close a client that a test needs no more, or keep it for a later :meth:`open` where that is dear."""
+        store.close()
+
     @abstractmethod
     def advance(self, seconds: float) -> None:
         """Let the store's time pass: move a manual clock, or sleep."""

@@ -35,12 +35,16 @@ class CassandraHarness(StoreHarness):
     def __init__(self, url: str) -> None:
         self.address = parse(url)
         self.session = cassandra_cluster.Cluster(self.address.hosts, port=self.address.port).connect()
+        self.idle: list[CassandraStore] = []
         self.empty = f"{self.address.keyspace}_empty"
         self.session.execute(f"DROP KEYSPACE IF EXISTS {self.empty}")
         self.incarnations: dict[str, str] = {}
 
     def open(self) -> CassandraStore:
-        return CassandraStore(self.address)
+        return self.idle.pop() if self.idle else CassandraStore(self.address)
+
+    def finish(self, store: CassandraStore) -> None:
+        self.idle.append(store)  # connecting costs as much as most tests do
 
     def advance(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -102,6 +106,8 @@ class CassandraHarness(StoreHarness):
         return True
 
     def close(self) -> None:
+        for store in self.idle:
+            store.close()
         self.session.cluster.shutdown()
 
     def _partition(self, shard: Shard) -> str:

@@ -27,10 +27,14 @@ class MongoHarness(StoreHarness):
         self.address = parse(url)
         self.client = pymongo.MongoClient(url)
         self.database = self.client[self.address.database]
+        self.idle: list[MongoStore] = []
         self.empty = f"{self.address.database}_empty"
 
     def open(self) -> MongoStore:
-        return MongoStore(self.address)
+        return self.idle.pop() if self.idle else MongoStore(self.address)
+
+    def finish(self, store: MongoStore) -> None:
+        self.idle.append(store)  # connecting costs as much as most tests do
 
     def advance(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -95,6 +99,8 @@ class MongoHarness(StoreHarness):
         return True
 
     def close(self) -> None:
+        for store in self.idle:
+            store.close()
         self.client.drop_database(self.empty)
         self.client.close()
 

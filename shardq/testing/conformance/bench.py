@@ -58,11 +58,11 @@ class Bench:
         self.shard = self.shard_of(self.queue)
 
     def close(self) -> None:
-        """Drop the queues and close the clients."""
+        """Drop the queues and finish the clients."""
         for queue in self.queues:
             self.store.drop_queue(queue)
-        self.store.close()
-        self.other.close()
+        self.harness.finish(self.store)
+        self.harness.finish(self.other)
 
     # -- queues, shards, time
 
