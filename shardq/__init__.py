@@ -11,92 +11,23 @@
 2
 """
 
-from shardq.batch import Batch
-from shardq.client import Client, connect
-from shardq.clock import Clock
-from shardq.codec import BYTES, JSON, MSGPACK, TEXT, Codec
-from shardq.consumer import Consumer
-from shardq.context.queue_context import Counts
-from shardq.errors import (
-    Closed,
-    InvalidCursor,
-    InvalidMessage,
-    InvalidName,
-    InvalidReceipt,
-    InvalidSetting,
-    LeaseLost,
-    MessageTooLarge,
-    OutcomeUnknown,
-    PartialSend,
-    QueueExists,
-    QueueNotFound,
-    QueuePaused,
-    RepeatTooLate,
-    ReplayConflict,
-    SchemaMismatch,
-    ShardqError,
-    StoreUnavailable,
-    UnsupportedByStore,
-)
-from shardq.hooks import Hooks
-from shardq.message import Message, StoredMessage
-from shardq.outgoing_message import Attempt, Headers, HeaderValue, OutgoingMessage
-from shardq.producer import Producer
-from shardq.queue import Queue, QueueCounts, ShardState
-from shardq.receipt import MessageId, Receipt
-from shardq.settings import QueueSettings, QueueSettingsArguments
-from shardq.sharding.ring import Layout
-from shardq.sharding.shard import Shard
-from shardq.storage.requests import EntryState, Finding
+import typing as _typing
+from importlib import import_module as _import_module
 
-__all__ = [
-    "BYTES",
-    "JSON",
-    "MSGPACK",
-    "TEXT",
-    "Attempt",
-    "Batch",
-    "Client",
-    "Clock",
-    "Closed",
-    "Codec",
-    "Consumer",
-    "Counts",
-    "EntryState",
-    "Finding",
-    "HeaderValue",
-    "Headers",
-    "Hooks",
-    "InvalidCursor",
-    "InvalidMessage",
-    "InvalidName",
-    "InvalidReceipt",
-    "InvalidSetting",
-    "Layout",
-    "LeaseLost",
-    "Message",
-    "MessageId",
-    "MessageTooLarge",
-    "OutcomeUnknown",
-    "OutgoingMessage",
-    "PartialSend",
-    "Producer",
-    "Queue",
-    "QueueCounts",
-    "QueueExists",
-    "QueueNotFound",
-    "QueuePaused",
-    "QueueSettings",
-    "QueueSettingsArguments",
-    "Receipt",
-    "RepeatTooLate",
-    "ReplayConflict",
-    "SchemaMismatch",
-    "Shard",
-    "ShardState",
-    "ShardqError",
-    "StoreUnavailable",
-    "StoredMessage",
-    "UnsupportedByStore",
-    "connect",
-]
+if _typing.TYPE_CHECKING:
+    from shardq.api import *  # noqa: F403 - type checkers see all names
+else:
+
+    def __getattr__(name: str) -> object:
+        """Load the public names when one of them is used first: the command line starts without most of them."""
+        if name.startswith("__") and name != "__all__":
+            raise AttributeError(name)
+        api = _import_module("shardq.api")
+        public = {each: getattr(api, each) for each in ("__all__", *api.__all__)}
+        globals().update(public)
+        if name not in public:
+            raise AttributeError(f"module 'shardq' has no attribute {name!r}")
+        return public[name]
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__getattr__("__all__")})

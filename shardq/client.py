@@ -9,6 +9,7 @@ from shardq.callables import check_runs
 from shardq.clock import Clock, SystemClock, to_datetime
 from shardq.closing import Closing
 from shardq.context.queue_context import Counts, QueueContexts
+from shardq.context.retry import RETRY_SECONDS
 from shardq.errors import InvalidSetting, QueueExists, QueueNotFound
 from shardq.hooks import Hooks
 from shardq.queue import Queue
@@ -20,8 +21,6 @@ from shardq.storage.requests import Finding, QueueRecord
 from shardq.storage.store import Store
 
 __all__ = ["Client", "connect"]
-
-RETRY_SECONDS = 15.0
 
 
 def connect(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardq.client import Client, connect
-from shardq.queue import Queue
+if TYPE_CHECKING:
+    from shardq.client import Client
+    from shardq.queue import Queue
+    from shardq.storage.store import Store
 
 __all__ = [
     "ExampleCommand",
@@ -52,8 +53,12 @@ class ExampleGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find a command. The error for an unknown name suggests the most similar one."""
+        if self.get_command(ctx, args[0]) is not None:
+            return super().resolve_command(ctx, args)
+        from difflib import get_close_matches  # noqa: PLC0415 - for a wrong name only
+
         near = get_close_matches(args[0], self.list_commands(ctx), n=1)
-        if near and self.get_command(ctx, args[0]) is None:
+        if near:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
         return super().resolve_command(ctx, args)
 
@@ -77,18 +82,29 @@ class Session:
         self.url = url
 
     @cached_property
+    def store(self) -> Store:
+        """The store, which opens its connections itself."""
+        from shardq.clock import SystemClock  # noqa: PLC0415 - the help needs none of these
+        from shardq.storage.opening import open_store  # noqa: PLC0415
+
+        return open_store(self.url, SystemClock())
+
+    @cached_property
     def client(self) -> Client:
-        """The connection."""
-        return connect(self.url)
+        """A client of the store."""
+        from shardq.client import Client  # noqa: PLC0415
+
+        return Client(self.store)
 
     def queue(self, name: str) -> Queue:
         """An existing queue."""
         return self.client.queue(name)
 
     def close(self) -> None:
-        """Close the connection, if there is one."""
-        if "client" in vars(self):
-            self.client.close()
+        """Close the client and the store, if they were opened."""
+        for opened in ("client", "store"):
+            if opened in vars(self):
+                vars(self)[opened].close()
 
 
 queue_argument = click.argument("queue", metavar="QUEUE")

@@ -29,8 +29,8 @@ SECTIONS = (_QUEUES, _MESSAGES, _LOOKING, _REST)
 COMMANDS = {
     "create": _entry(_QUEUES, "settings", "create", "Create a queue and its dead-letter queue."),
     "alter": _entry(_QUEUES, "settings", "alter", "Change settings of a queue in use."),
-    "list": _entry(_QUEUES, "queues", "list_queues", "List the queues."),
-    "describe": _entry(_QUEUES, "queues", "describe", "Show a queue's settings, layout and counts."),
+    "list": _entry(_QUEUES, "list_queues", "list_queues", "List the queues."),
+    "describe": _entry(_QUEUES, "describe", "describe", "Show a queue's settings, layout and counts."),
     "delete": _entry(_QUEUES, "upkeep", "delete", "Delete a queue and everything in it."),
     "purge": _entry(_QUEUES, "upkeep", "purge", "Remove all messages of a queue."),
     "sweep": _entry(_QUEUES, "upkeep", "sweep", "Remove old messages and leftovers of a queue."),

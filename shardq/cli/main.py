@@ -12,7 +12,6 @@ from click.core import ParameterSource
 
 from shardq.cli.command import ExampleGroup, Session
 from shardq.cli.command_table import COMMANDS, SECTIONS
-from shardq.cli.failures import end
 
 __all__ = ["Program", "accept_url", "main"]
 
@@ -76,6 +75,8 @@ class Program(ExampleGroup):
         except SystemExit:
             raise
         except BaseException as error:
+            from shardq.cli.failures import end  # noqa: PLC0415 - the help starts without the errors
+
             code = end(error.reason if isinstance(error, Ended) else error)
         sys.exit(code)
 

@@ -6,6 +6,7 @@ an earlier attempt could have been carried out.
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -13,13 +14,15 @@ from contextlib import contextmanager
 from typing import Generic, ParamSpec, TypeVar
 
 import msgspec
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from shardq.errors import Closed, OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.sharding.shard import Shard
 
-__all__ = ["Answer", "Failures", "Retry"]
+__all__ = ["RETRY_SECONDS", "Answer", "Failures", "Retry"]
 
+
+RETRY_SECONDS = 15.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds; a pause takes a random part of it
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -93,27 +96,22 @@ class Retry:
     def _repeat(
         self, unknown: bool, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> Answer[T]:
-        def note(state: RetryCallState) -> None:
-            nonlocal unknown
-            error = state.outcome.exception() if state.outcome else None
-            unknown = unknown or isinstance(error, OutcomeUnknown)
-
-        attempts = Retrying(
-            stop=stop_after_delay(self._left),
-            wait=wait_random_exponential(multiplier=0.05, max=1.0),
-            retry=retry_if_exception(_passing),
-            after=note,
-            reraise=True,
-        )
         self._repeated()
-        try:
-            return Answer(attempts(operation, *args, **kwargs), after_unknown=unknown)
-        except ShardqError as error:
-            if unknown and not isinstance(error, OutcomeUnknown):
-                raise OutcomeUnknown(
-                    f"an attempt was not answered, and repeating it failed: {error}"
-                ) from error
-            raise
+        until = time.monotonic() + self._left
+        longest = _FIRST_PAUSE
+        while True:
+            try:
+                return Answer(operation(*args, **kwargs), after_unknown=unknown)
+            except ShardqError as error:
+                unknown = unknown or isinstance(error, OutcomeUnknown)
+                if not _passing(error) or time.monotonic() >= until:
+                    if unknown and not isinstance(error, OutcomeUnknown):
+                        raise OutcomeUnknown(
+                            f"an attempt was not answered, and repeating it failed: {error}"
+                        ) from error
+                    raise
+            time.sleep(random.uniform(0, longest))
+            longest = min(2 * longest, _LONGEST_PAUSE)
 
 
 def _passing(error: BaseException) -> bool:

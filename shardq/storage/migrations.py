@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import msgspec
@@ -37,15 +35,13 @@ def migrations(store: str) -> tuple[Migration, ...]:
     return tuple(found)
 
 
-def _folder(store: str) -> Traversable:
-    package = resources.files("shardq")
+def _folder(store: str) -> Path:
+    package = Path(__file__).parents[1]
     installed = package / "schema" / store
-    if installed.is_dir():
-        return installed
-    return Path(str(package)).parent / "schema" / store
+    return installed if installed.is_dir() else package.parent / "schema" / store
 
 
-def _read(file: Traversable) -> Migration:
+def _read(file: Path) -> Migration:
     match = _FILE.fullmatch(file.name)
     assert match is not None
     return Migration(int(match["number"]), match["name"], file.read_text(encoding="utf-8"))

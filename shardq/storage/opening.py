@@ -1,30 +1,40 @@
 """Opening a store by its URL.
 
-Stores are found by their URL's scheme among the entry points of the group ``shardq.stores``, so a store of
-another package needs no change here. An entry point is a function that takes the URL and a clock and returns
-a :class:`~shardq.storage.store.Store`; it makes no connection yet.
+Shardq's own stores are in a table. Stores of other packages are found by their URL's scheme among the entry points of
+the group ``shardq.stores``. Those are read for other schemes only, as that is slow. An entry point is a function that
+takes the URL and a clock and returns a :class:`~shardq.storage.store.Store`; it makes no connection yet.
 
 The option ``signals`` of any store's URL is the URL of a line for signals, which the store itself is not given.
-Lines are found in the same way, in the group ``shardq.signals``; their functions take the URL and return a
-:class:`~shardq.storage.signals.line.OpenLine`.
+Lines are found in the same way, in a table or in the group ``shardq.signals``. Their functions take the URL and return
+a :class:`~shardq.storage.signals.line.OpenLine`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.metadata import EntryPoint, entry_points
+from importlib import import_module
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from shardq.clock import Clock
 from shardq.errors import InvalidSetting
-from shardq.storage.signals.line import OpenLine
 from shardq.storage.store import Store
-from shardq.storage.wrapped_store import SignalledStore
 
 __all__ = ["open_store"]
 
 _STORES, _LINES = "shardq.stores", "shardq.signals"
+_OWN = {
+    _STORES: {
+        "cassandra": "shardq.storage.cassandra.url:open_cassandra",
+        "mongodb": "shardq.storage.mongodb.url:open_mongodb",
+        "mongodb+srv": "shardq.storage.mongodb.url:open_mongodb",
+        "sqlite": "shardq.storage.sqlite.url:open_sqlite",
+    },
+    _LINES: {
+        "redis": "shardq.storage.redis.url:open_redis",
+        "rediss": "shardq.storage.redis.url:open_redis",
+    },
+}
 _OPTION = "signals="
 
 
@@ -33,12 +43,14 @@ def open_store(url: str, clock: Clock) -> Store:
     own, of_line = _split(url)
     opener: Callable[[str, Clock], Store] = _load(_STORES, _scheme(own))
     store = opener(own, clock)
-    return store if of_line is None else SignalledStore(store, _open_line(of_line))
+    return store if of_line is None else _signalled(store, of_line)
 
 
-def _open_line(url: str) -> OpenLine:
-    opener: Callable[[str], OpenLine] = _load(_LINES, url.partition("://")[0] if "://" in url else "")
-    return opener(url)
+def _signalled(store: Store, url: str) -> Store:
+    from shardq.storage.wrapped_store import SignalledStore  # noqa: PLC0415 - needed with signals= only
+
+    opener = _load(_LINES, url.partition("://")[0] if "://" in url else "")
+    return SignalledStore(store, opener(url))
 
 
 def _split(url: str) -> tuple[str, str | None]:
@@ -59,22 +71,26 @@ def _split(url: str) -> tuple[str, str | None]:
 
 
 def _load(group: str, scheme: str) -> Callable[..., Any]:
-    found = {point.name: point for point in entry_points(group=group)}
-    if scheme not in found:
+    target = _OWN[group].get(scheme) or _of_other_packages(group).get(scheme)
+    if target is None:
         what = "URL scheme" if group == _STORES else "URL scheme of the option signals,"
-        raise InvalidSetting(f"{what} {scheme!r} is unknown: use one of {', '.join(sorted(found))}")
+        known = ", ".join(sorted({*_OWN[group], *_of_other_packages(group)}))
+        raise InvalidSetting(f"{what} {scheme!r} is unknown: use one of {known}")
+    module, _, name = target.partition(":")
     try:
-        opener: Callable[..., Any] = found[scheme].load()
+        opener: Callable[..., Any] = getattr(import_module(module), name)
     except ImportError as error:
+        extra = module.split(".")[-2]  # called as the folder in which the driver is used
         raise InvalidSetting(
-            f"the driver for {scheme}:// is not installed ({error}): pip install 'shardq[{_extra(found[scheme])}]'"
+            f"the driver for {scheme}:// is not installed ({error}): pip install 'shardq[{extra}]'"
         ) from error
     return opener
 
 
-def _extra(point: EntryPoint) -> str:
-    """Return the extra that brings the driver: the name of the folder in which it is used."""
-    return point.module.split(".")[-2]
+def _of_other_packages(group: str) -> dict[str, str]:
+    from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import, and mostly not needed
+
+    return {point.name: point.value for point in entry_points(group=group)}
 
 
 def _scheme(url: object) -> str:

@@ -68,7 +68,7 @@ def test_every_error_is_one_line_and_its_exit_code(shell, monkeypatch, error: er
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("shardq.cli.command.connect", fail)
+    monkeypatch.setattr("shardq.storage.opening.open_store", fail)
     result = shell("list")
     assert result.exit_code == CODES.get(error.code, 1)
     assert result.stderr == f"shardq: {error.code}: some text\n"
@@ -90,7 +90,7 @@ def test_whatever_else_goes_wrong_is_never_a_traceback(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("shardq.cli.command.connect", fail)
+    monkeypatch.setattr("shardq.storage.opening.open_store", fail)
     result = shell("list")
     assert (result.exit_code, result.stderr) == (code, line)
 

@@ -126,10 +126,3 @@ def test_a_terminal_shows_live_stats_until_ctrl_c(jobs, url: str) -> None:
     )
     assert code == 130
     assert "█" in seen
-
-
-def test_the_help_comes_without_loading_commands_or_rich() -> None:
-    code = "import sys; from shardq.cli.main import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
-    code += "print([name for name in sys.modules if name.startswith(('rich', 'shardq.cli.commands', 'shardq.worker'))])"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ended.stdout.splitlines()[-1] == "[]"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -181,7 +182,7 @@ def test_a_forked_process_does_not_take_its_parents_events(
 def test_where_the_system_gives_no_watch_the_log_is_polled(
     path: Path, store: SqliteStore, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardq.storage.sqlite.log.INotify", None)
+    monkeypatch.setitem(sys.modules, "inotify_simple", None)
     other = SqliteStore(str(path))
     store.wait("orders", 0)
     timer = threading.Timer(

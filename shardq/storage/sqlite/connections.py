@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -235,4 +235,5 @@ class LogRoom:
 
 def _free(folder: Path) -> int:
     """Return how many bytes an ordinary user can write there."""
-    return shutil.disk_usage(folder).free
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize

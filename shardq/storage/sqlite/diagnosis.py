@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,6 +45,8 @@ def _synchronous(level: str) -> Finding:
 
 
 def _folder(folder: Path) -> Iterator[Finding]:
+    import shutil  # noqa: PLC0415 - slow to import, and for a diagnosis only
+
     if not folder.is_dir():
         yield Finding("folder", False, f"{folder} does not exist", "make the folder")
         return

@@ -11,11 +11,6 @@ from typing import Protocol, TypeAlias
 
 from shardq.storage.sqlite.connections import log_of
 
-try:
-    from inotify_simple import INotify, flags
-except ImportError:  # not Linux
-    INotify = None
-
 __all__ = ["EventSleeper", "LogWatch", "PollingSleeper", "Sleeper"]
 
 _Stamp: TypeAlias = tuple[int, int]
@@ -128,8 +123,11 @@ class EventSleeper:
     """
 
     def __init__(self, path: Path) -> None:
-        if INotify is None:
-            raise OSError("this system tells nobody of writes to a file")
+        try:
+            from inotify_simple import INotify, flags  # noqa: PLC0415 - slow to import, and for those who wait only
+        except ImportError:  # not Linux
+            raise OSError("this system tells nobody of writes to a file") from None
+        self._ended = flags.IGNORED
         self._name = log_of(path).name
         self.lasting = True
         self._events = INotify(nonblocking=True)
@@ -173,7 +171,7 @@ class EventSleeper:
     def _written(self) -> bool:
         """Tell whether any of the events is of the log."""
         events = self._events.read(0)
-        if any(event.mask & flags.IGNORED for event in events):  # the folder is gone, and so is its watch
+        if any(event.mask & self._ended for event in events):  # the folder is gone, and so is its watch
             self.lasting = False
         return any(event.name == self._name for event in events)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Sequence
+
+import msgspec
 
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Probe
@@ -31,6 +32,6 @@ _PROBE = """
 
 def probe(sql: sqlite3.Connection, shards: Sequence[Shard], now: int) -> tuple[Probe, ...]:
     """Return what each of the shards has to offer, in their order."""
-    asked = json.dumps([[shard.queue, shard.time_shard, shard.number] for shard in shards])
+    asked = msgspec.json.encode([(shard.queue, shard.time_shard, shard.number) for shard in shards]).decode()
     found = {row[0]: row[1:] for row in sql.execute(_PROBE, (asked, now))}
     return tuple(Probe(shard, *found.get(index, ())) for index, shard in enumerate(shards))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 import sqlite3
 
 from shardq.errors import QueueNotFound
@@ -20,12 +20,12 @@ _LIST = "SELECT name FROM queue WHERE substr(name, 1, length(?1)) = ?1 ORDER BY 
 _SIGNAL = "SELECT signal FROM queue WHERE name = ?"
 _ANNOUNCE = "UPDATE queue SET signal = signal + 1 WHERE name = ?"
 _INCARNATION = "SELECT incarnation FROM queue WHERE name = ?"
-_BITS = 40  # of an incarnation: never twice the same for one name
+_BYTES = 5  # of an incarnation: never twice the same for one name
 
 
 def create(sql: sqlite3.Connection, record: QueueRecord) -> bool:
     """Store the record; False when the name is taken."""
-    values = (record.name, record.version, record.settings, secrets.randbits(_BITS))
+    values = (record.name, record.version, record.settings, int.from_bytes(os.urandom(_BYTES)))
     return sql.execute(_INSERT, values).rowcount == 1
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 import sqlite3
+import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import TypeVar
-
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay
 
 from shardq.storage.per_process import watch_forks
 from shardq.storage.sqlite import schema
@@ -161,12 +161,7 @@ class Patience:
     """
 
     def __init__(self, seconds: float) -> None:
-        self._retrying = Retrying(
-            retry=retry_if_exception(_locked),
-            wait=_pause,
-            stop=stop_after_delay(seconds),
-            reraise=True,
-        )
+        self._seconds = seconds
 
     def __call__(self, attempt: Callable[[], T]) -> T:
         """Return what the first attempt on a free database gives, or raise the last one's error."""
@@ -175,12 +170,12 @@ class Patience:
         except sqlite3.Error as error:
             if not is_busy(error):
                 raise
-        return self._retrying.copy()(attempt)
-
-
-def _pause(state: RetryCallState) -> float:
-    return random.uniform(0.5, 1.5) * max(_SHORTEST, _LONGEST / state.attempt_number)
-
-
-def _locked(error: BaseException) -> bool:
-    return isinstance(error, sqlite3.Error) and is_busy(error)
+        until = time.monotonic() + self._seconds
+        for number in count(1):
+            try:
+                return attempt()
+            except sqlite3.Error as error:
+                if not is_busy(error) or time.monotonic() >= until:
+                    raise
+            time.sleep(random.uniform(0.5, 1.5) * max(_SHORTEST, _LONGEST / number))
+        raise AssertionError

@@ -1,0 +1,93 @@
+"""Everything that ``import shardq`` offers. ``shardq`` loads this file when one of these names is used first."""
+
+from __future__ import annotations
+
+from shardq.batch import Batch
+from shardq.client import Client, connect
+from shardq.clock import Clock
+from shardq.codec import BYTES, JSON, MSGPACK, TEXT, Codec
+from shardq.consumer import Consumer
+from shardq.context.queue_context import Counts
+from shardq.errors import (
+    Closed,
+    InvalidCursor,
+    InvalidMessage,
+    InvalidName,
+    InvalidReceipt,
+    InvalidSetting,
+    LeaseLost,
+    MessageTooLarge,
+    OutcomeUnknown,
+    PartialSend,
+    QueueExists,
+    QueueNotFound,
+    QueuePaused,
+    RepeatTooLate,
+    ReplayConflict,
+    SchemaMismatch,
+    ShardqError,
+    StoreUnavailable,
+    UnsupportedByStore,
+)
+from shardq.hooks import Hooks
+from shardq.message import Message, StoredMessage
+from shardq.outgoing_message import Attempt, Headers, HeaderValue, OutgoingMessage
+from shardq.producer import Producer
+from shardq.queue import Queue, QueueCounts, ShardState
+from shardq.receipt import MessageId, Receipt
+from shardq.settings import QueueSettings, QueueSettingsArguments
+from shardq.sharding.ring import Layout
+from shardq.sharding.shard import Shard
+from shardq.storage.requests import EntryState, Finding
+
+__all__ = [
+    "BYTES",
+    "JSON",
+    "MSGPACK",
+    "TEXT",
+    "Attempt",
+    "Batch",
+    "Client",
+    "Clock",
+    "Closed",
+    "Codec",
+    "Consumer",
+    "Counts",
+    "EntryState",
+    "Finding",
+    "HeaderValue",
+    "Headers",
+    "Hooks",
+    "InvalidCursor",
+    "InvalidMessage",
+    "InvalidName",
+    "InvalidReceipt",
+    "InvalidSetting",
+    "Layout",
+    "LeaseLost",
+    "Message",
+    "MessageId",
+    "MessageTooLarge",
+    "OutcomeUnknown",
+    "OutgoingMessage",
+    "PartialSend",
+    "Producer",
+    "Queue",
+    "QueueCounts",
+    "QueueExists",
+    "QueueNotFound",
+    "QueuePaused",
+    "QueueSettings",
+    "QueueSettingsArguments",
+    "Receipt",
+    "RepeatTooLate",
+    "ReplayConflict",
+    "SchemaMismatch",
+    "Shard",
+    "ShardState",
+    "ShardqError",
+    "StoreUnavailable",
+    "StoredMessage",
+    "UnsupportedByStore",
+    "connect",
+]

@@ -1,0 +1,62 @@
+"""``shardq describe``."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from shardq.cli.command import ExampleCommand, Session, json_option, queue_argument
+from shardq.cli.printing import print_columns, print_json
+from shardq.queue import Queue, QueueCounts
+from shardq.settings import QueueSettings
+from shardq.settling.dead_letters import dead_letter_name
+
+__all__ = ["QueueDescription", "describe", "description"]
+
+
+class QueueDescription(msgspec.Struct, frozen=True):
+    """A queue: its settings, its layout and its counts."""
+
+    name: str
+    settings: QueueSettings
+    dead_letter_queue: str | None
+    shards_in_layout: int
+    shards_in_use: int
+    lap_seconds: float  # until a time shard is written again
+    counts: QueueCounts
+
+
+@click.command(cls=ExampleCommand, example="shardq describe orders --json")
+@queue_argument
+@json_option
+@click.pass_obj
+def describe(session: Session, queue: str, as_json: bool) -> None:
+    """Show a queue's settings, layout and counts."""
+    found = description(session.queue(queue))
+    if as_json:
+        print_json(found)
+        return
+    facts = msgspec.structs.asdict(found)
+    settings, counts = facts.pop("settings"), facts.pop("counts")
+    rows = [*(msgspec.structs.asdict(settings) | facts).items(), *msgspec.structs.asdict(counts).items()]
+    print_columns([(name.replace("_", " "), _text(value)) for name, value in rows])
+
+
+def description(queue: Queue) -> QueueDescription:
+    """Describe a queue."""
+    settings, states = queue.settings, queue.shard_states()
+    return QueueDescription(
+        name=queue.name,
+        settings=settings,
+        dead_letter_queue=dead_letter_name(queue.name, settings) if settings.max_deliveries else None,
+        shards_in_layout=settings.shards * settings.time_shards,
+        shards_in_use=len(states),
+        lap_seconds=settings.time_shards * settings.time_shard_seconds,
+        counts=queue.counts(),
+    )
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,62 @@
+"""``shardq list``. It reads names from the store itself, so it starts without what sends, receives and settles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+
+from shardq.cli.command import ExampleCommand, Session, json_option
+from shardq.cli.failures import StoreMissing
+from shardq.cli.printing import print_columns, print_json, print_line
+from shardq.context.retry import RETRY_SECONDS, Retry
+from shardq.storage.store import Store
+
+__all__ = ["QueueLine", "lines", "list_queues"]
+
+
+class QueueLine(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A queue in the list."""
+
+    name: str
+    counts: Any = None  # its QueueCounts, if they are asked for
+
+
+@click.command("list", cls=ExampleCommand, example="shardq list --counts")
+@click.argument("prefix", default="")
+@click.option("--counts", is_flag=True, help="Show the number of messages in each queue.")
+@json_option
+@click.pass_obj
+def list_queues(session: Session, prefix: str, counts: bool, as_json: bool) -> None:
+    """List the queues.
+
+    With PREFIX only queues whose names start with it. Exit code 3 means that the store's file does not exist.
+    """
+    found = lines(session, prefix, counts=counts)
+    if not found:
+        _check_file(session.store)
+    if as_json:
+        print_json({"queues": found})
+    elif counts:
+        print_columns([("queue", "ready", "delayed", "in flight"), *map(_row, found)])
+    else:
+        for line in found:
+            print_line(line.name)
+
+
+def lines(session: Session, prefix: str, *, counts: bool) -> list[QueueLine]:
+    """The queues, with their counts if ``counts`` is set."""
+    names = Retry(RETRY_SECONDS)(session.store.list_queues, prefix)
+    return [QueueLine(name, session.queue(name).counts() if counts else None) for name in names]
+
+
+def _check_file(store: Store) -> None:
+    """Raise StoreMissing if there is no queue because the store's file does not exist."""
+    for finding in store.diagnose():
+        if finding.name == "file" and not finding.ok:
+            raise StoreMissing(f"{finding.value}: {finding.remedy}")
+
+
+def _row(line: QueueLine) -> tuple[str, int, int, int]:
+    return line.name, line.counts.ready, line.counts.delayed, line.counts.in_flight
