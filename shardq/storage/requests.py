@@ -1,4 +1,4 @@
-"""What is asked of a store and what it answers, as frozen values.
+"""The requests that a store gets, and its answers, as frozen values.
 
 Every moment is integer microseconds since 1970-01-01 UTC by the store's clock, every duration integer
 microseconds. A new field with a default breaks no store.

@@ -69,7 +69,7 @@ class Store(Protocol):
         ...
 
     def close(self) -> None:
-        """Give up every connection. MUST be harmless when repeated."""
+        """Close every connection. A repeated close MUST do no harm."""
         ...
 
     # -- schema ------------------------------------------------------------------------------------------------
@@ -133,22 +133,22 @@ class Store(Protocol):
     ) -> tuple[Probe, ...]:
         """What each of the shards has to offer, in their order. One request for all where the store can.
 
-        With ``glance`` it MAY leave out what lies ahead, what was claimed before, and what was sent with a due time
-        in the past. A ``next_due`` that is a minute ahead or more MAY be left out.
+        With ``glance`` the answer MAY leave out what is due later, what was claimed before, and what was sent with a
+        due time in the past. A ``next_due`` that is a minute ahead or more MAY be left out.
 
         The cost MUST NOT depend on the number of messages that wait or have been consumed.
 
-        With ``deep`` it MUST go by nothing that is kept to make reads cheap (cursors, low watermarks, due indexes, the
-        directory): what such a hint hides is found and offered, and every client's ordinary calls find it from then on.
-        That MAY cost what was consumed since the storage last cleaned up.
+        With ``deep`` it MUST ignore every hint: read cursors, low watermarks, due indexes, the directory. What a hint
+        hides MUST be in the answer, and every client's ordinary calls MUST find it from then on. The cost of a deep
+        probe MAY depend on what was consumed since the storage last cleaned up.
         """
         ...
 
     def forget(self, shard: Shard) -> bool:
-        """Take the shard out of the directory if it holds nothing, not even history; True when it is out of it then.
+        """Take the shard out of the directory if it holds nothing, not even history; True when it is no longer listed.
 
-        MUST NOT lose an append that runs beside it; for that it MAY be False for an empty shard at first, and True
-        when it is called again within seconds.
+        An append that runs at the same time MUST NOT be lost. For that reason the first call MAY return False for an
+        empty shard, and a call some seconds later True.
         """
         ...
 
@@ -184,26 +184,28 @@ class Store(Protocol):
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held under each span's token.
 
-        Here, and wherever something is held under a token: a lease that ran out counts while nobody else has claimed.
+        Here and in every call that names a token, a lease that ran out still counts while nobody else has claimed the
+        messages.
 
-        A bundle goes with its last message (with ``keep``: when the history gives up the last one). With ``moved``, and
-        in ``forward``, what was finished MUST be lost, not gone, to whoever settles it within the next 15 minutes.
+        A bundle is deleted with its last message; with ``keep``, when the history gives up the last one. With
+        ``moved``, and in ``forward``, what was finished MUST count as lost, not gone, in calls that name it within the
+        next 15 minutes.
         """
         ...
 
     def extend(self, request: Extend) -> Fenced:
         """Hide what is still held under each span's token until now + lease.
 
-        Unless it may ``shorten``, what is hidden for longer MUST stay so. With ``starts`` it counts the delivery
-        of what was claimed without ``started``, once however often it is repeated.
+        Without ``shorten`` a lease that ends later MUST stay as it is. With ``starts`` the delivery of what was claimed
+        without ``started`` is counted: once, however often the call is repeated.
         """
         ...
 
     def release(self, request: Release) -> Fenced:
         """Give back what is still held under each span's token, deliverable from now + delay; nobody holds it then.
 
-        What was never delivered then (``started`` is False, no delivery before it) and has no delay takes its
-        place in the order again, by its bundle's due time.
+        A message that was never delivered (``started`` is False, and no delivery came before) and has no delay takes
+        its old place in the order, by its bundle's due time.
         """
         ...
 
@@ -257,13 +259,13 @@ class Store(Protocol):
     ) -> tuple[DedupeEntry, ...]:
         """Reserve each key for its message for ``window``, and return for each the entry that now stands.
 
-        That is the given one, unconfirmed, or the one that was there before and whose window is not over.
-        A window of 0 is over at once: it shows what stands, and leaves nothing that stands.
+        That is the given entry, unconfirmed, or the one that was there before and whose window is not over. A window of
+        0 is over at once, so a call with it only shows what stands.
         """
         ...
 
     def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
-        """Mark the entries' messages as stored. A key that does not stand for the entry's message is passed over.
+        """Mark the entries' messages as stored. A key that stands for another message is ignored.
 
         A confirmed key MUST stand until the end of its window.
         """

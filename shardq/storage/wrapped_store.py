@@ -1,4 +1,4 @@
-"""Stores that pass everything on to another one: the ground of faults and of defects, and signals from elsewhere."""
+"""Stores around other stores: one that changes nothing, on which others are built, and one that adds signals."""
 
 # ruff: noqa: D102 -- see the port
 
@@ -155,7 +155,7 @@ class WrappedStore:
 
 
 class SignalledStore(WrappedStore):
-    """Does what the inner store does, and signals through the line; while that is broken, as the inner store does."""
+    """Does what the inner store does, and signals through a line. While the line is broken, the inner store signals."""
 
     def __init__(self, inner: Store, line: OpenLine) -> None:
         super().__init__(inner)

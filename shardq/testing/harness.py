@@ -104,7 +104,7 @@ class StoreHarness(ABC):
         """
 
     def raw_mislead(self, shard: Shard) -> bool:  # noqa: ARG002
-        """Make everything wrong that is kept to make reads of the shard cheap; False when there is no such thing.
+        """Make every hint of the shard wrong: low watermarks, due index, listing. False when the store has none.
 
         Low watermarks, due indexes, summaries, and whether the directory lists the shard: all that a ``deep`` probe
         MUST NOT go by. Messages, leases and what is remembered of finished bundles stay as they are.

@@ -49,7 +49,7 @@ def _cluster(name: str, release: str, data_center: str, peers: int) -> Iterator[
 
 
 def _settings(driver: Any, data_center: str) -> Iterator[dict[str, str]]:
-    """Read the settings of each node near by that lets this user."""
+    """Read the settings of each node of the data centre, as far as this user may."""
     near = [
         host for host in driver.cluster.metadata.all_hosts() if host.datacenter == data_center and host.is_up
     ]

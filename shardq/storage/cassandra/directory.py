@@ -58,7 +58,7 @@ class Entered:
         self._asked[shard] = asked
 
     def heal(self, session: Session, shards: Iterable[Shard]) -> None:
-        """List those of these shards, which hold something, that are not listed."""
+        """List the shards, which hold something, unless they are listed."""
         by_queue: dict[str, set[Shard]] = {}
         for shard in shards:
             by_queue.setdefault(shard.queue, set()).add(shard)
@@ -80,7 +80,7 @@ class Leaving:
         self._seen: dict[Shard, tuple[int, Moment]] = {}
 
     def announce(self, session: Session, shard: Shard) -> int | None:
-        """Say that the shard is to go, unless that is said already; returns the announcement.
+        """Announce that the shard is to be taken out, unless somebody has; returns the announcement.
 
         None when it is not listed. The time until every producer has taken notice begins here, on this client's own
         clock: an announcement that was on its way for long, or is of another client, gives none of it away.

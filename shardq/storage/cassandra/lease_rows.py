@@ -57,7 +57,10 @@ decode_lease = msgspec.msgpack.Decoder(_LeaseValue).decode
 
 
 class Held:
-    """Lease rows by shard and token. What others made of them since shows when a change of them is not applied."""
+    """The lease rows that this client wrote last, so that it can settle what it holds without a read.
+
+    What others made of them since shows when a change of them is not applied.
+    """
 
     def __init__(self) -> None:
         self._lock = OwnLock()

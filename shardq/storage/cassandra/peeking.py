@@ -1,4 +1,4 @@
-"""Looking at slices without claiming them."""
+"""Looking at slices without claiming them, and counting them."""
 
 from __future__ import annotations
 

@@ -54,10 +54,11 @@ class LocalNotifier:
 
 
 class Publisher:
-    """Passes names of queues on, merged: at once after a pause, else with all that come within four milliseconds.
+    """Passes the names of queues on to other processes.
 
-    On a line that may block, a thread passes everything on. What was announced is passed on by a thread soon, when the
-    publisher is closed, or when the program ends. What could not be told is told again, with growing pauses.
+    The first name after a pause is passed on at once. Names that follow within four milliseconds are merged, and a
+    thread passes them on; on a line that may block, the thread passes on every name. Closing the publisher, or the end
+    of the program, passes on what is left. What could not be told is told again, with growing pauses.
     """
 
     def __init__(self, line: Line) -> None:
