@@ -9,7 +9,7 @@ import pytest
 
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Acknowledge, Claim, Span
-from shardq.storage.sqlite.session import Database
+from shardq.storage.sqlite.session import Session
 from shardq.storage.sqlite.store import SqliteStore
 
 NORMAL, FULL = 1, 2
@@ -25,22 +25,22 @@ def level(sql: object) -> int:
 def test_each_transaction_has_its_own_level(
     path: Path, store: SqliteStore, durable: bool, expected: tuple
 ) -> None:
-    database = Database(path, durable=durable, patience=1)
-    assert tuple(database.write(level, durable=each) for each in (True, False, True)) == expected
-    database.close()
+    session = Session(path, durable=durable, patience=1)
+    assert tuple(session.write(level, durable=each) for each in (True, False, True)) == expected
+    session.close()
 
 
 def test_claims_do_not_wait_for_the_disk_but_appends_and_acks_do(
     store: SqliteStore, send: Callable, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     levels = []
-    write = Database.write
+    write = Session.write
 
-    def spy(self: Database, change: Callable, *, durable: bool = True) -> object:
+    def spy(self: Session, change: Callable, *, durable: bool = True) -> object:
         levels.append(durable)
         return write(self, change, durable=durable)
 
-    monkeypatch.setattr(Database, "write", spy)
+    monkeypatch.setattr(Session, "write", spy)
     sent = send()
     store.claim(Claim(shard, b"t" * 16, 1, 1_000_000))
     store.acknowledge(Acknowledge(shard, (Span(sent.id, 0, 1, b"t" * 16),)))

@@ -15,7 +15,7 @@ from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.connections import Connection, FileIdentity, LogRoom, Pool, file_identity
 from shardq.storage.sqlite.faults import is_busy, translate, translate_os
 
-__all__ = ["Database", "Patience"]
+__all__ = ["Patience", "Session"]
 
 T = TypeVar("T")
 _MOST_READERS = 64
@@ -25,7 +25,7 @@ _LONGEST = 0.004
 _SHORTEST = 0.0002
 
 
-class Database:
+class Session:
     """Runs functions in transactions. While there is no file, they run on an empty database; nothing is made.
 
     All writers of a process take turns on one connection, whose cache stays warm that way; readers beside

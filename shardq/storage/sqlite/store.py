@@ -43,7 +43,7 @@ from shardq.storage.sqlite import (
     settling,
     sweeping,
 )
-from shardq.storage.sqlite.session import Database
+from shardq.storage.sqlite.session import Session
 from shardq.storage.sqlite.signals import Signals
 from shardq.storage.store import Capabilities
 
@@ -76,10 +76,10 @@ class SqliteStore:
     ) -> None:
         self._clock = clock or SystemClock()
         self._synchronous = _check_synchronous(synchronous)
-        self._database = Database(
+        self._session = Session(
             _check_path(path), durable=synchronous == "full", patience=_check_timeout(busy_timeout)
         )
-        self._signals = Signals(self._signal, self._database.path)
+        self._signals = Signals(self._signal, self._session.path)
 
     def now(self) -> int:
         """Return the clock's time: all processes on the file share the machine's."""
@@ -88,40 +88,40 @@ class SqliteStore:
     def close(self) -> None:
         """Close every connection of this process."""
         self._signals.close()
-        self._database.close()
+        self._session.close()
 
     # -- schema --------------------------------------------------------------------------------------------
 
     def create_schema(self) -> None:
         """Make the file if there is none, and apply what is missing of ``schema/sqlite/``."""
-        self._database.apply_schema()
+        self._session.apply_schema()
 
     def diagnose(self) -> tuple[Finding, ...]:
         """Facts about the file; it is not made when it does not exist."""
-        return diagnosis.diagnose(self._database.path, synchronous=self._synchronous)
+        return diagnosis.diagnose(self._session.path, synchronous=self._synchronous)
 
     # -- queues --------------------------------------------------------------------------------------------
 
     def create_queue(self, record: QueueRecord) -> bool:
         """Store a new queue, in a new file if there is none; False when the name is taken."""
         self.create_schema()
-        return self._database.write(lambda sql: queues.create(sql, record))
+        return self._session.write(lambda sql: queues.create(sql, record))
 
     def load_queue(self, name: str) -> QueueRecord | None:
         """Return the queue's record, or None."""
-        return self._database.read(lambda sql: queues.load(sql, name))
+        return self._session.read(lambda sql: queues.load(sql, name))
 
     def update_queue(self, record: QueueRecord) -> bool:
         """Replace the record of the version before; False when that is not the stored one."""
-        return self._database.write(lambda sql: queues.update(sql, record))
+        return self._session.write(lambda sql: queues.update(sql, record))
 
     def list_queues(self, prefix: str = "") -> tuple[str, ...]:
         """Return the names that start with the prefix, sorted."""
-        return self._database.read(lambda sql: queues.listing(sql, prefix))
+        return self._session.read(lambda sql: queues.listing(sql, prefix))
 
     def drop_queue(self, name: str) -> bool:
         """Remove the queue with all that it holds, in one transaction; False when there is none."""
-        return self._database.write(lambda sql: removal.drop(sql, name))
+        return self._session.write(lambda sql: removal.drop(sql, name))
 
     # -- the shards of a queue -----------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class SqliteStore:
 
     def shards(self, queue: str) -> tuple[Shard, ...]:
         """Return the shard directory, sorted."""
-        return self._database.read(lambda sql: directory.listing(sql, queue))
+        return self._session.read(lambda sql: directory.listing(sql, queue))
 
     def probe(
         self,
@@ -140,70 +140,70 @@ class SqliteStore:
         deep: bool = False,  # noqa: ARG002 -- goes by no hint
     ) -> tuple[Probe, ...]:
         """Return what each of the shards has to offer, in one query of 20 seeks for each."""
-        return self._database.read(lambda sql: probing.probe(sql, shards, self.now()))
+        return self._session.read(lambda sql: probing.probe(sql, shards, self.now()))
 
     def forget(self, shard: Shard) -> bool:
         """Take the shard out of the directory if it holds nothing, history included."""
-        return self._database.write(lambda sql: directory.forget(sql, shard), durable=False)
+        return self._session.write(lambda sql: directory.forget(sql, shard), durable=False)
 
     # -- one shard -----------------------------------------------------------------------------------------
 
     def append(self, request: Append) -> None:
         """Store the bundles that are not known yet, all or none."""
-        self._database.write(lambda sql: bundles.append(sql, request, self.now()))
+        self._session.write(lambda sql: bundles.append(sql, request, self.now()))
         self._signals.announce()
 
     def claim(self, request: Claim) -> Claimed:
         """Take messages in one transaction, then read their bodies beside other writers."""
-        taken, now = self._database.write(lambda sql: claims.take(sql, request, self.now()), durable=False)
+        taken, now = self._session.write(lambda sql: claims.take(sql, request, self.now()), durable=False)
         lease_until = now + request.lease
         if not taken:
             return Claimed((), lease_until)
-        return self._database.read(lambda sql: claims.read(sql, request.token, taken, lease_until))
+        return self._session.read(lambda sql: claims.read(sql, request.token, taken, lease_until))
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held."""
-        return self._database.write(lambda sql: settling.acknowledge(sql, request, self.now()))
+        return self._session.write(lambda sql: settling.acknowledge(sql, request, self.now()))
 
     def extend(self, request: Extend) -> Fenced:
         """Hide what is still held until now + lease."""
-        return self._database.write(lambda sql: settling.extend(sql, request, self.now()), durable=False)
+        return self._session.write(lambda sql: settling.extend(sql, request, self.now()), durable=False)
 
     def release(self, request: Release) -> Fenced:
         """Give back what is still held."""
-        fenced = self._database.write(lambda sql: settling.release(sql, request, self.now()), durable=False)
+        fenced = self._session.write(lambda sql: settling.release(sql, request, self.now()), durable=False)
         self._signals.announce()
         return fenced
 
     def forward(self, request: Forward) -> Fenced:
         """Acknowledge and append in one transaction, between any two shards of the file."""
-        fenced = self._database.write(lambda sql: settling.forward(sql, request, self.now()))
+        fenced = self._session.write(lambda sql: settling.forward(sql, request, self.now()))
         self._signals.announce()
         return fenced
 
     def peek(self, request: Peek) -> PeekPage:
         """One page of slices, in delivery order; the cursor is a place, so nothing shifts between pages."""
-        return self._database.read(lambda sql: peeking.peek(sql, request, self.now()))
+        return self._session.read(lambda sql: peeking.peek(sql, request, self.now()))
 
     def find(self, shard: Shard, bundle_id: bytes, position: int) -> StoredSlice | None:
         """Return the slice that holds this message, in the history too, or None."""
-        return self._database.read(lambda sql: peeking.find(sql, shard, bundle_id, position, self.now()))
+        return self._session.read(lambda sql: peeking.find(sql, shard, bundle_id, position, self.now()))
 
     def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
         """Remove one message, out of the history too; False when it is not stored."""
-        return self._database.write(lambda sql: removal.remove(sql, shard, bundle_id, position, self.now()))
+        return self._session.write(lambda sql: removal.remove(sql, shard, bundle_id, position, self.now()))
 
     def purge(self, shard: Shard) -> int:
         """Remove all messages of the shard in one transaction; returns how many they were."""
-        return self._database.write(lambda sql: removal.purge(sql, shard, self.now()))
+        return self._session.write(lambda sql: removal.purge(sql, shard, self.now()))
 
     def count(self, shard: Shard) -> ShardCounts:
         """Messages by state; the cost grows with the number of slices."""
-        return self._database.read(lambda sql: peeking.count(sql, shard, self.now()))
+        return self._session.read(lambda sql: peeking.count(sql, shard, self.now()))
 
     def sweep(self, request: Sweep) -> int:
         """Remove up to 1,000 leftovers of each kind; returns how many."""
-        return self._database.write(lambda sql: sweeping.sweep(sql, request, self.now()), durable=False)
+        return self._session.write(lambda sql: sweeping.sweep(sql, request, self.now()), durable=False)
 
     # -- dedupe --------------------------------------------------------------------------------------------
 
@@ -211,25 +211,25 @@ class SqliteStore:
         self, queue: str, entries: Sequence[DedupeEntry], window: int
     ) -> tuple[DedupeEntry, ...]:
         """Reserve the keys that are free; raises QueueNotFound. The append that follows makes it durable."""
-        return self._database.write(
+        return self._session.write(
             lambda sql: dedupe.reserve(sql, queue, entries, window, self.now()), durable=False
         )
 
     def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
         """Mark the entries' messages as stored."""
-        self._database.write(lambda sql: dedupe.confirm(sql, queue, entries), durable=False)
+        self._session.write(lambda sql: dedupe.confirm(sql, queue, entries), durable=False)
 
     # -- consumers -----------------------------------------------------------------------------------------
 
     def enlist(self, queue: str, consumer: str, lifetime: int) -> tuple[str, ...]:
         """Count the consumer among the live ones; raises QueueNotFound."""
-        return self._database.write(
+        return self._session.write(
             lambda sql: consumers.enlist(sql, queue, consumer, lifetime, self.now()), durable=False
         )
 
     def resign(self, queue: str, consumer: str) -> None:
         """Count the consumer no longer."""
-        self._database.write(lambda sql: consumers.resign(sql, queue, consumer), durable=False)
+        self._session.write(lambda sql: consumers.resign(sql, queue, consumer), durable=False)
 
     # -- signals -------------------------------------------------------------------------------------------
 
@@ -238,9 +238,9 @@ class SqliteStore:
         return self._signals.wait(queue, seconds)
 
     def _signal(self, queue: str) -> int:
-        if self._database.identity() is None:
+        if self._session.identity() is None:
             return 0
-        return self._database.read(lambda sql: queues.signal(sql, queue))
+        return self._session.read(lambda sql: queues.signal(sql, queue))
 
 
 def _check_path(path: str) -> Path:
