@@ -38,7 +38,7 @@ def produce(parent: Parent, place: Place, plan: Plan) -> None:
     """Send until told to end; reports each send."""
     rate = plan.rate / plan.producers
     with place.open() as queue, queue.producer() as producer:
-        began, sent = time.monotonic(), 0
+        began, sent = parent.ready(), 0
         while not parent.wait(PAUSE):
             due = int((time.monotonic() - began) * rate)
             producer.send_many(stamped(began + number / rate, plan.body_bytes) for number in range(sent, due))
@@ -49,6 +49,7 @@ def produce(parent: Parent, place: Place, plan: Plan) -> None:
 def consume(parent: Parent, place: Place) -> None:
     """Receive and ack until told to end; reports each batch."""
     with place.open() as queue, queue.consumer() as consumer:
+        parent.ready()
         while not parent.stopped:
             batch = consumer.receive(BATCH, wait=WAIT)
             now = time.monotonic()

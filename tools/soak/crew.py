@@ -17,7 +17,7 @@ from .plan import Plan
 
 __all__ = ["Crew", "SoakFailed"]
 
-END_SECONDS = 20.0
+START_SECONDS, END_SECONDS = 120.0, 20.0
 
 
 class SoakFailed(Exception):
@@ -46,6 +46,14 @@ class Crew:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._processes.__exit__(kind, error, trace)
+
+    def begin(self) -> None:
+        """Wait until all processes are ready, and let them go. Raises SoakFailed."""
+        deadline = time.monotonic() + START_SECONDS
+        while self._processes.started_at is None:
+            self.listen(0.2)
+            if time.monotonic() > deadline:
+                raise SoakFailed(f"not all processes are ready after {START_SECONDS:g} s")
 
     def listen(self, seconds: float) -> None:
         """Take in what is reported, for so long, once at least. Raises SoakFailed when a process has failed."""

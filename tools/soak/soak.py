@@ -34,6 +34,7 @@ def soak(plan: Plan, folder: Path, say: Callable[[str], None]) -> Record:
         began = time.monotonic()
         try:
             with crew:
+                crew.begin()
                 _watch(crew, site, client.queue(QUEUE), plan, lambda sample: _keep(sample, folder, say))
                 crew.drain(DRAIN_SECONDS)
         except SoakFailed as reason:
