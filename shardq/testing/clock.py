@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from shardq.clock import microseconds
+from shardq.errors import InvalidSetting
 
 __all__ = ["ManualClock"]
 
@@ -29,6 +30,6 @@ class ManualClock:
     def advance(self, seconds: float) -> None:
         """Move on by so many seconds."""
         if seconds < 0:
-            raise ValueError(f"a clock does not go back: {seconds} s")
+            raise InvalidSetting(f"seconds={seconds!r}: a clock does not go back: give 0 or more")
         with self._lock:
             self._now += microseconds(seconds)

@@ -49,7 +49,7 @@ def everything_public() -> Iterator[Any]:
             value = getattr(module, name)
             if inspect.isclass(value):
                 yield from (value, *functions_of(value))
-                if inspect.isfunction(value.__init__) and value is not shardq.Message:
+                if inspect.isfunction(value.__init__):
                     yield value.__init__
             elif inspect.isfunction(value):
                 yield value

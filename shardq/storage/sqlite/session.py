@@ -6,7 +6,6 @@ import random
 import sqlite3
 import time
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
@@ -171,11 +170,12 @@ class Patience:
             if not is_busy(error):
                 raise
         until = time.monotonic() + self._seconds
-        for number in count(1):
+        repeats = 1
+        while True:
             try:
                 return attempt()
             except sqlite3.Error as error:
                 if not is_busy(error) or time.monotonic() >= until:
                     raise
-            time.sleep(random.uniform(0.5, 1.5) * max(_SHORTEST, _LONGEST / number))
-        raise AssertionError
+            time.sleep(random.uniform(0.5, 1.5) * max(_SHORTEST, _LONGEST / repeats))
+            repeats += 1
