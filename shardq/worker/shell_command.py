@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
+from typing import IO
 
 import msgspec
 
@@ -13,6 +15,7 @@ from shardq.message import Message
 __all__ = ["CommandFailed", "ShellCommand"]
 
 _MAX_NOTE = 200
+_TAIL_BYTES = 64 * 1024
 
 
 class CommandFailed(ShardqError):
@@ -26,7 +29,7 @@ class ShellCommand(msgspec.Struct, frozen=True):
 
     The environment variables ``SHARDQ_ID`` and ``SHARDQ_DELIVERIES`` hold the message's id and its number of
     deliveries. Its standard output is that of the worker. An exit code other than 0 is a failure, and the last line
-    of its standard error is the reason.
+    of its standard error is the reason. Processes that it leaves behind are not waited for.
     """
 
     command: str
@@ -34,10 +37,15 @@ class ShellCommand(msgspec.Struct, frozen=True):
     def __call__(self, message: Message) -> None:
         """Run the command; raises CommandFailed."""
         environment = os.environ | {"SHARDQ_ID": message.id, "SHARDQ_DELIVERIES": str(message.deliveries)}
-        ended = subprocess.run(
-            self.command, shell=True, input=message.raw, stderr=subprocess.PIPE, env=environment, check=False
-        )
-        if ended.returncode != 0:
-            lines = ended.stderr.decode("utf-8", "replace").strip().splitlines()
-            note = f": {lines[-1][:_MAX_NOTE]}" if lines else ""
-            raise CommandFailed(f"exit code {ended.returncode}{note}")
+        with tempfile.TemporaryFile() as errors:  # a pipe would be open for as long as any process has it
+            ended = subprocess.run(
+                self.command, shell=True, input=message.raw, stderr=errors, env=environment, check=False
+            )
+            if ended.returncode != 0:
+                raise CommandFailed(f"exit code {ended.returncode}{_note(errors)}")
+
+
+def _note(errors: IO[bytes]) -> str:
+    errors.seek(max(0, errors.seek(0, os.SEEK_END) - _TAIL_BYTES))
+    lines = errors.read().decode("utf-8", "replace").strip().splitlines()
+    return f": {lines[-1][:_MAX_NOTE]}" if lines else ""

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import os
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -209,6 +211,22 @@ def test_a_shell_command_gets_the_body_and_its_last_line_on_stderr_is_the_reason
     report = Worker(queue, command, idle_exit=0, retry_delay=60).run()
     assert (report.worked, report.failed) == (1, 1)
     assert report.last_failure == "CommandFailed: exit code 4: wrong"
+
+
+def test_a_command_is_done_when_it_ends_whatever_processes_it_leaves_behind(
+    queue: Queue, tmp_path: Path
+) -> None:
+    fill(queue, 1)
+    os.mkfifo(tmp_path / "end")
+    worker = Worker(queue, ShellCommand(f"cat '{tmp_path}/end' >&2 & exit 0"), idle_exit=0)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    thread.join(20)
+    ended = not thread.is_alive()
+    (tmp_path / "end").write_bytes(b"")  # what was left behind reads that it may end
+    thread.join()
+    assert ended
+    assert worker.report.worked == 1
 
 
 def test_the_back_off_doubles_up_to_its_limit_and_is_partly_random() -> None:
