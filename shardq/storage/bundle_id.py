@@ -58,9 +58,9 @@ def derive_bundle_id(source: bytes, *parts: str) -> bytes:
 
 
 def repeatable_bundle_id(moment: int, sequence: int, *parts: str) -> bytes:
-    """The id of the bundle with this number among those made at a moment in microseconds out of the parts.
+    """Return the bundle id for a moment in microseconds, a number, and some parts.
 
-    The same for the same arguments, whoever asks; ids of one moment sort by their numbers.
+    The same arguments give the same id, whoever asks. The ids of one moment sort by their numbers.
     """
     digest = blake2b("\0".join((*parts, str(sequence))).encode(), digest_size=8).digest()
     return _assemble((moment << 12) // 1000 + sequence, int.from_bytes(digest, "big") & _RANDOM_MASK)

@@ -26,7 +26,7 @@ _MOST_DISAGREEMENT = 1_000_000
 
 
 def uptime() -> int:
-    """Return microseconds on a clock that nobody sets; where there is such a one, it goes on during a suspension."""
+    """Return microseconds on a clock that nobody sets. Where the system has such a clock, it counts suspensions too."""
     return (time.monotonic_ns() if _CLOCK is None else time.clock_gettime_ns(_CLOCK)) // 1000
 
 
@@ -47,16 +47,16 @@ class Moment(msgspec.Struct, frozen=True):
         return cls(uptime(), time_of_day())
 
     def passed(self) -> float:
-        """Return seconds since, at most: the more of what the two clocks say, whichever way the time of day went."""
+        """Return an upper bound of the seconds since: the larger of what the two clocks say."""
         now = Moment.now()
         return max(now.uptime - self.uptime, abs(now.time_of_day - self.time_of_day)) / 1_000_000
 
     def surely_passed(self) -> float:
-        """Return seconds since, at least."""
+        """Return a lower bound of the seconds since."""
         return (uptime() - self.uptime) / 1_000_000
 
     def drift(self, since: Moment) -> int:
-        """Return by how much the two clocks went apart: the machine stood still, or its time of day was set."""
+        """Return by how much the two clocks went apart since: the machine stood still, or its time of day was set."""
         return abs((self.time_of_day - since.time_of_day) - (self.uptime - since.uptime))
 
 
@@ -80,7 +80,7 @@ class ServerClock:
         self._measured: _Measured | None = None  # and no lock, which a fork could leave locked
 
     def now(self) -> int:
-        """Return the moment; raises StoreUnavailable as long as no server has told it since it was last in doubt."""
+        """Return the moment; raises StoreUnavailable when it is not known, or in doubt, and no server answers."""
         measured, here = self._measured, Moment.now()
         if measured is None or here.drift(measured.at) > _MOST_DRIFT:
             measured, here = self._ask(measured), Moment.now()

@@ -59,7 +59,7 @@ class PerProcess(Generic[T]):
 
 
 class OwnLock:
-    """A lock, to be used in ``with``, that a child has for itself whatever its parent's threads held at the fork.
+    """A lock for ``with`` statements. A forked child has one of its own, whatever its parent's threads held.
 
     What it guards has to be whole between any two steps, as numbers and dicts are.
     """

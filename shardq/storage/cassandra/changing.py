@@ -1,4 +1,4 @@
-"""A change of one wide row: all of it happens, or nothing, and only if what it was made from still stands."""
+"""A change of one wide row: all of it happens or nothing, and only if what it was made from is still the same."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def partitions(session: Session) -> Iterator[str]:
 def erase(session: Session, partition: str, now: int) -> None:
     """Delete all of a shard whose incarnation is over, whatever is in it, without a read.
 
-    The delete is dated an hour ahead: what clients that have not noticed yet write there is deleted before it comes.
+    The delete is dated an hour ahead, so it also deletes what clients write there that have not noticed yet.
     """
     session.write([(_ERASE, (now + _AHEAD, partition))])
 

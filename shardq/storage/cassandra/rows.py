@@ -189,7 +189,7 @@ class Tally(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Control(msgspec.Struct, frozen=True, array_like=True):
-    """What consumers of a shard tell each other."""
+    """What the clients of a shard tell each other: low watermarks, and that something came late."""
 
     watermarks: tuple[int, ...] = (0,) * 12
     """Before them no ready row of priority 0 .. 9 is due, no due row of a lease row, and nothing kept was processed."""

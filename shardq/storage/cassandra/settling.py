@@ -1,4 +1,4 @@
-"""What the holder of a claim does with its slices: finish, prolong, give back, forward."""
+"""What the holder of a claim does with its slices: finish, extend, release, forward."""
 
 from __future__ import annotations
 

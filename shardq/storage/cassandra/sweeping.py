@@ -1,4 +1,4 @@
-"""Removing what no operation needs any more, and putting hints right, whatever the hints say."""
+"""Removing what no operation needs any more, and putting hints right."""
 
 from __future__ import annotations
 

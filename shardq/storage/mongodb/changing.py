@@ -37,7 +37,7 @@ _PAUSES = tuple(0.002 * min(attempt, 10) for attempt in range(1, 40))  # seconds
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What a bundle's messages shall be: all slices and all that is kept. Without any it is finished."""
+    """What a bundle shall hold: its slices, and what of it is kept. A bundle that holds neither is finished."""
 
     slices: tuple[Slice, ...]
     kept: tuple[Kept, ...] = ()
@@ -57,8 +57,8 @@ def change(
 ) -> tuple[dict[bytes, Row], set[bytes]]:
     """Change each of the bundles as decided; return what was seen of those that are stored, before the change.
 
-    Bundles that carry the stamp were changed by an earlier command under it. Those that this call has not seen before
-    that are returned apart.
+    A bundle that carries the stamp was changed by an earlier command with the same stamp. The second result has the ids
+    of such bundles that this call did not see before that change.
     """
     seen: dict[bytes, Row] = {}
     done: set[bytes] = set()

@@ -173,7 +173,7 @@ def open_files_limit(session: Session) -> int | None:
 
 
 def check_open_files(session: Session, shards: int) -> None:
-    """Raise StoreUnavailable when so many shards are more than the server can open beside what was dropped."""
+    """Raise StoreUnavailable when the server cannot open the files of so many shards, and of what was dropped."""
     if (allowed := open_files_limit(session)) is None:
         return
     dropped = int(_ask(session, {"serverStatus": 1}).get("storageEngine", {}).get("dropPendingIdents", 0))

@@ -25,7 +25,7 @@ __all__ = ["SHARDS", "Open", "drop", "enter", "enter_again", "forget", "key", "l
 
 
 class Open:
-    """The collections that this client has seen open, or seen at all: their uuids."""
+    """The uuids of the collections that this client has seen open, or seen at all."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -47,7 +47,7 @@ class Open:
         return found
 
     def is_not(self, shard: Shard) -> None:
-        """The collection was not open, or not that one, after all."""
+        """Forget that the collection was open: it is not, or it is another one."""
         self._uuids.pop(shard, None)
         self._seen.pop(shard, None)
 
@@ -77,7 +77,7 @@ def enter_again(session: Session, shard: Shard) -> None:
 
 
 def forget(session: Session, opened: Open, shard: Shard) -> bool:
-    """Take the shard out of the directory if it holds nothing; True when it is out of it then.
+    """Take the shard out of the directory if it holds nothing; True when it is no longer listed.
 
     One that holds something stays closed until the next append to it.
     """

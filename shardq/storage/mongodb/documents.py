@@ -57,7 +57,7 @@ class Slice(msgspec.Struct, frozen=True):
 
     @property
     def told(self) -> int:
-        """The deliveries with that to who holds it."""
+        """The deliveries, with the one to whoever holds it."""
         return self.deliveries + self.unstarted
 
     @property
@@ -95,7 +95,7 @@ class Row(msgspec.Struct, frozen=True):
 
     @property
     def stamp(self) -> int | None:
-        """The last change that its maker has to recognise."""
+        """The stamp of the last change, by which its maker recognises it."""
         return self.raw.get(STAMP)
 
     @property

@@ -63,7 +63,7 @@ def _forward(client: Client, request: Forward) -> Fenced:
 
 
 def _in_transactions(session: Session, collections: Open, request: Forward, now: int) -> Fenced:
-    """Try one transaction after the other until one is not disturbed by others."""
+    """Try transactions until one is not disturbed by others."""
     for _ in attempts(request.acknowledge.shard):
         collections.uuid(request.append.shard)
         with session.translated(writing=False):

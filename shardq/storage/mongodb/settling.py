@@ -1,4 +1,4 @@
-"""What the holder of a claim does with its messages: finish, prolong, give back."""
+"""What the holder of a claim does with its messages: finish, extend, release."""
 
 from __future__ import annotations
 

@@ -149,9 +149,9 @@ class ShardRows:
         return int(answer["n"])
 
     def take(self, token: bytes, statements: Sequence[Statement], uuid: Binary) -> int | None:
-        """Carry out a claim's statements unless one with this token was begun before: None then, and nothing is done.
+        """Carry out a claim's statements; None, and nothing is done, when a claim with this token was begun before.
 
-        Raises CollectionGone where this is not the collection any more; none is made.
+        Raises CollectionGone when the shard's collection is not the one with this uuid; none is made.
         What tells is a document with the token as its id, which the server deletes as it does finished bundles.
         """
         begun = Statement(

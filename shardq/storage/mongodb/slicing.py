@@ -69,7 +69,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 def choose(found: Sequence[Row], limit: int, now: int, *, complete: bool) -> tuple[list[Piece], int]:
-    """Take deliverable slices up to the limit; unless all bundles were found, none that others may come before."""
+    """Choose deliverable slices up to the limit; unless ``complete``, none that a bundle not read yet may precede."""
     pieces: list[Piece] = []
     messages = 0
     last = None if complete else max(map(order_of, found))

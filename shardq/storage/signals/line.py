@@ -1,4 +1,4 @@
-"""A way from process to process."""
+"""How the names of queues go from process to process."""
 
 from __future__ import annotations
 
