@@ -79,7 +79,7 @@ docs: $(READY)  ## regenerate the command reference
 	$(BIN)/python tools/command_reference.py
 
 site: $(VENV)/.site  ## build the documentation site into build/site, strictly, and check its links
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	$(BIN)/python tools/docs/links.py build/site
 
 deployment: $(VENV)/.deployment  ## lint the Dockerfile, the Kubernetes manifests and the systemd unit of deploy/
