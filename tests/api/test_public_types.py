@@ -17,6 +17,7 @@ from typing import Any, get_type_hints
 import pytest
 
 import shardq
+import shardq.planning
 import shardq.testing
 import shardq.worker
 
@@ -44,7 +45,7 @@ def functions_of(cls: type) -> Iterator[Callable[..., Any]]:
 
 def everything_public() -> Iterator[Any]:
     """Each public class with its constructor and methods, and each public function."""
-    for module in (shardq, shardq.worker, shardq.testing):
+    for module in (shardq, shardq.planning, shardq.testing, shardq.worker):
         for name in module.__all__:
             value = getattr(module, name)
             if inspect.isclass(value):
