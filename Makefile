@@ -6,6 +6,8 @@ READY  := $(VENV)/.ready
 # Most tests wait for a server or for time to pass: two processes for each core run them, on servers that they share.
 FAST = not cluster and not speed and not cassandra and not mongodb and not spark and not long
 SIDE_BY_SIDE = -n $(shell expr 2 '*' $$(nproc 2>/dev/null || sysctl -n hw.ncpu)) --dist loadgroup
+# The tests start hundreds of processes; each would compile shardq anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long test-fast test-speed test-cassandra test-mongodb test-cluster test-spark spark-trials model lint check bench bench-quick soak faults faults-full power-loss docs site deployment clean
