@@ -56,6 +56,7 @@ class _Known(msgspec.Struct):
     deep_alone: bool = False  # the last one failed: in a request of its own the next time
     avoid_until: int = 0
     stale: bool = False  # something was done in the shard since it was seen
+    glanced: bool = False  # something may lie ahead that a full look would tell of
 
 
 class ShardReader:
@@ -168,7 +169,7 @@ class ShardReader:
         self._surveyed_at = now
 
     def seconds_until_due(self) -> float | None:
-        """Seconds until this reader can take a message that it knows of; None when it knows of none."""
+        """Seconds until this reader can take a message that it knows of, or has a reason to look; None: neither."""
         now = self._store.now()
         moments = [
             now + round(self._probing.pause_left(shard) * 1_000_000)
@@ -176,6 +177,11 @@ class ShardReader:
             else moment
             for shard, known in self._known.items()
             if (moment := _next(known)) is not None
+        ]
+        moments += [
+            known.seen_at + self._eased(REST)
+            for shard, known in self._known.items()
+            if known.glanced and not self._probing.is_failing(shard)
         ]
         if self._others_skipped:
             moments.append(self._others_at + self._eased(STEAL_AFTER))
@@ -239,15 +245,16 @@ class ShardReader:
         if known is None:
             self._known[probe.shard] = _Known(probe, now, now + FORGET_AFTER, now)
         else:
-            known.probe, known.seen_at, known.stale = probe, now, False
+            known.probe, known.seen_at, known.stale, known.glanced = probe, now, False, False
 
     def _notice(self, probe: Probe) -> None:
-        """Take over what a glance tells; it tells nothing of what lies ahead."""
+        """Take over what a glance tells. It tells nothing of what lies ahead, so a full look has to come soon."""
         known = self._known.get(probe.shard)
         if known is None:  # it was looked at in full for the first time, and that failed
             return
         ahead = [due for due in (probe.next_due, known.probe.next_due) if due is not None]
         known.probe = Probe(probe.shard, probe.priority, probe.due, min(ahead, default=None))
+        known.glanced = True
 
     def _choose(self, now: int, thorough: bool) -> None:
         self._candidates = [
