@@ -45,24 +45,19 @@ _MINUTE = 60_000_000
 
 
 class Door(msgspec.Struct, frozen=True):
-    """A way into a queue, and what it obeys (decision 24)."""
+    """A way into a queue, and what it obeys (decision 24). Only what is sent is shown to hooks: see ``plan_send``."""
 
-    name: str
     obeys_pause: bool = True  # nothing comes in while the queue's sends are paused
     obeys_size: bool = True  # nor a message above the queue's max_message_bytes
-    calls_hooks: bool = False  # before_send and after_send
     counts_sent: bool = True  # in the client's counters; moves are counted as what they are
     fresh_ids: bool = False  # a bundle's id is as old as its first send
 
 
-SEND = Door("send", calls_hooks=True, fresh_ids=True)
-RUN = Door("run")
-COPY = Door("copy")
-REPLAY = Door("replay")
-FORWARD = Door("forward", counts_sent=False)
-REDRIVE = Door("redrive", counts_sent=False)
-REPLACE = Door("replace", obeys_pause=False, counts_sent=False)
-DEAD_LETTER = Door("dead-letter", obeys_pause=False, obeys_size=False, counts_sent=False)
+SEND = Door(fresh_ids=True)
+RUN = COPY = REPLAY = Door()
+FORWARD = REDRIVE = Door(counts_sent=False)
+REPLACE = Door(obeys_pause=False, counts_sent=False)
+DEAD_LETTER = Door(obeys_pause=False, obeys_size=False, counts_sent=False)
 
 
 def admit(context: QueueContext, door: Door, largest: int = 0) -> None:
