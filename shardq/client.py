@@ -65,7 +65,7 @@ class Client(Closing):
         chosen = QueueSettings().change(settings)
         check_dead_letter_queue(name, chosen.dead_letter_queue)
         check_store(chosen, self._store.capabilities)
-        record = QueueRecord(name, chosen.encode(), 1)
+        record = QueueRecord.new(name, chosen.encode())
         created = self._retry.ask(self._store.create_queue, record)
         unanswered = created.after_unknown and self._retry(self._store.load_queue, name) == record
         if not created.value and not unanswered and not exist_ok:

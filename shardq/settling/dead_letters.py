@@ -50,7 +50,7 @@ def create_dead_letter_queue(store: Store, retry: Retry, queue: str, settings: Q
     plain = QueueSettings(
         shards=1, time_shards=1, max_deliveries=None, max_message_bytes=settings.max_message_bytes
     )
-    retry(store.create_queue, QueueRecord(name, plain.encode(), 1))
+    retry(store.create_queue, QueueRecord.new(name, plain.encode()))
     retry(store.prepare, plain.layout.all_shards(name))
 
 

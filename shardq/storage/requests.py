@@ -6,6 +6,7 @@ microseconds. A new field with a default breaks no store.
 
 from __future__ import annotations
 
+import secrets
 from enum import Enum
 
 import msgspec
@@ -206,11 +207,18 @@ class Sweep(msgspec.Struct, frozen=True):
 
 
 class QueueRecord(msgspec.Struct, frozen=True):
-    """A queue as the store knows it: a name, its settings as opaque bytes, and their version from 1."""
+    """A queue as the store knows it: a name, its settings as opaque bytes, and their version, 1 or more."""
 
     name: str
     settings: bytes
     version: int
+
+    @classmethod
+    def new(cls, name: str, settings: bytes) -> QueueRecord:
+        """The record of a queue to be created. No change of an earlier queue of the name fits its version."""
+        return cls(
+            name, settings, 1 + secrets.randbelow(2**30)
+        )  # there is room for as many changes in 32 bits
 
 
 class DedupeEntry(msgspec.Struct, frozen=True):

@@ -33,7 +33,7 @@ def test_a_queue_that_exists_is_not_taken_for_a_new_one_whose_creation_was_not_a
         assert client.queue("q").settings.shards == 3
 
 
-def test_a_queue_that_may_be_older_is_not_deleted_when_its_shards_cannot_be_made(
+def test_an_older_queue_with_equal_settings_is_not_taken_for_one_whose_creation_was_not_answered(
     url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -46,6 +46,6 @@ def test_a_queue_that_may_be_older_is_not_deleted_when_its_shards_cannot_be_made
     )
     monkeypatch.setattr(store, "prepare", refuse)
     with shardq.Client(store) as client:
-        with pytest.raises(shardq.InvalidSetting):
+        with pytest.raises(shardq.QueueExists):  # its shards are not touched either
             client.create_queue("q")
         assert client.queue("q").counts().ready == 1

@@ -9,6 +9,10 @@ from typing import get_type_hints
 import pytest
 
 import shardq
+from shardq.clock import SystemClock
+from shardq.storage.opening import open_store
+from shardq.storage.requests import QueueRecord
+from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
 
 
@@ -306,3 +310,23 @@ def test_no_queue_becomes_its_own_dead_letter_queue(client: shardq.Client) -> No
 def test_the_keyword_arguments_of_type_checkers_are_the_settings() -> None:
     assert get_type_hints(shardq.QueueSettingsArguments) == get_type_hints(shardq.QueueSettings)
     assert shardq.QueueSettingsArguments.__required_keys__ == frozenset()
+
+
+def test_a_change_of_a_deleted_queue_never_replaces_the_settings_of_the_next_one_of_its_name(
+    client: shardq.Client, url: str
+) -> None:
+    class SlowStore(WrappedStore):
+        """A client that stands still between reading the settings and writing them."""
+
+        def update_queue(self, record: QueueRecord) -> bool:
+            if client.queue("q").settings.shards == 3:
+                client.delete_queue("q")
+                client.create_queue("q", shards=1, visibility_timeout=7)
+            return super().update_queue(record)
+
+    client.create_queue("q", shards=3, visibility_timeout=99)
+    other = shardq.Client(SlowStore(open_store(url, SystemClock())))
+    other.queue("q").alter(dedupe_window=50)
+    settings = client.queue("q").settings
+    assert (settings.shards, settings.visibility_timeout, settings.dedupe_window) == (1, 7, 50)
+    other.close()
