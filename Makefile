@@ -3,14 +3,14 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-# Most tests wait for a server or for time to pass: two processes for each core run them, on servers that they share.
 FAST = not cluster and not speed and not cassandra and not mongodb and not spark and not long
+# Most tests wait for a server or for time to pass: two processes for each core run them, on servers that they share.
 SIDE_BY_SIDE = -n $(shell expr 2 '*' $$(nproc 2>/dev/null || sysctl -n hw.ncpu)) --dist loadgroup
 # The tests start hundreds of processes; each would compile shardq anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-fast test-speed test-cassandra test-mongodb test-cluster test-spark spark-trials model lint check bench bench-quick soak faults faults-full power-loss docs site deployment clean
+.PHONY: help demo test test-long test-fast test-speed test-cassandra test-mongodb test-cluster test-spark spark-trials model lint check bench bench-quick soak faults faults-full power-loss docs site deployment coverage test-pythons distribution hooks clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -92,11 +92,23 @@ deployment: $(VENV)/.deployment  ## lint the Dockerfile, the Kubernetes manifest
 	sed 's#^ExecStart=[^ ]*#ExecStart=/bin/true#' deploy/shardq-worker@.service >"$$unit" && \
 	! systemd-analyze verify --man=no "$$unit" 2>&1 | grep .
 
+coverage: $(VENV)/.coverage  ## the lines and branches that `make test-fast` runs; fails below the floor in pyproject.toml
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m '$(FAST)' --cov --cov-report=term $(ARGS)
+
+test-pythons: $(VENV)/.pythons  ## `make test-fast` on Python 3.11, 3.12 and 3.13, as far as uv finds or can download them
+	$(BIN)/python tools/pythons.py -- $(SIDE_BY_SIDE) -m '$(FAST)' $(ARGS)
+
+distribution: $(VENV)/.release  ## build wheel and sdist into dist/, and check both as somebody who installs them
+	$(BIN)/python tools/distribution.py
+
+hooks: $(VENV)/.hooks  ## run the checks of `make lint` before every commit
+	$(BIN)/pre-commit install
+
 clean:  ## remove what these commands made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis shardq-demo
 
 # Tools that only one target needs are installed when it is first made.
-$(VENV)/.site $(VENV)/.deployment: $(READY)
+$(VENV)/.site $(VENV)/.deployment $(VENV)/.coverage $(VENV)/.pythons $(VENV)/.release $(VENV)/.hooks: $(READY)
 	$(BIN)/python -m pip install --quiet --group $(subst .,,$(notdir $@))
 	@touch $@
 
