@@ -89,6 +89,30 @@ def test_a_client_killed_at_any_command_leaves_every_message_in_one_piece(
     pytest.fail("the step has no end")
 
 
+def test_what_a_client_killed_in_a_forward_has_hidden_is_found_by_the_next_deep_look(
+    store: MongoStore, shard: Shard, database: Database, proxy: LossyProxy, proxied: str
+) -> None:
+    for fail_at in range(60):
+        given = prepared("forward", store, shard)
+        before = counted(store, shard)
+        ready, go = os.pipe()
+        child = start(lambda given=given: STEPS["forward"](MongoStore(parse(proxied)), shard, given), ready)
+        proxy.arm(fail_at, carried_out=True, kill=child)
+        os.write(go, b"!")
+        killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        os.close(ready)
+        os.close(go)
+        proxy.arm(-1)
+        let_intents_lapse(database)
+        store.probe([shard], deep=True)
+        assert counted(store, shard) in (EXPECTED["forward"], before, (8, 0, 0)), (fail_at, proxy.commands)
+        assert database["shardq.intent"].count_documents({}) == 0
+        clear(store, shard)
+        if not killed:
+            return
+    pytest.fail("the step has no end")
+
+
 def let_intents_lapse(database: Database) -> None:
     """Let the time pass within which a forward without a transaction has to stand."""
     database["shardq.intent"].update_many({}, {"$set": {"until": datetime(2000, 1, 1, tzinfo=UTC)}})

@@ -3,7 +3,8 @@
 A standalone server has no transactions. There the intent is written first, with the bundles to append; then the
 messages are taken out of their holder's hands; then the intent is marked as standing, which is the one moment that
 counts; then the bundles are inserted, the messages finished and the intent deleted. Whatever crashes before that moment
-is undone by the next sweep, and whatever crashes after it is completed, by a repetition or the sweep.
+is undone by the next sweep, and whatever crashes after it is completed, by a repetition or the sweep. Deep looks sweep
+intents too, as nothing else shows the messages that a crashed client has hidden.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ __all__ = ["_forward_by_intent", "drop_intents", "forward", "names_in_intents", 
 _TRANSIENT = "TransientTransactionError"
 
 _INTENTS = "shardq.intent"
-_TIME_TO_STAND = 30_000  # milliseconds
+_TIME_TO_STAND = 10_000  # milliseconds
 _GRACE = 30_000_000
 _HIDDEN = 3_600_000_000
 _encode = msgspec.msgpack.Encoder().encode
@@ -148,7 +149,7 @@ def sweep_intents(session: Session, collections: Open, queue: str, now: int) -> 
     with session.translated(writing=True):
         found = list(session.collection(_INTENTS).find(overdue))
     for each in found:
-        _undo(session, collections, each["_id"], _decode(each["request"]), now)
+        _undo(session, collections, each["_id"], _decode(each["request"]), now, grace=0)
     return len(found)
 
 
@@ -190,7 +191,9 @@ def _stand(session: Session, mine: bytes) -> bool:
     return done.matched_count == 1
 
 
-def _undo(session: Session, collections: Open, mine: bytes, request: Forward, now: int) -> None:
+def _undo(
+    session: Session, collections: Open, mine: bytes, request: Forward, now: int, grace: int = _GRACE
+) -> None:
     """Give the messages back to their holder, for a short while, unless the intent stands: that one is completed."""
     with session.translated(writing=True):
         done = session.collection(_INTENTS).update_one(
@@ -201,7 +204,7 @@ def _undo(session: Session, collections: Open, mine: bytes, request: Forward, no
         return
     rows = _rows(session, request)
     for span in request.acknowledge.spans:
-        settle(rows, _under((span,), mine), _handed_to(span.token, now + _GRACE))
+        settle(rows, _under((span,), mine), _handed_to(span.token, now + grace))
     _delete(session, mine)
 
 
