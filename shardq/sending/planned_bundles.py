@@ -13,6 +13,7 @@ still for longer, the message may have been stored by another one, worked, and f
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -50,7 +51,7 @@ class PlannedBundle(msgspec.Struct, frozen=True):
     positions: Sequence[
         int
     ] = ()  # of these messages in the bundle; others may be in it when it is sent again
-    delay: int | None = None  # of a message with a key: its due time is counted from its id
+    delay: int | None = None  # of a message with a key: under another id its due time is counted from that
     again: bool = False  # it may be stored already
 
     @property
@@ -98,14 +99,24 @@ def sizes(messages: BundleData) -> list[int]:
 def plan_bundles(context: QueueContext, messages: Sequence[PreparedMessage], now: int) -> list[PlannedBundle]:
     """Bundles of messages that share priority and due time.
 
-    Messages with a dedupe key are bundles of their own; messages that have an id already go back into the
-    bundle that the id names.
+    Messages with a dedupe key are bundles of their own; what comes after one is not put into a bundle from before it.
+    Messages that have an id already go back into the bundle that the id names.
     """
     if isinstance(messages, Alike) and messages and _joins(messages.options):
         return [_planned(context, messages, range(len(messages)), now)]
     groups: dict[object, list[int]] = {}
+    keyed: Counter[object] = Counter()  # messages with a key, by their time
     for place, message in enumerate(messages):
-        groups.setdefault(_group_key(message.options, place), []).append(place)
+        options = message.options
+        time = (options.priority, options.moment(now))
+        if options.id is not None:
+            group: object = (options.id.shard, options.id.bundle_id)
+        elif options.dedupe_key is not None:
+            keyed[time] += 1
+            group = place
+        else:
+            group = (*time, keyed[time])
+        groups.setdefault(group, []).append(place)
     return [
         _planned(context, [messages[place] for place in places], places, now) for places in groups.values()
     ]
@@ -115,28 +126,18 @@ def _joins(options: SendOptions) -> bool:
     return options.dedupe_key is None and options.id is None
 
 
-def _group_key(options: SendOptions, place: int) -> object:
-    if options.id is not None:
-        return options.id.shard, options.id.bundle_id
-    if options.dedupe_key is not None:
-        return place
-    return options.priority, options.delay, options.due
-
-
 def _planned(
     context: QueueContext, messages: Sequence[PreparedMessage], places: Sequence[int], now: int
 ) -> PlannedBundle:
     options = messages[0].options
     if options.id is not None:
         return _planned_again(options.id, messages, places, now)
-    delay = options.delay if options.dedupe_key is not None and options.due is None else None
-    due = options.moment(now)
+    due = options.moment(now)  # the same for all of a call, so that their ids decide on their order
     shard = choose_shard(context, due, len(messages))
     identity = context.ids.new(now)
-    if delay is not None:
-        due = made_at(identity) + delay
     bundle = Bundle(identity, options.priority, due, now, len(messages), encode_bundle(_data(messages)))
     positions = range(len(messages))
+    delay = options.delay if options.dedupe_key is not None and options.due is None else None
     return PlannedBundle(shard, bundle, options.dedupe_key, places=places, positions=positions, delay=delay)
 
 
@@ -193,18 +194,23 @@ class Reservation(msgspec.Struct, frozen=True):
 
 def reserve(context: QueueContext, bundles: Sequence[PlannedBundle]) -> Reservation:
     """Reserve the keys of all bundles that have one, and sort out the duplicates."""
-    keyed = [(planned, planned.key) for planned in bundles if planned.key is not None]
-    if not keyed:
+    entries = [
+        DedupeEntry(planned.key, str(planned.message_id(0))) for planned in bundles if planned.key is not None
+    ]
+    if not entries:
         return Reservation(list(bundles), (), {})
-    entries = [DedupeEntry(key, str(planned.message_id(0))) for planned, key in keyed]
     window = microseconds(context.settings.dedupe_window)
     read_at = context.store.now()
-    standing = context.retry(context.store.reserve_keys, context.name, entries, window)
-    kept = [planned for planned in bundles if planned.key is None]
+    standing = iter(context.retry(context.store.reserve_keys, context.name, entries, window))
+    kept: list[PlannedBundle] = []
     duplicates: dict[int, str] = {}
     same_key: list[PlannedBundle] = []
     reserved: dict[str, DedupeEntry] = {}
-    for (planned, _), entry in zip(keyed, standing, strict=True):
+    for planned in bundles:
+        if planned.key is None:
+            kept.append(planned)
+            continue
+        entry = next(standing)
         if entry.confirmed:
             duplicates[planned.places[0]] = entry.message_id
         elif entry.key in reserved:
@@ -223,6 +229,8 @@ def confirm(context: QueueContext, reservation: Reservation) -> None:
 
 def _under(planned: PlannedBundle, identity: MessageId) -> PlannedBundle:
     bundle = planned.bundle
+    if identity == planned.message_id(0):
+        return planned
     due = bundle.due if planned.delay is None else made_at(identity.bundle_id) + planned.delay
     bundle = msgspec.structs.replace(bundle, id=identity.bundle_id, due=due)
     return msgspec.structs.replace(planned, shard=identity.shard, bundle=bundle)

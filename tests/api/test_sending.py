@@ -117,6 +117,37 @@ def test_within_a_shard_priority_comes_first_then_send_order(client: shardq.Clie
     assert received == [b"%d-%d" % (n % 3, n) for p in range(3) for n in range(30) if n % 3 == p]
 
 
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        "key, plain, plain",
+        "plain, key, other, plain",
+        "headers, plain, key, other key, plain",
+        "past, plain, key",
+    ],
+)
+def test_whatever_its_messages_carry_a_bulk_send_keeps_their_order_within_a_shard(
+    client: shardq.Client, kinds: str
+) -> None:
+    queue = client.create_queue("ordered", shards=1, time_shards=1)
+    options = {
+        "plain": lambda number: {},
+        "key": lambda number: {"dedupe_key": f"key {number}"},
+        "other key": lambda number: {"dedupe_key": f"other {number}", "headers": {"n": number}},
+        "headers": lambda number: {"headers": {"n": number}},
+        "other": lambda number: {"priority": 9},
+        "past": lambda number: {"due": client.now() - timedelta(seconds=number)},
+    }
+    names = [kinds.split(", ")[number % len(kinds.split(", "))] for number in range(40)]
+    with queue.producer() as producer:
+        producer.send_many(
+            shardq.OutgoingMessage(body=b"%d" % number, **options[name](number))
+            for number, name in enumerate(names)
+        )
+    in_turn = [b"%d" % number for number, name in enumerate(names) if name != "other"]
+    assert bodies(queue) == in_turn + [b"%d" % number for number, name in enumerate(names) if name == "other"]
+
+
 def test_sends_of_many_threads_are_joined_into_bundles_and_each_gets_its_own_id(queue: shardq.Queue) -> None:
     ids: dict[int, str] = {}
     with queue.producer(linger=0.05) as producer:
