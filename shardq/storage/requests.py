@@ -6,7 +6,7 @@ microseconds. A new field with a default breaks no store.
 
 from __future__ import annotations
 
-import secrets
+import os
 from enum import Enum
 
 import msgspec
@@ -217,7 +217,7 @@ class QueueRecord(msgspec.Struct, frozen=True):
     def new(cls, name: str, settings: bytes) -> QueueRecord:
         """The record of a queue to be created. No change of an earlier queue of the name fits its version."""
         return cls(
-            name, settings, 1 + secrets.randbelow(2**30)
+            name, settings, 1 + int.from_bytes(os.urandom(4), "big") % 2**30
         )  # there is room for as many changes in 32 bits
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+import shardq
 from shardq.testing import ManualClock
 
 
@@ -20,5 +21,5 @@ def test_a_manual_clock_moves_by_single_microseconds() -> None:
 
 
 def test_a_manual_clock_does_not_go_back() -> None:
-    with pytest.raises(ValueError, match="back"):
+    with pytest.raises(shardq.errors.InvalidSetting, match="back"):
         ManualClock().advance(-1)

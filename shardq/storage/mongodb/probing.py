@@ -10,6 +10,7 @@ from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import directory, read_cursors
 from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.documents import DUE, EVERY_PRIORITY, PRIORITY, Document
+from shardq.storage.mongodb.forwarding import sweep_intents
 from shardq.storage.mongodb.read_cursors import LowWatermarks, ReadCursor, ReadCursors
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import one_after_the_other
@@ -30,6 +31,8 @@ def probe(
     With ``glance`` without what lies ahead, with ``deep`` whatever hides it.
     """
     if deep:
+        for queue in {shard.queue for shard in shards}:
+            sweep_intents(client.session, client.collections, queue, now)
         return look(client, shards, now).probes
     chunks = [shards[start : start + _AT_ONCE] for start in range(0, len(shards), _AT_ONCE)]
     return tuple(probe for chunk in chunks for probe in _probe(client, chunk, now, glance))

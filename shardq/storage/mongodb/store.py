@@ -164,9 +164,6 @@ class MongoStore:
 
     def _probe(self, shards: Sequence[Shard], glance: bool, deep: bool) -> tuple[Probe, ...]:
         places = [self._place(shard) for shard in shards]
-        if deep:
-            for queue in {place.queue for place in places}:
-                forwarding.sweep_intents(self._session, self._client.collections, queue, self.now())
         found = probing.probe(self._client, places, self.now(), glance=glance, deep=deep)
         return tuple(replace(probe, shard=shard) for probe, shard in zip(found, shards, strict=True))
 
