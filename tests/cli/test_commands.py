@@ -206,18 +206,18 @@ def test_every_line_that_was_not_sent_is_kept_at_its_place_the_faulty_ones_too(
     faulty = bad if isinstance(bad, bytes) else bad.encode()
     lines = [_line(codec, options, number).encode() for number in range(6)]
     lines[2:2], lines[5:5] = [faulty], [faulty]
-    rest = tmp_path / "the rest"
+    first, second, third = (tmp_path / f"the {name} rest" for name in ("first", "second", "third"))
     # When they are sent, and what is kept is sent again, each time without the faulty line at its head
-    send = ["send", "jobs", "--codec", codec, "--unsent", str(rest)]
-    failed = jobs(*send, *options, "-", stdin=b"\n".join(lines))
+    send = ["send", "jobs", "--codec", codec, "--unsent"]
+    failed = jobs(*send, str(first), *options, "-", stdin=b"\n".join(lines))
     assert (failed.exit_code, len(failed.stdout.split())) == (2, 2)
-    kept = rest.read_bytes().splitlines()
+    kept = first.read_bytes().splitlines()
     assert (len(kept), kept[0], kept[3]) == (6, faulty, faulty)
-    failed = jobs(*send, "--jsonl", "-", stdin=b"\n".join(kept[1:]))
+    failed = jobs(*send, str(second), "--jsonl", "-", stdin=b"\n".join(kept[1:]))
     assert (failed.exit_code, len(failed.stdout.split())) == (2, 2)
-    kept = rest.read_bytes().splitlines()
+    kept = second.read_bytes().splitlines()
     assert (len(kept), kept[0]) == (3, faulty)
-    jobs.ok(*send, "--jsonl", "-", stdin=b"\n".join(kept[1:]))
+    jobs.ok(*send, str(third), "--jsonl", "-", stdin=b"\n".join(kept[1:]))
     # Then each is there once, as it would have been
     sent = [message["body"] for message in jobs.lines("peek", "jobs", "--codec", codec)]
     value = (lambda n: f"n{n}") if codec in ("bytes", "text") else (lambda n: {"n": n, "half": 0.5})
@@ -240,6 +240,15 @@ def test_the_file_that_is_sent_may_be_the_one_that_keeps_the_rest(jobs, tmp_path
     assert jobs("send", "jobs", "--jsonl", "--file", str(rest), "--unsent", str(rest)).exit_code == 2
     assert len(rest.read_text().splitlines()) == 30_001
     assert [path.name for path in tmp_path.glob("rest*")] == ["rest"]
+
+
+def test_lines_that_an_earlier_send_kept_are_not_overwritten(jobs, tmp_path: Path) -> None:
+    rest = tmp_path / "rest"
+    jobs("send", "nowhere", "-", "--unsent", str(rest), stdin="one")
+    refused = jobs("send", "nowhere", "-", "--unsent", str(rest), stdin="two")
+    assert refused.exit_code == 2
+    assert "send it or move it away first" in refused.stderr
+    assert [json.loads(line)["body"] for line in rest.read_text().splitlines()] == ["one"]
 
 
 def test_everything_is_kept_when_there_is_no_queue(jobs, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def send(
     shared = _shared(**options)
     read = partial(parse_line, queue=queue) if jsonl else parse_plain
     parse = partial(read, codec=codec, shared=shared)
-    keep = Unsent(unsent, codec) if unsent is not None else None
+    keep = None if unsent is None else Unsent(_unused(unsent, file), codec)
     size = file.stat().st_size if file is not None else None
     show = _Show(quiet=quiet or as_json, keep_ids=as_json and not quiet)
     try:
@@ -112,6 +112,16 @@ def send(
             _finish(show, queue, as_json=True)
         raise
     _finish(show, queue, as_json=as_json)
+
+
+def _unused(unsent: Path, file: Path | None) -> Path:
+    """The path, if nothing is lost when a file of that name is written."""
+    if unsent.is_file() and unsent.stat().st_size and not (file is not None and unsent.samefile(file)):
+        raise click.UsageError(
+            f"--unsent {unsent}: the file has lines, which may be all that is left of an earlier send: "
+            "send it or move it away first."
+        )
+    return unsent
 
 
 class _Show:
