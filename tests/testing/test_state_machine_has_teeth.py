@@ -10,19 +10,21 @@ from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing.broken_stores import BROKEN_STORES
 from shardq.testing.state_machine import state_machine_for
 
-BEYOND = {  # what cannot be seen in one shard, or only after minutes of searching; the contracts catch all of them
+BEYOND = {  # what cannot be seen in one shard, or only after half a minute of searching; the contracts catch all of them
     "ConfirmsKeysForAnyone",
     "CountsNoStart",
     "DropsTheNameOnly",
     "ForgetsMoves",
     "ForgetsShards",
     "KeepsKeysOfDroppedQueues",
+    "KeepsNoHistory",
     "LosesTheLastOfABulk",
     "RemembersDroppedQueues",
     "ReservesForEveryone",
     "ShortensUnasked",
     "ShowsBodiesUnasked",
     "StartsWhatItExtends",
+    "SweepsNothing",
     "TakesAcksForMoves",
 }
 QUICK = settings(
