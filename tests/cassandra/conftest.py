@@ -19,7 +19,11 @@ from shardq.storage.requests import QueueRecord
 @pytest.fixture(scope="session")
 def cassandra_url(cassandra_url: str) -> str:
     """A keyspace of their own: the conformance suite looks through whole tables, and must not meet their tombstones."""
-    return keyspace_beside(cassandra_url, "particular")
+    url = keyspace_beside(cassandra_url, "particular")
+    store = CassandraStore(parse(url))
+    store.create_schema()
+    store.close()
+    return url
 
 
 @pytest.fixture

@@ -10,7 +10,11 @@ from killed_moves import KilledMoves
 from killed_queues import KilledQueues
 from killers import CassandraKiller
 
-pytestmark = pytest.mark.cassandra
+pytestmark = [
+    pytest.mark.cassandra,
+    # The threads of a client die with it.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,11 @@ from killed_moves import KilledMoves
 from killed_queues import KilledQueues
 from killers import MongoKiller
 
-pytestmark = pytest.mark.mongodb
+pytestmark = [
+    pytest.mark.mongodb,
+    # The threads of a client die with it.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
+]
 
 
 @pytest.fixture(scope="module")

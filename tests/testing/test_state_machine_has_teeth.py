@@ -10,15 +10,17 @@ from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing.broken_stores import BROKEN_STORES
 from shardq.testing.state_machine import state_machine_for
 
-BEYOND = {  # what cannot be seen in one shard, or only after half a minute of searching; the contracts catch all of them
+BEYOND = {  # not seen in one shard, or only after long searches; the contracts catch all of them
     "ConfirmsKeysForAnyone",
     "CountsNoStart",
     "DropsTheNameOnly",
+    "ForgetsDeliveries",
     "ForgetsMoves",
     "ForgetsShards",
     "KeepsKeysOfDroppedQueues",
     "KeepsNoHistory",
     "LosesTheLastOfABulk",
+    "ReleasesAtOnce",
     "RemembersDroppedQueues",
     "ReservesForEveryone",
     "ShortensUnasked",
