@@ -66,7 +66,7 @@ class Prefetcher:
     def take(self, limit: int, seconds: float) -> list[HeldSlice]:
         """Up to so many messages; waits so many seconds for the first. None while delivery is paused.
 
-        Raises what the thread ended with.
+        Raises what the thread cannot go on with; it tries again then.
         """
         if self._context.settings.delivery_paused:
             with self._changed:
@@ -100,14 +100,14 @@ class Prefetcher:
         self._give_back(self._buffer.clear())
 
     def _run(self) -> None:
-        while not self._stopped and self._error is None:
+        while not self._stopped:
             try:
                 self._fetch()
             except ShardqError as error:
                 self._note(error)
 
     def _note(self, error: ShardqError) -> None:
-        """Go on after a passing fault, which the library has repeated for a while; end with any other."""
+        """Go on after a passing fault, which the library has repeated for a while; after any other when it was told."""
         if error.retryable:
             _log.warning("nothing was claimed ahead, trying again: %s", error)
             time.sleep(PAUSE_SECONDS)
@@ -115,6 +115,7 @@ class Prefetcher:
         with self._changed:
             self._error = error
             self._changed.notify_all()
+            self._changed.wait_for(lambda: self._stopped or self._error is None)
 
     def _fetch(self) -> None:
         lease = seconds(self._receiving.lease)
@@ -158,7 +159,8 @@ class Prefetcher:
             self._keeper.keep(rest)
             self._changed.notify_all()
             if not taken and self._error is not None:
-                raise self._error
+                error, self._error = self._error, None  # a full disk, for one, may have room the next time
+                raise error
         return taken
 
     def _of_this_consumer(self, taken: Sequence[HeldSlice]) -> list[HeldSlice]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +14,8 @@ import pytest
 
 import shardq
 from shardq.storage.opening import open_store
-from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
+from shardq.storage.requests import Claim, Claimed
+from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, WrappedStore
 
 UNKNOWN = [FaultKind.LOST_REQUEST, FaultKind.LOST_RESPONSE]
 ALL = [FaultKind.UNAVAILABLE, *UNKNOWN]
@@ -308,6 +311,40 @@ def test_a_prefetching_consumer_carries_on_after_the_store_was_away(bench: Bench
         producer.send(b"x")
     with queue.consumer(prefetch=10) as consumer:
         assert len(consumer.receive(1, wait=20)) == 1
+
+
+class FullDisk(WrappedStore):
+    """Claims fail while it is full, and repeating them is said not to help."""
+
+    full = True
+
+    def claim(self, request: Claim) -> Claimed:
+        if self.full:
+            raise shardq.StoreUnavailable("the disk is full", retryable=False)
+        return super().claim(request)
+
+
+@pytest.mark.parametrize("wait", [0.5, 0])
+def test_a_prefetching_consumer_carries_on_after_what_repeating_could_not_help(
+    url: str, clock: ManualClock, wait: float
+) -> None:
+    store = FullDisk(open_store(url, clock))
+    client = shardq.Client(store, retry_seconds=0.0)
+    queue = client.create_queue("q", shards=1, time_shards=1)
+    with queue.producer() as producer:
+        producer.send(b"x")
+    with client, queue.consumer(prefetch=10) as consumer:
+        with pytest.raises(shardq.StoreUnavailable):
+            consumer.receive(1, wait=20)
+        store.full = False
+        received: list[bytes] = []
+        for _ in range(200):
+            with suppress(shardq.StoreUnavailable):
+                received += [message.body for message in consumer.receive(1, wait=wait)]
+            if received:
+                break
+            time.sleep(0.05)
+    assert received == [b"x"]
 
 
 def test_a_prefetching_consumer_tells_that_its_queue_was_deleted(bench: Bench) -> None:
