@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-__all__ = ["coming_moment", "duration", "in_words", "past_moment"]
+__all__ = ["coming_moment", "duration", "in_words", "past_moment", "since_option", "until_option"]
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _PART = r"(\d+(?:\.\d+)?)(ms|s|m|h|d)"
@@ -76,3 +76,12 @@ def _full(text: str) -> datetime | None:
     except ValueError:
         return None
     return found if found.tzinfo is not None else found.astimezone()
+
+
+since_option = click.option(
+    "--since",
+    type=past_moment,
+    metavar="MOMENT",
+    help="Acked at this moment or later: ISO 8601, or a duration ago.",
+)
+until_option = click.option("--until", type=past_moment, metavar="MOMENT", help="Acked before this moment.")

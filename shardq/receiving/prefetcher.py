@@ -88,6 +88,9 @@ class Prefetcher:
         with self._claiming:
             if not len(self._buffer):
                 self._put(self._receiving.fill(limit, thorough=True))
+                with self._changed:
+                    self._error = None  # what was read now says more than what could not be read before
+                    self._changed.notify_all()
         return self.take(limit, 0.0)
 
     def stop(self) -> None:

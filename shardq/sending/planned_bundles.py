@@ -48,9 +48,7 @@ class PlannedBundle(msgspec.Struct, frozen=True):
     key: str | None = None  # of its only message: a dedupe key, or that of a move
     largest: int = 0  # bytes of its largest message; 0: their sizes were checked before
     places: Sequence[int] = ()
-    positions: Sequence[
-        int
-    ] = ()  # of these messages in the bundle; others may be in it when it is sent again
+    positions: Sequence[int] = ()  # in the bundle, in which others may be when it is sent again
     delay: int | None = None  # of a message with a key: under another id its due time is counted from that
     again: bool = False  # it may be stored already
 

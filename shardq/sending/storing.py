@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, cast, overload
@@ -40,7 +41,26 @@ __all__ = [
 ]
 
 
-class BundleIdRun(Sequence[str]):
+class _MadeIds(Sequence[str]):
+    """Ids that are made when they are asked for."""
+
+    __slots__ = ()
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self._at(position) for position in range(len(self))[index]]
+        return self._at(range(len(self))[index])
+
+    @abstractmethod
+    def _at(self, position: int) -> str:
+        """The id at a position that there is."""
+
+
+class BundleIdRun(_MadeIds):
     """The ids of a bundle's messages, in order."""
 
     __slots__ = ("_bundle_id", "_count", "_shard")
@@ -51,18 +71,11 @@ class BundleIdRun(Sequence[str]):
     def __len__(self) -> int:
         return self._count
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[position] for position in range(self._count)[index]]
-        position = range(self._count)[index]
+    def _at(self, position: int) -> str:
         return str(MessageId(self._shard, self._bundle_id, position))
 
 
-class SentIds(Sequence[str]):
+class SentIds(_MadeIds):
     """The ids of the messages of a bulk send, in the order in which they were given.
 
     A sequence that makes each id when it is asked for: a million messages take about a hundred kilobytes.
@@ -87,14 +100,7 @@ class SentIds(Sequence[str]):
         for run in self._runs:
             yield from run
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[position] for position in range(self._length)[index]]
-        position = range(self._length)[index]
+    def _at(self, position: int) -> str:
         run = bisect_right(self._starts, position) - 1
         return self._runs[run][position - self._starts[run]]
 

@@ -216,9 +216,8 @@ class QueueRecord(msgspec.Struct, frozen=True):
     @classmethod
     def new(cls, name: str, settings: bytes) -> QueueRecord:
         """The record of a queue to be created. No change of an earlier queue of the name fits its version."""
-        return cls(
-            name, settings, 1 + int.from_bytes(os.urandom(4), "big") % 2**30
-        )  # there is room for as many changes in 32 bits
+        first = 1 + int.from_bytes(os.urandom(4), "big") % 2**30  # as many changes again fit into 32 bits
+        return cls(name, settings, first)
 
 
 class DedupeEntry(msgspec.Struct, frozen=True):

@@ -336,6 +336,7 @@ def test_a_prefetching_consumer_carries_on_after_what_repeating_could_not_help(
     with client, queue.consumer(prefetch=10) as consumer:
         with pytest.raises(shardq.StoreUnavailable):
             consumer.receive(1, wait=20)
+        time.sleep(0.2)  # for the next attempt ahead, which fails too
         store.full = False
         received: list[bytes] = []
         for _ in range(200):
@@ -344,6 +345,7 @@ def test_a_prefetching_consumer_carries_on_after_what_repeating_could_not_help(
             if received:
                 break
             time.sleep(0.05)
+        assert wait or list(consumer.receive(1, wait=0)) == []  # and nothing is told of what is over
     assert received == [b"x"]
 
 

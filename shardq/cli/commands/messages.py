@@ -12,7 +12,7 @@ from shardq.cli.command import ExampleCommand, Session, codec_option, given_word
 from shardq.cli.failures import NOT_FOUND
 from shardq.cli.message_view import body_text, row_of, view_of
 from shardq.cli.printing import many, note, print_json, print_line
-from shardq.cli.times import past_moment
+from shardq.cli.times import since_option, until_option
 from shardq.queue import Queue
 from shardq.receipt import MessageId
 
@@ -60,13 +60,8 @@ def get(ctx: click.Context, message_id: str, codec: str, as_json: bool) -> None:
 
 @click.command(cls=ExampleCommand, example="shardq history orders --since 10m --replay --to orders-test")
 @queue_argument
-@click.option(
-    "--since",
-    type=past_moment,
-    metavar="MOMENT",
-    help="Acked at this moment or later: ISO 8601, or a duration ago.",
-)
-@click.option("--until", type=past_moment, metavar="MOMENT", help="Acked before this moment.")
+@since_option
+@until_option
 @click.option("--replay", is_flag=True, help="Send copies of them instead.")
 @click.option("--to", "target", metavar="QUEUE", help="With --replay: send the copies to this queue.")
 @codec_option

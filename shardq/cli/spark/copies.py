@@ -10,7 +10,7 @@ import msgspec
 from shardq.cli.command import ExampleCommand, Session, json_option, queue_argument
 from shardq.cli.printing import note
 from shardq.cli.spark.options import master_option, show
-from shardq.cli.times import past_moment
+from shardq.cli.times import since_option, until_option
 from shardq.spark.jobs.migrate import migrate
 from shardq.spark.jobs.place import Place
 from shardq.spark.jobs.replay import replay
@@ -61,13 +61,8 @@ def migrate_command(
 @queue_argument
 @click.argument("target")
 @click.option("--to-url", metavar="URL", help="The store of TARGET. Default: the same.")
-@click.option(
-    "--since",
-    type=past_moment,
-    metavar="MOMENT",
-    help="Acked at this moment or later: ISO 8601, or a duration ago.",
-)
-@click.option("--until", type=past_moment, metavar="MOMENT", help="Acked before this moment.")
+@since_option
+@until_option
 @click.option(
     "--run-id", metavar="NAME", help="The same name completes an interrupted replay of the same period."
 )

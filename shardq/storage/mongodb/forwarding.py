@@ -31,7 +31,7 @@ from shardq.storage.mongodb.settling import Step, finished, kept, not_held, sett
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.requests import Fenced, Forward, Span
 
-__all__ = ["drop_intents", "forward", "forward_by_intent", "names_in_intents", "sweep_intents"]
+__all__ = ["drop_intents", "forward", "names_in_intents", "sweep_intents"]
 
 _TRANSIENT = "TransientTransactionError"
 
@@ -60,7 +60,7 @@ def _forward(client: Client, request: Forward) -> Fenced:
             f"{session.address} is a standalone server: it cannot ack in one shard and send to another in one step. "
             "Make it a replica set of one member, or send first and then ack (atomic=False)"
         )
-    return forward_by_intent(session, collections, request, now)
+    return _forward_by_intent(session, collections, request, now)
 
 
 def _in_transactions(session: Session, collections: Open, request: Forward, now: int) -> Fenced:
@@ -120,7 +120,7 @@ def _is_transient(error: ShardqError) -> bool:
     return isinstance(cause, PyMongoError) and cause.has_error_label(_TRANSIENT)
 
 
-def forward_by_intent(session: Session, collections: Open, request: Forward, now: int) -> Fenced:
+def _forward_by_intent(session: Session, collections: Open, request: Forward, now: int) -> Fenced:
     """Acknowledge and append, or neither when some message is lost or gone. Raises QueueNotFound."""
     collections.uuid(request.append.shard)
     spans, rows = request.acknowledge.spans, _rows(session, request)
