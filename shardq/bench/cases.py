@@ -14,7 +14,7 @@ from shardq.bench.load import Load, Size
 from shardq.bench.result import Result, Sample, summarize
 from shardq.bench.stage import Stage
 from shardq.bench.throughput import end_to_end, from_threads, in_bulk, one_by_one, receives, sends
-from shardq.bench.wording import FIXED_RATE
+from shardq.bench.wording import FIXED_RATE, IDLE
 
 __all__ = ["GROUPS", "Case", "cases_of", "run_cases"]
 
@@ -111,7 +111,7 @@ def scaling_cases(size: Size) -> Iterator[Case]:
         load = Load(messages=size.memory)
         yield Case(name="memory of a consumer", unit="x of start", measure=memory, load=load, rounds=1)
     load = Load(processes=size.idle_processes, seconds=size.idle_seconds)
-    yield Case(name="idle consumers", unit="% of a core", measure=idle, load=load, rounds=1)
+    yield Case(name=IDLE, unit="% of a core", measure=idle, load=load, rounds=1)
 
 
 GROUPS = {"throughput": throughput_cases, "latency": latency_cases, "scaling": scaling_cases}

@@ -87,12 +87,14 @@ def count_at_rate(load: Load) -> int:
     return int(load.rate * load.seconds)
 
 
-def send_at_rate(began: float, load: Load, send: Callable[[bytes], object]) -> None:
+def send_at_rate(
+    began: float, load: Load, send: Callable[[bytes], object], *, first: int = 0, every: int = 1
+) -> None:
     """Send a message at each of the moments that the load's rate gives; those that are late at once.
 
-    Each is stamped with the moment at which it was to be sent.
+    Each is stamped with the moment at which it was to be sent. Several senders share them: ``every`` so many-th.
     """
-    for number in range(count_at_rate(load)):
+    for number in range(first, count_at_rate(load), every):
         moment = began + number / load.rate
         if (left := moment - time.monotonic()) > 0:
             time.sleep(left)

@@ -8,9 +8,20 @@ from shardq.bench.load import Load
 from shardq.bench.report import Report
 from shardq.bench.result import Result
 
-__all__ = ["FIXED_RATE", "IDLE_WITH_SERVER", "as_table", "figure", "load_in_words", "spread"]
+__all__ = [
+    "FIXED_RATE",
+    "IDLE",
+    "IDLE_WITH_SERVER",
+    "LOADED",
+    "as_table",
+    "figure",
+    "load_in_words",
+    "spread",
+]
 
 FIXED_RATE = "latency at a fixed rate"
+LOADED = "latency under load"
+IDLE = "idle consumers"
 IDLE_WITH_SERVER = "idle consumers and what the server does for them"
 
 
@@ -95,9 +106,10 @@ _SAID = {
     "receive and ack singles": _reads,
     "end to end": _both,
     FIXED_RATE: _fixed_rate,
+    LOADED: _fixed_rate,
     "claim": _claims,
     "claim of singles": _claims,
     "claim after consumption": _past,
-    "idle consumers": _idle,
+    IDLE: _idle,
     IDLE_WITH_SERVER: _idle,
 }

@@ -11,14 +11,17 @@ from click.testing import CliRunner
 
 from shardq.bench.load import Load
 from shardq.bench.report import Report, this_machine
-from shardq.bench.result import Figure, Sample, summarize
-from shardq.bench.wording import FIXED_RATE
+from shardq.bench.result import Figure, Result, Sample, summarize
+from shardq.bench.wording import FIXED_RATE, LOADED
 from tools.bench.__main__ import run
+from tools.bench.asked import NEEDED
 from tools.bench.comparison import Comparison, Promise
 from tools.bench.field import FIELDS, Field
+from tools.bench.load_latency import KEEPS_UP
 from tools.bench.page import page
 from tools.bench.plots import plots_of
-from tools.bench.rounds import BULK_SEND, DISK, PROCESSOR
+from tools.bench.rounds import BULK_SEND, DISK, PROCESSOR, SINGLE_SEND
+from tools.bench.singles import SEND_THREADS
 from tools.bench.targets import targets
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -51,10 +54,60 @@ def test_a_page_shows_every_peer_and_every_plot(field: Field) -> None:
 
 
 def test_a_target_is_met_only_by_the_figures(kept) -> None:
-    lines = {target.what: target for target in targets(kept)}
+    lines = {(target.store, target.what): target for target in targets(kept)}
 
     ratio = kept.ratio("RabbitMQ, confirms", "bulk send")
-    assert ratio is None or lines["bulk send / RabbitMQ, confirms"].met is (ratio >= 10)
+    assert ratio is None or lines["SQLite", "bulk send / RabbitMQ, confirms"].met is (ratio >= 10)
+
+
+def test_what_is_asked_is_compared_with_a_peer_or_with_another_kind_of_the_same_queue() -> None:
+    load = Load(rate=100.0)
+    ours, driver = "shardq (MongoDB)", "pymongo alone"
+    marks = (Figure("p50", 3.0), Figure("p99", 20.0))
+    comparison = _comparison(
+        (
+            summarize(SINGLE_SEND, "messages/s", load, [Sample(900.0)], subject=ours),
+            summarize(SINGLE_SEND, "messages/s", load, [Sample(1_000.0)], subject=driver),
+            summarize(SEND_THREADS, "messages/s", load, [Sample(9_000.0)], subject=ours),
+            summarize(PROCESSOR, "s", load, [Sample(9.0)], subject=ours),
+            summarize(PROCESSOR, "s", load, [Sample(5.0)], subject=driver),
+            summarize(FIXED_RATE, "ms", load, [Sample(3.0, marks)], subject=ours),
+        )
+    )
+
+    lines = {target.what: (target.measured, target.met) for target in targets(comparison)}
+
+    assert lines == {
+        "single sends / pymongo alone": ("0.90x", False),
+        "single sends, 16 threads / single sends": ("10x", True),
+        "processor time / pymongo alone": ("1.80x", True),
+        "latency between processes, p50": ("3 ms", True),
+        "latency between processes, p99": ("20 ms", False),
+    }
+    assert "| MongoDB | single sends / pymongo alone | >= 0.95x | 0.90x | 900 and 1,000/s | **no** |" in page(
+        comparison, "Title", "name"
+    )
+
+
+def test_each_peer_that_is_asked_for_is_in_a_field() -> None:
+    promised = {kind for group in FIELDS["all"].groups for kind in group.peers}
+
+    assert promised >= NEEDED
+    for name in ("sqlite", "cassandra", "mongodb"):
+        assert {module for group in FIELDS[name].asked().groups for module in group.peers} <= NEEDED
+
+
+def test_latency_against_load_is_shown_up_to_where_a_queue_keeps_up() -> None:
+    def result(rate: float, keeps_up: float) -> Result:
+        marks = (Figure("p50", 1.5), Figure("p99", 7.0), Figure(KEEPS_UP, keeps_up))
+        load = Load(rate=rate, seconds=2.0, threads=16)
+        return summarize(LOADED, "ms", load, [Sample(1.5, marks)], subject="us")
+
+    comparison = _comparison((result(125.0, 1.0), result(250.0, 0.0)))
+
+    text = page(comparison, "Benchmarks", "benchmarks")
+    assert "| us | 1.5 / 7 | **no** |" in text
+    assert "(benchmarks/under-load.png)" in text and "under-load" in plots_of(comparison)
 
 
 def test_a_ratio_compares_within_rounds() -> None:

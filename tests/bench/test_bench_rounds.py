@@ -7,21 +7,27 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from shardq.bench.load import Load
+from shardq.bench.result import Figure, Sample
 from shardq.bench.wording import FIXED_RATE
+from tools.bench import load_latency
 from tools.bench.database import Database
 from tools.bench.field import FIELDS
 from tools.bench.group import Group
 from tools.bench.latency import run_latencies
+from tools.bench.load_latency import FIRST_RATE, KEEPS_UP, keeps_up, run_loads
 from tools.bench.peer import SILENCE, look_again
 from tools.bench.peers.shardq_sqlite import ShardqSqlite
 from tools.bench.rounds import DISK, KINDS, PROCESSOR, Rounds, run_rounds
+from tools.bench.singles import SINGLE_KINDS
 from tools.bench.starting import Entry, Servers, open_all, start_servers
 from tools.bench.usage import Usage
 
 OURS = Group(peers={"shardq_sqlite": "ShardqSqlite"}, store="SQLite")
-PLAN = Rounds(rounds=2, messages=40, singles=4, latency_rounds=2, rate=50.0, seconds=0.2)
+PLAN = Rounds(rounds=2, messages=40, singles=4, few=4, latency_rounds=2, rate=50.0, seconds=0.2)
 
 
 class Failing(ShardqSqlite):
@@ -41,8 +47,8 @@ def test_the_comparison_runs_in_rounds(tmp_path: Path) -> None:
         results, failed = run_rounds(entries, PLAN, say=lambda _: None)
 
     assert not missing and not failed
-    rates = [result for result in results if result.name in KINDS]
-    assert len(rates) == 4 and all(len(result.rounds) == 2 and result.low > 0 for result in rates)
+    rates = [result for result in results if result.name in (*KINDS, *SINGLE_KINDS)]
+    assert len(rates) == 10 and all(len(result.rounds) == 2 and result.low > 0 for result in rates)
 
 
 def test_processor_time_and_files_are_measured(tmp_path: Path) -> None:
@@ -66,7 +72,7 @@ def test_nothing_is_said_of_the_costs_of_a_server_that_was_given(
         results, failed = run_rounds(entries, PLAN, say=lambda _: None)
 
     assert not failed
-    assert {result.name for result in results} == set(KINDS)
+    assert {result.name for result in results} == {*KINDS, *SINGLE_KINDS}
 
 
 class Stammering(ShardqSqlite):
@@ -103,6 +109,35 @@ def test_latencies_are_measured_between_processes_that_join_the_queue(tmp_path: 
     assert 0 < result.low <= result.figure("p100") < 10_000
     assert failed.startswith("the latency of one that stammers (failed in round 1: ")
     assert failed.endswith("10 of 10 messages came twice)")
+
+
+def test_a_rising_load_ends_where_a_queue_does_not_keep_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples = iter([Sample(1.0, (Figure(KEEPS_UP, 1.0),)), Sample(9.0, (Figure(KEEPS_UP, 0.0),))])
+    monkeypatch.setattr(load_latency, "under_load", lambda *_: next(samples))
+    with ExitStack() as stack:
+        entries, _ = open_all(start_servers([OURS], stack), tmp_path, stack)
+        results, failed = run_loads(
+            entries, msgspec.structs.replace(PLAN, load_seconds=0.1), say=lambda _: None
+        )
+        assert entries[0].peer.receive(0, 1) == 0  # it is joined again
+
+    assert not failed and [result.load.rate for result in results] == [FIRST_RATE, 2 * FIRST_RATE]
+
+
+def test_a_load_comes_from_many_threads_and_is_late_where_a_queue_is_slow(tmp_path: Path) -> None:
+    peer = ShardqSqlite()
+    peer.open(tmp_path)
+    load = Load(rate=200.0, seconds=0.2, threads=4)
+    try:
+        sample = load_latency.under_load(ShardqSqlite, peer.place, load)
+        late = keeps_up([0.0] * 80 + [1.0] * 20, load), keeps_up([1.0] * 80 + [0.0] * 20, load)
+    finally:
+        peer.close()
+
+    assert [figure.name for figure in sample.figures][-2:] == ["p100", KEEPS_UP]
+    assert late == (False, True)
 
 
 def test_a_queue_that_tells_nobody_is_looked_at_again_until_there_is_something() -> None:

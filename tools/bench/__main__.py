@@ -11,8 +11,9 @@ import click
 from .comparison import Comparison, Promise
 from .field import FIELDS, Field
 from .latency import run_latencies
+from .load_latency import run_loads
 from .measuring import measure_stores
-from .page import page
+from .page import page, targets_section
 from .plots import draw_all
 from .rounds import run_rounds
 from .software import software as software_of
@@ -28,20 +29,28 @@ DOCS, SCRATCH = ROOT / "docs", ROOT / "var" / "bench"
 @click.option(
     "--only", multiple=True, metavar="PEER", help="Only these peers, by module; no measurements of stores."
 )
+@click.option(
+    "--asked", is_flag=True, help="Only what is asked, with its peers; printed, written below var/."
+)
 @click.option("--docs-only", is_flag=True, help="Measure nothing: make page and plots from the kept figures.")
 @click.option("--output", type=click.Path(path_type=Path), help="Where to write; docs/ unless quick.")
-def run(store: str, quick: bool, only: tuple[str, ...], docs_only: bool, output: Path | None) -> None:
+def run(
+    store: str, quick: bool, only: tuple[str, ...], asked: bool, docs_only: bool, output: Path | None
+) -> None:
     """Compare shardq with its peers, and measure how its costs grow."""
-    field, folder = FIELDS[store], output or (SCRATCH if quick or only else DOCS)
+    field, folder = FIELDS[store], output or (SCRATCH if quick or only or asked else DOCS)
     kept = folder / field.name / "results.json"
     if not docs_only:
         kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_bytes(compare(_narrowed(field, only), quick=quick).encode() + b"\n")
+        taking_part = field.asked() if asked else _narrowed(field, only)
+        kept.write_bytes(compare(taking_part, quick=quick).encode() + b"\n")
     elif not kept.exists():
         raise click.UsageError(f"{kept} does not exist: run without --docs-only first")
     comparison = Comparison.decode(kept.read_bytes())
     (folder / f"{field.name}.md").write_text(page(comparison, field.title, field.name))
     draw_all(comparison, kept.parent)
+    if asked:
+        click.echo(targets_section(comparison))
 
 
 def _narrowed(field: Field, only: tuple[str, ...]) -> Field:
@@ -63,6 +72,7 @@ def compare(field: Field, *, quick: bool) -> Comparison:
             plan = field.rounds(quick=quick)
             results, failed = run_rounds(entries, plan, say=say)
             latencies, silent = run_latencies(entries, plan, say=say)
+            loaded, stuck = run_loads(entries, plan, say=say)
         measured = measure_stores(field, servers, quick=quick, say=say)
         software = software_of({name: store.url if store else None for name, store in servers.stores.items()})
     return Comparison(
@@ -70,8 +80,8 @@ def compare(field: Field, *, quick: bool) -> Comparison:
         store=field.store,
         software=software,
         promises=tuple(Promise.of(entry.peer) for entry in entries),
-        missing=(*missing, *failed, *silent, *measured.missing),
-        peers=(*results, *latencies),
+        missing=(*missing, *failed, *silent, *stuck, *measured.missing),
+        peers=(*results, *latencies, *loaded),
         left_out=measured.left_out,
     )
 

@@ -57,9 +57,12 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         """The names under which shardq itself takes part; the first is how it comes."""
         return tuple(promise.name for promise in self.promises if promise.name.startswith("shardq"))
 
-    def ratio(self, other: str, kind: str, *, own: str | None = None) -> float | None:
+    def ratio(
+        self, other: str, kind: str, *, own: str | None = None, other_kind: str | None = None
+    ) -> float | None:
         """How many times as fast as the peer shardq is: the median of the rounds' ratios."""
-        ours, theirs = self.peer(own or self.promises[0].name, kind), self.peer(other, kind)
+        ours = self.peer(own or self.promises[0].name, kind)
+        theirs = self.peer(other, other_kind or kind)
         if ours is None or theirs is None:
             return None
         return median(own / their for own, their in zip(ours.rounds, theirs.rounds, strict=True))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import msgspec
 
+from .asked import NEEDED
 from .group import CASSANDRA, ELASTICMQ, FILES, MONGODB, SERVERS, Group
 from .rounds import Rounds
+
+FEWEST = 160  # ten for each of 16 threads
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
     """The first queue of ``groups`` is shardq's.
 
     ``batch`` and ``single_batch`` are those of receives. ``measured`` names the measurements of shardq's stores that
-    belong to it; all without any.
+    belong to it; all without any. ``short``: nothing grows, and there are as many rounds when it is to be quick.
     """
 
     store: str
@@ -25,6 +28,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     singles: int = 1_000
     warm_ups: int = 1  # rounds that are not counted
     measured: tuple[str, ...] = ()
+    short: bool = False
 
     @property
     def several(self) -> bool:
@@ -35,24 +39,33 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         """How often and how much its queues are asked for; a tenth of it when it is to be quick."""
         share = 10 if quick else 1
         return Rounds(
-            rounds=3 if quick else 5,
+            rounds=3 if quick and not self.short else 5,
             warm_ups=1 if quick else self.warm_ups,
             messages=self.messages // share,
             singles=self.singles // share,
+            few=max(FEWEST, self.singles // share // 5),
             batch=self.batch,
             single_batch=self.single_batch,
-            latency_rounds=1 if quick else 3,
+            latency_rounds=1 if quick and not self.short else 3,
             rate=100.0,
-            seconds=1.0 if quick else 5.0,
+            seconds=1.0 if quick and not self.short else 5.0,
+            load_seconds=0.0 if self.short else 0.5 if quick else 2.0,
         )
 
     def of(self, modules: tuple[str, ...]) -> Field:
         """The same with these peers only, and no stores to measure; raises ValueError for one that is not in it."""
-        groups = tuple(group.of(modules) for group in self.groups)
-        unknown = set(modules) - {name for group in groups for name in group.peers}
+        unknown = set(modules) - {name for group in self.groups for name in group.peers}
         if unknown:
             raise ValueError(f"no such peers in the field {self.store}: {', '.join(sorted(unknown))}")
+        groups = (msgspec.structs.replace(group.of(modules), store="") for group in self.groups)
         return msgspec.structs.replace(self, groups=tuple(group for group in groups if group.peers))
+
+    def asked(self) -> Field:
+        """The same with the peers that shardq is to reach, and of its stores only what their consumers take idle."""
+        groups = (group.of(NEEDED) for group in self.groups)
+        return msgspec.structs.replace(
+            self, short=True, groups=tuple(group for group in groups if group.peers)
+        )
 
 
 ALL = Field(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 
@@ -23,10 +23,10 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         """What they all use, started if need be; None where each has its own. Raises PeerMissing."""
         return nullcontext() if self.database is None else self.database.running()
 
-    def of(self, modules: tuple[str, ...]) -> Group:
-        """The same with these peers only, and no store to measure."""
+    def of(self, modules: Collection[str]) -> Group:
+        """The same with these peers only."""
         peers = {name: kind for name, kind in self.peers.items() if name in modules}
-        return msgspec.structs.replace(self, peers=peers, store="")
+        return msgspec.structs.replace(self, peers=peers)
 
     def find_peers(self) -> Iterator[Peer | PeerMissing]:
         """Each peer, or why it is missing."""

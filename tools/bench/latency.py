@@ -50,7 +50,7 @@ def run_latencies(
 def latency(peer: Peer, load: Load) -> Sample:
     """Milliseconds from the moment at which a message was to be sent to its receipt; raises BenchmarkFailed."""
     joining = (type(peer), peer.place, load)
-    return latencies(run_together([Job(_send, joining), Job(_collect, joining)])[1])
+    return latencies(run_together([Job(_send, joining), Job(collect, joining)])[1])
 
 
 def _send(ready: Callable[[], float], kind: PeerKind, place: Any, load: Load) -> None:
@@ -60,7 +60,7 @@ def _send(ready: Callable[[], float], kind: PeerKind, place: Any, load: Load) ->
     peer.leave()
 
 
-def _collect(ready: Callable[[], float], kind: PeerKind, place: Any, load: Load) -> list[float]:
+def collect(ready: Callable[[], float], kind: PeerKind, place: Any, load: Load) -> list[float]:
     """Until all have come, and nothing comes any more: so all are acked."""
     peer, count = kind(), count_at_rate(load)
     peer.join(place)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from shardq.bench.latency import count_at_rate
 from shardq.bench.result import Result
-from shardq.bench.wording import FIXED_RATE, figure, load_in_words
+from shardq.bench.wording import FIXED_RATE, LOADED, figure, load_in_words
 
 from .cells import table, with_spread
 from .comparison import Comparison
+from .load_latency import KEEPS_UP
 
 PLOT = "waiting"
 SECTION = """\
@@ -18,6 +19,18 @@ an open loop, so a stall shows in every message that it held up. One process sen
 and acks whatever has come; {messages:,} messages in each round.
 
 ![Latency of each queue]({name}/{plot}.png)
+
+{figures}"""
+UNDER_LOAD = "under-load"
+LOADED_SECTION = """\
+## Latency against load
+
+The same open loop at rates that double, each for {seconds:g} s, one round: {threads} threads of one process send singly
+and wait for each of their sends; another process receives and acks whatever has come. A queue's line ends where it no
+longer keeps up (a cross): the last fifth of the messages took more than a tenth of the time. What ends there is the
+whole of it: clients in Python, server and disk, on one machine.
+
+![Latency against load]({name}/{plot}.png)
 
 {figures}"""
 
@@ -52,3 +65,37 @@ def latency_results(comparison: Comparison) -> list[Result]:
     """Those of the queues that were joined by other processes, in the order of the page."""
     found = (comparison.peer(promise.name, FIXED_RATE) for promise in comparison.promises)
     return [result for result in found if result]
+
+
+def loaded_section(comparison: Comparison, folder: str) -> str:
+    """Percentiles by rate, as far as each queue keeps up; empty without figures."""
+    lines = loaded_results(comparison)
+    if not lines:
+        return ""
+    rates = sorted({result.load.rate for line in lines for result in line})
+    load = lines[0][0].load
+    rows = [[line[0].subject, *(_cell(line, rate) for rate in rates)] for line in lines]
+    return LOADED_SECTION.format(
+        seconds=load.seconds,
+        threads=load.threads,
+        name=folder,
+        plot=UNDER_LOAD,
+        figures=table(["p50 / p99, ms, at messages/s", *(f"{rate:,.0f}" for rate in rates)], rows),
+    )
+
+
+def _cell(line: list[Result], rate: float) -> str:
+    for result in line:
+        if result.load.rate == rate:
+            marks = f"{figure(result.figure('p50'))} / {figure(result.figure('p99'))}"
+            return marks if result.figure(KEEPS_UP) else "**no**"
+    return ""
+
+
+def loaded_results(comparison: Comparison) -> list[list[Result]]:
+    """Those of each queue that was put under a rising load, by rate."""
+    found = (
+        [each for each in comparison.peers if (each.subject, each.name) == (promise.name, LOADED)]
+        for promise in comparison.promises
+    )
+    return [line for line in found if line]

@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 import msgspec
 
+from shardq.bench.cases import cases_of, run_cases
 from shardq.bench.command import measure
+from shardq.bench.load import FULL, QUICK
 from shardq.bench.report import Report, this_machine
 from shardq.bench.result import Result
 from shardq.bench.stage import Stage
-from shardq.bench.wording import IDLE_WITH_SERVER
+from shardq.bench.wording import IDLE, IDLE_WITH_SERVER
 from shardq.errors import ShardqError
 
 from .axis import axes
@@ -53,10 +55,22 @@ def _measure(
     field: Field, running: Running | None, *, quick: bool, say: Callable[[str], None]
 ) -> tuple[list[Result], Growth]:
     url = running.url if running else None
-    results: list[Result] = []
-    if running is not None and running.usage is not None:
-        say(IDLE_WITH_SERVER)
-        results.append(measure_idle(Stage(url), running.usage, quick=quick))
+    results = _idle(field, running, quick=quick, say=say)
+    if field.short:
+        return results, Growth((), ())
     results += measure(url, field.measured, None, quick=quick).results
     measure_one = counted(grow, running.counts) if running is not None else grow
     return results, measure_growth(Stage(url), axes(quick=quick), measure_one, say)
+
+
+def _idle(field: Field, running: Running | None, *, quick: bool, say: Callable[[str], None]) -> list[Result]:
+    """With what a server does for them; without one, where the other measurements leave it out."""
+    if running is not None:
+        if running.usage is None:
+            return []
+        say(IDLE_WITH_SERVER)
+        return [measure_idle(Stage(running.url), running.usage, quick=quick)]
+    if field.measured or field.short:
+        case = next(case for case in cases_of(QUICK if quick else FULL, ("scaling",)) if case.name == IDLE)
+        return run_cases([case], Stage(), 1, say)
+    return []

@@ -10,7 +10,7 @@ from shardq.bench.wording import load_in_words
 from .cells import table, with_spread
 from .comparison import Comparison
 from .growth_section import growth_section
-from .latency_section import latency_section
+from .latency_section import latency_section, loaded_section
 from .peer_section import peer_section
 from .targets import targets
 
@@ -26,7 +26,9 @@ EACH_NOTE = "More of each store is measured by `make bench STORE=sqlite`, `cassa
 QUICK_NOTE = "This was a quick run: the figures are rough. "
 
 TARGETS = """\
-## Targets
+## What is asked, what is measured
+
+A ratio is the median of the rounds' ratios, beside it the medians of both. What is not met says **no**.
 
 {targets}"""
 
@@ -62,8 +64,10 @@ def _parts(comparison: Comparison, title: str, name: str) -> Iterator[str]:
     yield peer_section(comparison, name)
     if waiting := latency_section(comparison, name):
         yield waiting
-    if met := _targets(comparison):
-        yield TARGETS.format(targets=met)
+    if loaded := loaded_section(comparison, name):
+        yield loaded
+    if met := targets_section(comparison):
+        yield met
     for heading, unit, text in SECTIONS:
         results = [result for result in report.results if result.unit == unit and not _is_scaling(result)]
         if results:
@@ -89,12 +93,14 @@ def _is_scaling(result: Result) -> bool:
     return result.name.startswith(("claim", "memory", "idle"))
 
 
-def _targets(comparison: Comparison) -> str:
+def targets_section(comparison: Comparison) -> str:
+    """What is asked and what is measured; empty without figures for it."""
     rows = [
-        [target.what, target.wanted, target.reached, "yes" if target.met else "**no**"]
-        for target in targets(comparison)
+        [each.store, each.what, each.asked, each.measured, each.figures, "yes" if each.met else "**no**"]
+        for each in targets(comparison)
     ]
-    return table(["what", "wanted", "reached", "met"], rows) if rows else ""
+    headings = ["store", "what", "asked", "measured", "figures", "met"]
+    return TARGETS.format(targets=table(headings, rows, numbers_from=2)) if rows else ""
 
 
 def _results(results: list[Result]) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 LONGEST_REASON = 200
 SILENCE = 0.2  # seconds after which a receiver says that nothing came
 POLL_SECONDS = 0.005
 POLLED = f"looks again every {POLL_SECONDS * 1_000:g} ms"
+SHARED, JOINED = "share one object", "join with an object each"  # threads that use a queue together
 AT_ONCE = 100  # messages that a waiting receiver takes at once, where it can
 
 Found = TypeVar("Found")
@@ -48,6 +49,8 @@ class Peer(Protocol):
     receives: str  # how messages are received and acked
     share: float
     wakes: str  # what tells a waiting receiver of a message
+    threads: str  # how several of a process use it: SHARED, JOINED, or "" where they are not asked to
+    takes_one: bool  # receives a single message where it is asked for one
     place: Any  # what another process needs to join; set by ``open``
 
     def open(self, folder: Path) -> None:
@@ -75,3 +78,19 @@ class Peer(Protocol):
 
     def close(self) -> None:
         """End everything that ``open`` started."""
+
+
+@runtime_checkable
+class PopsMessages(Protocol):
+    """A queue that can take a message out in one call: at most once."""
+
+    def pop(self, count: int) -> None:
+        """Take out so many, one by one."""
+
+
+@runtime_checkable
+class HoldsMessages(Protocol):
+    """A queue whose messages any thread can ack, each by itself."""
+
+    def hold(self, count: int) -> list[Callable[[], object]]:
+        """Receive so many messages; what acks each of them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .cells import table, times, with_spread
 from .comparison import Comparison
 from .rounds import DISK, KINDS, PROCESSOR, RECEIVE, RECEIVE_SINGLES
+from .singles import SENDERS, SINGLE_KINDS
 
 SECTION = """\
 ## Beside other queues
@@ -28,6 +29,14 @@ RATIOS = """
 How many times as fast shardq is, the median over the rounds of the ratio within each round:
 
 {ratios}"""
+ONE_BY_ONE = """
+### One message at a time
+
+Messages per second: {few} messages in each round, sent by {senders} threads of the process that wait for each of their
+sends; received and acked one after the other; popped, which is at most once, in one call each; acked by threads that
+hold them. A dash stands for what a queue does not offer, or is not asked.
+
+{figures}"""
 COSTS = {PROCESSOR: "processor time, s", DISK: "files, MB"}
 
 
@@ -45,6 +54,7 @@ def peer_section(comparison: Comparison, folder: str) -> str:
             numbers_from=3,
         ),
     )
+    text += _one_by_one(comparison)
     if comparison.store != "all":
         text += RATIOS.format(ratios=_ratios(comparison))
     return text + "".join(f"\nLeft out: {reason}.\n" for reason in comparison.missing)
@@ -79,6 +89,18 @@ def _figures(comparison: Comparison, costs: dict[str, str]) -> str:
     ]
     headings = ["queue", *(["durability"] if durable else []), *KINDS, *costs.values()]
     return table(headings, rows, numbers_from=len(headings) - len(kinds))
+
+
+def _one_by_one(comparison: Comparison) -> str:
+    kinds = [kind for kind in SINGLE_KINDS if _has(comparison, kind)]
+    if not kinds:
+        return ""
+    few = next(result.load.messages for result in comparison.peers if result.name in kinds)
+    rows = [
+        [promise.name, *(with_spread(comparison.peer(promise.name, kind)) for kind in kinds)]
+        for promise in comparison.promises
+    ]
+    return ONE_BY_ONE.format(few=few, senders=SENDERS, figures=table(["queue", *kinds], rows))
 
 
 def _ratios(comparison: Comparison) -> str:

@@ -18,7 +18,8 @@ from .axis import Axis
 from .comparison import Comparison
 from .growth_plots import growth
 from .growth_section import growth_of, plot_name
-from .latency_section import PLOT, latency_results
+from .latency_section import PLOT, UNDER_LOAD, latency_results, loaded_results
+from .load_plot import under_load
 from .palette import ACCENTS, COUNT, OTHERS, OURS, STYLE
 from .rounds import BULK_SEND, RECEIVE, SINGLE_SEND
 
@@ -47,6 +48,8 @@ def plots_of(comparison: Comparison) -> dict[str, Callable[[Comparison], Figure]
         if not needed or needed in first_words
     }
     beside = {PLOT: waiting} if latency_results(comparison) else {}
+    if loaded_results(comparison):
+        beside[UNDER_LOAD] = under_load
     return (
         usual | beside | {plot_name(axis): _growth(axis, results) for axis, results in growth_of(comparison)}
     )

@@ -11,6 +11,7 @@ from shardq.bench.load import Load, bodies
 from shardq.bench.result import Figure, Result, Sample, summarize
 
 from .peer import Peer, last_words
+from .singles import SINGLE_KINDS, measure_singles
 from .starting import Entry
 from .usage import Usage
 
@@ -26,18 +27,21 @@ MILLION = 1_000_000
 class Rounds(msgspec.Struct, frozen=True, kw_only=True):
     """How often, and how much: messages in bulk and one by one, and how many of each are received at a time.
 
-    In ``latency_rounds`` of their own, messages at a ``rate`` per second for some ``seconds``.
+    ``few`` are those of each kind in which every step concerns one message. In ``latency_rounds`` of their own,
+    messages at a ``rate`` per second for some ``seconds``.
     """
 
     rounds: int
     warm_ups: int = 1  # rounds before those that count
     messages: int
     singles: int
+    few: int
     batch: int = 500
     single_batch: int = 500
     latency_rounds: int = 1
     rate: float
     seconds: float
+    load_seconds: float = 0.0  # of each rate of a load that rises; none without
 
 
 def run_rounds(
@@ -88,12 +92,13 @@ def in_turn(
 
 
 def _loads(peer: Peer, plan: Rounds) -> dict[str, Load]:
-    messages = max(plan.singles, int(plan.messages * peer.share))
+    messages = max(plan.singles, plan.few, int(plan.messages * peer.share))
     bulk = Load(messages=messages, body_bytes=BODY_BYTES, batch=plan.batch)
     single = Load(messages=plan.singles, body_bytes=BODY_BYTES, batch=plan.single_batch)
     return {
         **dict.fromkeys((BULK_SEND, RECEIVE, PROCESSOR, DISK), bulk),
         **dict.fromkeys((SINGLE_SEND, RECEIVE_SINGLES), single),
+        **dict.fromkeys(SINGLE_KINDS, Load(messages=plan.few, body_bytes=BODY_BYTES, batch=1)),
     }
 
 
@@ -125,6 +130,7 @@ def _round(entry: Entry, plan: Rounds, *, waiting: Callable[[], None] = lambda: 
         **processor,
         SINGLE_SEND: _rate(len(few), lambda: peer.send_singles(few)),
         RECEIVE_SINGLES: _rate(len(few), lambda: _receive(peer, loads[RECEIVE_SINGLES])),
+        **dict(measure_singles(peer, many[: plan.few])),
     }
 
 

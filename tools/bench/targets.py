@@ -1,4 +1,4 @@
-"""What shardq is to reach on each store, and what it reached."""
+"""What is asked of shardq and what the run measured, line by line."""
 
 from __future__ import annotations
 
@@ -9,123 +9,124 @@ import msgspec
 
 from shardq.bench.load import Load
 from shardq.bench.result import Result
-from shardq.bench.wording import IDLE_WITH_SERVER, figure
+from shardq.bench.wording import FIXED_RATE, figure
 
+from .asked import ASKED, Limit, Times
 from .cells import times
 from .comparison import Comparison
-from .rounds import BULK_SEND, RECEIVE, RECEIVE_SINGLES, SINGLE_SEND
+from .rounds import UNITS
 
-# By store: peer, kind, how many times as fast as the peer.
-RATIOS = {
-    "sqlite": (
-        ("RabbitMQ, confirms", BULK_SEND, 10),
-        ("RabbitMQ, confirms", RECEIVE, 8),
-        ("RabbitMQ, no confirms", BULK_SEND, 10),
-        ("Redis streams, hiredis", BULK_SEND, 3),
-        ("Redis streams, hiredis", RECEIVE, 3),
-        ("Redis streams, without hiredis", BULK_SEND, 3),
-        ("Redis streams, without hiredis", RECEIVE, 3),
-        ("persist-queue, SQLiteAckQueue", BULK_SEND, 20),
-        ("persist-queue, SQLiteAckQueue", RECEIVE, 20),
-    ),
-    "cassandra": (
-        ("wide-row recipe, one row a message", BULK_SEND, 4),
-        ("cassandra-driver alone", BULK_SEND, 0.7),
-        ("wide-row recipe, one row a message", RECEIVE, 8),
-        ("cassandra-driver alone", RECEIVE, 0.4),
-        ("wide-row recipe, one row a message", RECEIVE_SINGLES, 1.5),
-    ),
-    "mongodb": (
-        ("Keuss 2.0.6, bucket-mongo-safe", BULK_SEND, 2),
-        ("Keuss 2.0.6, mongo", BULK_SEND, 40),
-        ("kombu, mongodb transport", BULK_SEND, 100),
-        ("Keuss 2.0.6, bucket-mongo-safe", RECEIVE, 3),
-        ("Keuss 2.0.6, mongo", RECEIVE, 60),
-        ("kombu, mongodb transport", RECEIVE, 60),
-        ("Keuss 2.0.6, mongo", SINGLE_SEND, 1),
-        ("Keuss 2.0.6, mongo", RECEIVE_SINGLES, 5),
-    ),
-}
-LIMITS = {
-    "sqlite": (
-        ("memory of a consumer", "x", 1.2),
-        ("idle consumers", " % of a core", 2.0),
-        ("latency within a process", " ms", 10.0),
-        ("latency between processes", " ms", 50.0),
-    ),
-    "cassandra": (("memory of a consumer", "x", 1.2), ("latency between processes", " ms", 150.0)),
-    "mongodb": (
-        ("memory of a consumer", "x", 1.2),
-        (IDLE_WITH_SERVER, " % of a core", 2.0),
-        ("latency between processes", " ms", 15.0),
-    ),
-}
 MORE_CONSUMERS = 4
+GROWN = 1.3  # times as long a claim may take with much more waiting
 
 
 class Target(msgspec.Struct, frozen=True):
-    """One line: what, how much is wanted, how much it is, and whether that is enough."""
+    """One line: what, how much is asked, how much it is, out of which figures, and whether that is enough."""
 
+    store: str
     what: str
-    wanted: str
-    reached: str
+    asked: str
+    measured: str
+    figures: str
     met: bool
 
 
 def targets(comparison: Comparison) -> Iterator[Target]:
-    """Those of which the run has figures."""
-    for peer, kind, wanted in RATIOS.get(comparison.store, ()):
-        for own in comparison.ours[: 1 if kind == BULK_SEND else None]:
-            if (ratio := comparison.ratio(peer, kind, own=own)) is not None:
-                _, comma, variant = own.partition(", ")
-                what = f"{kind}{comma}{variant} / {peer}"
-                yield Target(what, f">= {wanted}x", times(ratio), ratio >= wanted)
-    yield from _consumers(comparison)
-    yield from _claims(comparison)
-    yield from _limits(comparison)
+    """Those of which the run has figures, store by store."""
+    for store, asked in ASKED.items():
+        own = f"shardq ({store})"
+        for each in asked.times:
+            yield from _compared(comparison, store, own, each)
+        yield from _latency(comparison, store, own, {"p50": asked.p50, "p99": asked.p99})
+        results = _of_store(comparison, store)
+        for limit in asked.limits:
+            yield from _limited(store, results, limit)
+        if store != "SQLite":  # where a server does the work
+            yield from _consumers(store, results)
+        yield from _claims(store, results)
 
 
-def _consumers(comparison: Comparison) -> Iterator[Target]:
-    """More consumers get no less through, where a server does the work."""
-    results = comparison.report.of("receive and ack")
-    if not results:
+def _compared(comparison: Comparison, store: str, own: str, asked: Times) -> Iterator[Target]:
+    peer, other = asked.peer or own, asked.other or asked.kind
+    ratio = comparison.ratio(peer, asked.kind, own=own, other_kind=other)
+    if ratio is None:
         return
-    one = results[0].load
+    whose = asked.peer + (f", {other}" if asked.other and asked.peer else other if asked.other else "")
+    mine, theirs = comparison.peer(own, asked.kind), comparison.peer(peer, other)
+    unit = f" {UNITS[asked.kind]}" if asked.kind in UNITS else "/s"
+    shown = " and ".join(figure(result.median) for result in (mine, theirs) if result) + unit
+    met = ratio <= asked.wanted if asked.most else ratio >= asked.wanted
+    sign = "<=" if asked.most else ">="
+    yield Target(store, f"{asked.kind} / {whose}", f"{sign} {asked.wanted:g}x", times(ratio), shown, met)
+
+
+def _latency(comparison: Comparison, store: str, own: str, most: dict[str, float]) -> Iterator[Target]:
+    result = comparison.peer(own, FIXED_RATE)
+    for mark, limit in most.items() if result else ():
+        assert result is not None
+        value = result.figure(mark)
+        yield Target(
+            store,
+            f"latency between processes, {mark}",
+            f"<= {limit:g} ms",
+            f"{figure(value)} ms",
+            f"{result.load.rate:g}/s, an open loop",
+            value <= limit,
+        )
+
+
+def _of_store(comparison: Comparison, store: str) -> list[Result]:
+    subject = store if comparison.store == "all" else "shardq"
+    if comparison.store not in ("all", store.lower()):
+        return []
+    return [result for result in comparison.report.results if result.subject == subject]
+
+
+def _limited(store: str, results: list[Result], limit: Limit) -> Iterator[Target]:
+    for result in results:
+        if result.name == limit.name:
+            value = figure(result.median) + limit.unit
+            yield Target(
+                store, limit.name, f"<= {limit.most:g}{limit.unit}", value, "", result.median <= limit.most
+            )
+
+
+def _consumers(store: str, results: list[Result]) -> Iterator[Target]:
+    """More consumers get no less through."""
+    received = [result for result in results if result.name == "receive and ack"]
     found = {
         result.load.processes: result
-        for result in results
-        if msgspec.structs.replace(result.load, processes=1, messages=one.messages) == one
+        for result in received
+        if msgspec.structs.replace(result.load, processes=1, messages=received[0].load.messages)
+        == received[0].load
     }
-    if comparison.store == "sqlite" or MORE_CONSUMERS not in found:
-        return
-    ratio = found[MORE_CONSUMERS].median / found[1].median
-    yield Target(f"{MORE_CONSUMERS} consumer processes / 1", ">= 1x", times(ratio), ratio >= 1)
+    if MORE_CONSUMERS in found:
+        few, many = found[1], found[MORE_CONSUMERS]
+        ratio = many.median / few.median
+        shown = f"{figure(many.median)} and {figure(few.median)}/s"
+        yield Target(
+            store, f"{MORE_CONSUMERS} consumer processes / 1", ">= 1x", times(ratio), shown, ratio >= 1
+        )
 
 
-def _claims(comparison: Comparison) -> Iterator[Target]:
-    claims = comparison.report.of("claim")
+def _claims(store: str, results: list[Result]) -> Iterator[Target]:
+    claims = [result for result in results if result.name == "claim"]
     for batch in sorted({result.load.batch for result in claims}):
         of_batch = [result for result in claims if result.load.batch == batch]
         few, many = of_batch[1], of_batch[-1]
-        yield _growth(f"claim of {batch}, {_waiting(many)} / {_waiting(few)}", few, many)
-    singles = comparison.report.of("claim of singles")
-    for few, many in pairwise(singles):
-        yield _growth(f"claim of {many.load.batch} singles, {_waiting(many)} / {_waiting(few)}", few, many)
-    after = comparison.report.of("claim after consumption")
+        yield _growth(store, f"claim of {batch}, {_waiting(many)} / {_waiting(few)}", few, many)
+    for few, many in pairwise(result for result in results if result.name == "claim of singles"):
+        what = f"claim of {many.load.batch} singles, {_waiting(many)} / {_waiting(few)}"
+        yield _growth(store, what, few, many)
+    after = [result for result in results if result.name == "claim after consumption"]
     for result in after[1:]:
-        yield _growth(f"claim after {_past(result.load)} / none", after[0], result)
+        yield _growth(store, f"claim after {_past(result.load)} / none", after[0], result)
 
 
-def _growth(what: str, few: Result, many: Result) -> Target:
+def _growth(store: str, what: str, few: Result, many: Result) -> Target:
     ratio = many.median / few.median
-    return Target(what, "<= 1.3x", f"{ratio:.2f}x", ratio <= 1.3)
-
-
-def _limits(comparison: Comparison) -> Iterator[Target]:
-    for name, unit, limit in LIMITS.get(comparison.store, ()):
-        for result in comparison.report.of(name):
-            value = result.median
-            yield Target(name, f"< {limit:g}{unit}", f"{figure(value)}{unit}", value < limit)
+    shown = f"{figure(many.median)} and {figure(few.median)} ms"
+    return Target(store, what, f"<= {GROWN}x", f"{ratio:.2f}x", shown, ratio <= GROWN)
 
 
 def _waiting(result: Result) -> str:

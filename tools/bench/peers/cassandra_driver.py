@@ -8,6 +8,7 @@ from pathlib import Path
 from uuid import uuid1
 
 from ..cassandra_server import connect, execute_all
+from ..peer import SHARED
 
 SHARDS, BUNDLE = 8, 500
 TABLE = "CREATE TABLE IF NOT EXISTS bundle (shard int, id uuid, data blob, PRIMARY KEY ((shard), id))"
@@ -22,6 +23,9 @@ class CassandraDriver:
     )
     share = 1.0
     wakes = ""
+    threads = SHARED
+    takes_one = True
+    place = None
 
     def open(self, folder: Path) -> None:
         self._session = connect("bench_driver")
@@ -57,5 +61,6 @@ class CassandraDriver:
         self._session.cluster.shutdown()
 
     def _key(self) -> tuple[int, object]:
-        self._keys.append((len(self._keys) % SHARDS, uuid1()))
-        return self._keys[-1]
+        key = (len(self._keys) % SHARDS, uuid1())
+        self._keys.append(key)
+        return key

@@ -16,7 +16,7 @@ from uuid import uuid1
 from cassandra.query import BatchStatement, BatchType
 
 from ..cassandra_server import connect, execute_all
-from ..peer import AT_ONCE, POLLED, look_again
+from ..peer import AT_ONCE, POLLED, SHARED, look_again
 
 KEYSPACE = "bench_recipe"
 SHARDS, BATCH, LEASE_SECONDS = 8, 100, 30
@@ -40,6 +40,8 @@ class CassandraRecipe:
     receives = "lock, read, batch of deletes and markers, unlock; batches of deletes ack"
     share = 0.2
     wakes = POLLED
+    threads = SHARED
+    takes_one = True
     place = None
 
     def open(self, folder: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ..peer import PeerMissing
+from ..peer import SHARED, PeerMissing
 
 try:
     import boto3
@@ -31,6 +31,8 @@ class ElasticmqSqs:
     receives = "batches of 10 under a lease, deleted together; 4 in flight"
     share = 0.1
     wakes = "long polls"
+    threads = SHARED
+    takes_one = False  # those in flight together are taken together
 
     def open(self, folder: Path) -> None:
         if VARIABLE not in os.environ:

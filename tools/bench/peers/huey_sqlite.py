@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..peer import POLLED, PeerMissing, look_again
+from ..peer import POLLED, SHARED, PeerMissing, look_again
 
 try:
     from huey import SqliteHuey
@@ -20,6 +20,8 @@ class HueySqlite:
     receives = "at most once: taken out, then executed; a commit for each task"
     share = 0.03
     wakes = POLLED
+    threads = SHARED
+    takes_one = True
 
     def open(self, folder: Path) -> None:
         self.place = folder / "huey.db"
@@ -43,6 +45,12 @@ class HueySqlite:
 
     def receive(self, count: int, batch: int) -> int:
         return sum(len(self._huey.execute(self._huey.dequeue())) for _ in range(count))
+
+    def pop(self, count: int) -> None:
+        """The storage alone, without making a task of what it gives."""
+        for _ in range(count):
+            if self._huey.storage.dequeue() is None:
+                raise RuntimeError("a task did not come")
 
     def receiving(self) -> Iterator[Sequence[bytes]]:
         for task in look_again(self._huey.dequeue):

@@ -35,6 +35,8 @@ class KeussQueue:
     share: float
     backend: str
     wakes = POLLED
+    threads = ""  # a process each would be no threads
+    takes_one = True
     place = None
 
     def open(self, folder: Path) -> None:
@@ -62,7 +64,7 @@ class KeussQueue:
         self._push(bodies, 1)
 
     def receive(self, count: int, batch: int) -> int:
-        return int(self._ask(do="receive", count=count, at_once=AT_ONCE)["size"])
+        return int(self._ask(do="receive", count=count, at_once=min(batch, AT_ONCE))["size"])
 
     def receiving(self) -> Iterator[Sequence[bytes]]:
         while True:

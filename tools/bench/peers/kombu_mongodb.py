@@ -5,7 +5,7 @@ from pathlib import Path
 from queue import Empty
 
 from ..mongodb_server import clear, url
-from ..peer import POLL_SECONDS, POLLED, SILENCE, PeerMissing
+from ..peer import JOINED, POLL_SECONDS, POLLED, SILENCE, PeerMissing
 
 try:
     from kombu import Connection
@@ -20,6 +20,8 @@ class KombuMongodb:
     receives = "findAndDelete of one message at a time, before it is worked on"
     share = 0.02
     wakes = POLLED
+    threads = JOINED
+    takes_one = True
     place = None
 
     def open(self, folder: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..peer import POLLED, PeerMissing, look_again
+from ..peer import JOINED, POLLED, PeerMissing, look_again
 
 try:
     from litequeue import LiteQueue
@@ -20,6 +20,8 @@ class LitequeueSqlite:
     receives = "a commit for each pop and for each done, not fsynced; pruned at the end"
     share = 0.1
     wakes = POLLED
+    threads = JOINED
+    takes_one = True
 
     def open(self, folder: Path) -> None:
         self.place = folder / "queue.db"

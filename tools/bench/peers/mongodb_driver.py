@@ -10,6 +10,7 @@ from pathlib import Path
 from pymongo import MongoClient, WriteConcern
 
 from ..mongodb_server import clear, url
+from ..peer import SHARED
 
 BUNDLE = 500
 
@@ -23,6 +24,9 @@ class MongodbDriver:
     )
     share = 1.0
     wakes = ""
+    threads = SHARED
+    takes_one = True
+    place = None
 
     def open(self, folder: Path) -> None:
         clear("bench_driver")
@@ -54,5 +58,6 @@ class MongodbDriver:
         clear("bench_driver")
 
     def _insert(self, data: bytes) -> None:
-        self._keys.append(os.urandom(16))
-        self._bundles.insert_one({"_id": self._keys[-1], "b": data})
+        key = os.urandom(16)
+        self._bundles.insert_one({"_id": key, "b": data})
+        self._keys.append(key)

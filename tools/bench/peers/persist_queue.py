@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..peer import POLLED
+from ..peer import POLLED, SHARED
 
 
 class PersistQueue:
     durability = "fsync"
     wakes = POLLED
+    threads = SHARED
+    takes_one = True
     sends = "a commit for each message, fsync (WAL, synchronous FULL)"
     place: Path
     _queue: Any

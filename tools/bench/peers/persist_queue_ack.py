@@ -5,7 +5,8 @@ What was acked is cleared now and then, as every get walks past it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,11 @@ class PersistQueueAck(PersistQueue):
             if number % CLEAR == 0 or number == count:
                 self._clear()
         return size
+
+    def hold(self, count: int) -> list[Callable[[], object]]:
+        self._clear()
+        found = [self._queue.get(raw=True)["pqid"] for _ in range(count)]
+        return [partial(self._queue.ack, id=identity) for identity in found]
 
     def receiving(self) -> Iterator[Sequence[bytes]]:
         for item in look_again(self._next):

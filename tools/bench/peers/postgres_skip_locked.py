@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..peer import AT_ONCE, POLLED, PeerMissing, look_again
+from ..peer import AT_ONCE, JOINED, POLLED, PeerMissing, look_again
 
 try:
     from ..postgres_server import PostgresServer, connect
@@ -33,6 +33,11 @@ UPDATE message SET leased_until = now() + interval '30 s', deliveries = deliveri
     SELECT id FROM message WHERE leased_until IS NULL ORDER BY id LIMIT %b FOR UPDATE SKIP LOCKED
 ) RETURNING id, body
 """
+POP = """
+DELETE FROM message WHERE id = (
+    SELECT id FROM message WHERE leased_until IS NULL ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED
+) RETURNING body
+"""
 ACK = "DELETE FROM message WHERE id = ANY(%b) AND leased_until > now()"
 
 
@@ -45,6 +50,8 @@ class PostgresSkipLocked:
     )
     share = 0.5
     wakes = POLLED
+    threads = JOINED
+    takes_one = True
 
     def open(self, folder: Path) -> None:
         self._server = PostgresServer(folder)
@@ -77,6 +84,11 @@ class PostgresSkipLocked:
             self._ack(rows)
             count -= len(rows)
         return size
+
+    def pop(self, count: int) -> None:
+        for _ in range(count):
+            if self._connection.execute(POP, binary=True).fetchone() is None:
+                raise RuntimeError("a message did not come")
 
     def receiving(self) -> Iterator[Sequence[bytes]]:
         for rows in look_again(lambda: self._claim(AT_ONCE)):

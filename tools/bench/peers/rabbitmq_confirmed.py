@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..peer import SILENCE, PeerMissing
+from ..peer import JOINED, SILENCE, PeerMissing
 
 try:
     import pika
@@ -26,6 +26,8 @@ class RabbitmqConfirmed:
     receives = "prefetch 500, one ack for 500"
     share = 0.4
     wakes = "deliveries that the server pushes"
+    threads = JOINED
+    takes_one = True
     confirms = True
 
     def open(self, folder: Path) -> None:

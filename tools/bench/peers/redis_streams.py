@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..peer import AT_ONCE, SILENCE, PeerMissing
+from ..peer import AT_ONCE, SHARED, SILENCE, PeerMissing
 from ..server import Server, find_program, free_port
 
 try:
@@ -29,6 +29,8 @@ class RedisStreams:
     receives = "XREADGROUP by 500, XACK of 500"
     share = 1.0
     wakes = "XREADGROUP that blocks"
+    threads = SHARED
+    takes_one = True
 
     def open(self, folder: Path) -> None:
         self.place = free_port()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import shardq
 
-from ..peer import AT_ONCE, SILENCE
+from ..peer import AT_ONCE, SHARED, SILENCE
+
+PATIENCE = 5.0  # seconds
 
 
 class ShardqQueue:
@@ -19,6 +21,8 @@ class ShardqQueue:
     queue = "bench"
     prefetch = 0
     wakes = "signals"
+    threads = SHARED
+    takes_one = True
 
     def url(self, folder: Path) -> str:
         """Where its queue is to be; raises PeerMissing."""
@@ -49,6 +53,17 @@ class ShardqQueue:
         with self._queue.consumer(prefetch=self.prefetch) as consumer:
             return self._receive(consumer, count, batch)
 
+    def pop(self, count: int) -> None:
+        for _ in range(count):
+            if self._consumer.pop(wait=PATIENCE) is None:
+                raise RuntimeError("a message did not come")
+
+    def hold(self, count: int) -> list[Callable[[], object]]:
+        held: list[shardq.Message] = []
+        while len(held) < count:
+            held += self._consumer.receive(count - len(held), wait=PATIENCE)
+        return [message.ack for message in held]
+
     def receiving(self) -> Iterator[Sequence[bytes]]:
         with self._queue.consumer(prefetch=self.prefetch) as consumer:
             while True:
@@ -65,10 +80,18 @@ class ShardqQueue:
         self.leave()
 
     def _receive(self, consumer: shardq.Consumer, count: int, batch: int) -> int:
+        """Batch after batch; one message at a time is asked for as an application does that needs one."""
         size = 0
-        while count > 0:
-            received = consumer.receive(min(count, batch), wait=5)
+        if batch > 1:
+            for received in consumer.batches(batch, wait=PATIENCE):
+                size += sum(map(len, received.bodies))
+                received.ack()
+                count -= len(received)
+                if count <= 0:
+                    break
+            return size
+        for _ in range(count):
+            received = consumer.receive(1, wait=PATIENCE)
             size += sum(map(len, received.bodies))
             received.ack()
-            count -= len(received)
         return size
