@@ -93,14 +93,7 @@ class Consumer(Closing):
         redelivered when their leases expire.
         """
         check_number("limit", limit, 1, MAX_BATCH, whole=True)
-        check_number("wait", wait, 0.0, 10 * MAX_LEASE_SECONDS)
-        self._check_open()
-        if self._keeper is not None:
-            self._keeper.let_go()
-        held = self._take(limit, wait) if self._prefetcher else self._claim(limit, wait)
-        if self._keeper is not None:
-            self._keeper.keep(held)
-        return Batch(held, self._settlement)
+        return self._receive(limit, wait)
 
     def batches(self, limit: int, *, wait: float | None = None) -> Iterator[Batch]:
         """Receive batch after batch, none of them empty.
@@ -119,9 +112,10 @@ class Consumer(Closing):
     def pop(self, *, wait: float = 0.0) -> Message | None:
         """Receive one message and ack it before it is returned; None when none is due within ``wait`` seconds.
 
-        The message is delivered at most once: if the caller fails, it is lost.
+        The message is delivered at most once: if the caller fails, it is lost. After OutcomeUnknown it may be acked;
+        if it is, the next call that receives hands it out.
         """
-        batch = self.receive(1, wait=wait)
+        batch = self._receive(1, wait, finish=self._context.hooks is None)
         try:
             batch.ack()
         except LeaseLost:  # the process slept through the lease: it is somebody else's
@@ -157,11 +151,21 @@ class Consumer(Closing):
             )
         self._context.retry.check_open()
 
-    def _claim(self, limit: int, wait: float) -> list[HeldSlice]:
+    def _receive(self, limit: int, wait: float, *, finish: bool = False) -> Batch:
+        check_number("wait", wait, 0.0, 10 * MAX_LEASE_SECONDS)
+        self._check_open()
+        if self._keeper is not None:
+            self._keeper.let_go()
+        held = self._take(limit, wait) if self._prefetcher else self._claim(limit, wait, finish=finish)
+        if self._keeper is not None:
+            self._keeper.keep(held)
+        return Batch(held, self._settlement)
+
+    def _claim(self, limit: int, wait: float, *, finish: bool) -> list[HeldSlice]:
         deadline = time.monotonic() + wait
         while True:
             left = deadline - time.monotonic()
-            held = self._receiving.fill(limit, thorough=left <= 0)
+            held = self._receiving.fill(limit, thorough=left <= 0, finish=finish)
             if held:
                 self._idling.reset()
                 return held

@@ -38,6 +38,7 @@ class HeldSlice:
         self.deliveries = claimed.deliveries
         self.token = token
         self.lease_until = lease_until
+        self.finished = claimed.finished  # by its claim: it was never held
         self.started = started  # False: the store does not count this delivery yet
         self.failed: frozenset[int] = frozenset()  # positions whose settling failed, as the caller was told
         self.unanswered: dict[str, set[int]] = {}  # what was tried, and may have been done to which positions
@@ -114,7 +115,7 @@ class HeldSlice:
 
     def part(self, offset: int, count: int) -> HeldSlice:
         """Some neighbouring messages as a slice of their own, before anything of it is settled."""
-        claimed = ClaimedSlice(self.bundle, self.first + offset, count, self.deliveries)
+        claimed = ClaimedSlice(self.bundle, self.first + offset, count, self.deliveries, self.finished)
         part = HeldSlice(self.shard, claimed, self.token, self.lease_until, started=self.started)
         part._states[:] = self._states[offset : offset + count]
         return part

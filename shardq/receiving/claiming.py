@@ -12,7 +12,7 @@ from shardq.clock import microseconds
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
-from shardq.held import HeldSlice, claimed_once, first_of
+from shardq.held import HeldSlice, SettleState, claimed_once, first_of
 from shardq.receiving.delivery_filter import DeliveryFilter
 from shardq.receiving.expiring import sweep
 from shardq.settings import QueueSettings
@@ -20,7 +20,7 @@ from shardq.settling.settle import give_back_unseen
 from shardq.sharding.ownership import Ownership
 from shardq.sharding.reading import ShardReader
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import Claim, Claimed
+from shardq.storage.requests import Claim, Claimed, Finish
 
 __all__ = ["Idling", "Receiving"]
 
@@ -95,35 +95,42 @@ class Receiving:
         ):  # the store forgets a silent consumer by itself
             self._context.retry(self._context.store.resign, self._context.name, self._consumer)
 
-    def fill(self, limit: int, *, thorough: bool) -> list[HeldSlice]:
+    def fill(self, limit: int, *, thorough: bool, finish: bool = False) -> list[HeldSlice]:
         """Claim up to ``limit`` messages, from as many shards as that takes.
+
+        With ``finish`` a store may ack in the same step what the delivery filter would let pass. What it acked is
+        finished in the answer, and everything else is open. Such a claim is repeated until it is answered or the time
+        is over, and then OutcomeUnknown is raised, whatever other shards may have.
 
         A shard that fails is left out for a while, and the others are read. If they have nothing and the read is
         thorough, or if there are no others, the error is raised after the usual repetitions. So an empty result of a
         thorough read means that nothing was due in the whole queue.
         """
         with self._context.retry.within():
-            held = self._context.retry(self._fill, limit, thorough=thorough)
+            held = self._context.retry(self._fill, limit, thorough=thorough, finish=finish)
         self._count(held)
+        for piece in held:
+            if piece.finished:
+                piece.mark(range(piece.count), SettleState.FINISHED)
         return held
 
-    def _fill(self, limit: int, *, thorough: bool) -> list[HeldSlice]:
+    def _fill(self, limit: int, *, thorough: bool, finish: bool) -> list[HeldSlice]:
         settings = self._context.settings
         self.enlist()
         if settings.delivery_paused:
             return []
-        held = self._claim_all(limit, settings)
+        held = self._claim_all(limit, settings, finish=finish)
         if not held:
             self._context.retry(self.reader.survey, settings.layout, thorough=thorough)
-            held = self._claim_all(limit, settings)
+            held = self._claim_all(limit, settings, finish=finish)
         if not held and self.reader.errors(thorough=thorough):
             self.reader.look_at_failing()
-            held = self._claim_all(limit, settings)
+            held = self._claim_all(limit, settings, finish=finish)
         if not held and (errors := self.reader.errors(thorough=thorough)):
             raise _joined(errors).error(f"queue {self._context.name!r} gave nothing, and could not be read")
         return held
 
-    def _claim_all(self, limit: int, settings: QueueSettings) -> list[HeldSlice]:
+    def _claim_all(self, limit: int, settings: QueueSettings, *, finish: bool) -> list[HeldSlice]:
         """Claim from shard after shard, until half of the first lease is over; one that fails is left out after."""
         held: list[HeldSlice] = []
         missing = limit
@@ -132,9 +139,13 @@ class Receiving:
             if shard is None:
                 break
             try:
-                held += self._claim(shard, missing, settings)
+                held += self._claim(shard, missing, settings, finish=finish)
             except (StoreUnavailable, OutcomeUnknown) as error:
                 self.reader.failed(shard, error)
+                if finish and self._may_have_finished(shard):
+                    raise OutcomeUnknown(
+                        f"a message of shard {shard} may have been acked: {error}"
+                    ) from error
             missing = limit - sum(piece.count for piece in held)
         return claimed_once(held)
 
@@ -148,8 +159,8 @@ class Receiving:
                 return shard
         return self._context.retry(self.reader.take, settings.layout)
 
-    def _claim(self, shard: Shard, limit: int, settings: QueueSettings) -> list[HeldSlice]:
-        request = self._unanswered.pop(shard, None) or self._request(shard, limit, settings)
+    def _claim(self, shard: Shard, limit: int, settings: QueueSettings, *, finish: bool) -> list[HeldSlice]:
+        request = self._unanswered.pop(shard, None) or self._request(shard, limit, settings, finish=finish)
         claimed = self._claim_once(request)
         self._report(shard, request.limit, claimed)
         held = [
@@ -159,13 +170,27 @@ class Receiving:
         wanted, surplus = first_of(held, limit)
         if surplus:
             give_back_unseen(self._context, surplus)
+        if any(piece.finished for piece in wanted):  # of what it would keep back nothing is finished
+            done = [piece for piece in wanted if piece.finished]
+            open_ones = [piece for piece in wanted if not piece.finished]
+            return done + self._filter.deliverable(open_ones, settings)
         return self._filter.deliverable(wanted, settings)
 
-    def _request(self, shard: Shard, limit: int, settings: QueueSettings) -> Claim:
+    def _request(self, shard: Shard, limit: int, settings: QueueSettings, *, finish: bool) -> Claim:
         """A claim ahead counts no delivery yet, where the number of deliveries decides anything."""
         started = not self._ahead or settings.max_deliveries is None
         token = secrets.token_bytes(TOKEN_BYTES)
-        return Claim(shard, token, limit, self.lease, self._consumer, started)
+        allowed = self._finish(settings) if finish else None
+        return Claim(shard, token, limit, self.lease, self._consumer, started, allowed)
+
+    def _finish(self, settings: QueueSettings) -> Finish:
+        """What the delivery filter would let pass."""
+        retention = settings.retention
+        return Finish(
+            keep=settings.history_retention > 0,
+            most_deliveries=settings.max_deliveries,
+            since=None if retention is None else self._context.store.now() - microseconds(retention),
+        )
 
     def _claim_once(self, request: Claim) -> Claimed:
         try:
@@ -173,7 +198,17 @@ class Receiving:
                 return self._context.retry(self._context.store.claim, request)
         except OutcomeUnknown:
             self._unanswered[request.shard] = request
-            raise
+            if request.finish is None:
+                raise
+        claimed = self._context.retry(
+            self._context.store.claim, request
+        )  # what it finished comes back with no lease
+        del self._unanswered[request.shard]
+        return claimed
+
+    def _may_have_finished(self, shard: Shard) -> bool:
+        request = self._unanswered.get(shard)
+        return request is not None and request.finish is not None
 
     def _report(self, shard: Shard, limit: int, claimed: Claimed) -> None:
         """Tell the reader what the claim said of the shard."""
@@ -188,7 +223,10 @@ class Receiving:
     def _count(self, held: Sequence[HeldSlice]) -> None:
         received = sum(piece.count for piece in held)
         redelivered = sum(piece.count for piece in held if piece.deliveries > 1)
-        self._context.counters.add(received=received, redelivered=redelivered, empty_reads=int(not received))
+        acked = sum(piece.count for piece in held if piece.finished)
+        self._context.counters.add(
+            received=received, redelivered=redelivered, acked=acked, empty_reads=int(not received)
+        )
 
 
 def _joined(errors: dict[Shard, ShardqError]) -> Failures:

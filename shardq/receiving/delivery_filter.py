@@ -23,10 +23,9 @@ from shardq.settling.settle import Settling, give_back_unseen
 from shardq.settling.settlement import Settlement
 from shardq.settling.verbs import DROP
 from shardq.storage.bundle_data import decode_keys
-from shardq.storage.bundle_id import made_at
-from shardq.storage.requests import Bundle, DedupeEntry
+from shardq.storage.requests import DedupeEntry, in_queue_since
 
-__all__ = ["DeliveryFilter", "in_queue_since"]
+__all__ = ["DeliveryFilter"]
 
 _log = logging.getLogger(__name__)
 
@@ -90,15 +89,6 @@ class DeliveryFilter:
             return
         except InvalidMessage as error:  # damaged in the store: it stays there, for a person to look at
             _log.error("messages of shard %s cannot be dead-lettered: %s", piece.shard, error)
-
-
-def in_queue_since(bundle: Bundle) -> int:
-    """The moment from which the queue's retention counts: when the messages were sent, or were moved into this queue.
-
-    The id of a bundle that was moved from another queue is made for the moment of the move; what is moved
-    within its queue, by ``release(body=)``, keeps the moment of the id that it had.
-    """
-    return max(bundle.enqueued_at, made_at(bundle.id))
 
 
 def _keys(piece: HeldSlice) -> Iterator[DedupeEntry]:

@@ -11,10 +11,10 @@ from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
 from shardq.errors import ShardqError
 from shardq.held import HeldSlice
-from shardq.receiving.delivery_filter import DeliveryFilter, in_queue_since
+from shardq.receiving.delivery_filter import DeliveryFilter
 from shardq.settling.settle import give_back_unseen
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import Claim, EntryState, Peek, StoredSlice, Sweep
+from shardq.storage.requests import Claim, EntryState, Peek, StoredSlice, Sweep, in_queue_since
 
 __all__ = ["expire", "sweep"]
 

@@ -13,6 +13,8 @@ import msgspec
 
 from shardq.outgoing_message import Bundle
 from shardq.sharding.shard import Shard
+from shardq.storage.bundle_data import decode_keys
+from shardq.storage.bundle_id import made_at
 
 __all__ = [
     "Acknowledge",
@@ -26,6 +28,7 @@ __all__ = [
     "Extend",
     "Fenced",
     "Finding",
+    "Finish",
     "Forward",
     "Peek",
     "PeekPage",
@@ -36,6 +39,7 @@ __all__ = [
     "Span",
     "StoredSlice",
     "Sweep",
+    "in_queue_since",
 ]
 
 
@@ -55,6 +59,34 @@ class Append(msgspec.Struct, frozen=True):
     bundles: tuple[Bundle, ...]
 
 
+class Finish(msgspec.Struct, frozen=True):
+    """Which messages a claim may finish in the same step, as an ack would."""
+
+    keep: bool = False  # keep them as processed, for the queue's history
+    most_deliveries: int | None = None  # what was delivered more often, this time included, is only held
+    since: int | None = None  # what came into the queue before this moment is only held
+
+    def covers(self, piece: ClaimedSlice) -> bool:
+        """True when the slice may be finished; of a bundle with keys nothing may: they are confirmed first."""
+        keys = decode_keys(piece.bundle.data)
+        return (
+            keys is not None
+            and keys.dedupe_keys is None
+            and keys.move_key is None
+            and (self.most_deliveries is None or piece.deliveries <= self.most_deliveries)
+            and (self.since is None or in_queue_since(piece.bundle) >= self.since)
+        )
+
+
+def in_queue_since(bundle: Bundle) -> int:
+    """The moment from which the queue's retention counts: when the messages were sent, or were moved into this queue.
+
+    The id of a bundle that was moved from another queue is made for the moment of the move; what is moved
+    within its queue, by ``release(body=)``, keeps the moment of the id that it had.
+    """
+    return max(bundle.enqueued_at, made_at(bundle.id))
+
+
 class Claim(msgspec.Struct, frozen=True):
     """A bulk read of one shard: up to ``limit`` messages, hidden from others for ``lease``."""
 
@@ -66,6 +98,7 @@ class Claim(msgspec.Struct, frozen=True):
     started: bool = (
         True  # False: nobody works on them yet, so this delivery does not count before `Extend.starts`
     )
+    finish: Finish | None = None  # what may be finished in the same step; None: everything is held
 
 
 class ClaimedSlice(msgspec.Struct, frozen=True):
@@ -75,6 +108,7 @@ class ClaimedSlice(msgspec.Struct, frozen=True):
     first: int
     count: int
     deliveries: int  # this one included
+    finished: bool = False  # by the claim itself, as `Claim.finish` allows: nobody holds it
 
 
 class Claimed(msgspec.Struct, frozen=True):

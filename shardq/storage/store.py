@@ -178,6 +178,11 @@ class Store(Protocol):
         acked, released or claimed by others since, without counting another delivery; only when there are
         none does it claim. The cost MUST NOT depend on the number of messages that wait or have been
         consumed.
+
+        With ``finish`` it MAY finish what that covers, in the same step: the answer says of each slice whether it was
+        ``finished``. That MUST be durable, and everything that an acknowledgement does. The rest is held, so a store
+        that finishes nothing needs to do nothing. Repeated by the same client, with the same token and within the
+        lease, it MUST answer what it finished before, and take nothing else: nothing is lost when an answer is.
         """
         ...
 

@@ -23,6 +23,7 @@ from shardq.storage.requests import (
 )
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
+from shardq.testing.broken_claims import BROKEN_CLAIMS
 from shardq.testing.broken_leases import BROKEN_LEASES
 
 __all__ = ["BROKEN_STORES"]
@@ -202,6 +203,7 @@ class DropsTheNameOnly(WrappedStore):
 
 BROKEN_STORES: tuple[type[WrappedStore], ...] = (
     *BROKEN_LEASES,
+    *BROKEN_CLAIMS,
     DeliversEarly,
     DuplicatesAppends,
     LosesTheLastOfABulk,

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 
 from shardq.clock import microseconds
+from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.requests import Bundle
 
 __all__ = ["BundleFactory"]
@@ -38,7 +39,7 @@ class BundleFactory:
             due=now + microseconds(delay),
             enqueued_at=now,
             count=count,
-            data=bundle_id if data is None else data,
+            data=encode_bundle(BundleData([bundle_id] * count)) if data is None else data,
         )
 
     def _id(self, now: int) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
@@ -16,6 +17,7 @@ from shardq.storage.requests import (
     Claim,
     Extend,
     Fenced,
+    Finish,
     Forward,
     Release,
     Span,
@@ -74,25 +76,30 @@ class StoreStateMachine(StoreAgreement):
         limit=st.integers(1, 9),
         lease=st.sampled_from([5, 20]),
         started=st.booleans(),
+        finish=st.booleans(),
     )
-    def claim(self, where: int, client: int, limit: int, lease: int, started: bool) -> None:
+    def claim(self, where: int, client: int, limit: int, lease: int, started: bool, finish: bool) -> None:
         """Claim with a new token."""
         self.store = self.clients[client]
-        self._claim(self._busy(where), os.urandom(16), limit, lease, started)
+        self._claim(self._busy(where), os.urandom(16), limit, lease, started, finish)
 
-    @precondition(lambda self: self.claims)
+    @precondition(lambda self: any(past.repeatable for past in self.claims))
     @rule(pick=PICK, client=CLIENT, limit=st.integers(1, 9), lease=st.sampled_from([5, 20]))
     def claim_again(self, pick: int, client: int, limit: int, lease: int) -> None:
         """Repeat a claim of the past."""
-        past = self.claims[pick % len(self.claims)]
+        claims = [past for past in self.claims if past.repeatable]
+        past = claims[pick % len(claims)]
         self.store = self.clients[client]
         self._claim(past.shard, past.token, limit, lease, past.started)
 
-    def _claim(self, shard: Shard, token: bytes, limit: int, lease: int, started: bool) -> None:
+    def _claim(
+        self, shard: Shard, token: bytes, limit: int, lease: int, started: bool, finish: bool = False
+    ) -> None:
         self._pass()
         model = self.models[shard]
         repeated = bool(model.held_by(token))
-        claimed = self._ask(Claim(shard, token, limit, self._duration(lease), started=started))
+        request = Claim(shard, token, limit, self._duration(lease), started=started)
+        claimed = self._ask(msgspec.structs.replace(request, finish=Finish() if finish else None))
         taken = model.claim(token, limit, now=self._moment(), until=claimed.lease_until, started=started)
         expected = [(each.key, each.deliveries + each.unstarted) for each in taken]
         actual = [
@@ -107,7 +114,14 @@ class StoreStateMachine(StoreAgreement):
         if claimed.slices:
             assert self.harness.real_time or claimed.lease_until == self._moment() + self._duration(lease)
             spans = tuple(Span(each.bundle.id, each.first, each.count, token) for each in claimed.slices)
-            self.claims.append(PastClaim(shard, token, spans, started))
+            done = {
+                (each.bundle.id, each.first + i)
+                for each in claimed.slices
+                if each.finished
+                for i in range(each.count)
+            }
+            model.finish([each for each in taken if each.key in done])
+            self.claims.append(PastClaim(shard, token, spans, started, repeatable=not done))
 
     def _busy(self, where: int) -> Shard:
         """Choose a shard, one with messages if there is any."""

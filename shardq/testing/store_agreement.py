@@ -39,6 +39,7 @@ class PastClaim:
     token: bytes
     spans: tuple[Span, ...]
     started: bool
+    repeatable: bool = True  # False: it finished something, which only its client is told again
 
 
 class StoreAgreement(RuleBasedStateMachine):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from shardq.testing.broken_claims import BROKEN_CLAIMS
 from shardq.testing.broken_hints import BROKEN_HINTS
 from shardq.testing.broken_stores import BROKEN_STORES
 
@@ -50,6 +51,7 @@ CAUGHT_BY = {
     "ReservesForEveryone": "DedupeContract",
     "DropsTheNameOnly": "DropContract",
     "Hinted": "HintContract",
+    **{each.__name__: "FinishContract" for each in BROKEN_CLAIMS},
     **{each.__name__: "HintContract" for each in BROKEN_HINTS},
 }
 """The contract of what a store breaks. One that is not here is given to all contracts, which takes longer."""
@@ -64,6 +66,7 @@ import pytest
 
 sys.path.insert(0, {conformance!r})
 
+from shardq.testing.broken_claims import FinishingStore
 from shardq.testing.broken_hints import BROKEN_HINTS, HintedStore
 from shardq.testing.broken_stores import BROKEN_STORES
 from shardq.testing import conformance
@@ -97,7 +100,7 @@ class Hinted(HintedStore):
     pass
 
 
-for broken in (WrappedStore, Hinted, *BROKEN_STORES, *BROKEN_HINTS):
+for broken in (WrappedStore, FinishingStore, Hinted, *BROKEN_STORES, *BROKEN_HINTS):
     name = "Test" + broken.__name__
     contract = getattr(conformance, {caught_by!r}.get(broken.__name__, "StoreConformance"))
     globals()[name] = type(name, (contract,), {{"broken": broken}})
@@ -161,6 +164,6 @@ def test_the_contracts_fail_a_store_that(caught: dict[str, str], broken: str) ->
     assert broken in caught
 
 
-@pytest.mark.parametrize("sound", ["WrappedStore", "Hinted"])
+@pytest.mark.parametrize("sound", ["WrappedStore", "FinishingStore", "Hinted"])
 def test_the_contracts_pass_a_sound_store_that_is_only(caught: dict[str, str], sound: str) -> None:
     assert caught.get(sound) is None

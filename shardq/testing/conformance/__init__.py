@@ -32,6 +32,7 @@ _MODULES = (
     "dropping",
     "extend",
     "fencing",
+    "finishing",
     "forward",
     "hints",
     "history",
@@ -67,6 +68,7 @@ from shardq.testing.conformance.directory import DirectoryContract  # noqa: E402
 from shardq.testing.conformance.dropping import DropContract  # noqa: E402
 from shardq.testing.conformance.extend import ExtendContract  # noqa: E402
 from shardq.testing.conformance.fencing import FencingContract  # noqa: E402
+from shardq.testing.conformance.finishing import FinishContract  # noqa: E402
 from shardq.testing.conformance.forward import ForwardContract  # noqa: E402
 from shardq.testing.conformance.hints import HintContract  # noqa: E402
 from shardq.testing.conformance.history import HistoryContract  # noqa: E402
@@ -98,6 +100,7 @@ __all__ = [
     "DropContract",
     "ExtendContract",
     "FencingContract",
+    "FinishContract",
     "ForwardContract",
     "HintContract",
     "HistoryContract",
@@ -126,6 +129,7 @@ class StoreConformance(
     AppendContract,
     ClaimContract,
     StartContract,
+    FinishContract,
     OrderContract,
     AckContract,
     FencingContract,

@@ -17,6 +17,7 @@ from shardq.storage.requests import (
     Claim,
     Extend,
     Fenced,
+    Finish,
     Forward,
     Peek,
     Probe,
@@ -132,6 +133,7 @@ class Bench:
         lease: float = 30,
         token: bytes = b"",
         started: bool = True,
+        finish: Finish | None = None,
         shard: Shard | None = None,
         by: Store | None = None,
     ) -> Taken:
@@ -142,6 +144,7 @@ class Bench:
             limit,
             self.duration(lease),
             started=started,
+            finish=finish,
         )
         claimed = (by or self.store).claim(request)
         for _ in range(500):
