@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+from contextlib import suppress
 
 import click
 
@@ -92,10 +94,28 @@ def _describe(error: BaseException) -> tuple[str, str]:
         case KeyboardInterrupt():
             words = "interrupted", str(error) or "stopped by Ctrl-C"
         case OSError():
-            words = "file", str(error)
+            words = "file", _where(error)
         case _:
             words = "internal", f"{type(error).__name__}: {error}; SHARDQ_DEBUG=1 shows where"
     return words
+
+
+def _where(error: OSError) -> str:
+    """The text of an error, with the name of the standard stream that it is of."""
+    if error.errno == errno.EBADF:
+        return "stdin or stdout is closed: the command needs it"
+    if error.filename is None and _is_stdout_unwritable():
+        return f"stdout could not be written: {error.strerror or error}"
+    return str(error)
+
+
+def _is_stdout_unwritable() -> bool:
+    """True when something is buffered still that cannot be written."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return True
+    return False
 
 
 def _with_hint(error: click.UsageError) -> str:
@@ -110,10 +130,11 @@ def end(error: BaseException) -> int:
 
         traceback.print_exception(error)
     line = explain(error)
-    if line is None:
+    if _is_stdout_unwritable():
         _silence_stdout()
-    else:
-        click.echo(line, err=True)
+    if line is not None:
+        with suppress(OSError):
+            click.echo(line, err=True)
     return exit_code(error)
 
 

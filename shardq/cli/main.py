@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -68,6 +69,7 @@ class Program(ExampleGroup):
     def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> Any:
         """Run a command and exit with its code. An error is one line on stderr, never a traceback."""
         options["standalone_mode"] = False
+        _open_what_is_closed()
         try:
             result = super().main(args, *others, **options)
             code = result if isinstance(result, int) else 0
@@ -79,6 +81,20 @@ class Program(ExampleGroup):
 
             code = end(error.reason if isinstance(error, Ended) else error)
         sys.exit(code)
+
+
+def _open_what_is_closed() -> None:
+    """Give each standard stream that is closed to the null device; to use it raises OSError, unless it is stderr.
+
+    Else Python has no stream there at all, and the next file to be opened would be taken for it.
+    """
+    for name, mode, flags in (
+        ("stdin", "r", os.O_WRONLY),
+        ("stdout", "w", os.O_RDONLY),
+        ("stderr", "w", os.O_WRONLY),
+    ):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode))
 
 
 def accept_url(command: click.Command) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 PROGRAM = str(Path(sys.executable).parent / "shardq")
 
@@ -55,6 +58,52 @@ def test_a_closed_pipe_is_no_traceback(jobs, start: Callable[..., subprocess.Pop
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == 141
+
+
+def in_shell(command: str, url: str, *, buffered: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run a line of sh, in which `shardq` is the program."""
+    environment = os.environ | {"SHARDQ_URL": url, "PYTHONUNBUFFERED": "" if buffered else "1"}
+    line = command.replace("shardq", shlex.quote(PROGRAM))
+    return subprocess.run(["sh", "-c", line], env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "shardq receive jobs >&-",
+        "shardq list >&-",
+        "shardq --help >&-",
+        "shardq send jobs - <&-",
+        "shardq ack jobs <&-",
+    ],
+)
+def test_a_closed_stdin_or_stdout_is_an_error_that_says_so(jobs, url: str, command: str) -> None:
+    jobs.ok("send", "jobs", "a", "-q")
+    ended = in_shell(command, url)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == "shardq: file: stdin or stdout is closed: the command needs it\n"
+
+
+def test_closed_streams_do_not_matter_to_a_command_that_does_not_use_them(jobs, url: str) -> None:
+    assert in_shell("shardq send jobs a -q <&- >&- 2>&-", url).returncode == 0
+    assert jobs.json("stats", "jobs")["ready"] == 1
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize(
+    "command", ["receive jobs", "peek jobs --json", "stats jobs", "--help", "completion bash"]
+)
+def test_a_full_disk_behind_stdout_is_one_line_on_stderr_and_nothing_is_acked(
+    jobs, url: str, command: str, buffered: bool
+) -> None:
+    jobs.ok("send", "jobs", "a", "-q")
+    ended = in_shell(f"shardq {command} >/dev/full", url, buffered=buffered)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("shardq: file: ")
+    assert ended.stderr.endswith("No space left on device\n")
+    assert ended.stderr.count("\n") == 1
+    counts = jobs.json("stats", "jobs")
+    assert counts["ready"] + counts["in_flight"] == 1
 
 
 def test_ctrl_c_is_one_line_and_exit_code_130(jobs, start: Callable[..., subprocess.Popen[str]]) -> None:
