@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -13,10 +13,21 @@ from shardq.errors import InvalidSetting
 from shardq.message import Message
 from shardq.worker.report import Tally
 
-__all__ = ["Attempt", "BatchHandler", "EachMessage", "Failure", "MessageHandler", "Trial", "WholeBatch"]
+__all__ = [
+    "Attempt",
+    "BatchHandler",
+    "EachMessage",
+    "Failure",
+    "Handler",
+    "MessageHandler",
+    "Trial",
+    "WholeBatch",
+]
 
 MessageHandler = Callable[[Message], object]
 BatchHandler = Callable[[Batch], object]
+Handler = Callable[[Any], object]
+"""A handler of which only the option ``by_batch`` tells what it takes."""
 
 
 class Failure(msgspec.Struct, frozen=True):

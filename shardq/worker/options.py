@@ -10,7 +10,7 @@ import msgspec
 from shardq.codec import Codec, check_codec, codec_named
 from shardq.settings import check_number
 
-__all__ = ["Backoff", "WorkerKeywords", "WorkerOptions"]
+__all__ = ["Backoff", "SharedKeywords", "WorkerKeywords", "WorkerOptions"]
 
 MAX_BATCH = 100_000
 MAX_IDLE_SECONDS = 7 * 86_400.0
@@ -34,10 +34,9 @@ class Backoff(msgspec.Struct, frozen=True):
         return min(self.longest, self.first * 2.0**doublings) * random.uniform(0.5, 1.0)
 
 
-class WorkerKeywords(TypedDict, total=False):
-    """The fields of :class:`WorkerOptions` as keyword arguments, for type checkers."""
+class SharedKeywords(TypedDict, total=False):
+    """The fields of :class:`WorkerOptions` that mean the same for every handler, as keyword arguments."""
 
-    by_batch: bool
     batch: int
     codec: Codec | str
     retry_delay: float
@@ -45,6 +44,12 @@ class WorkerKeywords(TypedDict, total=False):
     keep_leases: bool
     idle_exit: float | None
     prefetch: int
+
+
+class WorkerKeywords(SharedKeywords, total=False):
+    """The fields of :class:`WorkerOptions` as keyword arguments, for type checkers."""
+
+    by_batch: bool
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):

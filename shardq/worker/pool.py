@@ -13,8 +13,9 @@ import msgspec
 from shardq.callables import check_runs
 from shardq.errors import ShardqError
 from shardq.settings import check_number
+from shardq.worker.attempt import Handler
 from shardq.worker.options import WorkerKeywords, WorkerOptions
-from shardq.worker.process import Handler, WorkerPlan
+from shardq.worker.process import WorkerPlan
 from shardq.worker.report import WorkerReport
 from shardq.worker.signals import stop_signals
 from shardq.worker.slot import Child, Slot, WorkersFailing

@@ -6,16 +6,17 @@ import importlib
 import pickle
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from shardq.client import connect
 from shardq.errors import InvalidSetting, ShardqError
-from shardq.worker.options import WorkerKeywords, WorkerOptions
+from shardq.worker.attempt import Handler
+from shardq.worker.options import WorkerOptions
 from shardq.worker.report import WorkerReport
 from shardq.worker.signals import ignore_interrupts, own_group
 from shardq.worker.worker import Worker
@@ -23,15 +24,12 @@ from shardq.worker.worker import Worker
 __all__ = [
     "REPORT_SECONDS",
     "Ended",
-    "Handler",
     "WorkerPlan",
     "load_handler",
     "reporting",
     "run_process",
     "sendable",
 ]
-
-Handler = Callable[[Any], object]
 
 REPORT_SECONDS = 0.2
 
@@ -63,7 +61,7 @@ def run_process(plan: WorkerPlan, channel: Connection) -> None:
     report, error = WorkerReport(), None
     try:
         with connect(plan.url) as client:
-            options = cast("WorkerKeywords", msgspec.structs.asdict(plan.options))
+            options = msgspec.structs.asdict(plan.options)
             worker = Worker(client.queue(plan.queue), load_handler(plan.handler), **options)
             signal.signal(signal.SIGTERM, lambda _number, _frame: worker.stop())
             report = _run(worker, channel)

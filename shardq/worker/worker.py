@@ -5,14 +5,22 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Unpack, cast
+from typing import Literal, Unpack, cast, overload
 
 from shardq.callables import check_runs
 from shardq.consumer import Consumer
 from shardq.errors import ShardqError
 from shardq.queue import Queue
-from shardq.worker.attempt import Attempt, BatchHandler, EachMessage, MessageHandler, Trial, WholeBatch
-from shardq.worker.options import Backoff, WorkerKeywords, WorkerOptions
+from shardq.worker.attempt import (
+    Attempt,
+    BatchHandler,
+    EachMessage,
+    Handler,
+    MessageHandler,
+    Trial,
+    WholeBatch,
+)
+from shardq.worker.options import Backoff, SharedKeywords, WorkerKeywords, WorkerOptions
 from shardq.worker.report import Tally, WorkerReport
 from shardq.worker.settling import Settling
 
@@ -45,6 +53,28 @@ class Worker:
     2
     """
 
+    @overload
+    def __init__(
+        self,
+        queue: Queue,
+        handler: MessageHandler,
+        *,
+        by_batch: Literal[False] = False,
+        **options: Unpack[SharedKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        queue: Queue,
+        handler: BatchHandler,
+        *,
+        by_batch: Literal[True],
+        **options: Unpack[SharedKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self, queue: Queue, handler: Handler, *, by_batch: bool, **options: Unpack[SharedKeywords]
+    ) -> None: ...
     def __init__(
         self, queue: Queue, handler: MessageHandler | BatchHandler, **options: Unpack[WorkerKeywords]
     ) -> None:
