@@ -16,6 +16,7 @@ from importlib import import_module as _import_module
 
 if _typing.TYPE_CHECKING:
     from shardq.api import *  # noqa: F403 - type checkers see all names
+    from shardq.api import __all__ as __all__
 else:
 
     def __getattr__(name: str) -> object:

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import pytest
-from local_server import docker_answers, lasting_server, worker
+
+from tests.local_server import docker_answers, lasting_server, worker
 
 VARIABLE = "SHARDQ_TEST_CASSANDRA_URL"
 IMAGE = "cassandra:5.0"

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cassandra_server import cassandra_url, narrow_cassandra_url
 from hypothesis import HealthCheck, settings
-from local_server import begin_lasting_servers, docker_answers, end_lasting_servers
-from mongodb_server import mongodb_url, replica_set_url
-from redis_server import guarded_redis, own_redis, redis_url
 
 import shardq
 from shardq.testing import ManualClock
+from tests.cassandra_server import cassandra_url, narrow_cassandra_url
+from tests.local_server import begin_lasting_servers, docker_answers, end_lasting_servers
+from tests.mongodb_server import mongodb_url, replica_set_url
+from tests.redis_server import guarded_redis, own_redis, redis_url
 
 # Here and nowhere else: a fixture of two conftests would start two servers.
 __all__ = [

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import pytest
-from local_server import ALONE, docker_answers, lasting_server, worker
+
+from tests.local_server import ALONE, docker_answers, lasting_server, worker
 
 VARIABLE = "SHARDQ_TEST_MONGODB_URL"
 IMAGE = "mongo:7.0"

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from local_server import TOOLS, lasting_server, local_server, worker
+
+from tests.local_server import TOOLS, lasting_server, local_server, worker
 
 VARIABLE = "SHARDQ_TEST_REDIS_URL"
 

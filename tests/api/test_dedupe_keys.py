@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -105,7 +106,7 @@ def test_a_producer_that_stood_still_after_it_reserved_its_key_does_not_store_th
     "settings", [{"retention": 60.0}, {"max_deliveries": 1}], ids=["expiry", "dead letter"]
 )
 def test_a_message_that_is_kept_from_its_consumer_has_its_key_confirmed_before(
-    url: str, clock: ManualClock, settings: dict[str, float]
+    url: str, clock: ManualClock, settings: dict[str, Any]
 ) -> None:
     store = failing(url, clock, "confirm_keys", FaultKind.UNAVAILABLE, times=2)
     queue = client_of(store).create_queue("q", dedupe_window=3_600, visibility_timeout=30, **settings)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import pytest
-from dying_store import DyingStore
 
 import shardq
 from shardq.sending.copies import begin_copy, copy_shard
@@ -16,6 +15,7 @@ from shardq.sending.runs import Run, RunPart
 from shardq.storage.opening import open_store
 from shardq.storage.store import Store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
+from tests.dying_store import DyingStore
 
 BODY = b"x" * 200
 SMALL = 100  # bytes that a queue takes, when the body is too large for it

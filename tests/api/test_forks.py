@@ -6,13 +6,13 @@ import os
 import threading
 
 import pytest
-from forking import all_held, forked, locks_of
 
 import shardq
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Append
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
+from tests.forking import all_held, forked, locks_of
 
 
 def test_children_of_a_process_that_sends_from_threads_send_through_its_producer_and_new_ones(

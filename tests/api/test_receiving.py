@@ -85,7 +85,9 @@ class SlowStore(WrappedStore):
         self._clock.advance(self._claim)
         return claimed
 
-    def probe(self, shards: Sequence[Shard], *, glance: bool = False, deep: bool = False) -> Sequence[Probe]:
+    def probe(
+        self, shards: Sequence[Shard], *, glance: bool = False, deep: bool = False
+    ) -> tuple[Probe, ...]:
         self._clock.advance(next(self._looks, 0.0))
         return super().probe(shards, glance=glance, deep=deep)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,13 @@ def bodies(queue: shardq.Queue) -> list[bytes]:
 
 
 def test_a_message_arrives_with_everything_that_was_sent(queue: shardq.Queue) -> None:
-    headers = {"text": "é", "int": -1, "float": 0.5, "bool": True, "bytes": b"\0\xff"}
+    headers: dict[str, shardq.HeaderValue] = {
+        "text": "é",
+        "int": -1,
+        "float": 0.5,
+        "bool": True,
+        "bytes": b"\0\xff",
+    }
     with queue.producer() as producer:
         identity = producer.send(b"body", priority=3, headers=headers, dedupe_key="k")
     (message,) = queue.consumer().receive(1)
@@ -130,7 +137,7 @@ def test_whatever_its_messages_carry_a_bulk_send_keeps_their_order_within_a_shar
     client: shardq.Client, kinds: str
 ) -> None:
     queue = client.create_queue("ordered", shards=1, time_shards=1)
-    options = {
+    options: dict[str, Callable[[int], dict[str, Any]]] = {
         "plain": lambda number: {},
         "key": lambda number: {"dedupe_key": f"key {number}"},
         "other key": lambda number: {"dedupe_key": f"other {number}", "headers": {"n": number}},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -55,14 +55,15 @@ def receive(queue: shardq.Queue) -> list[bytes]:
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused_by_name_and_nothing_is_stored(
-    client: shardq.Client, queue: shardq.Queue, name: str, value: object
+    client: shardq.Client, queue: shardq.Queue, name: str, value: Any
 ) -> None:
     before = queue.settings
+    setting: Any = {name: value}
     with pytest.raises(shardq.InvalidSetting, match=name):
-        queue.alter(**{name: value})
+        queue.alter(**setting)
     assert client.queue(queue.name).settings == before
     with pytest.raises(shardq.ShardqError):
-        client.create_queue("never", **{name: value})
+        client.create_queue("never", **setting)
     assert not client.exists("never")
 
 
@@ -88,7 +89,7 @@ def test_a_setting_that_makes_no_sense_is_refused_by_name_and_nothing_is_stored(
 def test_a_name_that_could_reach_elsewhere_is_refused(client: shardq.Client, name: str) -> None:
     for use in (client.create_queue, client.queue, client.exists, client.delete_queue):
         with pytest.raises(shardq.InvalidName):
-            use(name)  # type: ignore[operator]
+            use(name)
 
 
 def test_a_queue_exists_once(client: shardq.Client, queue: shardq.Queue) -> None:
@@ -290,11 +291,11 @@ def test_counters_tell_what_a_client_has_done(client: shardq.Client, clock: Manu
 
 
 @pytest.mark.parametrize("codec", ["json", b"json", None, dict])
-def test_what_is_no_codec_is_refused_at_once_and_one_is_named(client: shardq.Client, codec: object) -> None:
+def test_what_is_no_codec_is_refused_at_once_and_one_is_named(client: shardq.Client, codec: Any) -> None:
     queue = client.create_queue("q")
     for use in (queue.producer, queue.consumer, queue.peek, queue.history):
         with pytest.raises(shardq.InvalidSetting, match=r"shardq\.JSON"):
-            use(codec=codec)  # type: ignore[operator]
+            use(codec=codec)
 
 
 def test_no_queue_becomes_its_own_dead_letter_queue(client: shardq.Client) -> None:

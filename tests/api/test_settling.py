@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -413,7 +414,8 @@ def test_a_keeper_that_comes_too_late_does_not_make_an_ack_look_well(
     other = queue.consumer().receive(10)
     other.ack() if end == "ack" else other.dead_letter("twice is enough")
     # When the lease keeper of the first, which stood still, extends what is gone
-    batch._settler.keep(batch._open, 30_000_000)
+    settlement: Any = batch._settler
+    settlement.keep(batch._open, 30_000_000)
     # Then its ack is told of the loss
     with pytest.raises(shardq.LeaseLost):
         batch.ack()

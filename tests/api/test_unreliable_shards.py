@@ -162,7 +162,7 @@ def test_after_an_unanswered_move_what_somebody_else_holds_by_then_is_told_to_be
     """An attempt that never arrived does not explain why a message is not held any more."""
     batch = bench.queue.consumer().receive(20)
     lost = FaultyStore(bench.store, FaultPlan(faults=(Fault("forward", 1, FaultKind.LOST_REQUEST),)))
-    settlement = batch._settler
+    settlement: Any = batch._settler
     settlement._context = shardq.Client(lost, retry_seconds=1).queue("q")._context
     lost_forward = lost.forward
 
@@ -190,7 +190,8 @@ def test_an_extension_of_what_is_gone_is_told_to_be_lost_through_every_door(
     faults = (Fault("extend", 1, FaultKind.LOST_RESPONSE),) if unanswered else ()
     faulty = FaultyStore(bench.store, FaultPlan(faults=faults))
     queue = shardq.Client(faulty, retry_seconds=1).queue("q")
-    batch._settler._context = queue._context
+    settlement: Any = batch._settler
+    settlement._context = queue._context
     with pytest.raises(shardq.LeaseLost) as caught:
         if by_receipt:
             queue.extend([message.receipt for message in batch], 60)

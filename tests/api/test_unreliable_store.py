@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -98,11 +98,11 @@ def test_a_bulk_send_that_fails_part_way_names_what_is_stored_and_can_be_repeate
         with pytest.raises(shardq.PartialSend) as caught:
             producer.send_many(sent, headers={"a": 1}, priority=2)
         error = caught.value
-        assert [queue.get(identity).body for identity in error.stored] == sent[:20]  # type: ignore[union-attr]
+        assert [queue.get(identity).body for identity in error.stored] == sent[:20]
         assert [message.body for message in error.unsent] == sent[20:]
         bench.store.plan = FaultPlan()
         ids = producer.send_many(error.unsent)
-    assert [queue.get(identity).body for identity in ids] == sent[20:]  # type: ignore[union-attr]
+    assert [queue.get(identity).body for identity in ids] == sent[20:]
     assert {message.headers["a"] for message in queue.peek(100)} == {1}
     assert bench.received("q") == Counter(sent)
 
@@ -217,7 +217,7 @@ def test_settling_that_was_not_answered_stays_unknown_though_the_store_is_away_t
     queue = shardq.Client(bench.store, retry_seconds=0.2).create_queue("q")
     queue.producer().send(b"1")
     (message,) = queue.consumer().receive(1)
-    settle = {
+    settle: dict[str, Callable[[], None]] = {
         "acknowledge": message.ack,
         "release": message.release,
         "forward": partial(message.dead_letter, "bad"),

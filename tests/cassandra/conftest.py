@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
-from cassandra_server import keyspace_beside
+
+from tests.cassandra_server import keyspace_beside
 
 pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not installed")
 

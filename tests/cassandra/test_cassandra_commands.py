@@ -7,9 +7,9 @@ import sys
 from urllib.parse import urlsplit
 
 import pytest
-from cassandra_server import keyspace_beside
 
 from shardq.storage.cassandra.store import CassandraStore
+from tests.cassandra_server import keyspace_beside
 
 pytestmark = pytest.mark.cassandra
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sharing import share
 
 import shardq
 from shardq.sharding.shard import Shard
@@ -18,6 +17,7 @@ from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Acknowledge, Append, Claim, Peek, Span
 from shardq.testing import BundleFactory
+from tests.sharing import share
 
 pytestmark = pytest.mark.cassandra
 

@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable
 
 import pytest
-from forking import all_held, forked
 
 import shardq
 from shardq.storage.cassandra.store import CassandraStore
+from tests.forking import all_held, forked
 
 pytestmark = pytest.mark.cassandra
 

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from certificates import write_certificates
-from local_server import local_server
 
 import shardq
 from shardq.errors import InvalidSetting, StoreUnavailable
@@ -23,6 +21,8 @@ from shardq.storage.cassandra.connecting import Address
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.cassandra.url import parse
+from tests.certificates import write_certificates
+from tests.local_server import local_server
 
 pytestmark = [pytest.mark.cassandra, pytest.mark.one_process]
 

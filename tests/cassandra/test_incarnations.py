@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -183,7 +184,7 @@ def test_a_drop_touches_only_what_it_condemned(
         other.append(Append(shard, (bundle,)))
 
     # When somebody creates the queue again while one who drops it is between two steps
-    monkeypatch.setattr(removal.time, "sleep", meanwhile)
+    monkeypatch.setattr(time, "sleep", meanwhile)
     assert store.drop_queue(name)
     # Then the new queue stays
     assert store.load_queue(name) is not None

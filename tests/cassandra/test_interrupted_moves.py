@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable
 
 import pytest
-from dying_store import STEPS, Died, DyingStore
 
 import shardq
 from shardq.storage.cassandra.store import CassandraStore
+from tests.dying_store import STEPS, Died, DyingStore
 
 pytestmark = pytest.mark.cassandra
 

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from local_server import TOOLS
+
+from tests.local_server import TOOLS
 
 pytestmark = [pytest.mark.cassandra, pytest.mark.long]
 

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from steps import EXPECTED, MINUTE, STEPS, clear, counted, persist, prepared
 
 import shardq
 from shardq.errors import OutcomeUnknown, StoreUnavailable
@@ -15,6 +14,7 @@ from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.session import Session, Statement
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Claim, Fenced
+from tests.steps import EXPECTED, MINUTE, STEPS, clear, counted, persist, prepared
 
 pytestmark = [pytest.mark.cassandra, pytest.mark.long]
 

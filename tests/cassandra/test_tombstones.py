@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
-from cassandra_server import TOMBSTONES as THRESHOLD
 
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.faults import TombstonesRefused
@@ -25,6 +24,7 @@ from shardq.storage.requests import (
     Sweep,
 )
 from shardq.testing import BundleFactory
+from tests.cassandra_server import TOMBSTONES as THRESHOLD
 
 pytestmark = [pytest.mark.cassandra, pytest.mark.long]
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -183,7 +184,7 @@ def test_a_file_for_the_rest_that_cannot_be_made_is_refused_before_anything_is_s
     assert jobs.json("stats", "jobs")["ready"] == 0
 
 
-FAULTY = {
+FAULTY: dict[str, tuple[list[str], str | bytes]] = {
     "bytes": (["--jsonl"], '{"body": 7}'),
     "text": ([], b"\xff"),
     "json": ([], "{no"),
@@ -192,8 +193,8 @@ FAULTY = {
 
 
 def _line(codec: str, options: list[str], number: int) -> str:
-    value = f"n{number}" if codec in ("bytes", "text") else {"n": number, "half": 0.5}
-    body = value if codec == "text" else json.dumps(value)
+    value: Any = f"n{number}" if codec in ("bytes", "text") else {"n": number, "half": 0.5}
+    body: str = value if codec == "text" else json.dumps(value)
     return json.dumps({"body": value}) if options else body
 
 

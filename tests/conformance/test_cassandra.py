@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -43,7 +44,7 @@ class CassandraHarness(StoreHarness):
     def open(self) -> CassandraStore:
         return self.idle.pop() if self.idle else CassandraStore(self.address)
 
-    def finish(self, store: CassandraStore) -> None:
+    def finish(self, store: Any) -> None:
         self.idle.append(store)  # connecting costs as much as most tests do
 
     def advance(self, seconds: float) -> None:
@@ -117,7 +118,7 @@ class CassandraHarness(StoreHarness):
         incarnation = self.incarnations.get(shard.queue, "")
         return f"{shard.queue}@{incarnation}:{shard.time_shard}:{shard.number}"
 
-    def _rows(self, query: str, *values: object) -> list[tuple[object, ...]]:
+    def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         self.session.set_keyspace(self.address.keyspace)
         return [tuple(row) for row in self.session.execute(query, values)]
 

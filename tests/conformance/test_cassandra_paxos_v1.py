@@ -8,9 +8,8 @@ import pytest
 
 pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not installed")
 
-from test_cassandra import CassandraHarness
-
 from shardq.testing.conformance import ConcurrencyContract, FencingContract
+from tests.conformance.test_cassandra import CassandraHarness
 
 pytestmark = pytest.mark.cassandra
 

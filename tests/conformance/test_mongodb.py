@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -33,7 +34,7 @@ class MongoHarness(StoreHarness):
     def open(self) -> MongoStore:
         return self.idle.pop() if self.idle else MongoStore(self.address)
 
-    def finish(self, store: MongoStore) -> None:
+    def finish(self, store: Any) -> None:
         self.idle.append(store)  # connecting costs as much as most tests do
 
     def advance(self, seconds: float) -> None:

@@ -8,12 +8,11 @@ import pytest
 
 pytest.importorskip("redis", reason="the extra `redis` is not installed")
 
-from deaf_store import DeafStore
-from test_sqlite import SqliteHarness
-
 from shardq.storage.redis.url import open_redis
 from shardq.storage.wrapped_store import SignalledStore
 from shardq.testing.conformance.signals import SignalContract
+from tests.conformance.test_sqlite import SqliteHarness
+from tests.deaf_store import DeafStore
 
 
 class SignalledHarness(SqliteHarness):

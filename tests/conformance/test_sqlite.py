@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ class SqliteHarness(StoreHarness):
 
     def raw_entries(self, shard: Shard) -> list[RawEntry]:
         rows = self._rows(ENTRIES, shard.queue, shard.time_shard, shard.number)
-        return [RawEntry(*row[:3], RawState(row[3])) for row in rows]
+        return [RawEntry(bundle, first, count, RawState(state)) for bundle, first, count, state in rows]
 
     def raw_bundles(self, shard: Shard) -> int:
         rows = self._rows(
@@ -75,7 +76,7 @@ class SqliteHarness(StoreHarness):
             connection.execute("PRAGMA user_version = 999")
         return True
 
-    def _rows(self, sql: str, *values: object) -> list[tuple[object, ...]]:
+    def _rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(self.path, timeout=30)) as connection:
             return connection.execute(sql, values).fetchall()
 

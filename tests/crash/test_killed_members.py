@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from local_server import TOOLS, local_server
-from turmoil import endure
+
+from tests.crash.turmoil import endure
+from tests.local_server import TOOLS, local_server
 
 pymongo = pytest.importorskip("pymongo", reason="the extra `mongodb` is not installed")
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from local_server import TOOLS, local_server
-from turmoil import endure
+
+from tests.crash.turmoil import endure
+from tests.local_server import TOOLS, local_server
 
 pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not installed")
 

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-from ledger import Ledger
-from stage import Stage, drain, wait_for
 
 import shardq
+from tests.crash.ledger import Ledger
+from tests.crash.stage import Stage, drain, wait_for
 
 ROUNDS = int(os.environ.get("SHARDQ_CRASH_ROUNDS", "6"))
 LEASE = 0.6

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from ledger import Ledger
-from stage import Stage, drain
-
 import shardq
+from tests.crash.ledger import Ledger
+from tests.crash.stage import Stage, drain
 
 __all__ = ["Servers", "endure"]
 

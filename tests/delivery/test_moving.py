@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
 import pytest
-from dying_store import STEPS, Died, DyingStore
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ import shardq
 from shardq.storage.opening import open_store
 from shardq.storage.requests import DedupeEntry
 from shardq.testing import ManualClock
+from tests.dying_store import STEPS, Died, DyingStore
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,12 @@ class Bench:
         self.clock = clock
         self.store = FaultyStore(open_store(url, clock), FaultPlan())
         self.client = shardq.Client(self.store, retry_seconds=0)
-        chosen = {"shards": 2, "time_shards": 1, "visibility_timeout": 600, "max_deliveries": 3} | settings
+        chosen: Any = {
+            "shards": 2,
+            "time_shards": 1,
+            "visibility_timeout": 600,
+            "max_deliveries": 3,
+        } | settings
         self.queue = self.client.create_queue("q", **chosen)
 
     @cached_property
@@ -33,7 +39,7 @@ class Bench:
     def die(self) -> None:
         """Its process ends: nobody gives anything back."""
         assert self.consumer._prefetcher is not None
-        self.consumer._prefetcher._give_back = lambda _: None  # type: ignore[method-assign]
+        self.consumer._prefetcher._give_back = lambda held: None  # type: ignore[method-assign]
         self.consumer.close()
         del self.consumer
 

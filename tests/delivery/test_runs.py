@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ PART = RunPart("0-0", "same", 3, [b"%d" % number for number in range(1_000)])
 
 
 def run(queue: shardq.Queue, name: str = "job", **options: int) -> Run:
-    chosen = {"window": 86_400_000_000, "bundle_messages": 100, "bundle_bytes": 262_144} | options
+    chosen: Any = {"window": 86_400_000_000, "bundle_messages": 100, "bundle_bytes": 262_144} | options
     return Run(queue._context, name, **chosen)
 
 

@@ -15,9 +15,10 @@ from tests.demo.test_demo_check import a_result, a_run
 
 
 def printed(table, width=80):
-    console = Console(file=io.StringIO(), width=width)
+    file = io.StringIO()
+    console = Console(file=file, width=width)
     console.print(table)
-    return console.file.getvalue()
+    return file.getvalue()
 
 
 def shown(console):

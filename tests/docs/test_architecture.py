@@ -9,7 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from pages import DOCS, ROOT, rows
+
+from tests.docs.pages import DOCS, ROOT, rows
 
 PAGE = (DOCS / "architecture.md").read_text()
 STORES = ("sqlite", "cassandra", "mongodb")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from pages import DOCS, rows
+
+from tests.docs.pages import DOCS, rows
 
 MEASURED = (DOCS / "comparison.md").read_text().split("## Measured")[1]
 COMPARED = [row for row in rows(MEASURED) if any(re.fullmatch(r"[\d,]+", cell) for cell in row)]

@@ -7,9 +7,9 @@ import shlex
 
 import pytest
 from click.testing import CliRunner
-from pages import ROOT
 
 from shardq.cli.main import main
+from tests.docs.pages import ROOT
 
 DEPLOY = ROOT / "deploy"
 

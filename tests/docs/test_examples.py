@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
-from pages import PAGES, blocks_in, name
 
 import shardq
+from tests.docs.pages import PAGES, blocks_in, name
 
 SHARDQ = Path(sys.executable).with_name("shardq")
 

@@ -6,9 +6,9 @@ import pkgutil
 import re
 
 import pytest
-from pages import DOCS, ROOT, name
 
 import shardq
+from tests.docs.pages import DOCS, ROOT, name
 
 API = "\n".join(page.read_text() for page in (DOCS / "api").glob("*.md"))
 SHOWN = set(re.findall(r"^::: (.+)$", API, re.MULTILINE))

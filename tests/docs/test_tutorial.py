@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from pages import DOCS, blocks
+
+from tests.docs.pages import DOCS, blocks
 
 TITLE = re.compile(r'python title="(?P<file>[\w.]+)"')
 BIN = Path(sys.executable).parent

@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[2]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from written_history import Script  # noqa: E402 -- it needs that path
+from tests.faults.written_history import Script  # noqa: E402 -- it needs that path
 
 
 @pytest.fixture

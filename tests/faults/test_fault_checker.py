@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from written_history import Script, delivery
 
+from tests.faults.written_history import Script, delivery
 from tools.faults.history import Phase
 
 

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from killers import Killer
-from operations import OPERATIONS, Given, Operation, prepare
-from scene import MOST, Scene
 
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Append
 from shardq.testing import BundleFactory
 from shardq.testing.messages import Message, of_bundle
+from tests.kills.killers import Killer
+from tests.kills.operations import OPERATIONS, Given, Operation, prepare
+from tests.kills.scene import MOST, Scene
 
 __all__ = ["KilledClients"]
 
@@ -39,7 +39,7 @@ class KilledClients:
         for requests in range(MOST):
             shard = Shard(scene.new_queue() if operation.alone else scene.queue, 0, requests)
             given = prepare(operation, scene.healthy, shard, scene.lease)
-            killed = scene.killer.run(lambda store, given=given: operation.act(store, given), requests)
+            killed = scene.killer.run(lambda store, given=given: operation.act(store, given), requests)  # type: ignore[misc]
             found = self._live_on(scene, operation, given, repeated=repeated)
             check(operation, given, found, certain=repeated or not killed)
             if operation.alone:

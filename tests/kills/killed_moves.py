@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
-from killers import Killer
-from scene import MOST, TRIES, Scene
 
 import shardq
 from shardq.client import Client
 from shardq.receiving import redrive
 from shardq.storage.store import Store
+from tests.kills.killers import Killer
+from tests.kills.scene import MOST, TRIES, Scene
 
 __all__ = ["KilledMoves"]
 

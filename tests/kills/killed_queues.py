@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from killers import Killer
-from scene import MOST, Scene
 
 from shardq.client import Client
 from shardq.sharding.shard import Shard
@@ -15,6 +13,8 @@ from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, QueueRec
 from shardq.storage.store import Store
 from shardq.testing import BundleFactory
 from shardq.testing.messages import of_bundle
+from tests.kills.killers import Killer
+from tests.kills.scene import MOST, Scene
 
 __all__ = ["KilledQueues"]
 
@@ -36,7 +36,7 @@ class KilledQueues:
     ) -> Iterator[tuple[int, bool, Store]]:
         """Let a client die after 0, 1, 2 .. requests; gives the number, whether it died, and who comes after it."""
         for requests in range(MOST):
-            killed = scene.killer.run(lambda store, requests=requests: act(store, requests), requests)
+            killed = scene.killer.run(lambda store, requests=requests: act(store, requests), requests)  # type: ignore[misc]
             heir = scene.harness.open()
             yield requests, killed, heir
             heir.close()

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from shardq.storage.store import Store
-from shardq.testing import StoreHarness
 
 __all__ = ["CassandraKiller", "Killer", "MongoKiller", "SqliteKiller"]
 
@@ -29,7 +28,7 @@ Act = Callable[[Store], object]
 class Killer(ABC):
     """Lets new clients act, and ends them. What they sent before is carried out; nothing comes after it."""
 
-    harness: StoreHarness
+    harness: Any
 
     @abstractmethod
     def run(self, act: Act, requests: int) -> bool:
@@ -46,7 +45,7 @@ class SqliteKiller(Killer):
     """SIGKILL between two statements that write: a transaction is open then, or its locks are held."""
 
     def __init__(self, folder: Path) -> None:
-        from test_sqlite import SqliteHarness
+        from tests.conformance.test_sqlite import SqliteHarness
 
         self.harness = SqliteHarness(folder)
 
@@ -69,7 +68,7 @@ class SqliteKiller(Killer):
             connection.set_trace_callback(count)
             return connection
 
-        sqlite3.connect = watched  # type: ignore[assignment] -- of this child
+        sqlite3.connect = watched  # type: ignore[assignment]  # of this child
         act(self.harness.open())
 
 
@@ -77,8 +76,8 @@ class MongoKiller(Killer):
     """SIGKILL while the answer to a command that writes is on its way back."""
 
     def __init__(self, url: str) -> None:
-        from lossy_proxy import LossyProxy
-        from test_mongodb import MongoHarness
+        from tests.conformance.test_mongodb import MongoHarness
+        from tests.mongodb.lossy_proxy import LossyProxy
 
         self.harness = MongoHarness(url)
         self._url = url
@@ -126,7 +125,8 @@ class CassandraKiller(Killer):
 
     def __init__(self, url: str) -> None:
         from cassandra.cluster import Session
-        from test_cassandra import CassandraHarness
+
+        from tests.conformance.test_cassandra import CassandraHarness
 
         self.harness = CassandraHarness(url)
         self._connected = self.harness.open()
@@ -136,7 +136,7 @@ class CassandraKiller(Killer):
 
     def run(self, act: Act, requests: int) -> bool:
         victim = self.harness.open()
-        victim._session._connected = self._connected._session._connected  # type: ignore[attr-defined]
+        victim._session._connected = self._connected._session._connected
         self._connected.now()
         self._left = requests
         try:
@@ -150,7 +150,7 @@ class CassandraKiller(Killer):
     def close(self) -> None:
         self._class.execute_async = self._execute
         self._connected.close()
-        self.harness.close()  # type: ignore[attr-defined]
+        self.harness.close()
 
     def _watched(self) -> Callable[..., Any]:
         execute = self._execute

@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from killers import Killer
-
 from shardq.clock import microseconds
 from shardq.errors import OutcomeUnknown, StoreUnavailable
 from shardq.sharding.shard import Shard
@@ -16,6 +14,7 @@ from shardq.storage.requests import Acknowledge, Claim, Peek, QueueRecord, Span
 from shardq.storage.store import Store
 from shardq.testing.audit import broken_rows, drain, hidden, remains
 from shardq.testing.messages import Message, of_slices
+from tests.kills.killers import Killer
 
 __all__ = ["MOST", "Scene"]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from killed_clients import KilledClients
-from killed_moves import KilledMoves
-from killed_queues import KilledQueues
-from killers import MongoKiller
+
+from tests.kills.killed_clients import KilledClients
+from tests.kills.killed_moves import KilledMoves
+from tests.kills.killed_queues import KilledQueues
+from tests.kills.killers import MongoKiller
 
 pytestmark = [
     pytest.mark.mongodb,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from killed_clients import KilledClients
-from killed_moves import KilledMoves
-from killed_queues import KilledQueues
-from killers import SqliteKiller
+
+from tests.kills.killed_clients import KilledClients
+from tests.kills.killed_moves import KilledMoves
+from tests.kills.killed_queues import KilledQueues
+from tests.kills.killers import SqliteKiller
 
 
 @pytest.fixture(scope="module")

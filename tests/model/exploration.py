@@ -13,10 +13,21 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-from modelled_centres import Centres
-from modelled_client import APPLY, READ, SERIAL, WRITE, Lost, Memory, Request, Run, deterministic, run
-from modelled_table import Database
-from promises import Call, Ghost, Violation, after_call, after_step, at_rest
+from tests.model.modelled_centres import Centres
+from tests.model.modelled_client import (
+    APPLY,
+    READ,
+    SERIAL,
+    WRITE,
+    Lost,
+    Memory,
+    Request,
+    Run,
+    deterministic,
+    run,
+)
+from tests.model.modelled_table import Database
+from tests.model.promises import Call, Ghost, Violation, after_call, after_step, at_rest
 
 START = 1_700_000_000_000_000
 BEGIN = "begin"

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from modelled_table import Database, Row, Statement, merged_cells
 from msgspec import Struct, structs
+
+from tests.model.modelled_table import Database, Row, Statement, merged_cells
 
 __all__ = ["Centres"]
 

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import msgspec
-from modelled_table import Statement
 
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.sharding.shard import Shard
@@ -25,6 +24,7 @@ from shardq.storage.cassandra.lease_rows import Held
 from shardq.storage.cassandra.queues import Incarnations
 from shardq.storage.cassandra.read_cursors import ReadCursors
 from shardq.storage.cassandra.store import CassandraStore
+from tests.model.modelled_table import Statement
 
 READ, WRITE, APPLY, SERIAL = "read", "write", "apply", "serial"
 ADDRESS = Address(("modelled",), "modelled")

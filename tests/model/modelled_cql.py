@@ -40,7 +40,7 @@ class Parsed(NamedTuple):
 class Marker(NamedTuple):
     """A bind marker, by its number."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # and no method of tuples
 
 
 _TOKEN = re.compile(r"0x[0-9a-f]*|\w+|<=|>=|[=<>(),?]", re.IGNORECASE)

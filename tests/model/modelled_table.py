@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple, TypeAlias
 
-from modelled_cql import TABLES, Condition, Parsed, bound, parse
 from msgspec import Struct, structs
+
+from tests.model.modelled_cql import TABLES, Condition, Parsed, bound, parse
 
 Statement: TypeAlias = tuple[str, Sequence[Any]]
 Key: TypeAlias = tuple[Any, ...]

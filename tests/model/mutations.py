@@ -50,7 +50,7 @@ def _no_due_rows() -> Iterator[None]:
 
 @contextmanager
 def _no_look_at_write_times() -> Iterator[None]:
-    control_row = rows.control_row
+    control_row: Any = rows.control_row
 
     def seen(*columns: Any) -> Any:
         return control_row(*columns[:4], 2**62)
@@ -62,10 +62,11 @@ def _no_look_at_write_times() -> Iterator[None]:
 def _scan_in_two_parts(*args: Any, **options: Any) -> Iterator[Any]:
     """As where a server refuses a read for its tombstones: the second part is read after the first."""
     *rest, start, end = args
+    scan: Any = scanning.scan
     cut = (*start[:2], b"\2", start[3])
     if not start < cut < end:
-        return scanning.scan(*args, **options)
-    parts = [scanning.scan(*rest, low, high, **options) for low, high in ((start, cut), (cut, end))]
+        return scan(*args, **options)
+    parts = [scan(*rest, low, high, **options) for low, high in ((start, cut), (cut, end))]
     return chain.from_iterable(parts)
 
 

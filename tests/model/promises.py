@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from modelled_client import READ, SERIAL, WRITE, Memory, Run, run
-from modelled_table import Database, Row, Statement
-
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.changing import _DELETE, _REPLACE, CONTROL_KEY
 from shardq.storage.cassandra.lease_rows import decode_lease
@@ -29,6 +26,8 @@ from shardq.storage.cassandra.rows import (
 )
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Acknowledge, Append, Claim, Claimed, Fenced, Span
+from tests.model.modelled_client import READ, SERIAL, WRITE, Memory, Run, run
+from tests.model.modelled_table import Database, Row, Statement
 
 Message: TypeAlias = tuple[bytes, int]  # bundle and position
 

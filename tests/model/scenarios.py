@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeAlias
 
-from exploration import START, Scenario, Script
-from modelled_client import Run
-from modelled_table import Database
-from promises import Call
-
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.bundles import _statements
 from shardq.storage.cassandra.changing import _REPLACE, _TAKE, _TURN, CONTROL_KEY
 from shardq.storage.cassandra.read_cursors import GUARD
 from shardq.storage.cassandra.rows import Control, encode
 from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, Claimed, Extend, Release, Span
+from tests.model.exploration import START, Scenario, Script
+from tests.model.modelled_client import Run
+from tests.model.modelled_table import Database
+from tests.model.promises import Call
 
 SHARD, DEAD = Shard("q", 0, 0), Shard("q.dead", 0, 0)
 LEASE = 30_000_000

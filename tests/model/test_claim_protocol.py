@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not installed")
 
-from exploration import Explorer
-from mutations import MUTATIONS
-from scenarios import SCENARIOS, STANDSTILL
+from tests.model.exploration import Explorer
+from tests.model.mutations import MUTATIONS
+from tests.model.scenarios import SCENARIOS, STANDSTILL
 
 Note = Callable[[str, str], None]
 

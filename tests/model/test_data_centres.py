@@ -9,13 +9,13 @@ import pytest
 
 pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not installed")
 
-from exploration import Explorer, Scenario
-from modelled_centres import Centres
-from scenarios import SCENARIOS
-
 from shardq.errors import InvalidSetting
 from shardq.storage.cassandra.connecting import Address
 from shardq.storage.cassandra.guarantees import LEVELS, SERIAL_LEVELS, require_overlap_in
+from tests.model.exploration import Explorer, Scenario
+from tests.model.modelled_centres import Centres
+from tests.model.modelled_table import Database
+from tests.model.scenarios import SCENARIOS
 
 Note = Callable[[str, str], None]
 
@@ -46,6 +46,7 @@ def _in_two_centres(name: str, address: Address) -> Scenario:
     scripts = tuple(
         script._replace(centre=0 if in_one else number % 2) for number, script in enumerate(scenario.scripts)
     )
+    assert isinstance(scenario.database, Database)
     database = Centres.holding(scenario.database, local_plain=local[0], local_serial=local[1])
     return scenario._replace(scripts=scripts, database=database, misled=(False,))
 

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from cassandra_server import keyspace_beside
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not installed")
+from tests.cassandra_server import keyspace_beside
 
-from modelled_table import Database, Statement
+pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not installed")
 
 from shardq.storage.cassandra import bundles, changing, looks, scanning, schema, shard_rows
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.url import parse
+from tests.model.modelled_table import Database, Statement
 
 pytestmark = pytest.mark.cassandra
 

@@ -9,13 +9,13 @@ import pytest
 
 pymongo = pytest.importorskip("pymongo", reason="the extra `mongodb` is not installed")
 
-from lossy_proxy import LossyProxy  # noqa: E402
 from pymongo.database import Database  # noqa: E402
 
 from shardq.sharding.shard import Shard  # noqa: E402
 from shardq.storage.mongodb.store import MongoStore  # noqa: E402
 from shardq.storage.mongodb.url import parse  # noqa: E402
 from shardq.storage.requests import QueueRecord  # noqa: E402
+from tests.mongodb.lossy_proxy import LossyProxy  # noqa: E402
 
 
 @pytest.fixture

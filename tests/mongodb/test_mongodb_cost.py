@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from pymongo.database import Database
-from sharing import share
 
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.documents import inserted
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Acknowledge, Append, Claim, Peek, Span, Sweep
 from shardq.testing import BundleFactory
+from tests.sharing import share
 
 pytestmark = pytest.mark.mongodb
 
@@ -119,7 +119,8 @@ def test_what_comes_late_is_found_below_the_low_watermarks(
     time.sleep(3)
     other = open_store()
     assert [take(each, shard, 1) for each in (store, other)] == [(), ()]
-    assert database["shardq.shard"].find_one({"_id.q": shard.queue})["f"]["0"] > 0
+    listed: Any = database["shardq.shard"].find_one({"_id.q": shard.queue})
+    assert listed["f"]["0"] > 0
     # When a bundle is stored long after it was due
     late = BundleFactory(store.now)(delay=-3600)
     store.append(Append(shard, (late,)))

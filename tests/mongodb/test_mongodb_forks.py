@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable
 
 import pytest
-from forking import all_held, forked
 
 import shardq
 from shardq.storage.mongodb.store import MongoStore
+from tests.forking import all_held, forked
 
 pytestmark = pytest.mark.mongodb
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote_plus
 
 import pymongo
 import pytest
-from certificates import write_certificates
-from local_server import local_server
 
 import shardq
 from shardq.errors import InvalidSetting, ShardqError, StoreUnavailable
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.mongodb.url import parse
 from shardq.storage.requests import QueueRecord
+from tests.certificates import write_certificates
+from tests.local_server import local_server
 
 pytestmark = [pytest.mark.mongodb, pytest.mark.one_process]
 
@@ -98,7 +99,7 @@ def test_a_client_with_password_and_certificate_works(guarded: Guarded) -> None:
     "login", [{"password": "wrong"}, {"user": "nobody"}, {"source": "admin"}, {"user": "", "password": ""}]
 )
 def test_a_wrong_login_is_refused_for_good(
-    guarded: Guarded, login: dict[str, str], caplog: pytest.LogCaptureFixture
+    guarded: Guarded, login: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):
         error = refusal(guarded.url(**login))
@@ -131,7 +132,7 @@ def test_a_user_without_rights_is_told_which_are_needed(guarded: Guarded, user: 
     ],
 )
 def test_who_does_not_encrypt_as_the_server_asks_is_told_to_check_tls(
-    guarded: Guarded, changes: dict[str, str], told: str
+    guarded: Guarded, changes: dict[str, Any], told: str
 ) -> None:
     error = str(refusal(guarded.url(**changes)))
     assert "TLS" in error
@@ -140,5 +141,6 @@ def test_who_does_not_encrypt_as_the_server_asks_is_told_to_check_tls(
 
 @pytest.mark.parametrize("option", ["ca", "client"])
 def test_a_certificate_that_cannot_be_read_is_named(guarded: Guarded, option: str) -> None:
+    changes: Any = {option: "nowhere.pem"}
     with pytest.raises(InvalidSetting, match=r"nowhere\.pem"):
-        parse(guarded.url(**{option: "nowhere.pem"}))
+        parse(guarded.url(**changes))

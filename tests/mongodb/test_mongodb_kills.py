@@ -9,14 +9,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
-from lossy_proxy import LossyProxy
 from pymongo.database import Database
-from steps import EXPECTED, STEPS, clear, counted, prepared
 
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.mongodb.url import parse
 from shardq.storage.requests import Sweep
+from tests.mongodb.lossy_proxy import LossyProxy
+from tests.steps import EXPECTED, STEPS, clear, counted, prepared
 
 pytestmark = [pytest.mark.mongodb, pytest.mark.long]
 
@@ -65,7 +65,7 @@ def test_a_client_killed_at_any_command_leaves_every_message_in_one_piece(
         before = counted(store, shard)
         # When a client is killed at one of the commands of a step
         ready, go = os.pipe()
-        child = start(lambda given=given: STEPS[step](MongoStore(parse(proxied)), shard, given), ready)
+        child = start(lambda given=given: STEPS[step](MongoStore(parse(proxied)), shard, given), ready)  # type: ignore[misc]
         proxy.arm(fail_at, carried_out=carried_out, kill=child)
         os.write(go, b"!")
         status = os.waitpid(child, 0)[1]
@@ -96,7 +96,7 @@ def test_what_a_client_killed_in_a_forward_has_hidden_is_found_by_the_next_deep_
         given = prepared("forward", store, shard)
         before = counted(store, shard)
         ready, go = os.pipe()
-        child = start(lambda given=given: STEPS["forward"](MongoStore(parse(proxied)), shard, given), ready)
+        child = start(lambda given=given: STEPS["forward"](MongoStore(parse(proxied)), shard, given), ready)  # type: ignore[misc]
         proxy.arm(fail_at, carried_out=True, kill=child)
         os.write(go, b"!")
         killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from lossy_proxy import LossyProxy
-from steps import EXPECTED, MINUTE, STEPS, clear, counted, persist, prepared
 
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Claim
+from tests.mongodb.lossy_proxy import LossyProxy
+from tests.steps import EXPECTED, MINUTE, STEPS, clear, counted, persist, prepared
 
 pytestmark = pytest.mark.mongodb
 

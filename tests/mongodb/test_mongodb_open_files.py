@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from local_server import local_server
 
 import shardq
 from shardq.errors import StoreUnavailable
+from tests.local_server import local_server
 
 pytestmark = pytest.mark.mongodb
 

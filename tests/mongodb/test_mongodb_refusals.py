@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 import pymongo
 import pytest
-from local_server import local_server
 from pymongo.database import Database
 
 from shardq.errors import (
@@ -26,6 +25,7 @@ from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.mongodb.url import parse
 from shardq.storage.requests import Acknowledge, Append, Claim, Forward, QueueRecord, Span
 from shardq.testing import BundleFactory
+from tests.local_server import local_server
 
 pytestmark = [pytest.mark.mongodb, pytest.mark.one_process]
 

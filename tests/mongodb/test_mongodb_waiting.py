@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 
 import pytest
-from lossy_proxy import LossyProxy
 from pymongo.database import Database
 
 from shardq.sharding.shard import Shard
@@ -18,6 +17,7 @@ from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.mongodb.url import parse
 from shardq.storage.requests import Append
 from shardq.testing import BundleFactory
+from tests.mongodb.lossy_proxy import LossyProxy
 
 pytestmark = pytest.mark.mongodb
 

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 
 import pytest
 from pymongo import MongoClient
-from steps import STEPS, Given, counted, prepared
 
 from shardq.errors import InvalidSetting, OutcomeUnknown
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.mongodb.url import parse
 from shardq.storage.requests import Append
+from tests.steps import STEPS, Given, counted, prepared
 
 pytestmark = pytest.mark.mongodb
 

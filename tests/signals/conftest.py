@@ -10,13 +10,12 @@ import pytest
 
 pytest.importorskip("redis", reason="the extra `redis` is not installed")
 
-from deaf_store import DeafStore
-
 from shardq.sharding.shard import Shard
 from shardq.storage.redis.url import open_redis
 from shardq.storage.requests import QueueRecord
 from shardq.storage.sqlite.store import SqliteStore
 from shardq.storage.wrapped_store import SignalledStore
+from tests.deaf_store import DeafStore
 
 
 @pytest.fixture

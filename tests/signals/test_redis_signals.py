@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 from redis import Redis
-from redis_server import OwnRedis
 
 from shardq.sharding.shard import Shard
 from shardq.storage.redis.url import open_redis
@@ -23,6 +22,7 @@ from shardq.storage.requests import Append
 from shardq.storage.sqlite.store import SqliteStore
 from shardq.storage.wrapped_store import SignalledStore
 from shardq.testing import BundleFactory
+from tests.redis_server import OwnRedis
 
 GUARD = 20.0
 

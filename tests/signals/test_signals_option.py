@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
-from redis_server import OwnRedis
 
 import shardq
 from shardq.clock import SystemClock
 from shardq.storage.opening import open_store
 from shardq.storage.sqlite.store import SqliteStore
 from shardq.storage.wrapped_store import SignalledStore
+from tests.redis_server import OwnRedis
 
 SECRET = "s3cret"
 
@@ -37,7 +38,7 @@ def test_a_store_without_the_option_is_as_it_was(url: str) -> None:
 def test_the_line_is_given_as_it_is_or_quoted_beside_the_stores_options(
     url: str, line: str, options: str
 ) -> None:
-    store = store_of(url + options.format(line))
+    store: Any = store_of(url + options.format(line))
     assert store._line._channel == "shardq:3"
     assert store.inner._synchronous == ("normal" if "normal" in options else "full")
 
@@ -45,7 +46,7 @@ def test_the_line_is_given_as_it_is_or_quoted_beside_the_stores_options(
 @pytest.mark.parametrize("login", ["user:a%40%2Fb%26c", "user:a%2540%252Fb%2526c"])
 def test_special_characters_of_a_password_arrive(url: str, login: str) -> None:
     line = f"rediss://{login}@localhost/0"
-    store = store_of(f"{url}?signals={line if '%25' not in login else line.replace('://', '%3A%2F%2F')}")
+    store: Any = store_of(f"{url}?signals={line if '%25' not in login else line.replace('://', '%3A%2F%2F')}")
     assert store._line._pool.get().connection_kwargs["password"] == "a@/b&c"
 
 
@@ -104,7 +105,7 @@ def test_the_password_is_shown_nowhere(
 ) -> None:
     wrong = guarded_redis.url.replace("shardq-secret", SECRET)
     for line, fits in ((guarded_redis.url, True), (wrong, False)):
-        store = store_of(f"{url}?signals={line}")
+        store: Any = store_of(f"{url}?signals={line}")
         findings = store.diagnose()
         assert findings[-1].name == "signals"
         assert findings[-1].ok is fits

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -142,7 +143,7 @@ def _page(samples: list[Sample], record: Record) -> str:
 
 
 def _record(**changes) -> Record:
-    fields = {"plan": PLAN, "sent": 60_000, "received": 60_000, "failure": ""} | changes
+    fields: Any = {"plan": PLAN, "sent": 60_000, "received": 60_000, "failure": ""} | changes
     return Record(machine=this_machine(), software="SQLite", seconds=600, **fields)
 
 

@@ -20,7 +20,7 @@ import shardq
 pyspark = pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
-from pyspark.sql.streaming import StreamingQuery  # noqa: E402
+from pyspark.sql.streaming.query import StreamingQuery  # noqa: E402
 
 SERVERS = {"cassandra": "cassandra_url", "mongodb": "replica_set_url"}
 """Their fixtures."""

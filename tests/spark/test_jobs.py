@@ -164,6 +164,7 @@ def test_a_report_shows_every_shard(spark, place, make_queue, tmp_path) -> None:
     made = report(spark, place(queue), tmp_path / "report")
     assert made.survey.total("ready") == 300
     assert made.survey.total("processed") == 100
+    assert made.survey.skew is not None
     assert made.survey.skew >= 1
     assert all(shard.age.median >= 0 for shard in made.survey.shards if shard.ready)
     assert any(shard.latency for shard in made.survey.shards)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -35,14 +36,14 @@ ROWS = st.lists(
 )
 
 
-def options(**chosen: object) -> SendOptions:
+def options(**chosen: Any) -> SendOptions:
     return SendOptions(url="sqlite:///x.db", queue="q", **chosen)
 
 
 def batches(rows: list, sizes: list[int]) -> list[pa.RecordBatch]:
     cut, start = [], 0
     for size in [*sizes, len(rows)]:
-        columns = list(zip(*rows[start : start + size], strict=True)) or [[], [], []]
+        columns = list(zip(*rows[start : start + size], strict=True)) or [(), (), ()]
         maps = [None if one is None else list(one.items()) for one in columns[2]]
         arrays = [
             pa.array(columns[0], pa.string()),

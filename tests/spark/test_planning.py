@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import shardq
@@ -14,7 +16,7 @@ def narrow(connect, clock) -> shardq.Queue:
     return connect().create_queue("narrow", shards=1, time_shards=1)
 
 
-def send(queue: shardq.Queue, count: int, **options: object) -> None:
+def send(queue: shardq.Queue, count: int, **options: Any) -> None:
     queue.producer(bundle_messages=10).send_many([b"x"] * count, **options)
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from killing import kill_workers_when
 from pyspark import TaskContext
+
+from tests.spark.killing import kill_workers_when
 
 COUNT = 44_000  # two parts for each of two tasks, and three batches of Arrow
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from shardq.storage.sqlite.store import SqliteStore
 NORMAL, FULL = 1, 2
 
 
-def level(sql: object) -> int:
+def level(sql: Any) -> int:
     return sql.execute("PRAGMA synchronous").fetchone()[0]
 
 

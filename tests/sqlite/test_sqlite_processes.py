@@ -8,8 +8,9 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,7 +57,7 @@ def open_files() -> list[str]:
     return [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
 
 
-def create(path: str, barrier: object) -> None:
+def create(path: str, barrier: Any) -> None:
     store = SqliteStore(path)
     barrier.wait(30)
     store.create_queue(QueueRecord("orders", b"", 1))
@@ -78,7 +79,7 @@ def send_for_ever(path: str) -> None:
 
 
 @pytest.fixture
-def store(path: Path) -> SqliteStore:
+def store(path: Path) -> Iterator[SqliteStore]:
     store = SqliteStore(str(path))
     store.create_queue(QueueRecord("orders", b"", 1))
     yield store

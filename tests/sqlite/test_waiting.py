@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ SPAWN = multiprocessing.get_context("spawn")
 FORK = multiprocessing.get_context("fork")
 
 
-def wait_and_tell(path: str, pipe: object) -> None:
+def wait_and_tell(path: str, pipe: Any) -> None:
     store = SqliteStore(path)
     store.wait("orders", 0)
     pipe.send("ready")
@@ -30,7 +31,7 @@ def wait_and_tell(path: str, pipe: object) -> None:
     store.close()
 
 
-def fork_and_wait(store: SqliteStore, pipe: object) -> None:
+def fork_and_wait(store: SqliteStore, pipe: Any) -> None:
     store.wait("orders", 0)
     pipe.send("ready")
     store.wait("orders", 10)

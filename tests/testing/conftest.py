@@ -4,6 +4,7 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def sqlite_harness() -> type[StoreHarness]:
 
 
 @pytest.fixture
-def harness(sqlite_harness: type[StoreHarness], tmp_path: Path) -> StoreHarness:
+def harness(sqlite_harness: Any, tmp_path: Path) -> StoreHarness:
     return sqlite_harness(tmp_path)
 
 
@@ -37,7 +38,7 @@ def wrapped(
     """Make a harness whose clients are wrapped."""
 
     def make(wrap: Callable[[Store], Store]) -> StoreHarness:
-        class Wrapped(sqlite_harness):
+        class Wrapped(sqlite_harness):  # type: ignore[valid-type,misc]
             def open(self) -> Store:
                 return wrap(super().open())
 

@@ -71,7 +71,7 @@ from shardq.testing.broken_hints import BROKEN_HINTS, HintedStore
 from shardq.testing.broken_stores import BROKEN_STORES
 from shardq.testing import conformance
 from shardq.storage.wrapped_store import WrappedStore
-from test_sqlite import SqliteHarness
+from tests.conformance.test_sqlite import SqliteHarness
 
 
 class BrokenHarness(SqliteHarness):

@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,7 +122,7 @@ def test_a_batch_handler_gets_the_batch_and_may_settle_parts_of_it(queue: Queue)
 
 def test_a_stop_ends_after_the_message_at_hand_and_gives_the_others_back_uncounted(queue: Queue) -> None:
     fill(queue, 50)
-    worker = Worker(queue, lambda _: worker.stop(), batch=50)
+    worker: Worker = Worker(queue, lambda _: worker.stop(), batch=50)
     report = worker.run()
     assert (report.worked, report.given_back) == (1, 49)
     assert {message.deliveries for message in queue.peek(100)} == {0}
@@ -238,9 +239,9 @@ def test_the_back_off_doubles_up_to_its_limit_and_is_partly_random() -> None:
 
 
 @pytest.mark.parametrize("options", [{"batch": 0}, {"retry_delay": -1}, {"idle_exit": -1}, {"batch": True}])
-def test_options_that_make_no_sense_are_refused(queue: Queue, options: dict[str, float]) -> None:
+def test_options_that_make_no_sense_are_refused(queue: Queue, options: dict[str, Any]) -> None:
     with pytest.raises(shardq.InvalidSetting):
-        Worker(queue, print, **options)  # type: ignore[arg-type]
+        Worker(queue, print, **options)
 
 
 def test_a_part_of_a_batch_is_settled_without_the_others(queue: Queue) -> None:
