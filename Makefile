@@ -59,10 +59,10 @@ lint: $(READY)  ## formatting, lint, types, layers
 
 check: lint test test-long  ## what CI runs: lint and all tests
 
-bench: $(READY)  ## every store and every peer; writes docs/benchmarks.md, or that of STORE=sqlite, cassandra, mongodb (45 minutes; 36 on Cassandra)
+bench: $(READY)  ## every store and every peer; writes docs/benchmarks.md, or that of STORE=sqlite, cassandra, mongodb (an hour and a half; 50 minutes for one)
 	tools/bench/run $(if $(STORE),--store $(STORE)) $(ARGS)
 
-bench-quick: $(READY)  ## the same, smaller (10 minutes)
+bench-quick: $(READY)  ## the same, smaller (15 minutes); ARGS=--asked for what is asked alone (5 minutes)
 	tools/bench/run --quick $(if $(STORE),--store $(STORE)) $(ARGS)
 
 soak: $(READY)  ## an hour of steady load (STORE=cassandra|mongodb|sqlite MINUTES= RATE=); writes docs/soak.md

@@ -19,7 +19,9 @@ _MOST_SHARDS = 10_000
 _SHORTEST_TURN, _LONGEST_TURN = 5.0, 30.0
 _EACH = 8  # the busiest has half as much again as the mean, see docs/scaling.md
 _DEFAULT_RING = (("time_shard_seconds", 30.0), ("time_shards", 10))
+_MOST_ON_DEFAULT_RING = _MOST_SHARDS // 10
 _EMBEDDED = frozenset({"sqlite"})  # one file, written by one at a time
+_ONE_PRIMARY = frozenset({"mongodb"})  # a replica set, whose primary answers every request
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -70,6 +72,10 @@ def plan(wanted: Wanted, costs: UnitCosts | None = None) -> Plan:
     if wanted.store in _EMBEDDED:
         nodes, shards = Choice("nodes", 1, "no server"), Choice("shards", 1, "the file has one writer")
         seconds, ring = (Choice(name, value, "as it is by default") for name, value in _DEFAULT_RING)
+    elif wanted.store in _ONE_PRIMARY:
+        nodes = Choice("nodes", wanted.copies, "a replica set, one for each copy")
+        shards = _most(_needs_of_clients(found), _MOST_ON_DEFAULT_RING)
+        seconds, ring = (Choice(name, value, "as it is by default") for name, value in _DEFAULT_RING)
     else:
         nodes = _nodes(found)
         shards = _shards(found, int(nodes.value))
@@ -111,21 +117,34 @@ def _nodes(found: Load) -> Choice:
     return Choice("nodes", needed, f"{reason}, {PLANNED:.0%} of {wanted.cores} cores planned for")
 
 
-def _shards(found: Load, nodes: int) -> Choice:
+def _needs_of_clients(found: Load) -> list[tuple[float, str]]:
+    """How many shards are needed, and why."""
     round_ms = found.costs.claim_and_ack_ms
-    crossed = found.tombstones_a_second * _CROSSED_SECONDS
-    written = found.bytes_a_second * _SHORTEST_TURN
-    count, reason = max(
+    return [
         (
             found.claims_a_second * round_ms / 1e3 / PLANNED,
             f"a shard's claims and acks follow each other, {round_ms:g} ms for both",
         ),
-        (crossed / _CROSSABLE / PLANNED, f"a read crosses what was consumed in {_CROSSED_SECONDS:g} s"),
-        (written / _SHARD_BYTES / PLANNED, f"bytes written to a shard in a turn of {_SHORTEST_TURN:g} s"),
         (_EACH * found.consumers, f"{_EACH} for each consumer, so that all own about as much"),
-        (_EACH * nodes, f"{_EACH} for each node, so that all hold about as much"),
+    ]
+
+
+def _shards(found: Load, nodes: int) -> Choice:
+    crossed = found.tombstones_a_second * _CROSSED_SECONDS
+    written = found.bytes_a_second * _SHORTEST_TURN
+    return _most(
+        [
+            *_needs_of_clients(found),
+            (crossed / _CROSSABLE / PLANNED, f"a read crosses what was consumed in {_CROSSED_SECONDS:g} s"),
+            (written / _SHARD_BYTES / PLANNED, f"bytes written to a shard in a turn of {_SHORTEST_TURN:g} s"),
+            (_EACH * nodes, f"{_EACH} for each node, so that all hold about as much"),
+        ]
     )
-    return Choice("shards", min(math.ceil(count), _MOST_SHARDS // 2), reason)
+
+
+def _most(needs: list[tuple[float, str]], most: int = _MOST_SHARDS // 2) -> Choice:
+    count, reason = max(needs)
+    return Choice("shards", min(math.ceil(count), most), reason)
 
 
 def _ring(found: Load, shards: int) -> tuple[Choice, Choice]:
@@ -162,6 +181,13 @@ def _store_uses(found: Load, nodes: float, shards: float, turn: float) -> tuple[
     if wanted.store in _EMBEDDED:
         appends = wanted.rate / found.bundle * costs.append_ms / 1e3
         return (Use("the file's one writer", appends + rounds, "appends, claims and acks follow each other"),)
+    if wanted.store in _ONE_PRIMARY:
+        return (
+            _processors(
+                "the primary's processors", wanted.rate * found.server_cost / wanted.copies, wanted.cores
+            ),
+            Use("rounds of a shard", rounds / shards, "its claims and acks follow each other"),
+        )
     cores = int(nodes * wanted.cores)
     crossed = found.tombstones_a_second * _CROSSED_SECONDS / shards / _CROSSABLE
     written = found.bytes_a_second * turn / shards / _SHARD_BYTES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from .asked import NEEDED
-from .group import CASSANDRA, ELASTICMQ, FILES, MONGODB, SERVERS, Group
+from .group import CASSANDRA, ELASTICMQ, FILES, KAFKA, MONGODB, SERVERS, Group
 from .rounds import Rounds
 
 FEWEST = 160  # ten for each of 16 threads
@@ -72,14 +72,14 @@ ALL = Field(
     store="all",
     name="benchmarks",
     title="Benchmarks",
-    groups=(FILES, CASSANDRA, MONGODB, SERVERS, ELASTICMQ),
+    groups=(FILES, CASSANDRA, MONGODB, SERVERS, KAFKA, ELASTICMQ),
     measured=("latency",),
 )
 ON_SQLITE = Field(
     store="sqlite",
     name="benchmarks-sqlite",
     title="Benchmarks on SQLite",
-    groups=(FILES, SERVERS, ELASTICMQ),
+    groups=(FILES, SERVERS, KAFKA, ELASTICMQ),
 )
 ON_CASSANDRA = Field(
     store="cassandra",

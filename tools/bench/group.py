@@ -65,14 +65,21 @@ SERVERS = Group(
     peers={
         "redis_streams": "RedisStreams",
         "redis_streams_python": "RedisStreamsPython",
+        "redis_streams_always": "RedisStreamsAlways",
         "rabbitmq_confirmed": "RabbitmqConfirmed",
         "rabbitmq_unconfirmed": "RabbitmqUnconfirmed",
+        "rabbitmq_quorum": "RabbitmqQuorum",
+        "nats_jetstream": "NatsJetstream",
         "postgres_skip_locked": "PostgresSkipLocked",
     },
 )
 ELASTICMQ = Group(
     peers={"elasticmq_sqs": "ElasticmqSqs"},
     database=Database(name="elasticmq", title="ElasticMQ", variable="SHARDQ_TEST_ELASTICMQ_URL"),
+)
+KAFKA = Group(
+    peers={"kafka_flushed": "KafkaFlushed", "kafka_unflushed": "KafkaUnflushed"},
+    database=Database(name="kafka", title="Kafka", variable="SHARDQ_TEST_KAFKA_URL"),
 )
 CASSANDRA = Group(
     store="Cassandra",

@@ -88,7 +88,7 @@ def _send(ready: Callable[[], float], kind: PeerKind, place: Any, load: Load) ->
     """Each thread sends every so many-th message."""
     peer = kind()
     peer.join(place)
-    with senders(peer, load.threads) as sends, ThreadPoolExecutor(load.threads) as threads:
+    with senders(peer, place, load.threads) as sends, ThreadPoolExecutor(load.threads) as threads:
         began = ready()
         done = [
             threads.submit(send_at_rate, began, load, send, first=number, every=load.threads)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 from shardq.bench.result import Sample
 
@@ -27,7 +28,7 @@ Send = Callable[[bytes], object]
 def measure_singles(peer: Peer, bodies: Sequence[bytes]) -> Iterator[tuple[str, Sample]]:
     """Messages per second of each kind that the peer can do; the queue is empty before and afterwards."""
     if peer.threads:
-        with senders(peer, SENDERS) as sends:
+        with senders(peer, peer.place, SENDERS) as sends:
             shares = [(send, bodies[number::SENDERS]) for number, send in enumerate(sends)]
             yield SEND_THREADS, _together(len(bodies), [_each(*share) for share in shares])
         peer.receive(len(bodies), min(len(bodies), DRAINED))
@@ -45,14 +46,14 @@ def measure_singles(peer: Peer, bodies: Sequence[bytes]) -> Iterator[tuple[str, 
 
 
 @contextmanager
-def senders(peer: Peer, count: int) -> Iterator[list[Send]]:
+def senders(peer: Peer, place: Any, count: int) -> Iterator[list[Send]]:
     """What so many threads send with: the peer itself, or an object for each that joins its queue."""
     if peer.threads == SHARED:
         yield [lambda body: peer.send_singles([body])] * count
         return
     joined = [type(peer)() for _ in range(count)]
     for each in joined:
-        each.join(peer.place)
+        each.join(place)
     try:
         yield [_sender(each) for each in joined]
     finally:

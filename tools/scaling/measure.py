@@ -1,6 +1,7 @@
 """Unit costs of a store, in processor time: what a bundle, a message, a kilobyte and a claim cost client and server.
 
     python tools/servers/cassandra.py run -- .venv/bin/python tools/scaling/measure.py --store cassandra --url {url}
+    python tools/servers/mongodb.py run -- .venv/bin/python tools/scaling/measure.py --store mongodb --url {url}
     .venv/bin/python tools/scaling/measure.py --store sqlite --url sqlite:///queue.db
 
 Processor time is counted instead of the clock, so that a busy machine changes the figures little. Sends and receives of
@@ -155,10 +156,14 @@ def _non_negative(matrix: np.ndarray, values: np.ndarray) -> list[float]:
 
 
 def _servers() -> list[psutil.Process]:
-    """Those of the command that runs this: `tools/servers/cassandra.py run`."""
+    """Those of the command that runs this: `tools/servers/cassandra.py run`, or that of mongodb.py."""
     parent = psutil.Process().parent()
     beside = parent.children() if parent is not None else []
-    return [process for process in beside if any("CassandraDaemon" in word for word in process.cmdline())]
+    return [
+        process
+        for process in beside
+        if any("CassandraDaemon" in word or Path(word).name == "mongod" for word in process.cmdline())
+    ]
 
 
 def _source(options: argparse.Namespace) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from ..peer import JOINED, SILENCE, PeerMissing
 
@@ -29,6 +30,7 @@ class RabbitmqConfirmed:
     threads = JOINED
     takes_one = True
     confirms = True
+    arguments: ClassVar[dict[str, str]] = {}
 
     def open(self, folder: Path) -> None:
         self._server = RabbitmqServer(folder)
@@ -38,7 +40,7 @@ class RabbitmqConfirmed:
     def join(self, place: int) -> None:
         self._connection = connect(place)
         channel = self._connection.channel()
-        channel.queue_declare(QUEUE, durable=True)
+        channel.queue_declare(QUEUE, durable=True, arguments=self.arguments)
         channel.basic_qos(prefetch_count=BATCH)
         self._receiving = channel
         self._publisher = Publisher(parameters(place), QUEUE, confirms=self.confirms)

@@ -31,11 +31,12 @@ class RedisStreams:
     wakes = "XREADGROUP that blocks"
     threads = SHARED
     takes_one = True
+    fsync = "everysec"
 
     def open(self, folder: Path) -> None:
         self.place = free_port()
         options = ["--port", str(self.place), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
-        aof = ["--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0"]
+        aof = ["--appendonly", "yes", "--appendfsync", self.fsync, "--auto-aof-rewrite-percentage", "0"]
         self._server = Server([find_program("redis-server"), *options, *aof], folder=folder)
         self.join(self.place)
         self._server.wait_until(self._redis.ping)
