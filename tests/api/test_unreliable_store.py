@@ -363,7 +363,7 @@ def test_a_damaged_bundle_stops_nobody(bench: Bench, clock: ManualClock, tmp_pat
         producer.send(b"x")
         producer.send_many([b"1", b"2"])
     with sqlite3.connect(tmp_path / "queue.db") as database:
-        database.execute("UPDATE bundle SET data = x'c1' WHERE count = 1")
+        database.execute("UPDATE slice SET data = x'c1' WHERE count = 1")
     database.close()
     seen = []
     for message in queue.consumer().receive(3):

@@ -18,11 +18,11 @@ from tools.audit.sqlite_rows import read_sqlite
 SHARD = "(SELECT shard_key FROM shard WHERE queue = ?1 AND time_shard = ?2 AND number = ?3)"
 SHARDS = "(SELECT shard_key FROM shard WHERE queue = ?1)"
 ENTRIES = f"""
-    SELECT b.bundle_id, e.first, e.count, iif(e.token IS NULL, 'waiting', 'held')
-    FROM entry e LEFT JOIN bundle b USING (bundle_key) WHERE e.shard_key = {SHARD}
-    UNION ALL SELECT b.bundle_id, h.first, h.count, 'processed'
-    FROM history h LEFT JOIN bundle b USING (bundle_key) WHERE h.shard_key = {SHARD}
+    SELECT bundle_id, first, count, iif(processed_at IS NOT NULL, 'processed', iif(token IS NULL, 'waiting', 'held'))
+    FROM slice WHERE shard_key = {SHARD}
 """
+BUNDLES = f"SELECT DISTINCT bundle_id FROM slice WHERE shard_key = {SHARD}"
+DATA = f"SELECT 1 FROM slice JOIN bundle_data USING (data_key) WHERE shard_key IN {SHARDS}"
 
 
 class SqliteHarness(StoreHarness):
@@ -42,24 +42,20 @@ class SqliteHarness(StoreHarness):
         return [RawEntry(bundle, first, count, RawState(state)) for bundle, first, count, state in rows]
 
     def raw_bundles(self, shard: Shard) -> int:
-        rows = self._rows(
-            f"SELECT 1 FROM bundle WHERE shard_key = {SHARD}", shard.queue, shard.time_shard, shard.number
-        )
-        return len(rows)
+        return len(self._rows(BUNDLES, shard.queue, shard.time_shard, shard.number))
 
     def raw_leftovers(self, queue: str) -> dict[str, int]:
-        by_shard = {
-            t: f"SELECT 1 FROM {t} WHERE shard_key IN {SHARDS}"
-            for t in ("entry", "bundle", "history", "shard")
-        }
+        by_shard = {t: f"SELECT 1 FROM {t} WHERE shard_key IN {SHARDS}" for t in ("slice", "shard")}
+        by_shard["data"] = DATA
         by_queue = {t: f"SELECT 1 FROM {t} WHERE queue = ?1" for t in ("dedupe", "consumer")}
-        for t in ("finished", "moved"):
-            by_queue[t] = (
-                f"SELECT 1 FROM {t} WHERE incarnation = (SELECT incarnation FROM queue WHERE name = ?1)"
+        for kind, table in {"finished": "finished_id", "moved": "moved"}.items():
+            by_queue[kind] = (
+                f"SELECT 1 FROM {table} WHERE incarnation = (SELECT incarnation FROM queue WHERE name = ?1)"
             )
         lost = {
-            f"lost {t}": f"SELECT 1 FROM {t} WHERE shard_key NOT IN (SELECT shard_key FROM shard) AND ?1 = ?1"
-            for t in ("entry", "bundle", "history")
+            "lost slice": "SELECT 1 FROM slice WHERE shard_key NOT IN (SELECT shard_key FROM shard) AND ?1 = ?1",
+            "lost data": "SELECT 1 FROM bundle_data WHERE data_key NOT IN "
+            "(SELECT data_key FROM slice WHERE data_key IS NOT NULL) AND ?1 = ?1",
         }
         return {kind: len(self._rows(sql, queue)) for kind, sql in (by_shard | by_queue | lost).items()}
 

@@ -118,7 +118,7 @@ def test_bodies_that_are_left_out_are_not_read(pipes, queue) -> None:
     pipes.write(pipes.bodies(50), queue, bundleMessages=20)
     whole = pipes.read(queue).drop("body", "dedupe_key").collect()
     with closing(sqlite3.connect(pipes.url.removeprefix("sqlite:///"))) as behind, behind:
-        assert behind.execute("UPDATE bundle SET data = x'00'").rowcount == 4
+        assert behind.execute("UPDATE slice SET data = x'00'").rowcount == 4
     rows = pipes.read(queue, includeBody="false")
     assert sorted(rows.collect()) == sorted(whole)
     with pytest.raises(Exception, match="cannot be read"):

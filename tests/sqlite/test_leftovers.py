@@ -15,7 +15,7 @@ from shardq.storage.requests import Acknowledge, Claim, Extend, Release, Span, S
 from shardq.storage.sqlite.store import SqliteStore
 from shardq.testing import ManualClock
 
-TABLES = ("entry", "bundle", "history")
+TABLES = ("slice", "bundle_data")
 
 
 def rows(path: Path, table: str) -> int:
@@ -58,11 +58,12 @@ def test_ids_of_finished_bundles_are_forgotten_in_time_without_a_sweep(
 ) -> None:
     for _ in range(20):
         store.remove(shard, send().id, 0)
-    assert rows(path, "finished") == 20
-    clock.advance(15 * 60)
+    assert rows(path, "finished_id") == 20
+    clock.advance(20 * 60)
     for _ in range(15):
         store.remove(shard, send().id, 0)
-    assert rows(path, "finished") == 15
+    assert rows(path, "finished_id") == 15
+    assert rows(path, "finished_period") == 1
 
 
 def test_the_pieces_of_a_slice_never_overlap(
@@ -73,5 +74,5 @@ def test_the_pieces_of_a_slice_never_overlap(
     fenced = store.acknowledge(Acknowledge(shard, (Span(sent.id, 3, 6, b"t" * 16),)))
     assert fenced.lost == (Span(sent.id, 8, 1, b"t" * 16),)
     with closing(sqlite3.connect(path)) as connection:
-        pieces = connection.execute("SELECT first, count, token IS NULL FROM entry ORDER BY first").fetchall()
+        pieces = connection.execute("SELECT first, count, token IS NULL FROM slice ORDER BY first").fetchall()
     assert pieces == [(0, 3, 0), (8, 2, 1)]

@@ -154,7 +154,7 @@ def test_a_log_that_a_reader_keeps_from_being_emptied_leaves_the_room_on_the_dis
     send()
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN")
-        other.execute("SELECT count(*) FROM bundle").fetchone()
+        other.execute("SELECT count(*) FROM slice").fetchone()
         # When others go on sending, they are told in time
         with pytest.raises(
             errors.StoreUnavailable, match=r"log of 1[67] MB, beside which .* must be emptied"
@@ -173,7 +173,7 @@ def test_a_log_that_a_reader_keeps_from_being_emptied_leaves_the_room_on_the_dis
 def test_a_file_of_a_later_version_is_left_alone(path: Path, store: SqliteStore, send: Callable) -> None:
     with closing(sqlite3.connect(path)) as other:
         other.execute("PRAGMA user_version = 7")
-    with pytest.raises(errors.SchemaMismatch, match=r"version 7.*up to 2: upgrade shardq"):
+    with pytest.raises(errors.SchemaMismatch, match=r"version 7.*up to 3: upgrade shardq"):
         store.load_queue("orders")
     store.close()
     with pytest.raises(errors.SchemaMismatch):
@@ -195,8 +195,8 @@ def test_the_database_of_another_application_is_left_alone(path: Path) -> None:
 
 def test_a_missing_table_is_a_mismatch(path: Path, store: SqliteStore, shard: Shard) -> None:
     with closing(sqlite3.connect(path)) as other:
-        other.execute("DROP TABLE history")
-    with pytest.raises(errors.SchemaMismatch, match="history"):
+        other.execute("DROP TABLE slice")
+    with pytest.raises(errors.SchemaMismatch, match="slice"):
         store.count(shard)
 
 

@@ -47,10 +47,10 @@ def test_a_sound_queue_has_nothing_to_name(harness: StoreHarness, store: Store) 
 @pytest.mark.parametrize(
     ("statement", "named"),
     [
-        ("DELETE FROM bundle WHERE bundle_key = 1", "without a bundle"),
-        ("DELETE FROM entry WHERE entry_key = 1", "without messages"),
-        ("UPDATE entry SET count = 3 WHERE entry_key = 1", "beyond the end"),
-        ("UPDATE entry SET shard_key = 99 WHERE entry_key = 1", "of no shard"),
+        ("UPDATE slice SET data = NULL WHERE slice_key = 1", "without a bundle"),
+        ("INSERT INTO bundle_data VALUES (1, x'00')", "data of no bundle"),
+        ("UPDATE slice SET count = 3 WHERE slice_key = 1", "beyond the end"),
+        ("UPDATE slice SET shard_key = 99 WHERE slice_key = 1", "of no shard"),
         ("DELETE FROM shard", "of no shard"),
         ("DELETE FROM queue", "shards of no queue"),
     ],

@@ -14,21 +14,26 @@ __all__ = ["read_sqlite"]
 
 _SHARDS = "SELECT shard_key, time_shard, number FROM shard WHERE queue = ?"
 _ENTRIES = """
-    SELECT e.shard_key, e.bundle_id, e.first, e.count, iif(e.token IS NULL, 'waiting', 'held') FROM entry e
-    UNION ALL
-    SELECT h.shard_key, b.bundle_id, h.first, h.count, 'processed' FROM history h JOIN bundle b USING (bundle_key)
+    SELECT shard_key, bundle_id, first, count,
+        iif(processed_at IS NOT NULL, 'processed', iif(token IS NULL, 'waiting', 'held'))
+    FROM slice
 """
-_BODIES = "SELECT shard_key, bundle_id FROM bundle"
+_BODIES = """
+    SELECT DISTINCT shard_key, bundle_id FROM slice LEFT JOIN bundle_data USING (data_key)
+    WHERE coalesce(slice.data, bundle_data.data) IS NOT NULL
+"""
 _STRAYS = {
-    "entries of no shard": "SELECT 1 FROM entry WHERE shard_key NOT IN (SELECT shard_key FROM shard)",
-    "bundles of no shard": "SELECT 1 FROM bundle WHERE shard_key NOT IN (SELECT shard_key FROM shard)",
-    "history of no shard": "SELECT 1 FROM history WHERE shard_key NOT IN (SELECT shard_key FROM shard)",
-    "history of no bundle": "SELECT 1 FROM history WHERE bundle_key NOT IN (SELECT bundle_key FROM bundle)",
-    "entries in another shard than their bundle": """
-        SELECT 1 FROM entry e JOIN bundle b USING (bundle_key)
-        WHERE e.shard_key <> b.shard_key OR e.bundle_id <> b.bundle_id""",
-    "messages beyond the end of their bundle": """
-        SELECT 1 FROM entry e JOIN bundle b USING (bundle_key) WHERE e.first + e.count > b.count""",
+    "slices of no shard": "SELECT 1 FROM slice WHERE shard_key NOT IN (SELECT shard_key FROM shard)",
+    "data of no bundle": """
+        SELECT 1 FROM bundle_data WHERE data_key NOT IN (SELECT data_key FROM slice WHERE data_key IS NOT NULL)""",
+    "slices with data in two places": "SELECT 1 FROM slice WHERE data IS NOT NULL AND data_key IS NOT NULL",
+    "bundles with the data of another one": """
+        SELECT 1 FROM slice WHERE data_key IS NOT NULL GROUP BY data_key HAVING count(DISTINCT bundle_id) > 1""",
+    "bundles in two shards": "SELECT 1 FROM slice GROUP BY bundle_id HAVING count(DISTINCT shard_key) > 1",
+    "processed slices that are held": "SELECT 1 FROM slice WHERE processed_at IS NOT NULL AND token IS NOT NULL",
+    "messages beyond the end of their bundle": "SELECT 1 FROM slice WHERE first + count > sent_count",
+    "remembered ids of no period": """
+        SELECT 1 FROM finished_id WHERE period NOT IN (SELECT period FROM finished_period)""",
     "shards of no queue": "SELECT 1 FROM shard WHERE queue NOT IN (SELECT name FROM queue)",
     "keys of no queue": "SELECT 1 FROM dedupe WHERE queue NOT IN (SELECT name FROM queue)",
 }

@@ -1,79 +1,152 @@
-"""Bundles: stored once, deleted with their last message."""
+"""Bundles: one row each until they are cut, deleted with their last message.
+
+Data of up to ``SHORT`` bytes is in the row, and in every slice that a cut makes. Longer data is stored once, beside
+the slices, so that no change of a slice rewrites it.
+"""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Sequence
+
+import msgspec
 
 from shardq.storage.requests import Append, Bundle
 from shardq.storage.sqlite import directory, queues
 
-__all__ = ["MEMORY", "append", "finish", "prune"]
+__all__ = ["CHOSEN", "DATA", "MEMORY", "SHORT", "append", "chosen", "delete", "delete_all", "prune"]
 
 MEMORY = 15 * 60 * 1_000_000
-"""For how long the id of a finished bundle is known, in microseconds."""
+"""For how long the id of a finished bundle is known at least, in microseconds."""
 
-_LAST = "SELECT coalesce(max(bundle_key), 0) FROM bundle"
+SHORT = 4000
+"""Bytes of data that are stored in the row of a slice."""
+
+CHOSEN = "slice_key IN (SELECT value FROM json_each(?1))"
+"""Finds the slices that :func:`chosen` names, as the first parameter of a statement."""
+
+DATA = "coalesce(data, (SELECT data FROM bundle_data WHERE bundle_data.data_key = slice.data_key))"
+"""The data of a slice's bundle."""
+
+_PERIOD = 300_000_000
+
+_LAST_DATA = "SELECT coalesce(max(data_key), 0) FROM bundle_data"
+_INSERT_DATA = "INSERT INTO bundle_data (data_key, data) VALUES (?, ?)"
 _INSERT = """
-    INSERT INTO bundle (bundle_id, shard_key, priority, due, enqueued_at, count, data)
-    SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7
-    WHERE NOT EXISTS (
-        SELECT 1 FROM finished WHERE bundle_id = ?1 AND finished_at > ?8
-        AND incarnation = (SELECT incarnation FROM queue WHERE name = ?9)
+    INSERT INTO slice (
+        shard_key, bundle_id, first, count, priority, due, deliveries, unstarted,
+        sent_due, enqueued_at, sent_count, data_key, data
     )
-    ON CONFLICT (bundle_id) DO NOTHING
+    SELECT ?1, ?2, 0, ?6, ?3, ?4, 0, 0, ?4, ?5, ?6, ?7, ?8
+    WHERE NOT EXISTS (SELECT 1 FROM slice WHERE bundle_id = ?2)
+    AND NOT EXISTS (
+        SELECT 1 FROM finished_id
+        WHERE period IN (SELECT period FROM finished_period WHERE period >= ?9) AND bundle_id = ?2
+        AND incarnation = (SELECT incarnation FROM queue WHERE name = ?10)
+    )
 """
-_ENTRIES = """
-    INSERT INTO entry (shard_key, priority, due, bundle_key, bundle_id, first, count, deliveries, enqueued_at)
-    SELECT shard_key, priority, due, bundle_key, bundle_id, 0, count, 0, enqueued_at
-    FROM bundle WHERE bundle_key > ?
+# A bundle is over with its last slice. If it was cut, others than the chosen ones are looked for.
+_OVER = f"""
+    FROM slice AS going WHERE {CHOSEN} AND (
+        count = sent_count OR NOT EXISTS (
+            SELECT 1 FROM slice AS other WHERE other.bundle_id = going.bundle_id AND NOT other.{CHOSEN}
+        )
+    )
 """
-_UNUSED = """
-    bundle_id = ?1
-    AND NOT EXISTS (SELECT 1 FROM entry WHERE entry.bundle_id = ?1)
-    AND NOT EXISTS (SELECT 1 FROM history WHERE history.bundle_key = bundle.bundle_key)
+_ALL = "shard_key = ?1 AND processed_at IS NULL"
+_ALL_OVER = f"""
+    FROM slice AS going WHERE {_ALL} AND (
+        count = sent_count OR NOT EXISTS (
+            SELECT 1 FROM slice AS other WHERE other.bundle_id = going.bundle_id AND other.processed_at IS NOT NULL
+        )
+    )
 """
-_REMEMBER = f"""
-    INSERT OR REPLACE INTO finished (bundle_id, finished_at, incarnation)
-    SELECT bundle_id, ?2, (SELECT incarnation FROM queue WHERE name = ?3) FROM bundle WHERE {_UNUSED}
-"""
-_DELETE = f"DELETE FROM bundle WHERE {_UNUSED}"
-_OLDEST = "SELECT finished_at FROM finished ORDER BY finished_key LIMIT 1"
+_OLDEST = "SELECT min(period) FROM finished_period"
 _PRUNE = """
-    DELETE FROM finished WHERE finished_at <= ?1
-    AND finished_key IN (SELECT finished_key FROM finished ORDER BY finished_key LIMIT ?2)
+    DELETE FROM finished_id WHERE (period, bundle_id) IN (
+        SELECT period, bundle_id FROM finished_id WHERE period = ? ORDER BY period, bundle_id LIMIT ?
+    )
 """
+_PRUNE_PERIOD = "DELETE FROM finished_period WHERE period = ?"
+
+
+class _Deletion(msgspec.Struct, frozen=True):
+    """The statements that delete slices, and what is over with them. The first parameter finds the slices."""
+
+    period: str
+    remember: str
+    data: str
+    slices: str
+
+
+def _deletion(which: str, over: str) -> _Deletion:
+    return _Deletion(
+        period="INSERT OR IGNORE INTO finished_period (period) VALUES (?)",
+        remember="INSERT OR REPLACE INTO finished_id (period, bundle_id, incarnation)"
+        f" SELECT ?2, bundle_id, coalesce((SELECT incarnation FROM queue WHERE name = ?3), 0) {over}",
+        data=f"DELETE FROM bundle_data WHERE data_key IN (SELECT data_key {over} AND data_key IS NOT NULL)",
+        slices=f"DELETE FROM slice WHERE {which}",
+    )
+
+
+_CHOSEN = _deletion(CHOSEN, _OVER)
+_OF_SHARD = _deletion(_ALL, _ALL_OVER)
 
 
 def append(sql: sqlite3.Connection, request: Append, now: int) -> None:
-    """Store the bundles that are not known, each with one ready entry; raises QueueNotFound."""
+    """Store the bundles that are not known, each as one ready slice; raises QueueNotFound."""
     queue = request.shard.queue
     queues.announce(sql, queue)
     shard_key = directory.enter(sql, request.shard)
-    (last,) = sql.execute(_LAST).fetchone()
-    sql.executemany(_INSERT, (_row(bundle, shard_key, queue, now) for bundle in request.bundles))
-    sql.execute(_ENTRIES, (last,))
+    known_since = (now - MEMORY) // _PERIOD
+    for bundle in request.bundles:
+        _insert(sql, bundle, shard_key, known_since, queue)
 
 
-def _row(bundle: Bundle, shard_key: int, queue: str, now: int) -> tuple[object, ...]:
-    head = (bundle.id, shard_key, bundle.priority, bundle.due, bundle.enqueued_at, bundle.count)
-    return (*head, bundle.data, now - MEMORY, queue)
+def _insert(sql: sqlite3.Connection, bundle: Bundle, shard_key: int, known_since: int, queue: str) -> None:
+    head = (shard_key, bundle.id, bundle.priority, bundle.due, bundle.enqueued_at, bundle.count)
+    if len(bundle.data) <= SHORT:
+        sql.execute(_INSERT, (*head, None, bundle.data, known_since, queue))
+        return
+    key = sql.execute(_LAST_DATA).fetchone()[0] + 1
+    if sql.execute(_INSERT, (*head, key, None, known_since, queue)).rowcount == 1:
+        sql.execute(_INSERT_DATA, (key, bundle.data))
 
 
-def finish(sql: sqlite3.Connection, queue: str, bundle_ids: Iterable[bytes], now: int) -> None:
-    """Delete those of the queue's bundles that neither an entry nor the history refers to, and remember their ids."""
-    ids = tuple(bundle_ids)
-    sql.executemany(_REMEMBER, ((bundle_id, now, queue) for bundle_id in ids))
-    sql.executemany(_DELETE, ((bundle_id,) for bundle_id in ids))
-    prune(sql, now, 2 * len(ids))
+def chosen(slice_keys: Sequence[int]) -> str:
+    """Return slices as a parameter of a statement."""
+    return msgspec.json.encode(slice_keys).decode()
+
+
+def delete(sql: sqlite3.Connection, queue: str, slices: str, now: int) -> int:
+    """Delete the chosen slices of the queue, and remember the bundles that are over; returns how many slices went."""
+    return _delete(sql, _CHOSEN, queue, slices, now)
+
+
+def delete_all(sql: sqlite3.Connection, queue: str, shard_key: int, now: int) -> None:
+    """Delete all slices of the shard but the history."""
+    _delete(sql, _OF_SHARD, queue, shard_key, now)
+
+
+def _delete(sql: sqlite3.Connection, deletion: _Deletion, queue: str, which: str | int, now: int) -> int:
+    period = now // _PERIOD
+    sql.execute(deletion.period, (period,))
+    sql.execute(deletion.remember, (which, period, queue))
+    sql.execute(deletion.data, (which,))
+    deleted = sql.execute(deletion.slices, (which,)).rowcount
+    prune(sql, now, 2 * deleted)
+    return deleted
 
 
 def prune(sql: sqlite3.Connection, now: int, limit: int) -> int:
     """Forget up to ``limit`` ids that were remembered for long enough; returns how many.
 
-    Every finish forgets more than it adds, which bounds them even where nobody sweeps.
+    Every deletion forgets more than it adds, which bounds them even where nobody sweeps.
     """
-    oldest = sql.execute(_OLDEST).fetchone()
-    if oldest is None or oldest[0] > now - MEMORY:
+    (oldest,) = sql.execute(_OLDEST).fetchone()
+    if oldest is None or (oldest + 1) * _PERIOD > now - MEMORY:
         return 0
-    return sql.execute(_PRUNE, (now - MEMORY, limit)).rowcount
+    forgotten = sql.execute(_PRUNE, (oldest, limit)).rowcount
+    if forgotten < limit:
+        sql.execute(_PRUNE_PERIOD, (oldest,))
+    return forgotten

@@ -14,8 +14,8 @@ _LIST = "SELECT time_shard, number FROM shard WHERE queue = ? ORDER BY time_shar
 _KEYS = "SELECT shard_key FROM shard WHERE queue = ?"
 _FORGET = """
     DELETE FROM shard WHERE shard_key = ?1
-    AND NOT EXISTS (SELECT 1 FROM entry WHERE shard_key = ?1)
-    AND NOT EXISTS (SELECT 1 FROM history WHERE shard_key = ?1)
+    AND NOT EXISTS (SELECT 1 FROM slice WHERE shard_key = ?1 AND processed_at IS NULL)
+    AND NOT EXISTS (SELECT 1 FROM slice WHERE shard_key = ?1 AND processed_at IS NOT NULL)
 """
 
 

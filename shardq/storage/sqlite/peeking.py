@@ -13,132 +13,122 @@ from shardq.errors import InvalidCursor
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Bundle, EntryState, Peek, PeekPage, ShardCounts, StoredSlice
 from shardq.storage.sqlite import directory
+from shardq.storage.sqlite.bundles import DATA
 
 __all__ = ["count", "find", "peek"]
 
 _Place: TypeAlias = tuple[int | bytes, ...]
+_Row: TypeAlias = tuple[Any, ...]
+_PLACE = 12  # columns of a row before its place
 
 
 class _View(msgspec.Struct, frozen=True):
-    """The entries or the history: statements that begin with the columns of :class:`_Row`."""
+    """What waits and is held, or the history: the rows after a place, each with its place at the end."""
 
-    page: str  # the rows after a place, each with its place at the end
-    containing: str  # the row that may hold a message
+    bodies: str
+    heads: str  # the same rows without their data
     cursor: struct.Struct  # how a place is packed
     start: _Place  # before all places
 
 
-class _Row(msgspec.Struct, frozen=True):
-    bundle_key: int
-    first: int
-    count: int
-    deliveries: int
-    due: int
-    held: int | None  # None in the history
-    place: _Place = ()
+def _view(statement: str, cursor: str, start: _Place) -> _View:
+    return _View(statement.format(_WITH_DATA), statement.format(_WITHOUT_DATA), struct.Struct(cursor), start)
 
 
-_ENTRIES = _View(
-    page="""
-        SELECT bundle_key, first, count, deliveries, due, token IS NOT NULL, priority, due, bundle_id, first
-        FROM entry WHERE shard_key = ? AND (priority, due, bundle_id, first) > (?, ?, ?, ?)
+_COLUMNS = """
+    first, count, deliveries, processed_at, due, token IS NOT NULL,
+    bundle_id, priority, sent_due, enqueued_at, sent_count,
+"""
+_WITH_DATA, _WITHOUT_DATA = f"{_COLUMNS} {DATA}", f"{_COLUMNS} x''"
+_WAITING = _view(
+    """
+        SELECT {}, priority, due, bundle_id, first FROM slice INDEXED BY slice_by_due
+        WHERE shard_key = ? AND (priority, due, bundle_id, first) > (?, ?, ?, ?) AND processed_at IS NULL
         ORDER BY priority, due, bundle_id, first
     """,
-    containing="""
-        SELECT bundle_key, first, count, deliveries, due, token IS NOT NULL
-        FROM entry WHERE bundle_id = ? AND shard_key = ? AND first <= ? ORDER BY first DESC LIMIT 1
-    """,
-    cursor=struct.Struct(">qq16sq"),
+    cursor=">qq16sq",
     start=(-1, -1, b"", -1),
 )
-_HISTORY = _View(
-    page="""
-        SELECT bundle_key, first, count, deliveries, processed_at, NULL, processed_at, history_key
-        FROM history WHERE shard_key = ? AND (processed_at, history_key) > (?, ?)
-        AND processed_at >= ? AND processed_at < ? ORDER BY processed_at, history_key
+_HISTORY = _view(
+    """
+        SELECT {}, processed_at, slice_key FROM slice INDEXED BY slice_by_moment
+        WHERE shard_key = ? AND (processed_at, slice_key) > (?, ?) AND processed_at >= ? AND processed_at < ?
+        ORDER BY processed_at, slice_key
     """,
-    containing="""
-        SELECT bundle_key, first, count, deliveries, processed_at, NULL
-        FROM history WHERE bundle_key = (SELECT bundle_key FROM bundle WHERE bundle_id = ? AND shard_key = ?)
-        AND first <= ? ORDER BY first DESC LIMIT 1
-    """,
-    cursor=struct.Struct(">qq"),
+    cursor=">qq",
     start=(-1, -1),
 )
-_HEAD = "SELECT bundle_id, priority, due, enqueued_at, count, x'' FROM bundle WHERE bundle_key = ?"
-_BUNDLE = "SELECT bundle_id, priority, due, enqueued_at, count, data FROM bundle WHERE bundle_key = ?"
+_CONTAINING = f"""
+    SELECT {_WITH_DATA} FROM slice WHERE bundle_id = ? AND shard_key = ? AND first <= ? ORDER BY first DESC LIMIT 1
+"""
+# Counted from the index alone, but for what is held.
 _COUNT = """
     SELECT
-        coalesce(sum(count) FILTER (WHERE due <= ?2), 0),
-        coalesce(sum(count) FILTER (WHERE due > ?2 AND token IS NULL), 0),
-        coalesce(sum(count) FILTER (WHERE due > ?2 AND token IS NOT NULL), 0),
-        (SELECT coalesce(sum(count), 0) FROM history WHERE shard_key = ?1),
+        coalesce(sum(count) FILTER (WHERE due <= ?2), 0), coalesce(sum(count) FILTER (WHERE due > ?2), 0),
+        (
+            SELECT coalesce(sum(count), 0) FROM slice INDEXED BY slice_by_token
+            WHERE shard_key = ?1 AND token IS NOT NULL AND due > ?2
+        ),
+        (
+            SELECT coalesce(sum(count), 0) FROM slice INDEXED BY slice_by_moment
+            WHERE shard_key = ?1 AND processed_at IS NOT NULL
+        ),
         min(enqueued_at),
         min(due) FILTER (WHERE due <= ?2)
-    FROM entry WHERE shard_key = ?1
+    FROM slice INDEXED BY slice_by_due WHERE shard_key = ?1 AND processed_at IS NULL
 """
 
 
 def peek(sql: sqlite3.Connection, request: Peek, now: int) -> PeekPage:
-    """Return a page of the shard's entries in the order of delivery, or of its history in that of processing.
+    """Return a page of the shard's slices in the order of delivery, or of its history in that of processing.
 
     The cursor is the place of the page's last slice, so that what comes and goes meanwhile shifts nothing.
     """
-    view = _HISTORY if request.processed else _ENTRIES
+    view = _HISTORY if request.processed else _WAITING
     period = (request.since, request.until) if request.processed else ()
     place = _unpack(view, request.after)
-    cursor = sql.execute(view.page, (directory.key_of(sql, request.shard), *place, *period))
+    statement = view.bodies if request.bodies else view.heads
+    cursor = sql.execute(statement, (directory.key_of(sql, request.shard), *place, *period))
     rows, more = _up_to(cursor, request.limit)
     cursor.close()
-    slices = tuple(_slice(sql, row, now, _BUNDLE if request.bodies else _HEAD) for row in rows)
-    return PeekPage(slices, view.cursor.pack(*rows[-1].place) if more else b"")
+    slices = tuple(_slice(row, now) for row in rows)
+    return PeekPage(slices, view.cursor.pack(*rows[-1][_PLACE:]) if more else b"")
 
 
 def find(
     sql: sqlite3.Connection, shard: Shard, bundle_id: bytes, position: int, now: int
 ) -> StoredSlice | None:
     """Return the slice that holds this message, in the history too, or None."""
-    place = (bundle_id, directory.key_of(sql, shard), position)
-    for view in (_ENTRIES, _HISTORY):
-        row = next((_row(values) for values in sql.execute(view.containing, place)), None)
-        if row and row.first + row.count > position:
-            return _slice(sql, row, now)
-    return None
+    row = sql.execute(_CONTAINING, (bundle_id, directory.key_of(sql, shard), position)).fetchone()
+    found = _slice(row, now) if row else None
+    return found if found and found.first + found.count > position else None
 
 
 def count(sql: sqlite3.Connection, shard: Shard, now: int) -> ShardCounts:
-    """Messages by state. The cost grows with the number of entries, not of messages or bytes."""
+    """Messages by state. The cost grows with the number of slices, not of messages or bytes."""
     key = directory.key_of(sql, shard)
-    return ShardCounts(*sql.execute(_COUNT, (key, now)).fetchone())
+    ready, later, held, processed, *since = sql.execute(_COUNT, (key, now)).fetchone()
+    return ShardCounts(ready, later - held, held, processed, *since)
 
 
-def _up_to(cursor: Iterable[tuple[Any, ...]], limit: int) -> tuple[list[_Row], bool]:
+def _up_to(cursor: Iterable[_Row], limit: int) -> tuple[list[_Row], bool]:
     """Return rows until they hold ``limit`` messages, and whether there are more of them."""
     rows: list[_Row] = []
-    for values in cursor:
+    for row in cursor:
         if limit <= 0:
             return rows, True
-        rows.append(_row(values))
-        limit -= rows[-1].count
+        rows.append(row)
+        limit -= row[1]
     return rows, False
 
 
-def _row(values: tuple[Any, ...]) -> _Row:
-    bundle_key, first, count, deliveries, due, held, *place = values
-    return _Row(bundle_key, first, count, deliveries, due, held, tuple(place))
-
-
-def _slice(sql: sqlite3.Connection, row: _Row, now: int, statement: str = _BUNDLE) -> StoredSlice:
-    bundle = Bundle(*sql.execute(statement, (row.bundle_key,)).fetchone())
-    return StoredSlice(bundle, row.first, row.count, row.deliveries, _state(row, now), row.due)
-
-
-def _state(row: _Row, now: int) -> EntryState:
-    if row.held is None:
-        return EntryState.PROCESSED
-    if row.due <= now:
-        return EntryState.READY
-    return EntryState.IN_FLIGHT if row.held else EntryState.DELAYED
+def _slice(row: _Row, now: int) -> StoredSlice:
+    first, count, deliveries, processed_at, due, held, *bundle = row[:_PLACE]
+    stored = Bundle(*bundle)
+    if processed_at is not None:
+        return StoredSlice(stored, first, count, deliveries, EntryState.PROCESSED, processed_at)
+    waiting = EntryState.IN_FLIGHT if held else EntryState.DELAYED
+    return StoredSlice(stored, first, count, deliveries, EntryState.READY if due <= now else waiting, due)
 
 
 def _unpack(view: _View, cursor: bytes) -> _Place:

@@ -12,19 +12,20 @@ from shardq.storage.requests import Probe
 
 __all__ = ["probe"]
 
-# Two seeks per priority and shard: the first entry that is due, the first that is not.
+# Two seeks per priority and shard: the first slice that is due, the first that is not.
 _PROBE = """
     SELECT asked.key, first.priority, first.due, (
         SELECT min((
-            SELECT min(due) FROM entry INDEXED BY entry_by_due
-            WHERE shard_key = shard.shard_key AND priority = level.column1 AND due > ?2
+            SELECT min(due) FROM slice INDEXED BY slice_by_due
+            WHERE shard_key = shard.shard_key AND priority = level.column1 AND due > ?2 AND processed_at IS NULL
         )) FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS level
     )
     FROM json_each(?1) AS asked
     JOIN shard ON queue = asked.value ->> 0 AND time_shard = asked.value ->> 1 AND number = asked.value ->> 2
-    LEFT JOIN entry AS first ON first.entry_key = (
-        SELECT entry_key FROM entry INDEXED BY entry_by_due
+    LEFT JOIN slice AS first ON first.slice_key = (
+        SELECT slice_key FROM slice INDEXED BY slice_by_due
         WHERE shard_key = shard.shard_key AND priority IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9) AND due <= ?2
+        AND processed_at IS NULL
         ORDER BY priority, due, bundle_id, first LIMIT 1
     )
 """

@@ -1,4 +1,4 @@
-"""What the holder of a claim does with its entries: finish, extend, release, forward.
+"""What the holder of a claim does with its slices: finish, extend, release, forward.
 
 What was moved elsewhere is remembered for a quarter of an hour, so that it is lost to its holder, not gone.
 """
@@ -6,29 +6,25 @@ What was moved elsewhere is remembered for a quarter of an hour, so that it is l
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable
 
-import msgspec
 from msgspec.structs import replace
 
-from shardq.sharding.shard import Shard
 from shardq.storage import slicing
 from shardq.storage.requests import Acknowledge, Extend, Fenced, Forward, Release, Span
 from shardq.storage.sqlite import bundles, directory, queues
+from shardq.storage.sqlite.bundles import CHOSEN, chosen
 from shardq.storage.sqlite.slicing import cut
 
-__all__ = ["MOVES_KNOWN", "REMEMBER", "acknowledge", "extend", "forward", "prune_moves", "release", "tell"]
+__all__ = ["MOVES_KNOWN", "acknowledge", "extend", "forward", "prune_moves", "release", "tell"]
 
 MOVES_KNOWN = 15 * 60 * 1_000_000
 """For how long a move is known, in microseconds."""
 
-REMEMBER = """
+_REMEMBER = f"""
     INSERT INTO moved (moved_at, incarnation, bundle_id, first, count)
-    SELECT ?, ?, bundle_id, first, count FROM entry
+    SELECT ?2, ?3, bundle_id, first, count FROM slice WHERE {CHOSEN}
 """
-"""Remembers entries: the moment and the queue's incarnation come before the values that find them."""
-
 _MOVED = """
     SELECT first, first + count FROM moved WHERE bundle_id = ? AND incarnation = ? AND moved_at > ?
 """
@@ -38,42 +34,21 @@ _PRUNE = """
 """
 
 
-class _Step(msgspec.Struct, frozen=True):
-    """A statement on an entry that equals a span, and the same one on an entry with a known key."""
-
-    exact: str
-    by_key: str
-
-
-def _step(statement: str) -> _Step:
-    return _Step(statement + _EXACT, statement + _BY_KEY)
-
-
-# Steps with the parameters that they have in front of those that find the entry.
-_Steps: TypeAlias = Sequence[tuple[_Step, tuple[int | None, ...]]]
-
-_EXACT = " WHERE bundle_id = ? AND first = ? AND count = ? AND token = ? AND shard_key = ?"
-_BY_KEY = " WHERE entry_key = ?"
-_KEEP = _step(
-    "INSERT INTO history (shard_key, processed_at, bundle_key, first, count, deliveries)"
-    " SELECT shard_key, ?, bundle_key, first, count, deliveries + unstarted FROM entry"
-)
-_DELETE = _step("DELETE FROM entry")
-_MOVE = _step(REMEMBER)
-_HIDE = _step("UPDATE entry SET due = ?")
-_HIDE_LONGER = _step("UPDATE entry SET due = max(due, ?)")
-_START = _step("UPDATE entry SET deliveries = deliveries + unstarted, unstarted = 0")
-_GIVE_BACK = _step(
-    "UPDATE entry SET due = ?, token = NULL, deliveries = deliveries + unstarted, unstarted = 0"
-)
+_KEEP = f"""
+    UPDATE slice SET processed_at = ?2, token = NULL, deliveries = deliveries + unstarted, unstarted = 0 WHERE {CHOSEN}
+"""
+_HIDE = f"UPDATE slice SET due = ?2 WHERE {CHOSEN}"
+_HIDE_LONGER = f"UPDATE slice SET due = max(due, ?2) WHERE {CHOSEN}"
+_START = f"UPDATE slice SET deliveries = deliveries + unstarted, unstarted = 0 WHERE {CHOSEN}"
+_GIVE_BACK = f"""
+    UPDATE slice SET due = ?2, token = NULL, deliveries = deliveries + unstarted, unstarted = 0 WHERE {CHOSEN}
+"""
 _UNDO = "token = NULL, deliveries = deliveries - 1 + unstarted, unstarted = 0"
-_GIVE_BACK_UNSTARTED = _step(f"UPDATE entry SET due = ?, {_UNDO}")
+_GIVE_BACK_UNSTARTED = f"UPDATE slice SET due = ?2, {_UNDO} WHERE {CHOSEN}"
 # What this delivery was the first of takes its place in the order again.
-_PUT_BACK = _step(
-    "UPDATE entry SET due = iif(deliveries + unstarted > 1, ?,"
-    " (SELECT min(bundle.due, ?) FROM bundle WHERE bundle.bundle_key = entry.bundle_key)),"
-    f" {_UNDO}"
-)
+_PUT_BACK = f"""
+    UPDATE slice SET due = iif(deliveries + unstarted > 1, ?2, min(sent_due, ?2)), {_UNDO} WHERE {CHOSEN}
+"""
 
 _SAVE = "SAVEPOINT held"
 _RESTORE = "ROLLBACK TO held"
@@ -81,42 +56,44 @@ _KEEP_CHANGES = "RELEASE held"
 
 
 def acknowledge(sql: sqlite3.Connection, request: Acknowledge, now: int) -> Fenced:
-    """Delete the entries, and the bundles that have none left; with ``keep`` note them in the history."""
-    steps: list[tuple[_Step, tuple[int | None, ...]]] = [(_DELETE, ())]
-    if request.keep:
-        steps.insert(0, (_KEEP, (now,)))
+    """Delete the slices, and the bundles that have none left; with ``keep`` they are the history's."""
+    queue = request.shard.queue
+    pieces = cut(sql, directory.key_of(sql, request.shard), request.spans)
+    slices = chosen(pieces.slice_keys)
     if request.moved:
-        steps.insert(0, (_MOVE, (now, queues.incarnation(sql, request.shard.queue))))
         prune_moves(sql, now, 2 * len(request.spans))
-    fenced = _apply(sql, request.shard, request.spans, steps, now)
-    if not request.keep:
-        bundles.finish(sql, request.shard.queue, dict.fromkeys(span.bundle_id for span in request.spans), now)
-    return fenced
+        sql.execute(_REMEMBER, (slices, now, queues.incarnation(sql, queue)))
+    if request.keep:
+        sql.execute(_KEEP, (slices, now))
+    elif pieces.slice_keys:
+        bundles.delete(sql, queue, slices, now)
+    return tell(sql, queue, pieces.fenced, now)
 
 
 def extend(sql: sqlite3.Connection, request: Extend, now: int) -> Fenced:
-    """Move the end of the entries' lease; with ``starts`` count what is not counted yet."""
-    hide = _HIDE if request.shorten else _HIDE_LONGER
-    steps: list[tuple[_Step, tuple[int, ...]]] = [(hide, (now + request.lease,))]
+    """Move the end of the slices' lease; with ``starts`` count what is not counted yet."""
+    pieces = cut(sql, directory.key_of(sql, request.shard), request.spans)
+    slices = chosen(pieces.slice_keys)
+    sql.execute(_HIDE if request.shorten else _HIDE_LONGER, (slices, now + request.lease))
     if request.starts:
-        steps.append((_START, ()))
-    return _apply(sql, request.shard, request.spans, steps, now)
+        sql.execute(_START, (slices,))
+    return tell(sql, request.shard.queue, pieces.fenced, now)
 
 
 def release(sql: sqlite3.Connection, request: Release, now: int) -> Fenced:
-    """Take the token off the entries; without ``started`` their last delivery is not counted."""
-    fenced = _apply(sql, request.shard, request.spans, [_giving_back(request, now)], now)
-    if directory.key_of(sql, request.shard) is not None:
+    """Take the token off the slices; without ``started`` their last delivery is not counted."""
+    shard_key = directory.key_of(sql, request.shard)
+    pieces = cut(sql, shard_key, request.spans)
+    sql.execute(_giving_back(request), (chosen(pieces.slice_keys), now + request.delay))
+    if shard_key is not None:
         queues.announce(sql, request.shard.queue)
-    return fenced
+    return tell(sql, request.shard.queue, pieces.fenced, now)
 
 
-def _giving_back(request: Release, now: int) -> tuple[_Step, tuple[int, ...]]:
+def _giving_back(request: Release) -> str:
     if request.started:
-        return _GIVE_BACK, (now + request.delay,)
-    if request.delay:
-        return _GIVE_BACK_UNSTARTED, (now + request.delay,)
-    return _PUT_BACK, (now, now)
+        return _GIVE_BACK
+    return _GIVE_BACK_UNSTARTED if request.delay else _PUT_BACK
 
 
 def forward(sql: sqlite3.Connection, request: Forward, now: int) -> Fenced:
@@ -130,32 +107,6 @@ def forward(sql: sqlite3.Connection, request: Forward, now: int) -> Fenced:
         bundles.append(sql, request.append, now)
     sql.execute(_KEEP_CHANGES)
     return fenced
-
-
-def _apply(sql: sqlite3.Connection, shard: Shard, spans: Sequence[Span], steps: _Steps, now: int) -> Fenced:
-    shard_key = directory.key_of(sql, shard)
-    if _apply_exactly(sql, shard_key, spans, steps):
-        return Fenced()
-    pieces = cut(sql, shard_key, spans)
-    for step, values in steps:
-        sql.executemany(step.by_key, ((*values, key) for key in pieces.entry_keys))
-    return tell(sql, shard.queue, pieces.fenced, now)
-
-
-def _apply_exactly(
-    sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span], steps: _Steps
-) -> bool:
-    """Take the steps if every span is one whole entry; False, and nothing changed, if not."""
-    places = [(span.bundle_id, span.first, span.count, span.token, shard_key) for span in spans]
-    sql.execute(_SAVE)
-    done = all(
-        sql.executemany(step.exact, ((*values, *place) for place in places)).rowcount == len(places)
-        for step, values in steps
-    )
-    if not done:
-        sql.execute(_RESTORE)
-    sql.execute(_KEEP_CHANGES)
-    return done
 
 
 def tell(sql: sqlite3.Connection, queue: str, fenced: Fenced, now: int) -> Fenced:

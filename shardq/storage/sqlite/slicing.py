@@ -1,6 +1,6 @@
-"""Cutting entries so that some messages of a bundle have entries of their own.
+"""Cutting slices so that some messages of a bundle have slices of their own.
 
-A request names spans of messages; the entries that hold them may be longer, shorter or somebody else's by
+A request names spans of messages; the slices that hold them may be longer, shorter or somebody else's by
 then.
 """
 
@@ -17,35 +17,43 @@ from shardq.storage.slicing import covered, uncovered
 __all__ = ["Cut", "cut", "cut_out", "split"]
 
 _COVERING = """
-    SELECT entry_key, first, count, token FROM entry
+    SELECT slice_key, first, count, token, processed_at FROM slice
     WHERE bundle_id = ?1 AND first < ?3 AND shard_key = ?4
-    AND first >= coalesce((SELECT max(first) FROM entry WHERE bundle_id = ?1 AND first <= ?2), 0)
+    AND first >= coalesce((SELECT max(first) FROM slice WHERE bundle_id = ?1 AND first <= ?2), 0)
     ORDER BY first
 """
 _TAIL = """
-    INSERT INTO entry
-        (shard_key, priority, due, bundle_key, bundle_id, first, count, deliveries, enqueued_at, token,
-        unstarted)
+    INSERT INTO slice (
+        shard_key, bundle_id, first, count, priority, due, deliveries, unstarted, token, processed_at,
+        sent_due, enqueued_at, sent_count, data_key, data
+    )
     SELECT
-        shard_key, priority, due, bundle_key, bundle_id,
-        first + ?2, count - ?2, deliveries, enqueued_at, token, unstarted
-    FROM entry WHERE entry_key = ?1
+        shard_key, bundle_id, first + ?2, count - ?2, priority, due, deliveries, unstarted, token, processed_at,
+        sent_due, enqueued_at, sent_count, data_key, data
+    FROM slice WHERE slice_key = ?1
 """
-_HEAD = "UPDATE entry SET count = ?2 WHERE entry_key = ?1"
+_HEAD = "UPDATE slice SET count = ?2 WHERE slice_key = ?1"
+# A limit keeps what a claim holds from being read whole for some of it.
+_HELD = """
+    SELECT slice_key, bundle_id, first, count FROM slice INDEXED BY slice_by_token
+    WHERE shard_key = ? AND token = ? LIMIT ?
+"""
+_FEW = 4
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """The entries that hold exactly what is still held of the spans, and what is not."""
+    """The slices that hold exactly what is still held of the spans, and what is not."""
 
-    entry_keys: tuple[int, ...]
+    slice_keys: tuple[int, ...]
     fenced: Fenced
 
 
-class _Entry(msgspec.Struct, frozen=True):
+class _Slice(msgspec.Struct, frozen=True):
     key: int
     first: int
     count: int
     token: bytes | None
+    processed_at: int | None
 
     @property
     def end(self) -> int:
@@ -53,50 +61,69 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 def cut(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span]) -> Cut:
-    """Cut the entries at the borders of what each span still holds under its token.
+    """Cut the slices at the borders of what each span still holds under its token.
 
     Apart from the cuts nothing changes: every piece keeps its due time, token and deliveries.
     """
+    whole = _whole(sql, shard_key, spans)
+    return Cut(whole, Fenced()) if whole else _cut_each(sql, shard_key, spans)
+
+
+def _whole(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span]) -> tuple[int, ...]:
+    """Return the slices if every span is one of them, whole, and they are a good part of one claim; none if not."""
+    if len(spans) < _FEW or len({span.token for span in spans}) > 1:
+        return ()
+    rows = sql.execute(_HELD, (shard_key, spans[0].token, 2 * len(spans)))
+    held = {tuple(place): key for key, *place in rows}
+    keys = [held.get((span.bundle_id, span.first, span.count)) for span in spans]
+    return tuple(key for key in keys if key is not None) if None not in keys else ()
+
+
+def _cut_each(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span]) -> Cut:
     keys: dict[int, None] = {}
     lost: list[Span] = []
     gone: list[Span] = []
     for span in spans:
         end = span.first + span.count
-        entries = _covering(sql, shard_key, span.bundle_id, span.first, end)
-        held = [entry for entry in entries if entry.token == span.token]
-        keys.update((_isolate(sql, entry, span.first, end), None) for entry in held)
-        lost += covered(span, [(entry.first, entry.end) for entry in entries if entry.token != span.token])
-        gone += uncovered(span, [(entry.first, entry.end) for entry in entries])
+        stored = [
+            each
+            for each in _covering(sql, shard_key, span.bundle_id, span.first, end)
+            if each.processed_at is None
+        ]
+        held = [each for each in stored if each.token == span.token]
+        keys.update((_isolate(sql, each, span.first, end), None) for each in held)
+        lost += covered(span, [(each.first, each.end) for each in stored if each.token != span.token])
+        gone += uncovered(span, [(each.first, each.end) for each in stored])
     return Cut(tuple(keys), Fenced(tuple(lost), tuple(gone)))
 
 
 def cut_out(sql: sqlite3.Connection, shard_key: int, bundle_id: bytes, position: int) -> int | None:
-    """Return the key of an entry made to hold this message alone, whoever held it; None without one."""
-    for entry in _covering(sql, shard_key, bundle_id, position, position + 1):
-        return _isolate(sql, entry, position, position + 1)
+    """Return the key of a slice made to hold this message alone, whatever its state; None without one."""
+    for each in _covering(sql, shard_key, bundle_id, position, position + 1):
+        return _isolate(sql, each, position, position + 1)
     return None
 
 
-def split(sql: sqlite3.Connection, entry_key: int, count: int) -> int:
-    """Leave the first ``count`` messages to the entry; returns the key of a new entry that holds the rest."""
-    tail = sql.execute(_TAIL, (entry_key, count)).lastrowid
+def split(sql: sqlite3.Connection, slice_key: int, count: int) -> int:
+    """Leave the first ``count`` messages to the slice; returns the key of a new one that holds the rest."""
+    tail = sql.execute(_TAIL, (slice_key, count)).lastrowid
     assert tail is not None
-    sql.execute(_HEAD, (entry_key, count))
+    sql.execute(_HEAD, (slice_key, count))
     return tail
 
 
 def _covering(
     sql: sqlite3.Connection, shard_key: int | None, bundle_id: bytes, first: int, end: int
-) -> list[_Entry]:
+) -> list[_Slice]:
     rows = sql.execute(_COVERING, (bundle_id, first, end, shard_key))
-    return [entry for entry in (_Entry(*row) for row in rows) if entry.end > first]
+    return [each for each in (_Slice(*row) for row in rows) if each.end > first]
 
 
-def _isolate(sql: sqlite3.Connection, entry: _Entry, first: int, end: int) -> int:
-    key = entry.key
-    start = max(entry.first, first)
-    if start > entry.first:
-        key = split(sql, key, start - entry.first)
-    if end < entry.end:
+def _isolate(sql: sqlite3.Connection, found: _Slice, first: int, end: int) -> int:
+    key = found.key
+    start = max(found.first, first)
+    if start > found.first:
+        key = split(sql, key, start - found.first)
+    if end < found.end:
         split(sql, key, end - start)
     return key

@@ -154,12 +154,11 @@ class SqliteStore:
         self._signals.announce()
 
     def claim(self, request: Claim) -> Claimed:
-        """Take messages in one transaction, then read their bodies beside other writers."""
-        taken, now = self._session.write(lambda sql: claims.take(sql, request, self.now()), durable=False)
-        lease_until = now + request.lease
-        if not taken:
-            return Claimed((), lease_until)
-        return self._session.read(lambda sql: claims.read(sql, request.token, taken, lease_until))
+        """Take messages in one transaction; the data of long bundles is then read beside other writers."""
+        taken = self._session.write(lambda sql: claims.take(sql, request, self.now()), durable=False)
+        if taken.is_whole:
+            return taken.claimed(request.lease)
+        return self._session.read(lambda sql: claims.read(sql, request, taken))
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held."""
