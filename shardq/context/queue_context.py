@@ -15,6 +15,7 @@ from shardq.settings import QueueSettings, check_number, check_store
 from shardq.sharding.placement import Placement
 from shardq.sharding.shard import check_queue_name
 from shardq.storage.bundle_id import BundleIds
+from shardq.storage.joining import JoiningStore
 from shardq.storage.per_process import OwnLock
 from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store
@@ -141,9 +142,10 @@ class QueueContexts:
 
     def __init__(self, store: Store, *, hooks: Hooks | None = None, retry_seconds: float) -> None:
         check_number("retry_seconds", retry_seconds, 0.0, 3_600.0)
-        self.store, self._hooks = store, hooks
+        self._hooks = hooks
         self.counters = Counters()
         self.retry = Retry(retry_seconds, self.counters.repeated)
+        self.store = JoiningStore(store, self.retry.check_open)
         self._ids = BundleIds()
         self._known: dict[str, QueueContext] = {}
         self._lock = OwnLock()
