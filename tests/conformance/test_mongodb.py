@@ -71,7 +71,7 @@ class MongoHarness(StoreHarness):
         found = {"entry": 0, "bundle": 0, "finished": 0}
         for name, _ in collections_of(self.database, queue):
             for document in self.database[name].find({"p": {"$ne": 10}}):
-                finished = set(document) - {"z"} == {"_id", "x", "y"}
+                finished = set(document) - {"z", "g"} == {"_id", "x", "y"}
                 found["finished"] += finished
                 found["entry"] += not finished
                 found["bundle"] += "b" in document

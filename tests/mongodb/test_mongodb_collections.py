@@ -11,14 +11,14 @@ from pymongo.database import Database
 import shardq
 from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.sharding.shard import Shard
-from shardq.storage.mongodb import collections
+from shardq.storage.mongodb import collections, queues
 from shardq.storage.mongodb.store import MongoStore
-from shardq.storage.requests import Acknowledge, Append, Claim, Peek, QueueRecord, Span, Sweep
+from shardq.storage.requests import Acknowledge, Append, Claim, Forward, Peek, QueueRecord, Span, Sweep
 from shardq.testing import BundleFactory
 
 pytestmark = pytest.mark.mongodb
 
-INDEXES = {"_id_", "claim", "token", "history", "finished"}
+INDEXES = {"_id_", "claim", "finished"}
 MINUTE = 60_000_000
 
 
@@ -100,16 +100,22 @@ def test_a_drop_that_was_cut_short_is_finished_by_the_next_create(
     assert names(database, shard.queue) == set()
 
 
-def test_creating_a_queue_makes_the_collections_of_all_its_shards(
-    mongodb_url: str, database: Database
+def test_a_collection_is_made_when_its_shard_is_first_written(
+    mongodb_url: str, database: Database, store: MongoStore
 ) -> None:
     queue = f"c{os.urandom(6).hex()}"
     with shardq.connect(mongodb_url) as client:
+        # Given a queue that was just created, and looked at
         letters = client.create_queue(queue, shards=2, time_shards=3)
-        assert len(names(database, queue)) == 6
-        assert len(names(database, f"{queue}.dead")) == 1
-        letters.alter(shards=4)
-        assert len(names(database, queue)) == 12
+        with letters.consumer() as consumer:
+            assert not consumer.receive(1)
+        assert names(database, queue) == set()
+        # When some of its shards are written
+        make = BundleFactory(store.now)
+        for number in range(2):
+            store.append(Append(Shard(queue, 1, number), (make(),)))
+        # Then those have one each, as it has to be
+        assert len(names(database, queue)) == 2
         assert all(
             set(database[name].index_information()) == INDEXES
             and "$jsonSchema" in database[name].options()["validator"]
@@ -120,10 +126,30 @@ def test_creating_a_queue_makes_the_collections_of_all_its_shards(
     assert names(database, queue) == set()
 
 
+def test_what_queues_may_come_to_have_counts_before_it_is_there(
+    mongodb_url: str, store: MongoStore, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given room for one queue more, of which one shard is written
+    first, second = (f"c{os.urandom(6).hex()}" for _ in range(2))
+    with shardq.connect(mongodb_url) as client:
+        planned = sum(queues.planned(store._session).values())
+        monkeypatch.setattr(collections, "MOST", collections.number(store._session) + planned + 7)
+        client.create_queue(first, shards=2, time_shards=3, max_deliveries=None)
+        store.append(Append(Shard(first, 0, 0), (BundleFactory(store.now)(),)))
+        # Then there is none for another, until the first one is gone
+        with pytest.raises(InvalidSetting, match="would have"):
+            client.create_queue(second, shards=20, time_shards=3, max_deliveries=None)
+        assert not client.exists(second)
+        client.delete_queue(first)
+        client.create_queue(second, shards=2, time_shards=3, max_deliveries=None)
+        client.delete_queue(second)
+
+
 def test_too_many_collections_are_refused_before_any_is_made(
     mongodb_url: str, store: MongoStore, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collections, "MOST", collections.number(store._session) + 5)
+    planned = sum(queues.planned(store._session).values())
+    monkeypatch.setattr(collections, "MOST", max(collections.number(store._session), planned) + 5)
     queue = f"c{os.urandom(6).hex()}"
     with shardq.connect(mongodb_url) as client:
         with pytest.raises(InvalidSetting, match="lower shards or time_shards"):
@@ -134,11 +160,11 @@ def test_too_many_collections_are_refused_before_any_is_made(
         with pytest.raises(InvalidSetting, match="would have"):
             small.alter(shards=10)
         assert small.settings.shards == 2
-        assert len(names(database, queue)) == 2
+        assert queues.planned(store._session)[queues.current_name(store._session, queue) or ""] == 2
         client.delete_queue(queue)
 
 
-@pytest.mark.parametrize("use", ["append", "claim", "peek", "count", "sweep", "prepare", "repeat", "keep"])
+@pytest.mark.parametrize("use", ["append", "claim", "peek", "count", "sweep", "repeat", "peek at history"])
 def test_indexes_that_are_missing_are_made_by_whoever_needs_them(
     open_store: Callable[..., MongoStore], store: MongoStore, shard: Shard, database: Database, use: str
 ) -> None:
@@ -153,12 +179,51 @@ def test_indexes_that_are_missing_are_made_by_whoever_needs_them(
         "claim": lambda: other.claim(Claim(shard, bytes(16), 1, MINUTE)),
         "peek": lambda: other.peek(Peek(shard, 10)),
         "count": lambda: other.count(shard),
-        "sweep": lambda: other.sweep(Sweep(shard.queue, 0)),
-        "prepare": lambda: other.prepare([shard]),
+        "sweep": lambda: other.sweep(Sweep(shard.queue, other.now())),
         "repeat": lambda: [other.claim(Claim(shard, bytes(16), 1, MINUTE)) for _ in range(2)],
-        "keep": lambda: other.peek(Peek(shard, 10, processed=True)),
+        "peek at history": lambda: (other.peek(Peek(shard, 10, processed=True)), other.count(shard)),
     }
     uses[use]()
     # Then they are there, and nothing is lost
     assert set(database[str(shard)].index_information()) == INDEXES
     assert sum(each.count for each in other.peek(Peek(shard, 10)).slices) >= 1
+
+
+@pytest.mark.parametrize("use", ["ack", "forward", "sweep"])
+def test_the_index_of_the_history_is_made_by_whoever_keeps_some(
+    open_store: Callable[..., MongoStore], store: MongoStore, shard: Shard, database: Database, use: str
+) -> None:
+    # Given a collection where nothing was kept, as far as its indexes tell
+    make, token = BundleFactory(store.now), bytes(16)
+    bundles = tuple(make() for _ in range(2))
+    store.append(Append(shard, bundles))
+    spans = tuple(Span(bundle.id, 0, 1, token) for bundle in bundles)
+    store.claim(Claim(shard, token, 2, MINUTE))
+    assert set(database[str(shard)].index_information()) == INDEXES
+    store.acknowledge(Acknowledge(shard, spans[:1], keep=True))
+    assert set(database[str(shard)].index_information()) == {*INDEXES, "history"}
+    database[str(shard)].drop_index("history")
+    assert store.count(shard).processed == 0
+    # When a client keeps something, or sweeps a queue that keeps its history
+    other, second = open_store(), Acknowledge(shard, spans[1:], keep=True)
+    uses: dict[str, Callable[[], object]] = {
+        "ack": lambda: other.acknowledge(second),
+        "forward": lambda: other.forward(Forward(second, Append(shard, (make(),)))),
+        "sweep": lambda: other.sweep(Sweep(shard.queue, other.now() - MINUTE)),
+    }
+    uses[use]()
+    # Then all that was ever kept is found
+    assert other.count(shard).processed == (1 if use == "sweep" else 2)
+    assert len(other.peek(Peek(shard, 10, processed=True)).slices) == other.count(shard).processed
+
+
+def test_an_ack_that_keeps_what_is_not_there_any_more_makes_no_collection(
+    open_store: Callable[..., MongoStore], store: MongoStore, shard: Shard, database: Database
+) -> None:
+    late = open_store()
+    bundle = BundleFactory(store.now)()
+    late.append(Append(shard, (bundle,)))
+    store.drop_queue(shard.queue)
+    spans = (Span(bundle.id, 0, 1, bytes(16)),)
+    assert late.acknowledge(Acknowledge(shard, spans, keep=True)).gone == spans
+    assert names(database, shard.queue) == set()

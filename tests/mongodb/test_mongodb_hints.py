@@ -11,7 +11,7 @@ import pytest
 from pymongo.database import Database
 
 from shardq.sharding.shard import Shard
-from shardq.storage.mongodb import directory
+from shardq.storage.mongodb import collections, directory
 from shardq.storage.mongodb.documents import inserted
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import ShardRows
@@ -140,7 +140,7 @@ def test_a_sweep_lists_every_collection_that_holds_something(
     if keep:
         document = {"_id": document["_id"], "p": 0, "o": 1, "e": 1, "n": 1, "b": b""}
         document["h"] = [{"f": 0, "c": 1, "v": 1, "a": store.now()}]
-    store.prepare([shard])
+    collections.make(store._session, shard)
     database[str(shard)].insert_one(document)
     assert store.shards(shard.queue) == ()
     assert store.sweep(Sweep(shard.queue, 0)) == 1

@@ -8,6 +8,11 @@ import pytest
 
 import shardq
 from shardq.errors import StoreUnavailable
+from shardq.sharding.shard import Shard
+from shardq.storage.mongodb.store import MongoStore
+from shardq.storage.mongodb.url import parse
+from shardq.storage.requests import Append
+from shardq.testing import BundleFactory
 from tests.local_server import local_server
 
 pytestmark = pytest.mark.mongodb
@@ -20,12 +25,16 @@ def narrow_url() -> Iterator[str]:
 
 
 def test_a_queue_is_refused_while_the_files_of_deleted_ones_leave_no_room(narrow_url: str) -> None:
+    store = MongoStore(parse(narrow_url))
     with shardq.connect(narrow_url) as client:
         client.create_queue("first")
+        for shard in range(80):
+            store.append(Append(Shard("first", shard // 8, shard % 8), (BundleFactory(store.now)(),)))
+        store.close()
         client.delete_queue("first")
         client.create_queue("second")
         with pytest.raises(
-            StoreUnavailable, match=r"open files, 480 of them .* and may open 2000: try again"
+            StoreUnavailable, match=r"open files, 320 of them .* and may open 2000: try again"
         ):
             client.create_queue("third")
         client.queue("second").producer().send(b"the server is well")

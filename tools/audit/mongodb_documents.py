@@ -13,8 +13,8 @@ from shardq.testing import RawEntry, RawQueue, RawState
 __all__ = ["called_now", "collections_of", "is_of", "read_mongodb"]
 
 _END_OF_INDEX = 10  # the priority of the document that marks it
-_FINISHED = {"_id", "x", "y", "z"}
-_INDEXES = {"claim", "token", "history", "finished"}
+_FINISHED = {"_id", "x", "y", "z", "g"}
+_INDEXES = {"claim", "finished"}
 
 
 def read_mongodb(database: Any, queue: str) -> RawQueue:
@@ -27,7 +27,8 @@ def read_mongodb(database: Any, queue: str) -> RawQueue:
         if not name.startswith(f"{called}:"):
             strays.append(f"collection {name} of no queue")
             continue
-        if missing := _INDEXES - {each["name"] for each in database[name].list_indexes()}:
+        needed = _INDEXES | ({"history"} if database[name].find_one({"h": {"$exists": True}}) else set())
+        if missing := needed - {each["name"] for each in database[name].list_indexes()}:
             strays.append(f"collection {name} without the indexes {sorted(missing)}")
         for found in database[name].find({"p": {"$ne": _END_OF_INDEX}}):
             if set(found) <= _FINISHED:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from shardq.sharding.shard import Shard
+from shardq.storage.mongodb.begun_claims import begin, begun_at, go_on, held_by_now, held_under, ids_of
 from shardq.storage.mongodb.changing import condition, setting
 from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.documents import (
@@ -15,7 +15,6 @@ from shardq.storage.mongodb.documents import (
     COUNTED,
     DELIVERIES,
     DUE,
-    FINISHED_AT,
     HISTORY,
     SENT_DUE,
     SLICES,
@@ -35,10 +34,8 @@ from shardq.storage.requests import Claim, Claimed, ClaimedSlice
 __all__ = ["Claims"]
 
 _ATTEMPTS = 4
-_PAUSE = 0.05  # seconds
 _MOST_ROWS = 1000
 _SPARE_ROWS = 1
-_TOKEN_INDEX = "token"
 
 
 class _Sizes:
@@ -99,28 +96,33 @@ class Claims:
             until = now + request.lease
             found = self._find(rows, request, now)
             if not found.pieces and not repeated:
-                held = [] if _begun(rows, request) is None else _held(rows, request)
+                held = held_under(rows, request.token)
                 return _claimed_of(_hold_again(rows, held, request, until), request.token, until)
-            statements = list(_statements(found.pieces, request, now))
-            taken = rows.change(statements) if repeated else self._take(rows, request, statements)
-            if taken == len({piece.row.id for piece in found.pieces}):
+            chosen = ids_of(found.pieces)
+            taken = self._take(rows, request, found.pieces, now, again=repeated)
+            if taken == len(chosen):
                 self._move(request.shard, found, now, until)
                 return Claimed(tuple(map(_claimed, found.pieces)), until)
-            held = _held_by_now(rows, request) if taken is None else _held(rows, request)
+            held = held_by_now(rows, request.token) if taken is None else held_under(rows, request.token)
             if held:
                 began = now
                 if taken is None:
                     held = _hold_again(rows, held, request, until)
-                    began = _begun(rows, request) or OLDEST
+                    began = begun_at(rows, request.token)
                 held = self._fill_gaps(rows, request, held, began)
                 return _claimed_of(held, request.token, until)
             repeated = True
         return Claimed((), until, contended=True)
 
-    def _take(self, rows: ShardRows, request: Claim, statements: Sequence[Statement]) -> int | None:
+    def _take(
+        self, rows: ShardRows, request: Claim, pieces: Sequence[Piece], now: int, *, again: bool
+    ) -> int | None:
+        chosen, statements = ids_of(pieces), list(_statements(pieces, request, now))
+        if again:
+            return rows.change([go_on(request.token, chosen), *statements], ordered=True) - 1
         if (uuid := self._collections.seen(request.shard)) is None:
             raise CollectionGone
-        return rows.take(request.token, statements, uuid)
+        return rows.take(begin(request.token, chosen), statements, uuid)
 
     def _fill_gaps(self, rows: ShardRows, request: Claim, held: list[Row], began: int) -> list[Row]:
         """Take what was passed over because others changed its bundles meanwhile, and was due when the claim began.
@@ -143,8 +145,8 @@ class Claims:
             ]
             if not gaps:
                 break
-            rows.change(list(_statements(gaps, request, now)))
-            held = _held(rows, request)
+            self._take(rows, request, gaps, now, again=True)
+            held = held_under(rows, request.token)
         return held
 
     def _find(self, rows: ShardRows, request: Claim, now: int) -> _Found:
@@ -193,25 +195,6 @@ class Claims:
         self._cursors.moved(shard, found.cursor, now)
 
 
-def _held(rows: ShardRows, request: Claim) -> list[Row]:
-    return rows.find({TOKEN: request.token}, hint=_TOKEN_INDEX, bodies=True)
-
-
-def _begun(rows: ShardRows, request: Claim) -> int | None:
-    """Return when a claim with this token was begun, by the server's clock."""
-    begun = rows.read([request.token]).get(request.token)
-    return int(begun.raw[FINISHED_AT].timestamp() * 1_000_000) if begun else None
-
-
-def _held_by_now(rows: ShardRows, request: Claim) -> list[Row]:
-    """Return what the token holds; a first attempt may still be at it."""
-    held = _held(rows, request)
-    if not held:
-        time.sleep(_PAUSE)
-        held = _held(rows, request)
-    return held
-
-
 def _hold_again(rows: ShardRows, held: list[Row], request: Claim, until: int) -> list[Row]:
     """Give what the token holds a fresh lease."""
     statements = []
@@ -222,7 +205,7 @@ def _hold_again(rows: ShardRows, held: list[Row], request: Claim, until: int) ->
         )
         statements.append(_statement(row, slices))
     if rows.change(statements) < len(held):
-        held = _held(rows, request)
+        held = held_under(rows, request.token)
     return held
 
 

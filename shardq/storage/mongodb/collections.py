@@ -1,14 +1,15 @@
-"""The collections of shards. Whoever is the first of a client to use one makes the indexes that it lacks.
+"""The collections of shards, made when a shard is first written.
 
-The server opens a file for each collection and each index. A server that may open no more ends itself. It keeps the
-files of what was dropped for five minutes.
+Whoever is the first of a client to write to one makes the indexes that it lacks, and whoever keeps history there the
+index of that. The server opens a file for each collection and each index. A server that may open no more ends itself.
+It keeps the files of what was dropped for five minutes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -37,48 +38,66 @@ __all__ = [
     "of_every_incarnation",
     "open_again",
     "open_files_limit",
-    "prepare",
+    "reserve",
     "shards",
     "uuid_of",
 ]
 
-MOST = 3_000  # of six files each: as many files as 9,000 collections with one index have
-_AT_ONCE = 4
+MOST = 3_000  # of five files each: as many files as 7,500 collections with one index have
 
 _CLOSED: Document = {"closed": True}
 _NO_SUCH = 26
 
-OF_A_SHARD = 6
+OF_A_SHARD = 5  # itself and its indexes, with that of the history
 RECOMMENDED = 64_000
 _OTHERS = 1_000  # connections, the journal, the server's own collections
 _TOO_FEW = 22184  # the warning at the start of a server that may open fewer than recommended
 
 
-def prepare(session: Session, shards: Sequence[Shard]) -> None:
-    """Make those that are missing, and missing indexes of the others, several at a time.
+def reserve(session: Session, shards: Sequence[Shard]) -> None:
+    """Let queues, each by what it is called, come to have these shards; none is made before it is written.
 
-    Raises InvalidSetting for too many, or StoreUnavailable when the server cannot open them yet, with none made.
+    Raises InvalidSetting for too many, beside those that there are and that other queues may come to have, or
+    StoreUnavailable when the server cannot open them yet.
     """
-    there = set(_names(session, ".*"))
-    missing = [shard for shard in shards if str(shard) not in there]
-    _check_number(session, len(there) + len(missing))
-    if missing:
-        check_open_files(session, len(there) + len(missing))
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        list(threads.map(lambda shard: _make(session, shard), missing))
-        list(threads.map(lambda shard: index(session, shard), set(shards).difference(missing)))
+    wanted, there = _by_queue(shards), _by_queue(map(_shard_of, _names(session, ".*")))
+    planned = queues.planned(session)
+    needed = sum(
+        len(wanted[queue] | there[queue])
+        if queue in wanted
+        else max(len(there[queue]), planned.get(queue, 0))
+        for queue in {*wanted, *there, *planned}
+    )
+    _check_number(session, needed)
+    if any(wanted[queue] - there[queue] for queue in list(wanted)):
+        check_open_files(session, needed)
+    for queue, its in wanted.items():
+        queues.plan(session, queue, len(its))
 
 
 def make(session: Session, shard: Shard) -> None:
-    """Make the collection of a shard that nobody has prepared; raises InvalidSetting for one too many."""
-    _check_number(session, number(session) + 1)
-    _make(session, shard)
-
-
-def index(session: Session, shard: Shard) -> None:
-    """Make the indexes that its collection lacks; what lets inserts in stays as it is."""
+    """Make the collection of a shard. Raises InvalidSetting for one too many, or StoreUnavailable."""
+    wanted = number(session) + 1
+    _check_number(session, wanted)
+    check_open_files(session, wanted)
     with session.translated(writing=True):
-        schema.index(session.database, schema.shard_collection(), str(shard))
+        schema.make(session.database, schema.shard_collection(), str(shard))
+    if (made := find(session, shard)) is not None:
+        ShardRows(session, shard).insert([END], uuid_of(made), any_shape=True)
+
+
+def _by_queue(shards: Iterable[Shard]) -> dict[str, set[Shard]]:
+    found: dict[str, set[Shard]] = defaultdict(set)
+    for shard in shards:
+        found[shard.queue].add(shard)
+    return found
+
+
+def index(session: Session, shard: Shard, *, history: bool = False) -> None:
+    """Make the indexes that its collection lacks, if there is one; what lets inserts in stays as it is."""
+    if find(session, shard) is not None:
+        with session.translated(writing=True):
+            schema.index(session.database, schema.shard_collection(), str(shard), history=history)
 
 
 def number(session: Session) -> int:
@@ -126,7 +145,7 @@ def drop(session: Session, shard: Shard) -> None:
 
 def _names(session: Session, queue: str) -> list[str]:
     with session.translated(writing=False):
-        pattern = f"^{queue}:[0-9]+:[0-9]+$"
+        pattern = f"^{queue}{schema.SHARD_NAMES}"
         return session.database.list_collection_names(filter={"name": {"$regex": pattern}})
 
 
@@ -135,18 +154,11 @@ def _shard_of(name: str) -> Shard:
     return Shard(queue, int(time_shard), int(number))
 
 
-def _make(session: Session, shard: Shard) -> None:
-    with session.translated(writing=True):
-        schema.make(session.database, schema.shard_collection(), str(shard))
-    if (made := find(session, shard)) is not None:
-        ShardRows(session, shard).insert([END], uuid_of(made), any_shape=True)
-
-
 def _check_number(session: Session, wanted: int) -> None:
     if wanted > MOST:
         raise InvalidSetting(
-            f"{session.address} would have {wanted} shards, each a collection with five indexes, and {MOST} are the "
-            "most: lower shards or time_shards, delete queues, or give some a server of their own"
+            f"{session.address} would have {wanted} shards, each a collection, and {MOST} are the most: "
+            "lower shards or time_shards, delete queues, or give some a server of their own"
         )
 
 

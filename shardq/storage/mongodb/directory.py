@@ -31,6 +31,7 @@ class Open:
         self._session = session
         self._uuids: dict[Shard, Binary] = {}
         self._seen: dict[Shard, Binary] = {}
+        self._indexed: dict[Shard, bool] = {}
 
     def uuid(self, shard: Shard) -> Binary:
         """Return the uuid of the shard's collection; list, make and open it when it is not known. QueueNotFound."""
@@ -50,6 +51,14 @@ class Open:
         """Forget that the collection was open: it is not, or it is another one."""
         self._uuids.pop(shard, None)
         self._seen.pop(shard, None)
+        self._indexed.pop(shard, None)
+
+    def index(self, shard: Shard, *, history: bool) -> None:
+        """Make the indexes that its collection lacks, once; with ``history``, before something is kept, that of it."""
+        known = self._indexed.get(shard)
+        if known is None or known < history:
+            collections.index(self._session, shard, history=history)
+            self._indexed[shard] = history
 
 
 def enter(session: Session, shard: Shard) -> Binary:

@@ -25,6 +25,8 @@ DUE, DELIVERIES, TOKEN, UNSTARTED, COUNTED, SLICES, HISTORY = "d", "v", "t", "u"
 STATE = (DUE, DELIVERIES, TOKEN, UNSTARTED, COUNTED, SLICES, HISTORY)
 # and what is left of it when it is finished.
 FINISHED_AT, STAMP, MOVED = "x", "y", "z"
+# Of a claim that was begun: the ids of what it chose, one after the other.
+CHOSEN = "g"
 # Of a slice, beside some of the above.
 FIRST, SIZE, PROCESSED_AT = "f", "c", "a"
 

@@ -53,6 +53,8 @@ def forward(client: Client, request: Forward) -> Fenced:
 def _forward(client: Client, request: Forward) -> Fenced:
     session, collections = client.session, client.collections
     now = client.clock.now()  # which connects, so that it is known what the servers are
+    if request.acknowledge.keep:
+        collections.index(request.acknowledge.shard, history=True)
     if session.has_transactions:
         return _in_transactions(session, collections, request, now)
     if request.acknowledge.shard != request.append.shard:
@@ -210,6 +212,8 @@ def _undo(
 
 def _complete(session: Session, collections: Open, mine: bytes, request: Forward, now: int) -> None:
     rows = _rows(session, request)
+    if request.acknowledge.keep:
+        collections.index(request.acknowledge.shard, history=True)
     put(rows, collections, request.append.bundles)
     step = kept(now) if request.acknowledge.keep else finished
     settle(rows, _under(request.acknowledge.spans, mine), step, moved=True)

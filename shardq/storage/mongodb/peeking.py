@@ -23,7 +23,7 @@ from shardq.storage.mongodb.documents import (
     Slice,
     processed,
 )
-from shardq.storage.mongodb.shard_rows import ShardRows
+from shardq.storage.mongodb.shard_rows import HISTORY_INDEX, ShardRows
 from shardq.storage.requests import EntryState, Peek, PeekPage, ShardCounts, StoredSlice
 
 __all__ = ["count", "find", "is_empty", "peek"]
@@ -33,7 +33,6 @@ _Item: TypeAlias = tuple[_Place, Row, Slice | Kept]
 
 _CURSOR = struct.Struct(">qq16sq")
 _START: _Place = (-1, -(2**62), b"", -1)
-_HISTORY_INDEX = "history"
 
 
 def peek(rows: ShardRows, request: Peek, now: int) -> PeekPage:
@@ -91,7 +90,7 @@ def count(rows: ShardRows, now: int) -> ShardCounts:
         {"$match": processed()},
         {"$group": {"_id": None, "messages": {"$sum": {"$sum": f"${HISTORY}.{SIZE}"}}}},
     ]
-    kept = sum(each["messages"] for each in rows.aggregate(stages, hint=_HISTORY_INDEX))
+    kept = sum(each["messages"] for each in rows.aggregate(stages, hint=HISTORY_INDEX))
     return ShardCounts(
         ready=totals[EntryState.READY],
         delayed=totals[EntryState.DELAYED],
@@ -105,7 +104,7 @@ def count(rows: ShardRows, now: int) -> ShardCounts:
 def is_empty(rows: ShardRows) -> bool:
     """Tell whether the shard holds nothing, not even history."""
     waiting = rows.find(WAITING, limit=1)
-    return not waiting and not rows.find(processed(), hint=_HISTORY_INDEX, limit=1)
+    return not waiting and not rows.find(processed(), hint=HISTORY_INDEX, limit=1)
 
 
 def _waiting(rows: ShardRows, request: Peek, after: _Place) -> Iterator[_Item]:
@@ -125,7 +124,7 @@ def _processed(rows: ShardRows, request: Peek, after: _Place) -> Iterator[_Item]
         ((0, each.at, row.id, each.first), row, each) for each in row.kept if since <= each.at < request.until
     ]
     return _merged(
-        rows.stream(processed(gte=since, lt=request.until), hint=_HISTORY_INDEX, bodies=request.bodies),
+        rows.stream(processed(gte=since, lt=request.until), hint=HISTORY_INDEX, bodies=request.bodies),
         lambda row: (0, min(item[0][1] for item in items(row)), row.id, -1),
         items,
     )

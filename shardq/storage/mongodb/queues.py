@@ -37,6 +37,8 @@ __all__ = [
     "load",
     "names_between",
     "not_found",
+    "plan",
+    "planned",
     "remove",
     "require",
     "update",
@@ -120,15 +122,27 @@ def remove(session: Session, name: str) -> None:
 def current_name(session: Session, queue: str) -> str | None:
     """Return what the queue is called in the database, which names its incarnation; None when it does not exist."""
     found = _find(session, queue)
-    if found is None:
-        return None
-    incarnation = found.get("incarnation")
-    return f"{queue}{SIGN}{incarnation}" if incarnation else queue
+    return None if found is None else _called(found)
 
 
 def names_between(queue: str) -> tuple[tuple[str, str], ...]:
     """Return ranges, the ends not included, of what all of the queue's incarnations may be called, and nothing else."""
     return (queue, f"{queue} "), (f"{queue}{SIGN}", f"{queue}{SIGN}g")
+
+
+def plan(session: Session, name: str, shards: int) -> None:
+    """Note how many shards the queue that is called so may come to have."""
+    queue, _, incarnation = name.partition(SIGN)
+    which = {"_id": queue, "incarnation": incarnation or None} | _ALIVE
+    with session.translated(writing=True):
+        session.collection(QUEUES).update_one(which, {"$set": {"shards": shards}})
+
+
+def planned(session: Session) -> dict[str, int]:
+    """Return how many shards each queue may come to have, as far as that was noted, by what it is called."""
+    with session.translated(writing=False):
+        found = session.collection(QUEUES).find({"shards": {"$exists": True}} | _ALIVE, {"settings": 0})
+        return {_called(each): each["shards"] for each in found}
 
 
 def require(session: Session, name: str) -> None:
@@ -141,6 +155,11 @@ def require(session: Session, name: str) -> None:
 def not_found(name: str) -> QueueNotFound:
     """Return the error for a queue that does not exist."""
     return QueueNotFound(f"queue {name!r} does not exist: create it first")
+
+
+def _called(found: Document) -> str:
+    queue, incarnation = str(found["_id"]), found.get("incarnation")
+    return f"{queue}{SIGN}{incarnation}" if incarnation else queue
 
 
 def _find(session: Session, name: str) -> Document | None:

@@ -9,7 +9,7 @@ from shardq.storage.mongodb import collections, consumers, dedupe, directory, fo
 from shardq.storage.mongodb.changing import Change, change, new_stamp
 from shardq.storage.mongodb.documents import QUEUE, WAITING, Row, processed
 from shardq.storage.mongodb.session import Session
-from shardq.storage.mongodb.shard_rows import ShardRows
+from shardq.storage.mongodb.shard_rows import HISTORY_INDEX, ShardRows
 from shardq.storage.mongodb.slicing import cut, without
 from shardq.storage.requests import Span
 
@@ -53,7 +53,7 @@ def expire(session: Session, shard: Shard, before: int, limit: int) -> int:
         keeping = tuple(each for each in row.kept if each.at >= before)
         return None if keeping == row.kept else Change(row.slices, keeping)
 
-    found = rows.find(processed(lt=before), hint="history", limit=limit)
+    found = rows.find(processed(lt=before), hint=HISTORY_INDEX, limit=limit)
     seen, _ = change(rows, [row.id for row in found], decide, new_stamp())
     return sum(each.at < before for row in seen.values() for each in row.kept)
 

@@ -14,12 +14,23 @@ from shardq.storage.migrations import migrations
 from shardq.storage.mongodb.documents import QUEUE, Document
 from shardq.storage.mongodb.session import Session
 
-__all__ = ["Collection", "apply", "index", "make", "require_current", "shard_collection", "version"]
+__all__ = [
+    "SHARD_NAMES",
+    "Collection",
+    "apply",
+    "index",
+    "make",
+    "require_current",
+    "shard_collection",
+    "version",
+]
 
 _STORE = "mongodb"
 _VERSIONS = "shardq.schema"
 _SHARD = "{shard}"
 _EXISTS = 48
+_NO_COLLECTION, _NO_INDEX = 26, 27
+SHARD_NAMES = ":[0-9]+:[0-9]+$"
 _OLDEST = (6, 0)
 
 
@@ -31,6 +42,8 @@ class Collection(msgspec.Struct, frozen=True):
     validator: Document = {}
     options: Document = {}
     indexes: list[Document] = []
+    history_indexes: list[Document] = []  # made where something is kept
+    dropped_indexes: list[str] = []  # of earlier versions
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -75,6 +88,8 @@ def apply(session: Session) -> None:
             for collection in _described(migration.text):
                 if collection.name != _SHARD:
                     make(session.database, collection, collection.name)
+                elif collection.dropped_indexes:
+                    _drop_indexes(session.database, collection.dropped_indexes)
             _seed(session)
             session.collection(_VERSIONS).find_one_and_update(
                 {"_id": "shardq"},
@@ -100,11 +115,11 @@ def make(database: Database[Document], collection: Collection, name: str) -> Non
     index(database, collection, name)
 
 
-def index(database: Database[Document], collection: Collection, name: str) -> None:
-    """Make those of its indexes that are missing."""
-    if collection.indexes:
+def index(database: Database[Document], collection: Collection, name: str, *, history: bool = False) -> None:
+    """Make those of its indexes that are missing; with ``history`` that of the history too."""
+    if indexes := collection.indexes + (collection.history_indexes if history else []):
         confirmed = database.write_concern.document
-        database.command("createIndexes", name, indexes=collection.indexes, writeConcern=confirmed)
+        database.command("createIndexes", name, indexes=indexes, writeConcern=confirmed)
 
 
 @cache
@@ -112,6 +127,17 @@ def shard_collection() -> Collection:
     """What the collection of a shard is like."""
     found = [each for file in migrations(_STORE) for each in _described(file.text) if each.name == _SHARD]
     return found[-1]
+
+
+def _drop_indexes(database: Database[Document], names: list[str]) -> None:
+    """Take indexes from the shards that have them; a client of an earlier version that needs one makes it again."""
+    for name in database.list_collection_names(filter={"name": {"$regex": SHARD_NAMES}}):
+        for each in names:
+            try:
+                database.command("dropIndexes", name, index=each)
+            except OperationFailure as error:
+                if error.code not in (_NO_COLLECTION, _NO_INDEX):
+                    raise
 
 
 def _described(text: str) -> list[Collection]:

@@ -24,6 +24,7 @@ def acknowledge(client: Client, request: Acknowledge) -> Fenced:
     """Finish what is held; a bundle that has nothing left goes, but for its id and what of it was moved."""
     rows = ShardRows(client.session, request.shard)
     if request.keep:
+        client.collections.index(request.shard, history=True)
         return settle(rows, request.spans, kept(client.clock.now()), moved=request.moved)
     stamp = new_stamp()
     if _finish_whole(rows, request.spans, stamp, request.moved):

@@ -15,10 +15,8 @@ from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import schema
 from shardq.storage.mongodb.documents import (
     CLAIM_ORDER,
-    FINISHED_AT,
     NUMBER,
     QUEUE,
-    STAMP,
     TIME_SHARD,
     WITHOUT_BODIES,
     Document,
@@ -30,6 +28,7 @@ from shardq.storage.mongodb.session import Session
 
 __all__ = [
     "CLAIM_INDEX",
+    "HISTORY_INDEX",
     "SHARDS",
     "CollectionGone",
     "Page",
@@ -41,6 +40,7 @@ __all__ = [
 
 SHARDS = "shardq.shard"
 CLAIM_INDEX = "claim"
+HISTORY_INDEX = "history"  # which a collection has once something was kept in it
 _BY_ID = "_id_"
 _NO_INDEX = "hint provided does not correspond to an existing index"
 _DUPLICATE = 11000
@@ -99,14 +99,13 @@ class ShardRows:
     ) -> list[Row]:
         """The documents that a filter finds in an index."""
         shown = None if bodies else WITHOUT_BODIES
-        return self._by_index(
-            lambda rows: [
-                decode(raw)
-                for raw in rows.find(
-                    filter, shown, hint=hint, limit=limit, batch_size=limit, session=self.transaction
-                )
-            ]
+        found = self._by_index(
+            hint,
+            lambda rows: rows.find(
+                filter, shown, hint=hint, limit=limit, batch_size=limit, session=self.transaction
+            ),
         )
+        return [decode(raw) for raw in found]
 
     def first(self, ranges: Sequence[Document], limit: int) -> Page:
         """The first documents in these ranges of the claim index, which follow each other.
@@ -117,7 +116,7 @@ class ShardRows:
         """
         pipeline = [*one_after_the_other(self.name, ranges, limit), _listed(self.shard)]
         found = self._by_index(
-            lambda rows: list(rows.aggregate(pipeline, hint=CLAIM_INDEX, batchSize=limit + 2))
+            CLAIM_INDEX, lambda rows: rows.aggregate(pipeline, hint=CLAIM_INDEX, batchSize=limit + 2)
         )
         late = found.pop().get("late") if found and isinstance(found[-1]["_id"], dict) else None
         rows = {raw["_id"]: decode(raw) for raw in found}
@@ -127,7 +126,8 @@ class ShardRows:
     def stream(self, filter: Document, *, hint: str, bodies: bool) -> Iterator[Row]:  # noqa: A002
         """The documents that a filter finds, in the order of the index."""
         shown = None if bodies else WITHOUT_BODIES
-        self.find(filter, hint=hint, limit=1)  # by an index that is there from now on
+        if not self.find(filter, hint=hint, limit=1):  # by an index that is there from now on
+            return
         with (
             self.session.translated(writing=False),
             self.session.collection(self.name).find(filter, shown, hint=hint, batch_size=50) as cursor,
@@ -137,30 +137,27 @@ class ShardRows:
 
     def aggregate(self, pipeline: list[Document], *, hint: str = CLAIM_INDEX) -> list[Document]:
         """The results of a pipeline on an index."""
-        return self._by_index(lambda rows: list(rows.aggregate(pipeline, hint=hint)))
+        return self._by_index(hint, lambda rows: rows.aggregate(pipeline, hint=hint))
 
-    def change(self, statements: Sequence[Statement]) -> int:
-        """Carry out the statements in one command; return how many documents they found."""
+    def change(self, statements: Sequence[Statement], *, ordered: bool = False) -> int:
+        """Carry out the statements in one command; return how many documents they found.
+
+        With ``ordered`` none is carried out after one that fails.
+        """
         if not statements:
             return 0
-        answer = self._write({"update": self.name, "updates": [_update(each) for each in statements]})
+        answer = self._update([_update(each) for each in statements], ordered=ordered)
         for detail in answer.get("writeErrors", ()):
             raise write_error(detail, str(self.session.address))
         return int(answer["n"])
 
-    def take(self, token: bytes, statements: Sequence[Statement], uuid: Binary) -> int | None:
-        """Carry out a claim's statements; None, and nothing is done, when a claim with this token was begun before.
+    def take(self, begin: Statement, statements: Sequence[Statement], uuid: Binary) -> int | None:
+        """Carry out a claim's statements; None, and nothing is done, when it was begun before, as the first one tells.
 
         Raises CollectionGone when the shard's collection is not the one with this uuid; none is made.
-        What tells is a document with the token as its id, which the server deletes as it does finished bundles.
         """
-        begun = Statement(
-            {"_id": token, FINISHED_AT: {"$exists": False}},
-            {"$currentDate": {FINISHED_AT: True}, "$set": {STAMP: 0}},
-        )
-        updates = [begun.encoded(upsert=True), *map(_update, statements)]
-        command = {"update": self.name, "updates": updates, "ordered": True, "collectionUUID": uuid}
-        answer = self._write(command | {"bypassDocumentValidation": True})  # the shard may be closed
+        updates = [begin.encoded(upsert=True), *map(_update, statements)]
+        answer = self._update(updates, ordered=True, collectionUUID=uuid)
         for detail in answer.get("writeErrors", ()):
             if detail["index"] == 0 and detail["code"] == _DUPLICATE:
                 return None
@@ -187,17 +184,27 @@ class ShardRows:
             raise write_error(detail, str(self.session.address))
         return True
 
-    def _by_index(self, read: Callable[[Collection[Document]], T]) -> T:
-        """Read by an index that is named; make those that the collection lacks when it is not there."""
+    def _by_index(self, hint: str, read: Callable[[Collection[Document]], Iterable[T]]) -> list[T]:
+        """Read by an index that is named; make those that the collection lacks when it is not there.
+
+        Where there is none for the history, nothing was ever kept.
+        """
         try:
             with self.session.translated(writing=False):
-                return read(self.session.collection(self.name))
+                return list(read(self.session.collection(self.name)))
         except StoreUnavailable as error:
             if _NO_INDEX not in str(error.__cause__):
                 raise
+        if hint == HISTORY_INDEX:
+            return []
         with self.session.translated(writing=True):
             schema.index(self.session.database, schema.shard_collection(), self.name)
-            return read(self.session.collection(self.name))
+            return list(read(self.session.collection(self.name)))
+
+    def _update(self, updates: Sequence[Document], **options: object) -> dict[str, Any]:
+        """Change documents, whatever the validator says: it is there for inserts, and the shard may be closed."""
+        command = {"update": self.name, "updates": list(updates), "bypassDocumentValidation": True}
+        return self._write(command | options)
 
     def _write(self, command: Document) -> dict[str, Any]:
         command.setdefault("ordered", False)

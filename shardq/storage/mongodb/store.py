@@ -138,10 +138,10 @@ class MongoStore:
     # -- the shards of a queue -----------------------------------------------------------------------------
 
     def prepare(self, shards: Sequence[Shard]) -> None:
-        """Make the collections of the shards and their indexes. Raises InvalidSetting for too many."""
+        """Note that the shards may come to be. Their collections are made when they are first written."""
         for queue in {shard.queue for shard in shards}:
             self._incarnations.require(queue)
-        collections.prepare(self._session, [self._place(shard) for shard in shards])
+        collections.reserve(self._session, [self._place(shard) for shard in shards])
 
     def shards(self, queue: str) -> tuple[Shard, ...]:
         """Return the shard directory, sorted."""

@@ -24,6 +24,7 @@ from shardq.storage.requests import Sweep
 __all__ = ["sweep"]
 
 _LIMIT = 1000
+_HISTORY = 1_000_000  # microseconds; a queue that keeps any keeps it for longer
 
 
 def sweep(client: Client, incarnations: Incarnations, request: Sweep) -> int:
@@ -42,6 +43,8 @@ def _sweep(client: Client, request: Sweep) -> int:
     session, now = client.session, client.clock.now()
     listed = directory.listing(session, request.queue)
     shards = sorted({*listed, *collections.shards(session, request.queue)})
+    for shard in shards:
+        client.collections.index(shard, history=request.history_before < now - _HISTORY)
     processed = sum(removal.expire(session, shard, request.history_before, _LIMIT) for shard in shards)
     completed = forwarding.sweep_intents(session, client.collections, request.queue, now)
     return (
