@@ -7,10 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
-from forking import forked
 
 import shardq
 from shardq.sharding.shard import Shard
@@ -29,6 +29,7 @@ from shardq.storage.requests import (
 from shardq.storage.store import Store
 from shardq.testing import ManualClock, WrappedStore
 from shardq.testing.bundle_factory import BundleFactory
+from tests.forking import forked
 
 PATIENCE = 20.0  # seconds until something counts as hanging
 SHARD, OTHER = Shard("q", 0, 0), Shard("q", 0, 1)
@@ -143,7 +144,7 @@ def outcomes(futures: Sequence[Future[Any]]) -> list[Any]:
 @pytest.mark.parametrize("verb", VERBS)
 def test_what_comes_while_a_request_is_under_way_goes_together_in_the_next(bench: Bench, verb: str) -> None:
     spans = [bench.held() for _ in range(8)]
-    futures = bench.behind_another(verb, [lambda span=span: bench.settle(verb, span) for span in spans])
+    futures = bench.behind_another(verb, [partial(bench.settle, verb, span) for span in spans])
     assert outcomes(futures) == [Fenced()] * 8
     assert [len(request.spans) for request in bench.gated.asked] == [1, 8]
 
@@ -152,7 +153,7 @@ def test_what_comes_while_a_request_is_under_way_goes_together_in_the_next(bench
 def test_each_of_those_who_go_together_is_told_of_its_own_messages_only(bench: Bench, verb: str) -> None:
     held, lost, gone, several = bench.held(), bench.lost(), bench.gone(), bench.held(5)
     spans = [held, lost, gone, several]
-    futures = bench.behind_another(verb, [lambda span=span: bench.settle(verb, span) for span in spans])
+    futures = bench.behind_another(verb, [partial(bench.settle, verb, span) for span in spans])
     assert outcomes(futures) == [Fenced(), Fenced(lost=(lost,)), Fenced(gone=(gone,)), Fenced()]
     assert len(bench.gated.asked) == 2
 
@@ -164,7 +165,7 @@ def test_neighbouring_messages_of_a_bundle_go_together_and_are_told_apart(bench:
         Acknowledge(SHARD, (Span(whole.bundle_id, 1, 3, whole.token),))
     )  # messages 1, 2 and 3 are gone
     parts = [Span(whole.bundle_id, first, 2, whole.token) for first in (0, 2, 4)]
-    futures = bench.behind_another(verb, [lambda span=span: bench.settle(verb, span) for span in parts])
+    futures = bench.behind_another(verb, [partial(bench.settle, verb, span) for span in parts])
     gone = [Span(whole.bundle_id, 1, 1, whole.token), Span(whole.bundle_id, 2, 2, whole.token)]
     assert outcomes(futures) == [Fenced(gone=(gone[0],)), Fenced(gone=(gone[1],)), Fenced()]
     assert len(bench.gated.asked) == 2
@@ -174,7 +175,7 @@ def test_who_acks_a_message_that_a_neighbour_acks_is_told_that_it_is_gone(bench:
     held = bench.held(3)
     part = Span(held.bundle_id, 1, 1, held.token)
     futures = bench.behind_another(
-        "acknowledge", [lambda span=span: bench.settle("acknowledge", span) for span in (held, part)]
+        "acknowledge", [partial(bench.settle, "acknowledge", span) for span in (held, part)]
     )
     assert outcomes(futures) == [Fenced(), Fenced(gone=(part,))]
     assert len(bench.gated.asked) == 3
@@ -207,7 +208,7 @@ def test_a_passing_error_is_told_to_everybody_as_an_error_of_his_own(
     else:
         bench.gated.before = fail
     spans = [bench.held() for _ in range(3)]
-    futures = bench.behind_another(verb, [lambda span=span: bench.settle(verb, span) for span in spans])
+    futures = bench.behind_another(verb, [partial(bench.settle, verb, span) for span in spans])
     errors = [future.exception(PATIENCE) for future in futures]
     assert [type(error) for error in errors] == [kind] * 3
     assert all(isinstance(error, shardq.ShardqError) and error.retryable for error in errors)
@@ -235,7 +236,7 @@ def test_what_is_refused_to_one_is_not_refused_to_its_neighbours(bench: Bench, e
     bench.gated.before = refuse
     spans = [held[0], refused, held[1]]
     futures = bench.behind_another(
-        "acknowledge", [lambda span=span: bench.settle("acknowledge", span) for span in spans]
+        "acknowledge", [partial(bench.settle, "acknowledge", span) for span in spans]
     )
     assert outcomes(futures) == [Fenced(), type(error), Fenced()]
 
@@ -248,7 +249,7 @@ def test_who_is_led_by_a_thread_that_is_interrupted_may_repeat(bench: Bench) -> 
     bench.gated.before = interrupt
     spans = [bench.held() for _ in range(3)]
     futures = bench.behind_another(
-        "acknowledge", [lambda span=span: bench.settle("acknowledge", span) for span in spans]
+        "acknowledge", [partial(bench.settle, "acknowledge", span) for span in spans]
     )
     told = outcomes(futures)
     assert sorted(kind.__name__ for kind in told) == ["KeyboardInterrupt", "OutcomeUnknown", "OutcomeUnknown"]
