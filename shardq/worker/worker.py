@@ -15,7 +15,6 @@ from shardq.worker.attempt import (
     Attempt,
     BatchHandler,
     EachMessage,
-    Handler,
     MessageHandler,
     Trial,
     WholeBatch,
@@ -70,10 +69,6 @@ class Worker:
         *,
         by_batch: Literal[True],
         **options: Unpack[SharedKeywords],
-    ) -> None: ...
-    @overload
-    def __init__(
-        self, queue: Queue, handler: Handler, *, by_batch: bool, **options: Unpack[SharedKeywords]
     ) -> None: ...
     def __init__(
         self, queue: Queue, handler: MessageHandler | BatchHandler, **options: Unpack[WorkerKeywords]

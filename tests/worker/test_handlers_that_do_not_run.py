@@ -59,7 +59,7 @@ def make_future(_: object) -> Any:
 @pytest.mark.parametrize("handler", REFUSED.values(), ids=REFUSED)
 @pytest.mark.parametrize("by_batch", [False, True])
 def test_a_worker_refuses_a_handler_that_a_call_does_not_run(
-    queue: Queue, handler: Callable[..., Any], by_batch: bool
+    queue: Queue, handler: Callable[..., Any], by_batch: Any
 ) -> None:
     with pytest.raises(shardq.InvalidSetting, match="plain function"):
         Worker(queue, handler, by_batch=by_batch)
@@ -80,7 +80,7 @@ def test_a_pool_ends_with_the_error_when_the_handler_is_named(url: str, queue: Q
 @pytest.mark.parametrize("handler", [*LAZY.values(), make_future], ids=[*LAZY, "returns a future"])
 @pytest.mark.parametrize("by_batch", [False, True])
 def test_what_a_handler_returns_unrun_acks_nothing_and_ends_the_worker(
-    queue: Queue, handler: Callable[..., Any], by_batch: bool
+    queue: Queue, handler: Callable[..., Any], by_batch: Any
 ) -> None:
     queue.producer().send_many([b"1", b"2", b"3"])
     worker = Worker(queue, handler, by_batch=by_batch, idle_exit=0)

@@ -1,0 +1,148 @@
+"""An application that uses everything public, with the types that it says it gets. Nothing runs it: it is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import shardq
+from shardq.planning import Choice, Plan, UnitCosts, Use, Wanted, plan, unit_costs
+from shardq.testing import BundleFactory, Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, WrappedStore
+from shardq.worker import (
+    PoolReport,
+    ShellCommand,
+    Worker,
+    WorkerOptions,
+    WorkerPool,
+    WorkerReport,
+    WorkersFailing,
+)
+
+ERRORS: tuple[type[shardq.ShardqError], ...] = (
+    shardq.Closed, shardq.InvalidCursor, shardq.InvalidMessage, shardq.InvalidName, shardq.InvalidReceipt,
+    shardq.InvalidSetting, shardq.MessageTooLarge, shardq.QueueExists, shardq.QueueNotFound, shardq.QueuePaused,
+    shardq.RepeatTooLate, shardq.ReplayConflict, shardq.SchemaMismatch, shardq.StoreUnavailable,
+    shardq.UnsupportedByStore, WorkersFailing,
+)  # fmt: skip
+CODECS: tuple[shardq.Codec, ...] = (shardq.BYTES, shardq.JSON, shardq.MSGPACK, shardq.TEXT)
+HELPERS = (BundleFactory, Fault, FaultKind, FaultPlan, FaultyStore, WrappedStore)
+PLANNING = (Choice, Plan, UnitCosts, Use, Wanted, plan, unit_costs)
+
+
+class Seen(shardq.Hooks):
+    """Hooks of an application."""
+
+    def before_send(self, queue: str, messages: Sequence[shardq.OutgoingMessage]) -> None:
+        print(queue, [message.body for message in messages])
+
+    def after_ack(self, queue: str, messages: Sequence[shardq.Message]) -> None:
+        print(queue, [message.id for message in messages])
+
+
+def charge(message: shardq.Message) -> None:
+    headers: shardq.Headers = message.headers
+    language: shardq.HeaderValue | None = headers.get("language")
+    print(
+        message.body, language, message.due.isoformat(), message.receipt, message.dedupe_key, message.priority
+    )
+    message.extend(30)
+    message.release(delay=1.5)
+    message.forward("others", atomic=False)
+    message.dead_letter("broken")
+    message.ack()
+
+
+def charge_all(batch: shardq.Batch) -> None:
+    first: shardq.Message = batch[0]
+    some: list[shardq.Message] = batch[:2]
+    until: datetime | None = batch.lease_until
+    batch.part(some).ack()
+    for message in batch:
+        message.ack()
+    print(first, len(batch), batch.bodies, until)
+    batch.release(delay=2)
+
+
+def send(producer: shardq.Producer) -> str:
+    identity: str = producer.send({"a": 1}, priority=1, headers={"language": "en", "n": 1}, dedupe_key="one")
+    try:
+        ids: Sequence[str] = producer.send_many([1, 2, shardq.OutgoingMessage(body=3, delay=3)])
+        print(ids[0], ids[1:])
+    except shardq.PartialSend as error:
+        print(error.stored, error.code, error.retryable)
+        attempts: list[shardq.Attempt | None] = [again.attempt for again in error.unsent]
+        print(attempts)
+    except shardq.OutcomeUnknown as error:
+        producer.send(error.unsent[0])
+    return identity
+
+
+def receive(consumer: shardq.Consumer) -> None:
+    batch: shardq.Batch = consumer.receive(10, wait=1)
+    for each in consumer.batches(10, wait=0):
+        charge_all(each)
+    one: shardq.Message | None = consumer.pop(wait=1)
+    try:
+        batch.ack()
+    except shardq.LeaseLost as lost:
+        print(lost.messages, one)
+    consumer.stop()
+
+
+def look(queue: shardq.Queue, identity: str) -> None:
+    counts: shardq.QueueCounts = queue.counts()
+    states: tuple[shardq.ShardState, ...] = queue.shard_states()
+    shard: shardq.Shard = states[0].shard
+    found: shardq.StoredMessage | None = queue.get(identity)
+    print(counts.ready, counts.oldest, shard.queue, found, queue.peek(3, codec=shardq.JSON))
+    for stored in queue.history(since=datetime.now(UTC)):
+        print(stored.id, stored.body, stored.state is shardq.EntryState.PROCESSED)
+
+
+def manage(queue: shardq.Queue, receipts: list[str]) -> None:
+    changed: int = queue.replay() + queue.redrive(3) + queue.sweep() + queue.purge()
+    removed: bool = queue.remove("id")
+    queue.ack(receipts)
+    queue.release(receipts, delay=1)
+    queue.extend(receipts, 30)
+    queue.pause(sends=True)
+    queue.resume()
+    receipt: shardq.Receipt = shardq.Receipt.parse(receipts[0], queue.name)
+    identity: shardq.MessageId = receipt.id
+    print(changed, removed, identity.shard, identity.position)
+
+
+def work(queue: shardq.Queue) -> None:
+    report: WorkerReport = Worker(queue, charge, idle_exit=0, retry_delay=1).run()
+    Worker(queue, charge_all, by_batch=True, codec=shardq.JSON).stop()
+    Worker(queue, lambda message: print(message.body, message.headers)).run()
+    Worker(queue, lambda batch: print(batch.bodies), by_batch=True).run()
+    print(report.worked, WorkerOptions(batch=3), ShellCommand("true"))
+    pool = WorkerPool("sqlite:///queue.db", "orders", "shop:charge", processes=2, on_progress=print)
+    total: PoolReport = pool.run()
+    print(total.total.worked)
+
+
+def main() -> None:
+    clock: shardq.Clock = ManualClock()
+    with shardq.connect("sqlite:///queue.db", hooks=Seen(), retry_seconds=3, clock=clock) as client:
+        open_client: shardq.Client = client
+        some: shardq.QueueSettingsArguments = {"shards": 4, "retention": None}
+        queue = open_client.create_queue("orders", exist_ok=True, **some)
+        settings: shardq.QueueSettings = queue.alter(
+            max_deliveries=None, sends_paused=True, visibility_timeout=30
+        )
+        layout: shardq.Layout = settings.layout
+        facts: tuple[shardq.Finding, ...] = client.diagnose()
+        counters: shardq.Counts = client.counters
+        print(layout.shards, facts[0].remedy, counters.sent, client.now(), client.queues("o"))
+        with queue.producer(codec=shardq.JSON, linger=0.01) as producer:
+            look(queue, send(producer))
+        with queue.consumer(codec=shardq.JSON, prefetch=10, keep_leases=True) as consumer:
+            receive(consumer)
+        manage(queue, [])
+        work(queue)
+
+
+if __name__ == "__main__":
+    main()
