@@ -10,7 +10,7 @@ SIDE_BY_SIDE = -n $(shell expr 2 '*' $$(nproc 2>/dev/null || sysctl -n hw.ncpu))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-fast test-speed test-cassandra test-mongodb test-cluster test-spark spark-trials model lint check bench bench-quick soak faults faults-full power-loss docs site deployment coverage test-pythons distribution hooks clean
+.PHONY: help demo test test-long test-wide test-fast test-speed test-cassandra test-mongodb test-cluster test-spark spark-trials model lint check bench bench-quick soak faults faults-full power-loss docs site deployment coverage test-pythons distribution hooks clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -18,13 +18,16 @@ help:  ## list these commands
 demo: $(READY)  ## the main job: 336,776 flights through a queue, checked against the file (STORE=cassandra, mongodb: on a local server)
 	$(if $(STORE),$(BIN)/python tools/servers/$(STORE).py run --) $(BIN)/shardq demo $(if $(STORE),--url {url}) $(ARGS)
 
-test: $(READY)  ## the tests on every store; those of MongoDB on real servers, those of Cassandra where Java 17 is there
+test: $(READY)  ## the tests on every store; those of MongoDB on real servers, those of Cassandra where Java 17 is there (10 minutes)
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not cluster and not speed and not spark and not long' $(ARGS)
 
-test-long: $(READY)  ## the rest: Spark, kills at every request, every order of steps, short campaigns, the demo and the benchmark
+test-long: $(READY)  ## the rest: Spark, kills at every third request, orders of steps, short campaigns, the demo and the benchmark (10 minutes)
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not cluster and not speed and (spark or long)' $(ARGS)
 
-test-fast: $(READY)  ## the tests for in between: no servers but Redis, and none that takes seconds
+test-wide: $(READY)  ## `make test-long` without Spark and with all that it takes a sample of: every kill, every lost answer, every defect (15 minutes)
+	SHARDQ_TEST_WIDE=1 SHARDQ_MODEL_STATES=4000 $(BIN)/pytest $(SIDE_BY_SIDE) -m 'not cluster and not speed and not spark and long' $(ARGS)
+
+test-fast: $(READY)  ## the tests for in between: no servers but Redis, and none that takes seconds (90 seconds)
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m '$(FAST)' $(ARGS)
 
 test-speed: $(READY)  ## how soon who waits is woken; on an idle machine (a minute)
@@ -34,7 +37,7 @@ test-cassandra: $(READY)  ## the tests of the Cassandra store alone (needs Java 
 	CI=true $(BIN)/pytest $(SIDE_BY_SIDE) -m 'cassandra and not speed' $(ARGS)
 
 model: $(READY)  ## the claim protocol in every order of steps; STATES=200000 looks further
-	SHARDQ_MODEL_STATES=$(or $(STATES),4000) $(BIN)/pytest -m 'not cassandra' tests/model $(ARGS)
+	SHARDQ_TEST_WIDE=1 SHARDQ_MODEL_STATES=$(or $(STATES),4000) $(BIN)/pytest -m 'not cassandra' tests/model $(ARGS)
 
 test-cluster: $(READY)  ## three nodes of Cassandra and of MongoDB, of which one is killed and one paused (5 minutes; needs Java 17, 4 GB)
 	CI=true $(BIN)/pytest -m cluster $(ARGS)

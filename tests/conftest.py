@@ -16,6 +16,7 @@ from tests.cassandra_server import cassandra_url, narrow_cassandra_url
 from tests.local_server import begin_lasting_servers, docker_answers, end_lasting_servers
 from tests.mongodb_server import mongodb_url, replica_set_url
 from tests.redis_server import guarded_redis, own_redis, redis_url
+from tests.sampling import WIDE
 
 # Here and nowhere else: a fixture of two conftests would start two servers.
 __all__ = [
@@ -30,6 +31,9 @@ __all__ = [
 
 LONG = {"bench", "crash", "demo", "faults", "kills", "model", "packaging", "soak"}
 """Folders of tests that take seconds each, most of them because they go through every step of something."""
+
+STREAMS = {"test_claim_streams.py", "test_stream_sinks.py", "test_wrong_use.py"}
+"""Files that take one half of the time of Spark's tests: each half has a Spark and a process of its own."""
 
 _names = itertools.count(1)
 
@@ -54,17 +58,23 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put Spark and long tests first, so that none is left at the end while the other processes have nothing to do.
 
-    What is dear to start is given to one process, and so is a file that is marked so.
+    What is dear to start is given to few processes, and a file that is marked so to one.
     """
-    dear = ("spark", "cassandra") if docker_answers() else ("spark",)
+    if not WIDE:
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("wide")])
+        items[:] = [item for item in items if not item.get_closest_marker("wide")]
+    in_docker = docker_answers()
     for item in items:
         if _is_long(item):
             item.add_marker(pytest.mark.long)
-        if any(map(item.get_closest_marker, dear)):
-            item.add_marker(pytest.mark.xdist_group("dear"))
+        if item.get_closest_marker("spark"):
+            half = "streams" if item.path.name in STREAMS else "jobs"
+            item.add_marker(pytest.mark.xdist_group(f"spark {half}"))
+        elif in_docker and item.get_closest_marker("cassandra"):
+            item.add_marker(pytest.mark.xdist_group("cassandra"))
         elif item.get_closest_marker("one_process"):
             item.add_marker(pytest.mark.xdist_group(item.path.name))
     items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in ("spark", "long")])

@@ -24,7 +24,7 @@ def tool(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
     broken = "-Dcassandra.config.allow_system_properties=true -Dcassandra.settings.paxos_variant=v9"
-    ended = tool("start", "--folder", str(tmp_path), JAVA_TOOL_OPTIONS=broken)
+    ended = tool("start", "--short-lived", "--folder", str(tmp_path), JAVA_TOOL_OPTIONS=broken)
     assert ended.returncode == 1
     assert f"the end of {tmp_path}" in ended.stderr
     assert "Unable to find enum value 'v9'" in ended.stderr
@@ -33,7 +33,7 @@ def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
 
 def test_servers_that_start_at_the_same_time_do_not_meet_and_leave_nothing(tmp_path: Path) -> None:
     def run(_: int) -> str:
-        ended = tool("run", "--heap", "384m", "--", "echo", "{url}", TMPDIR=str(tmp_path))
+        ended = tool("run", "--short-lived", "--heap", "384m", "--", "echo", "{url}", TMPDIR=str(tmp_path))
         assert ended.returncode == 0, ended.stderr
         return ended.stdout
 

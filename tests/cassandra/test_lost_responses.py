@@ -14,6 +14,7 @@ from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.session import Session, Statement
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Claim, Fenced
+from tests.sampling import every_third
 from tests.steps import EXPECTED, MINUTE, STEPS, clear, counted, persist, prepared
 
 pytestmark = [pytest.mark.cassandra, pytest.mark.long]
@@ -69,7 +70,7 @@ def test_a_repeated_step_neither_loses_nor_doubles(
     session = failing._session
     assert isinstance(session, FailingSession)
     session.carried_out, session.blind = carried_out, blind
-    for fail_at in range(20):
+    for fail_at in every_third(20, list(STEPS).index(step), carried_out, blind):
         given = prepared(step, store, shard)
         # When a step fails at one of its writes, and is repeated
         session.writes, session.fail_at = 0, fail_at
@@ -117,7 +118,7 @@ def test_a_dead_letter_is_in_one_queue_whatever_is_lost_on_its_way(
     assert isinstance(session, FailingSession)
     session.carried_out, session.blind = carried_out, blind
     client = shardq.Client(failing, retry_seconds=10.0)
-    for fail_at in range(20):
+    for fail_at in every_third(20, positions[-1], carried_out, blind):
         # Given a queue of which four messages were held, and some are dead letters by now
         queue = client.create_queue(f"{shard.queue}.{fail_at}", shards=1, time_shards=1)
         with queue.producer() as producer:

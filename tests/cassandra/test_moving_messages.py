@@ -19,11 +19,13 @@ from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.clocks import Moment, uptime
 from shardq.storage.requests import Append, Bundle, Claim, Release, ShardCounts, Span
 from shardq.testing import BundleFactory
+from tests.sampling import every_third
 
 pytestmark = [pytest.mark.cassandra, pytest.mark.long]
 
 MINUTE = 60_000_000
 ENOUGH = 60  # reads, for any look
+INLINE, LARGE = 10, 10_000  # bytes of a body
 
 Look = Callable[[CassandraStore, Shard, bytes], bool]
 
@@ -61,7 +63,7 @@ def disturbed(open_store: Callable[[], CassandraStore]) -> CassandraStore:
     return store
 
 
-@pytest.mark.parametrize("size", [10, 10_000], ids=["inline", "with a row of its own"])
+@pytest.mark.parametrize("size", [INLINE, LARGE], ids=["inline", "with a row of its own"])
 @pytest.mark.parametrize("move", ["claim", "release"])
 @pytest.mark.parametrize("look", list(LOOKS))
 def test_a_message_that_moves_meanwhile_is_found(
@@ -69,7 +71,7 @@ def test_a_message_that_moves_meanwhile_is_found(
 ) -> None:
     session = disturbed._session
     assert isinstance(session, DisturbedSession)
-    for disturb_at in range(ENOUGH):
+    for disturb_at in every_third(ENOUGH, list(LOOKS).index(look), move == "claim", size == INLINE):
         # Given a message that waits, or is held
         bundle = BundleFactory(store.now)(1, data=bytes(size))
         session.disturb = given(store, shard, bundle, move)

@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.sampling import some
+
 cassandra_cluster = pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not installed")
 
 from shardq.sharding.shard import Shard  # noqa: E402
@@ -31,7 +33,7 @@ UNLIST = "DELETE FROM shard_directory WHERE queue = %s AND time_shard = %s AND n
 class CassandraHarness(StoreHarness):
     real_time = True
     time_scale = 0.05
-    examples = 12
+    examples = some(12, 5)
 
     def __init__(self, url: str) -> None:
         self.address = parse(url)

@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.sampling import some
+
 pymongo = pytest.importorskip("pymongo", reason="the extra `mongodb` is not installed")
 
 from shardq.sharding.shard import Shard  # noqa: E402
@@ -22,7 +24,7 @@ from tools.audit.mongodb_documents import called_now, collections_of, is_of, rea
 class MongoHarness(StoreHarness):
     real_time = True
     time_scale = 0.05
-    examples = 25
+    examples = some(25, 10)
 
     def __init__(self, url: str) -> None:
         self.address = parse(url)

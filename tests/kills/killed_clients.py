@@ -14,6 +14,7 @@ from shardq.testing.messages import Message, of_bundle
 from tests.kills.killers import Killer
 from tests.kills.operations import OPERATIONS, Given, Operation, prepare
 from tests.kills.scene import MOST, Scene
+from tests.sampling import every_third
 
 __all__ = ["KilledClients"]
 
@@ -36,7 +37,7 @@ class KilledClients:
         operation = OPERATIONS[name]
         if operation.across and not scene.healthy.capabilities.forward_across_shards:
             pytest.skip("the store does not forward across shards")
-        for requests in range(MOST):
+        for requests in every_third(MOST, list(OPERATIONS).index(name), repeated, scene.killer.turn):
             shard = Shard(scene.new_queue() if operation.alone else scene.queue, 0, requests)
             given = prepare(operation, scene.healthy, shard, scene.lease)
             killed = scene.killer.run(lambda store, given=given: operation.act(store, given), requests)  # type: ignore[misc]

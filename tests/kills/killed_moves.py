@@ -13,6 +13,7 @@ from shardq.receiving import redrive
 from shardq.storage.store import Store
 from tests.kills.killers import Killer
 from tests.kills.scene import MOST, TRIES, Scene
+from tests.sampling import every_third
 
 __all__ = ["KilledMoves"]
 
@@ -37,6 +38,9 @@ def send_back(queue: shardq.Queue, limit: int) -> None:
     queue.redrive(limit)
 
 
+MOVES = (dead_letter, forward, send_back)
+
+
 @pytest.mark.timeout(600)
 class KilledMoves:
     """A store's tests provide the fixture ``killer``."""
@@ -49,11 +53,11 @@ class KilledMoves:
         yield scene
         scene.close()
 
-    @pytest.mark.parametrize("move", [dead_letter, forward, send_back])
+    @pytest.mark.parametrize("move", MOVES)
     def test_a_move_that_is_cut_short_leaves_each_message_once_in_the_end(
         self, moves: Scene, move: Callable[[shardq.Queue, int], None]
     ) -> None:
-        for requests in range(MOST):
+        for requests in every_third(MOST, MOVES.index(move), moves.killer.turn):
             name = self._given(moves, dead=move is send_back)
 
             def act(store: Store, name: str = name) -> None:

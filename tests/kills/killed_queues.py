@@ -15,6 +15,7 @@ from shardq.testing import BundleFactory
 from shardq.testing.messages import of_bundle
 from tests.kills.killers import Killer
 from tests.kills.scene import MOST, Scene
+from tests.sampling import every_third
 
 __all__ = ["KilledQueues"]
 
@@ -32,13 +33,13 @@ class KilledQueues:
         scene.close()
 
     def _at_every_request(
-        self, scene: Scene, act: Callable[[Store, int], object]
+        self, scene: Scene, act: Callable[[Store, int], object], turn: int = 0
     ) -> Iterator[tuple[int, bool, Store]]:
-        """Let a client die after 0, 1, 2 .. requests; gives the number, whether it died, and who comes after it."""
-        for requests in range(MOST):
-            killed = scene.killer.run(lambda store, requests=requests: act(store, requests), requests)  # type: ignore[misc]
+        """Let clients die after more and more requests; gives the number of each, whether it died, and its heir."""
+        for each, requests in enumerate(every_third(MOST, turn, scene.killer.turn)):
+            killed = scene.killer.run(lambda store, each=each: act(store, each), requests)  # type: ignore[misc]
             heir = scene.harness.open()
-            yield requests, killed, heir
+            yield each, killed, heir
             heir.close()
             if not killed:
                 return
@@ -76,7 +77,7 @@ class KilledQueues:
             store.drop_queue(shards[each].queue)
 
         given()
-        for each, killed, heir in self._at_every_request(queues, drop):
+        for each, killed, heir in self._at_every_request(queues, drop, repeated):
             name = shards[each].queue
             # When a queue is created under the name of one that was half dropped
             if repeated:

@@ -29,6 +29,8 @@ class Killer(ABC):
     """Lets new clients act, and ends them. What they sent before is carried out; nothing comes after it."""
 
     harness: Any
+    turn: int
+    """Which third of the requests its clients die at; that of the next store is the next one."""
 
     @abstractmethod
     def run(self, act: Act, requests: int) -> bool:
@@ -43,6 +45,8 @@ class Killer(ABC):
 
 class SqliteKiller(Killer):
     """SIGKILL between two statements that write: a transaction is open then, or its locks are held."""
+
+    turn = 0
 
     def __init__(self, folder: Path) -> None:
         from tests.conformance.test_sqlite import SqliteHarness
@@ -74,6 +78,8 @@ class SqliteKiller(Killer):
 
 class MongoKiller(Killer):
     """SIGKILL while the answer to a command that writes is on its way back."""
+
+    turn = 1
 
     def __init__(self, url: str) -> None:
         from tests.conformance.test_mongodb import MongoHarness
@@ -122,6 +128,8 @@ class Killed(BaseException):
 
 class CassandraKiller(Killer):
     """Stops a client for good before a request leaves it, and forgets all that it knew, but for its connections."""
+
+    turn = 2
 
     def __init__(self, url: str) -> None:
         from cassandra.cluster import Session
