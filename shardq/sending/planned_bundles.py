@@ -100,7 +100,7 @@ def plan_bundles(context: QueueContext, messages: Sequence[PreparedMessage], now
     Messages with a dedupe key are bundles of their own; what comes after one is not put into a bundle from before it.
     Messages that have an id already go back into the bundle that the id names.
     """
-    if isinstance(messages, Alike) and messages and _joins(messages.options):
+    if len(messages) == 1 or (isinstance(messages, Alike) and messages and _joins(messages.options)):
         return [_planned(context, messages, range(len(messages)), now)]
     groups: dict[object, list[int]] = {}
     keyed: Counter[object] = Counter()  # messages with a key, by their time

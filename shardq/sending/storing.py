@@ -55,6 +55,9 @@ class _MadeIds(Sequence[str]):
             return [self._at(position) for position in range(len(self))[index]]
         return self._at(range(len(self))[index])
 
+    def __iter__(self) -> Iterator[str]:
+        return map(self._at, range(len(self)))
+
     @abstractmethod
     def _at(self, position: int) -> str:
         """The id at a position that there is."""
@@ -185,6 +188,8 @@ def store_send(context: QueueContext, send: PlannedSend) -> Written:
     failure = _append(context, reservation, stored, doubtful)
     if failure is None:
         failure = _confirm(context, reservation)
+    if failure is None and not reservation.duplicates and not reservation.same_key:
+        return Written(_ids(stored, {}, count))
     holders = {planned.key: str(planned.message_id(0)) for planned in stored if planned.key is not None}
     repeated = {
         planned.places[0]: holders[planned.key] for planned in reservation.same_key if planned.key in holders

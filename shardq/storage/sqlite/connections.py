@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from shardq.errors import StoreUnavailable
 from shardq.storage.sqlite import schema
@@ -16,6 +15,7 @@ from shardq.storage.sqlite import schema
 __all__ = ["Connection", "FileIdentity", "LogRoom", "Pool", "file_identity", "log_of"]
 
 FileIdentity: TypeAlias = tuple[int, int]
+T = TypeVar("T")
 
 # secure_delete: some builds overwrite what is deleted with zeros, which would write every acked body twice.
 # fullfsync: on macOS a plain fsync leaves what was written in the cache of the disk; elsewhere it changes nothing.
@@ -33,10 +33,10 @@ _LITTLE = 16 << 20  # bytes; SQLite keeps a log that was emptied as large as tha
 _SHARE = 2  # times the log's size has to be free beside it
 
 
-def file_identity(path: Path) -> FileIdentity | None:
+def file_identity(path: Path | str) -> FileIdentity | None:
     """Return what tells this file from another one at the same path later; None when there is no file."""
     try:
-        status = path.stat()
+        status = os.stat(path)  # noqa: PTH116 - for every use of the file, and half the cost
     except (FileNotFoundError, NotADirectoryError):
         return None
     return status.st_dev, status.st_ino
@@ -120,18 +120,17 @@ class Pool:
         self._patience = patience
         self._changed = threading.Condition(threading.Lock())
         self._idle: list[Connection] = []
-        self._lent = 0
+        self._lent = self._waiting = 0
         self._epoch = 0
         self._pausing = False
 
-    @contextmanager
-    def lend(self) -> Iterator[Connection]:
-        """Lend a connection to this thread alone; raises StoreUnavailable when none comes back in time."""
+    def use(self, work: Callable[[Connection], T]) -> T:
+        """Run work with a connection of this thread alone; raises StoreUnavailable when none comes back in time."""
         epoch = self._take_turn()
         connection: Connection | None = None
         try:
             connection = self._choose()
-            yield connection
+            return work(connection)
         except sqlite3.Error:
             # After a failed commit or a disk fault its state is in doubt; another one costs a millisecond.
             epoch = -1
@@ -150,7 +149,9 @@ class Pool:
         if not self._changed.acquire(timeout=self._patience):
             return False
         self._pausing = True
+        self._waiting += 1
         stopped = self._changed.wait_for(lambda: self._lent == 0, self._patience)
+        self._waiting -= 1
         if stopped:
             self._close_idle()
         else:
@@ -165,12 +166,19 @@ class Pool:
 
     def _take_turn(self) -> int:
         with self._changed:
-            if not self._changed.wait_for(self._free, self._patience):
+            if not self._free() and not self._wait():
                 raise StoreUnavailable(
                     f"SQLite file {self._path}: other threads kept it busy for {self._patience:g} s; use fewer"
                 )
             self._lent += 1
             return self._epoch
+
+    def _wait(self) -> bool:
+        self._waiting += 1
+        try:
+            return self._changed.wait_for(self._free, self._patience)
+        finally:
+            self._waiting -= 1
 
     def _free(self) -> bool:
         return self._lent < self._limit and not self._pausing
@@ -192,7 +200,8 @@ class Pool:
             if connection is not None and connection.reusable and epoch == self._epoch:
                 self._idle.append(connection)
                 connection = None
-            self._changed.notify_all()
+            if self._waiting:
+                self._changed.notify_all()
         if connection is not None:
             connection.close()
 
@@ -214,12 +223,12 @@ class LogRoom:
     """
 
     def __init__(self, path: Path) -> None:
-        self._log, self._folder = log_of(path), path.parent
+        self._log, self._folder = str(log_of(path)), path.parent
 
     def keep(self, sql: sqlite3.Connection) -> None:
         """Empty a log that is large for what is free; raises SQLITE_BUSY while somebody reads it."""
         try:
-            size = self._log.stat().st_size
+            size = os.stat(self._log).st_size  # noqa: PTH116 - before every write, and half the cost
         except OSError:
             return
         if size <= _LITTLE or size * _SHARE <= (free := _free(self._folder)):

@@ -33,7 +33,7 @@ class Session:
     """
 
     def __init__(self, path: Path, *, durable: bool, patience: float) -> None:
-        self.path = path
+        self.path, self._place = path, str(path)
         self._durable = durable
         self._longest_turn = max(patience, _SHORTEST_TURN)
         self._patience = Patience(patience)
@@ -56,8 +56,7 @@ class Session:
     def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
         """Return what ``look`` finds in one state of the file; it may be called again when that is locked."""
         try:
-            with self._readers.lend() as connection:
-                return self._patience(lambda: _look(connection, look))
+            return self._readers.use(lambda connection: self._patience(lambda: _look(connection, look)))
         except sqlite3.Error as error:
             raise translate(error, self.path) from error
 
@@ -67,13 +66,17 @@ class Session:
         Without ``durable`` a power failure may undo it, though never before a later durable change.
         """
         committing = False
+
+        def run(connection: Connection) -> T:
+            nonlocal committing
+            self._patience(lambda: self._begin(connection, durable=durable))
+            result = _run(connection, change)
+            committing = True
+            connection.sql.execute("COMMIT")
+            return result
+
         try:
-            with self._writers.lend() as connection:
-                self._patience(lambda: self._begin(connection, durable=durable))
-                result = _run(connection, change)
-                committing = True
-                connection.sql.execute("COMMIT")
-                return result
+            return self._writers.use(run)
         except sqlite3.Error as error:
             raise translate(error, self.path, committing=committing) from error
 
@@ -91,7 +94,7 @@ class Session:
     def identity(self) -> FileIdentity | None:
         """Return what tells this file from a later one at the same path; None when there is no file."""
         try:
-            return file_identity(self.path)
+            return file_identity(self._place)
         except OSError as error:
             raise translate_os(error, self.path) from error
 

@@ -7,6 +7,7 @@ then.
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -70,12 +71,15 @@ def cut(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span]) -
 
 
 def _whole(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span]) -> tuple[int, ...]:
-    """Return the slices if every span is one of them, whole, and they are a good part of one claim; none if not."""
-    if len(spans) < _FEW or len({span.token for span in spans}) > 1:
+    """Return the slices if every span is one of them, whole, and they are a good part of their claims; none if not."""
+    named = Counter([span.token for span in spans])
+    if len(spans) < _FEW * len(named):
         return ()
-    rows = sql.execute(_HELD, (shard_key, spans[0].token, 2 * len(spans)))
-    held = {tuple(place): key for key, *place in rows}
-    keys = [held.get((span.bundle_id, span.first, span.count)) for span in spans]
+    held: dict[tuple[object, ...], int] = {}
+    for token, number in named.items():
+        rows = sql.execute(_HELD, (shard_key, token, 2 * number))
+        held.update(((bundle_id, first, count, token), key) for key, bundle_id, first, count in rows)
+    keys = [held.get((span.bundle_id, span.first, span.count, span.token)) for span in spans]
     return tuple(key for key in keys if key is not None) if None not in keys else ()
 
 
