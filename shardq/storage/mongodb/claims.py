@@ -25,6 +25,7 @@ from shardq.storage.mongodb.documents import (
     Slice,
     state_of,
 )
+from shardq.storage.mongodb.finished_claims import Finishing, claimed
 from shardq.storage.mongodb.read_cursors import ReadCursor
 from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows, Statement
 from shardq.storage.mongodb.slicing import Piece, choose, order_of
@@ -73,7 +74,7 @@ class Claims:
     def __init__(self, client: Client) -> None:
         self._session, self._clock = client.session, client.clock
         self._cursors, self._collections = client.cursors, client.collections
-        self._sizes = _Sizes()
+        self._sizes, self._finishing = _Sizes(), Finishing()
 
     def claim(self, request: Claim) -> Claimed:
         """Take up to the limit of deliverable messages, or again what the token holds.
@@ -91,6 +92,8 @@ class Claims:
     def _claim(self, request: Claim) -> Claimed:
         rows = ShardRows(self._session, request.shard)
         repeated = False
+        if (done := self._finishing.again(rows, request)) is not None:
+            return Claimed((done,), self._clock.now() + request.lease)
         for _ in range(_ATTEMPTS):
             now = self._clock.now()
             until = now + request.lease
@@ -99,10 +102,16 @@ class Claims:
                 held = held_under(rows, request.token)
                 return _claimed_of(_hold_again(rows, held, request, until), request.token, until)
             chosen = ids_of(found.pieces)
-            taken = self._take(rows, request, found.pieces, now, again=repeated)
+            finish = self._finishing.plan(request, found.pieces)
+            statements = [finish] if finish else list(_statements(found.pieces, request, now))
+            taken = self._take(rows, request, chosen, statements, again=repeated)
             if taken == len(chosen):
                 self._move(request.shard, found, now, until)
-                return Claimed(tuple(map(_claimed, found.pieces)), until)
+                self._finishing.answered(request.token)
+                return Claimed(
+                    tuple(claimed(piece, finished=finish is not None) for piece in found.pieces), until
+                )
+            self._finishing.forget(request.token)
             held = held_by_now(rows, request.token) if taken is None else held_under(rows, request.token)
             if held:
                 began = now
@@ -115,9 +124,14 @@ class Claims:
         return Claimed((), until, contended=True)
 
     def _take(
-        self, rows: ShardRows, request: Claim, pieces: Sequence[Piece], now: int, *, again: bool
+        self,
+        rows: ShardRows,
+        request: Claim,
+        chosen: Sequence[bytes],
+        statements: Sequence[Statement],
+        *,
+        again: bool,
     ) -> int | None:
-        chosen, statements = ids_of(pieces), list(_statements(pieces, request, now))
         if again:
             return rows.change([go_on(request.token, chosen), *statements], ordered=True) - 1
         if (uuid := self._collections.seen(request.shard)) is None:
@@ -145,7 +159,8 @@ class Claims:
             ]
             if not gaps:
                 break
-            self._take(rows, request, gaps, now, again=True)
+            statements = list(_statements(gaps, request, now))
+            self._take(rows, request, ids_of(gaps), statements, again=True)
             held = held_under(rows, request.token)
         return held
 
@@ -253,10 +268,6 @@ def _after(row: Row, taken: Sequence[Piece], request: Claim, until: int) -> tupl
 def _statement(row: Row, slices: tuple[Slice, ...]) -> Statement:
     state = state_of(row.count, slices, row.kept)
     return Statement({"_id": row.id} | condition(row), setting(row, state))
-
-
-def _claimed(piece: Piece) -> ClaimedSlice:
-    return ClaimedSlice(piece.row.bundle, piece.slice.first, piece.slice.count, piece.slice.deliveries + 1)
 
 
 def _claimed_of(held: Sequence[Row], token: bytes, until: int) -> Claimed:
