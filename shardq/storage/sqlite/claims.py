@@ -1,18 +1,21 @@
-"""Taking slices under a claim's token."""
+"""Taking slices under a claim's token, or finishing them in the same step."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
+from collections import OrderedDict
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import msgspec
 
 from shardq.storage.requests import Bundle, Claim, Claimed, ClaimedSlice
-from shardq.storage.sqlite import directory
+from shardq.storage.sqlite import bundles, directory
 from shardq.storage.sqlite.bundles import CHOSEN, chosen
 from shardq.storage.sqlite.slicing import split
 
-__all__ = ["Taken", "read", "take"]
+__all__ = ["Answers", "Taken", "expire", "finish", "read", "take"]
 
 # A slice's key, position and deliveries, then its bundle: id, priority, due, enqueued at, count, data.
 _Row: TypeAlias = tuple[int, int, int, int, bytes, int, int, int, int, bytes | None]
@@ -37,6 +40,16 @@ _READ = """
 """
 
 
+_DATA = "SELECT data FROM bundle_data WHERE data_key = (SELECT data_key FROM slice WHERE slice_key = ?)"
+_KEEP = f"""
+    UPDATE slice SET processed_at = ?2, token = NULL, deliveries = deliveries + 1, unstarted = 0 WHERE {CHOSEN}
+"""
+_MARK = "INSERT OR REPLACE INTO finishing (client, token, until) VALUES (?, ?, ?)"
+_MARKED = "SELECT 1 FROM finishing WHERE client = ? AND token = ?"
+_EXPIRE = "DELETE FROM finishing WHERE until < ?"
+_REMEMBERED = 32
+
+
 class Taken(msgspec.Struct, frozen=True):
     """What a claim took, in the order of delivery; the data of long bundles is still to be read."""
 
@@ -49,7 +62,7 @@ class Taken(msgspec.Struct, frozen=True):
         """True when the data of all is here."""
         return all(row[-1] is not None for row in self.rows)
 
-    def claimed(self, lease: int, data: dict[int, bytes] | None = None) -> Claimed:
+    def claimed(self, lease: int, data: Mapping[int, bytes | None] | None = None) -> Claimed:
         """The answer; slices whose data is missing were purged since, and are left out."""
         data = data or {}
         slices = []
@@ -62,19 +75,22 @@ class Taken(msgspec.Struct, frozen=True):
 
 def take(sql: sqlite3.Connection, request: Claim, now: int) -> Taken:
     """Hide up to the limit of deliverable messages, or again what the token holds."""
+    taken, held = _find(sql, request, now)
+    slices = chosen([row[0] for row in taken.rows])
+    if held:
+        sql.execute(_PROLONG, (slices, now + request.lease))
+    elif taken.rows:
+        sql.execute(_TAKE, (slices, now + request.lease, request.token, int(not request.started)))
+    return taken
+
+
+def _find(sql: sqlite3.Connection, request: Claim, now: int) -> tuple[Taken, bool]:
+    """Return what the token holds, or what it may take, cut to the limit; and which of them it is."""
     shard_key = directory.key_of(sql, request.shard)
     if shard_key is None:
-        return Taken(None, (), now)
+        return Taken(None, (), now), False
     held = sql.execute(_HELD, (shard_key, request.token)).fetchall()
-    until = now + request.lease
-    if held:
-        sql.execute(_PROLONG, (chosen([row[0] for row in held]), until))
-        return Taken(shard_key, tuple(held), now)
-    rows = _deliverable(sql, shard_key, now, request.limit)
-    if rows:
-        keys = chosen([row[0] for row in rows])
-        sql.execute(_TAKE, (keys, until, request.token, int(not request.started)))
-    return Taken(shard_key, tuple(rows), now)
+    return Taken(shard_key, tuple(held or _deliverable(sql, shard_key, now, request.limit)), now), bool(held)
 
 
 def _deliverable(sql: sqlite3.Connection, shard_key: int, now: int, limit: int) -> list[_Row]:
@@ -97,3 +113,87 @@ def _deliverable(sql: sqlite3.Connection, shard_key: int, now: int, limit: int) 
 def read(sql: sqlite3.Connection, request: Claim, taken: Taken) -> Claimed:
     """Return the slices with the data of all; those that were purged since are left out."""
     return taken.claimed(request.lease, dict(sql.execute(_READ, (taken.shard_key, request.token))))
+
+
+class Answers:
+    """What the claims of this process finished, for those that are repeated because they were not answered.
+
+    The only answer that SQLite can fail to give is that of a commit. While one is missing no other claim finishes
+    anything, as it would write over the mark that tells what became of it. The last few other answers are kept too.
+    """
+
+    def __init__(self) -> None:
+        self.client = os.urandom(16)
+        self._known: OrderedDict[bytes, Claimed] = OrderedDict()
+        self._doubtful: tuple[bytes, Claimed] | None = None
+
+    def known(self, token: bytes, now: int) -> Claimed | None:
+        """Return what a claim finished that was answered, or is known to be stored."""
+        answer = self._known.get(token)
+        return answer if answer is not None and answer.lease_until > now else None
+
+    def may_finish(self, now: int) -> bool:
+        """Tell whether a claim may finish anything now."""
+        return self._doubtful is None or self._doubtful[1].lease_until <= now
+
+    def doubtful(self, token: bytes) -> Claimed | None:
+        """Return what a claim finished if its commit was carried out."""
+        return self._doubtful[1] if self._doubtful is not None and self._doubtful[0] == token else None
+
+    def begin(self, token: bytes, answer: Claimed) -> None:
+        """The commit is about to be made."""
+        self._doubtful = (token, answer)
+
+    def end(self, token: bytes, *, stored: bool) -> None:
+        """It is known whether the claim's commit was made, if it finished anything."""
+        answer = self.doubtful(token)
+        if answer is None:
+            return
+        self._doubtful = None
+        if stored:
+            self._known[token] = answer
+        while len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+
+
+def finish(sql: sqlite3.Connection, request: Claim, now: int, answers: Answers) -> Claimed | Taken:
+    """Take messages and finish them, if all of them may be finished; else hold them."""
+    if answers.doubtful(request.token) is not None:
+        marked = sql.execute(_MARKED, (answers.client, request.token)).fetchone()
+        answers.end(request.token, stored=marked is not None)
+    if (earlier := answers.known(request.token, now)) is not None:
+        return earlier
+    answer = _answer(sql, request, now) if answers.may_finish(now) else None
+    if answer is None:
+        return take(sql, request, now)
+    sql.execute(_MARK, (answers.client, request.token, answer.lease_until))
+    answers.begin(request.token, answer)
+    return answer
+
+
+def _answer(sql: sqlite3.Connection, request: Claim, now: int) -> Claimed | None:
+    """Finish what can be taken; None, with nothing finished, if some of it may not be."""
+    assert request.finish is not None
+    taken, held = _find(sql, request, now)
+    data = {row[0]: _data(sql, row[0]) for row in taken.rows if row[-1] is None}
+    claimed = taken.claimed(request.lease, data)
+    is_whole = len(claimed.slices) == len(taken.rows) > 0
+    if held or not is_whole or not all(map(request.finish.covers, claimed.slices)):
+        return None
+    slices = chosen([row[0] for row in taken.rows])
+    if request.finish.keep:
+        sql.execute(_KEEP, (slices, now))
+    else:
+        bundles.delete(sql, request.shard.queue, slices, now)
+    finished = tuple(msgspec.structs.replace(each, finished=True) for each in claimed.slices)
+    return msgspec.structs.replace(claimed, slices=finished)
+
+
+def _data(sql: sqlite3.Connection, slice_key: int) -> bytes | None:
+    data: tuple[bytes] | None = sql.execute(_DATA, (slice_key,)).fetchone()
+    return data[0] if data else None
+
+
+def expire(sql: sqlite3.Connection, now: int) -> int:
+    """Forget the marks of claims whose lease is over; returns how many."""
+    return sql.execute(_EXPIRE, (now,)).rowcount

@@ -60,10 +60,17 @@ class Session:
         except sqlite3.Error as error:
             raise translate(error, self.path) from error
 
-    def write(self, change: Callable[[sqlite3.Connection], T], *, durable: bool = True) -> T:
+    def write(
+        self,
+        change: Callable[[sqlite3.Connection], T],
+        *,
+        durable: bool = True,
+        committed: Callable[[T], None] | None = None,
+    ) -> T:
         """Run ``change`` alone among all processes and commit it, or roll it back when it raises.
 
-        Without ``durable`` a power failure may undo it, though never before a later durable change.
+        Without ``durable`` a power failure may undo it, though never before a later durable change. ``committed`` is
+        called before any other change of this process begins.
         """
         committing = False
 
@@ -73,6 +80,8 @@ class Session:
             result = _run(connection, change)
             committing = True
             connection.sql.execute("COMMIT")
+            if committed is not None:
+                committed(result)
             return result
 
         try:

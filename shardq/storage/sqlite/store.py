@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 from shardq.clock import Clock, SystemClock
 from shardq.errors import InvalidSetting
 from shardq.sharding.shard import Shard
+from shardq.storage.per_process import PerProcess
 from shardq.storage.requests import (
     Acknowledge,
     Append,
@@ -43,6 +44,7 @@ from shardq.storage.sqlite import (
     settling,
     sweeping,
 )
+from shardq.storage.sqlite.claims import Answers, Taken
 from shardq.storage.sqlite.session import Session
 from shardq.storage.sqlite.signals import Signals
 from shardq.storage.store import Capabilities
@@ -80,6 +82,7 @@ class SqliteStore:
             _check_path(path), durable=synchronous == "full", patience=_check_timeout(busy_timeout)
         )
         self._signals = Signals(self._signal, self._session.path)
+        self._answers = PerProcess(Answers)
 
     def now(self) -> int:
         """Return the clock's time: all processes on the file share the machine's."""
@@ -154,8 +157,19 @@ class SqliteStore:
         self._signals.announce()
 
     def claim(self, request: Claim) -> Claimed:
-        """Take messages in one transaction; the data of long bundles is then read beside other writers."""
-        taken = self._session.write(lambda sql: claims.take(sql, request, self.now()), durable=False)
+        """Take messages in one transaction, or finish them in it; long data is then read beside other writers."""
+        if request.finish is None:
+            taken: Claimed | Taken = self._session.write(
+                lambda sql: claims.take(sql, request, self.now()), durable=False
+            )
+        else:
+            answers = self._answers.get()
+            taken = self._session.write(
+                lambda sql: claims.finish(sql, request, self.now(), answers),
+                committed=lambda _: answers.end(request.token, stored=True),
+            )
+        if isinstance(taken, Claimed):
+            return taken
         if taken.is_whole:
             return taken.claimed(request.lease)
         return self._session.read(lambda sql: claims.read(sql, request, taken))

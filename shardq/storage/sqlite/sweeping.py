@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from shardq.storage.requests import Sweep
-from shardq.storage.sqlite import bundles, consumers, dedupe, removal, settling
+from shardq.storage.sqlite import bundles, claims, consumers, dedupe, removal, settling
 
 __all__ = ["sweep"]
 
@@ -20,4 +20,5 @@ def sweep(sql: sqlite3.Connection, request: Sweep, now: int) -> int:
         + consumers.expire(sql, request.queue, now)
         + bundles.prune(sql, now, _LIMIT)
         + settling.prune_moves(sql, now, _LIMIT)
+        + claims.expire(sql, now)
     )

@@ -1,0 +1,78 @@
+"""Claims that finish what they take, and whose commit is not answered."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from shardq import errors
+from shardq.sharding.shard import Shard
+from shardq.storage.bundle_data import BundleData, encode_bundle
+from shardq.storage.requests import Claim, Finish, Sweep
+from shardq.storage.sqlite import session
+from shardq.storage.sqlite.connections import Connection
+from shardq.storage.sqlite.store import SqliteStore
+from shardq.testing import ManualClock
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_claim_whose_commit_was_not_answered_is_answered_when_it_is_repeated(
+    store: SqliteStore, send: Callable, shard: Shard, monkeypatch: pytest.MonkeyPatch, stored: bool
+) -> None:
+    # Given a claim that finishes a message, and whose commit fails after it was made, or before
+    sent, later = send(data=encode_bundle(BundleData([b"a"]))), send(data=encode_bundle(BundleData([b"b"])))
+    claim = Claim(shard, b"t" * 16, 1, 30_000_000, finish=Finish())
+    with monkeypatch.context() as patch:
+        fail_commits(patch, after=stored)
+        with pytest.raises(errors.OutcomeUnknown):
+            store.claim(claim)
+    # When others claim meanwhile, nothing is finished for them, so that the mark stays
+    (other,) = store.claim(Claim(shard, b"o" * 16, 1, 30_000_000, finish=Finish())).slices
+    assert (other.bundle.id, other.finished) == ((later if stored else sent).id, False)
+    # Then the repetition has what the first attempt finished, or claims afresh
+    (again,) = store.claim(claim).slices
+    assert again.finished
+    assert again.bundle.id == (sent if stored else later).id
+    assert store.count(shard).ready == 0
+
+
+def test_the_marks_of_claims_whose_lease_is_over_are_swept(
+    path: Path, store: SqliteStore, send: Callable, shard: Shard, clock: ManualClock
+) -> None:
+    send(data=encode_bundle(BundleData([b"a"])))
+    assert store.claim(Claim(shard, b"t" * 16, 1, 1_000_000, finish=Finish())).slices[0].finished
+    clock.advance(2)
+    store.sweep(Sweep("orders", 0))
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("SELECT count(*) FROM finishing").fetchone() == (0,)
+
+
+def fail_commits(patch: pytest.MonkeyPatch, *, after: bool) -> None:
+    """Let commits fail as on a broken disk, after they were made or before."""
+    run = session._run
+
+    def failing(connection: Connection, change: Callable) -> object:
+        result = run(connection, change)
+        connection.sql.execute("COMMIT" if after else "ROLLBACK")
+        connection.sql = BrokenDisk(connection.sql)  # type: ignore[assignment]
+        return result
+
+    patch.setattr(session, "_run", failing)
+
+
+class BrokenDisk:
+    """A connection that answers nothing any more."""
+
+    in_transaction = False
+
+    def __init__(self, sql: sqlite3.Connection) -> None:
+        self.close = sql.close
+
+    def execute(self, *_: object) -> None:
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+        raise error
