@@ -77,10 +77,12 @@ def drain(queue: str, store: Store) -> list[str]:
     for shard in store.shards(queue):
         slices = _listed(store, shard, processed=False)
         due = of_slices(each for each in slices if each.state is EntryState.READY)
-        missed = set(due) - set(_deliver(store, shard, len(due)))
+        came = set(_deliver(store, shard, len(due)))
+        missed = set(due) - came
         if missed:
             found.append(f"{shard} did not deliver {len(missed)} of {len(due)} messages that were due")
-        store.purge(shard)
+        if not came.issuperset(of_slices(slices)):
+            store.purge(shard)
     for _ in range(_AT_ONCE):
         if not store.sweep(Sweep(queue, _FOREVER)):
             break

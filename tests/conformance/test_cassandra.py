@@ -121,7 +121,8 @@ class CassandraHarness(StoreHarness):
         return f"{shard.queue}@{incarnation}:{shard.time_shard}:{shard.number}"
 
     def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        self.session.set_keyspace(self.address.keyspace)
+        if self.session.keyspace != self.address.keyspace:  # asking for it is a request of its own
+            self.session.set_keyspace(self.address.keyspace)
         return [tuple(row) for row in self.session.execute(query, values)]
 
 

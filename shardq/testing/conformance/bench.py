@@ -260,14 +260,15 @@ class Bench:
         return {kind: count for kind, count in rows.items() if count and kind not in LASTING_KINDS}
 
     def check_books(self) -> None:
-        """Check that counts, directory, bodies and raw entries of every shard used agree."""
+        """Check that counts, directory and raw entries of every shard used agree; the audit looks at the bodies."""
         for shard in self.shards:
-            stored, history = self.stored(shard), self.history(shard)
+            entries = self.harness.raw_entries(shard)
+            stored = of_entries(entries, RawState.WAITING, RawState.HELD)
+            history = of_entries(entries, RawState.PROCESSED)
             assert len(set(stored)) == len(stored), "a message is stored twice"
             counts = self.other.count(shard)
             assert counts.ready + counts.delayed + counts.in_flight == len(stored)
             assert counts.processed == len(history)
-            assert (self.harness.raw_bundles(shard) > 0) == bool(stored or history)
             assert not stored or shard in self.other.shards(shard.queue)
 
     def audit(self) -> None:

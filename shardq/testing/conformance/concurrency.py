@@ -108,6 +108,7 @@ class ConcurrencyContract(Contract):
             repeated: list[Callable[[], object]] = [partial(bench.persist, call) for call in calls]
             run_together(repeated)
             bench.check_books()
+            assert (bench.harness.raw_bundles(bench.shard) > 0) == bool(bench.stored())
             assert (bundle.id, 1) not in bench.stored()
             bench.store.purge(bench.shard)
             assert bench.leftovers() == {}
