@@ -18,13 +18,13 @@ class Ownership:
     def __init__(self, consumer: str) -> None:
         self._consumer = consumer
         self._members: tuple[str, ...] = (consumer,)
-        self._owners: dict[int, str] = {}
+        self._places: dict[int, int] = {}
 
     def update(self, members: Sequence[str]) -> None:
         """Take note of who is alive."""
         alive = tuple(sorted({*members, self._consumer}))
         if alive != self._members:
-            self._members, self._owners = alive, {}
+            self._members, self._places = alive, {}
 
     @property
     def consumers(self) -> int:
@@ -33,11 +33,16 @@ class Ownership:
 
     def is_own(self, number: int) -> bool:
         """True when the concurrency shard is this consumer's."""
-        owner = self._owners.get(number)
-        if owner is None:
-            owner = max(self._members, key=lambda member: _weight(member, number))
-            self._owners[number] = owner
-        return owner == self._consumer
+        return self.place(number) == 0
+
+    def place(self, number: int) -> int:
+        """How many consumers come before this one at the concurrency shard: 0 for its owner, 1 for the next in line."""
+        place = self._places.get(number)
+        if place is None:
+            own = _weight(self._consumer, number)
+            place = sum(_weight(member, number) > own for member in self._members)
+            self._places[number] = place
+        return place
 
 
 def _weight(member: str, number: int) -> bytes:

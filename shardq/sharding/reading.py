@@ -4,7 +4,9 @@ A reader keeps what it knows of the queue's shards. Those that are being written
 survey, all in one request; a full look at a shard is due when something changed there, when its next due time
 has come, and every few seconds. Older ones come from the shard directory. Of those with something to read the
 reader's own come first, then others' that have waited for longer than their owner should need; within each, by
-priority and then by age. A glance at others' shards is not repeated before that: a signal wakes every idle reader.
+priority and then by age. What the owner leaves, because it is busy or gone, the next in line takes after a few
+milliseconds, and everybody after 100. A glance at the shards of all others is not repeated before that: a signal wakes
+every idle reader.
 
 What makes looks cheap may hide a message, so some looks at the reader's own shards are deep (decision 22): those go by
 nothing that is kept to make reads cheap. So that they cost no more requests, their surveys do not read the directory.
@@ -17,11 +19,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-import msgspec
-
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.sharding.ownership import Ownership
-from shardq.sharding.probing import Probing
+from shardq.sharding.probing import FIRST_DEEP_LOOK, KnownShard, Probing
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Probe
@@ -32,8 +32,9 @@ __all__ = ["ShardReader"]
 # All in microseconds by the store's clock.
 CURRENT_GRACE = 2_000_000  # a time shard still counts as being written for so long after its window
 STEAL_AFTER = 100_000  # a message in another consumer's shard waits for so long before it is taken
+NEXT_AFTER = 5_000  # since it was seen there, before the next in line takes it; or, where looks take long,
+NEXT_LOOKS = 3  # for so many looks, in which its owner can claim it
 REST = 2_000_000  # until a shard gets a full look again without a reason
-FIRST_DEEP_LOOK = 2_000_000  # after the reader came to know a shard
 DEEP_INTERVAL = 30_000_000  # until a shard gets a deep look again, or
 DEEP_SHARE = 20  # so many times as long as the last one took
 DEEP_TOGETHER = (
@@ -45,20 +46,6 @@ FORGET_AFTER = 6_000_000  # until an empty shard is taken out of the directory
 FORGET_AGAIN = 5_000_000  # until that is tried again
 
 
-class _Known(msgspec.Struct):
-    """What a reader knows of one shard."""
-
-    probe: Probe
-    seen_at: int
-    forget_at: int
-    deep_from: int
-    deep_after: int = FIRST_DEEP_LOOK  # from then on until the next deep look
-    deep_alone: bool = False  # the last one failed: in a request of its own the next time
-    avoid_until: int = 0
-    stale: bool = False  # something was done in the shard since it was seen
-    glanced: bool = False  # something may lie ahead that a full look would tell of
-
-
 class ShardReader:
     """Chooses shards for one consumer. For one thread."""
 
@@ -68,11 +55,12 @@ class ShardReader:
         self._store, self._queue, self._ownership, self._timer = store, queue, ownership, timer
         self._probing = Probing(store, timer)
         self._shards: tuple[Shard, ...] = ()
-        self._known: dict[Shard, _Known] = {}
+        self._known: dict[Shard, KnownShard] = {}
         self._candidates: list[tuple[bool, int, int, Shard]] = []
         self._directory: tuple[Shard, ...] = ()
         self._directory_at = self._surveyed_at = self._others_at = -(10**18)
         self._others_skipped = False
+        self._patience = NEXT_AFTER
 
     @property
     def consumers(self) -> int:
@@ -157,10 +145,15 @@ class ShardReader:
             if shard not in deep and (thorough or self._needs_look(shard, now))
         ]
         glanced_at = self._choose_glances(current.difference(looked_at, deep), now)
+        began = self._timer()
         for probe in self._probing.look(looked_at) if looked_at else ():
             self._learn(probe, now)
         for probe in self._probing.look(glanced_at, glance=True) if glanced_at else ():
-            self._notice(probe)
+            self._notice(probe, now)
+        looks = bool(looked_at) + bool(glanced_at)
+        self._patience = max(
+            NEXT_AFTER, round(NEXT_LOOKS * 1_000_000 * (self._timer() - began)) // max(1, looks)
+        )
         self._known = {
             shard: known for shard in self._shards if (known := self._known.get(shard)) is not None
         }
@@ -176,7 +169,7 @@ class ShardReader:
             if self._probing.is_failing(shard)
             else moment
             for shard, known in self._known.items()
-            if (moment := _next(known)) is not None
+            if (moment := self._next(shard, known)) is not None
         ]
         moments += [
             known.seen_at + self._eased(REST)
@@ -224,13 +217,13 @@ class ShardReader:
         return _over(known.deep_from, known.deep_after - early, now)
 
     def _choose_glances(self, shards: set[Shard], now: int) -> list[Shard]:
-        """Return this reader's own shards, and the others when it has not glanced at them for a while."""
-        own = [shard for shard in sorted(shards) if self._ownership.is_own(shard.number)]
-        self._others_skipped = len(own) < len(shards) and not _over(
+        """Return the shards where this reader is the first or the next, and the others when it did not for a while."""
+        near = [shard for shard in sorted(shards) if self._ownership.place(shard.number) <= 1]
+        self._others_skipped = len(near) < len(shards) and not _over(
             self._others_at, self._eased(STEAL_AFTER), now
         )
         if self._others_skipped:
-            return own
+            return near
         self._others_at = now
         return sorted(shards)
 
@@ -243,18 +236,14 @@ class ShardReader:
     def _learn(self, probe: Probe, now: int) -> None:
         known = self._known.get(probe.shard)
         if known is None:
-            self._known[probe.shard] = _Known(probe, now, now + FORGET_AFTER, now)
+            self._known[probe.shard] = KnownShard(probe, now, now + FORGET_AFTER, now, now)
         else:
-            known.probe, known.seen_at, known.stale, known.glanced = probe, now, False, False
+            known.learn(probe, now)
 
-    def _notice(self, probe: Probe) -> None:
-        """Take over what a glance tells. It tells nothing of what lies ahead, so a full look has to come soon."""
+    def _notice(self, probe: Probe, now: int) -> None:
         known = self._known.get(probe.shard)
-        if known is None:  # it was looked at in full for the first time, and that failed
-            return
-        ahead = [due for due in (probe.next_due, known.probe.next_due) if due is not None]
-        known.probe = Probe(probe.shard, probe.priority, probe.due, min(ahead, default=None))
-        known.glanced = True
+        if known is not None:  # else it was looked at in full for the first time, and that failed
+            known.notice(probe, now)
 
     def _choose(self, now: int, thorough: bool) -> None:
         self._candidates = [
@@ -264,9 +253,21 @@ class ShardReader:
             and known.probe.due is not None
             and known.avoid_until <= now
             and not self._probing.is_failing(shard)
-            and (thorough or self._ownership.is_own(shard.number) or known.probe.due + STEAL_AFTER <= now)
+            and (thorough or self._ownership.is_own(shard.number) or self._taken_from(shard, known) <= now)
         ]
         heapq.heapify(self._candidates)
+
+    def _taken_from(self, shard: Shard, known: KnownShard) -> int:
+        """From when on a reader that does not own the shard takes what it offers."""
+        late = (known.probe.due or 0) + STEAL_AFTER
+        is_next = self._ownership.place(shard.number) == 1
+        return min(late, known.offered_at + self._patience) if is_next else late
+
+    def _next(self, shard: Shard, known: KnownShard) -> int | None:
+        probe = known.probe
+        stealable = None if probe.due is None else max(self._taken_from(shard, known), known.avoid_until)
+        moments = [moment for moment in (stealable, probe.next_due) if moment is not None]
+        return min(moments, default=None)
 
     def _rank(self, shard: Shard, priority: int, due: int) -> tuple[bool, int, int, Shard]:
         return not self._ownership.is_own(shard.number), priority, due, shard
@@ -283,10 +284,3 @@ class ShardReader:
 def _over(since: int, interval: int, now: int) -> bool:
     """True when the interval has passed, or the clock was set back."""
     return not since <= now < since + interval
-
-
-def _next(known: _Known) -> int | None:
-    probe = known.probe
-    stealable = None if probe.due is None else max(probe.due + STEAL_AFTER, known.avoid_until)
-    moments = [moment for moment in (stealable, probe.next_due) if moment is not None]
-    return min(moments, default=None)
