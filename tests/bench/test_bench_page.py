@@ -16,12 +16,13 @@ from shardq.bench.wording import FIXED_RATE, LOADED
 from tools.bench.__main__ import run
 from tools.bench.asked import NEEDED
 from tools.bench.comparison import Comparison, Promise
+from tools.bench.faster_section import faster_section
 from tools.bench.field import FIELDS, Field
 from tools.bench.load_latency import KEEPS_UP
 from tools.bench.page import page
 from tools.bench.plots import plots_of
 from tools.bench.rounds import BULK_SEND, DISK, PROCESSOR, SINGLE_SEND
-from tools.bench.singles import SEND_THREADS
+from tools.bench.singles import POP, SEND_THREADS
 from tools.bench.targets import targets
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -87,6 +88,26 @@ def test_what_is_asked_is_compared_with_a_peer_or_with_another_kind_of_the_same_
     assert "| MongoDB | single sends / pymongo alone | >= 0.95x | 0.90x | 900 and 1,000/s | **no** |" in page(
         comparison, "Title", "name"
     )
+
+
+def test_where_another_is_faster_the_page_says_why() -> None:
+    marks = (Figure("p50", 5.0),)
+    results = [
+        *(summarize(POP, "messages/s", Load(), [Sample(20.0)], subject=name) for name in ("shardq", "them")),
+        summarize(BULK_SEND, "messages/s", Load(), [Sample(20.0)], subject="shardq"),
+        summarize(BULK_SEND, "messages/s", Load(), [Sample(50.0)], subject="them"),
+        summarize(FIXED_RATE, "ms", Load(), [Sample(5.0, marks)], subject="shardq"),
+        summarize(FIXED_RATE, "ms", Load(), [Sample(1.0, marks)], subject="them"),
+    ]
+    comparison = msgspec.structs.replace(
+        _comparison(tuple(results)),
+        promises=(Promise("shardq", "so", "so"), Promise("them", "so", "so", wins="no lease")),
+    )
+
+    assert faster_section(comparison).splitlines()[-2:] == [
+        "| bulk send | them | no lease | 50/s | 20/s | 2.50x |",
+        "| latency at a fixed rate | them | no lease | 1 ms | 5 ms | 5.00x |",
+    ]
 
 
 def test_each_peer_that_is_asked_for_is_in_a_field() -> None:

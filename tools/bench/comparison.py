@@ -13,17 +13,18 @@ from .peer import Peer
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """When a peer's send counts as done, how it receives, and what tells a waiting receiver of a message."""
+    """When a peer's send counts as done, how it receives, what tells a waiting receiver, and why it is fast."""
 
     name: str
     sends: str
     receives: str
     durability: str = ""
     wakes: str = ""
+    wins: str = ""
 
     @classmethod
     def of(cls, peer: Peer) -> Promise:
-        return cls(peer.name, peer.sends, peer.receives, peer.durability, peer.wakes)
+        return cls(peer.name, peer.sends, peer.receives, peer.durability, peer.wakes, peer.wins)
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):

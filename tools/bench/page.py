@@ -9,6 +9,7 @@ from shardq.bench.wording import load_in_words
 
 from .cells import table, with_spread
 from .comparison import Comparison
+from .faster_section import faster_section
 from .growth_section import growth_section
 from .latency_section import latency_section, loaded_section
 from .peer_section import peer_section
@@ -68,6 +69,8 @@ def _parts(comparison: Comparison, title: str, name: str) -> Iterator[str]:
         yield loaded
     if met := targets_section(comparison):
         yield met
+    if faster := faster_section(comparison):
+        yield faster
     for heading, unit, text in SECTIONS:
         results = [result for result in report.results if result.unit == unit and not _is_scaling(result)]
         if results:

@@ -51,6 +51,7 @@ class Peer(Protocol):
     wakes: str  # what tells a waiting receiver of a message
     threads: str  # how several of a process use it: SHARED, JOINED, or "" where they are not asked to
     takes_one: bool  # receives a single message where it is asked for one
+    wins: str  # why it is faster than shardq where it is
     place: Any  # what another process needs to join; set by ``open``
 
     def open(self, folder: Path) -> None:

@@ -25,6 +25,7 @@ class CassandraDriver:
     wakes = ""
     threads = SHARED
     takes_one = True
+    wins = "it is no queue: no lease, no condition, no order"
     place = None
 
     def open(self, folder: Path) -> None:

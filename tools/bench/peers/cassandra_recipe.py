@@ -42,6 +42,7 @@ class CassandraRecipe:
     wakes = POLLED
     threads = SHARED
     takes_one = True
+    wins = "plain inserts and deletes: what is repeated after a lost answer is stored twice"
     place = None
 
     def open(self, folder: Path) -> None:

@@ -33,6 +33,7 @@ class ElasticmqSqs:
     wakes = "long polls"
     threads = SHARED
     takes_one = False  # those in flight together are taken together
+    wins = "messages are in memory only"
 
     def open(self, folder: Path) -> None:
         if VARIABLE not in os.environ:

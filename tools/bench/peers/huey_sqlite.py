@@ -22,6 +22,7 @@ class HueySqlite:
     wakes = POLLED
     threads = SHARED
     takes_one = True
+    wins = "a task is taken out without a lease: what a crash interrupts is lost"
 
     def open(self, folder: Path) -> None:
         self.place = folder / "huey.db"

@@ -35,6 +35,7 @@ class KafkaFlushed:
     wakes = "fetches that wait"
     threads = JOINED
     takes_one = True
+    wins = "it is a log: one offset acks all that was read before it"
     topic = "flushed"
     settings: ClassVar[dict[str, str]] = {"flush.messages": "1"}
 

@@ -8,5 +8,6 @@ class KeussBucket(KeussQueue):
     durability = "not waited for"
     sends = "acknowledged before it is stored: buckets are written later"
     receives = "reserve and commit within buckets; 32 in flight"
+    wins = "it answers before anything is stored"
     share = 0.5
     backend = "bucket-mongo-safe"

@@ -37,6 +37,7 @@ class KeussQueue:
     wakes = POLLED
     threads = ""  # a process each would be no threads
     takes_one = True
+    wins = "many requests are in flight at a time, each for one message"
     place = None
 
     def open(self, folder: Path) -> None:

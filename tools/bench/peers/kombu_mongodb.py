@@ -22,6 +22,7 @@ class KombuMongodb:
     wakes = POLLED
     threads = JOINED
     takes_one = True
+    wins = "a message is taken out without a lease: what a crash interrupts is lost"
     place = None
 
     def open(self, folder: Path) -> None:

@@ -22,6 +22,7 @@ class LitequeueSqlite:
     wakes = POLLED
     threads = JOINED
     takes_one = True
+    wins = "it does not wait for the disk"
 
     def open(self, folder: Path) -> None:
         self.place = folder / "queue.db"

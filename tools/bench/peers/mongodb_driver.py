@@ -26,6 +26,7 @@ class MongodbDriver:
     wakes = ""
     threads = SHARED
     takes_one = True
+    wins = "it is no queue: no lease, no condition, no order"
     place = None
 
     def open(self, folder: Path) -> None:

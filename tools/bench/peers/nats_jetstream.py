@@ -43,6 +43,7 @@ class NatsJetstream:
     wakes = "deliveries that the server pushes"
     threads = JOINED
     takes_one = True
+    wins = "the server pushes ahead what it has in memory; of the acks only the last is answered"
     sync = "always"
 
     def open(self, folder: Path) -> None:

@@ -14,6 +14,7 @@ class PersistQueue:
     wakes = POLLED
     threads = SHARED
     takes_one = True
+    wins = "a plain row and a commit for each message: no lease, no time at which it is due"
     sends = "a commit for each message, fsync (WAL, synchronous FULL)"
     place: Path
     _queue: Any

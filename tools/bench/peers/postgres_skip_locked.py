@@ -52,6 +52,7 @@ class PostgresSkipLocked:
     wakes = POLLED
     threads = JOINED
     takes_one = True
+    wins = "claims and acks are single statements of a server that has the rows in memory"
 
     def open(self, folder: Path) -> None:
         self._server = PostgresServer(folder)

@@ -29,6 +29,7 @@ class RabbitmqConfirmed:
     wakes = "deliveries that the server pushes"
     threads = JOINED
     takes_one = True
+    wins = "the server pushes ahead what it has in memory, and an ack is not answered"
     confirms = True
     arguments: ClassVar[dict[str, str]] = {}
 

@@ -9,4 +9,5 @@ class RabbitmqUnconfirmed(RabbitmqConfirmed):
     name = "RabbitMQ, no confirms"
     durability = "not waited for"
     sends = "persistent, not confirmed: done when the server has read them"
+    wins = "nothing is waited for: neither the disk nor an answer to an ack"
     confirms = False

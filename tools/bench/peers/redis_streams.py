@@ -31,6 +31,7 @@ class RedisStreams:
     wakes = "XREADGROUP that blocks"
     threads = SHARED
     takes_one = True
+    wins = "the stream is in memory, in one process that waits for no disk"
     fsync = "everysec"
 
     def open(self, folder: Path) -> None:

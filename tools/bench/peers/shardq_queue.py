@@ -23,6 +23,7 @@ class ShardqQueue:
     wakes = "signals"
     threads = SHARED
     takes_one = True
+    wins = ""
 
     def url(self, folder: Path) -> str:
         """Where its queue is to be; raises PeerMissing."""
