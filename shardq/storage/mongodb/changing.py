@@ -16,6 +16,7 @@ from bson import encode
 from shardq.sharding.shard import Shard
 from shardq.storage import writing
 from shardq.storage.mongodb.documents import (
+    BARRED,
     CONTENT,
     FINISHED_AT,
     MOVED,
@@ -84,7 +85,7 @@ def new_stamp() -> int:
 
 def condition(row: Row) -> Document:
     """Return the filter for a document that is as it was seen, without its id."""
-    return {field: row.raw.get(field) for field in STATE}
+    return {field: row.raw.get(field) for field in (*STATE, BARRED)}
 
 
 def finish(stamp: int, moved: Iterable[Range] = ()) -> Document:
@@ -95,7 +96,7 @@ def finish(stamp: int, moved: Iterable[Range] = ()) -> Document:
     told = moved_field(moved)
     return {
         "$set": {STAMP: stamp} | ({MOVED: told} if told else {}),
-        "$unset": dict.fromkeys((*CONTENT, *STATE), 1),
+        "$unset": dict.fromkeys((*CONTENT, *STATE, BARRED), 1),
         "$currentDate": {FINISHED_AT: True},
     }
 

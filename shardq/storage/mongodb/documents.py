@@ -21,8 +21,9 @@ Document: TypeAlias = dict[str, Any]
 PRIORITY, SENT_DUE, ENQUEUED_AT, COUNT, DATA = "p", "o", "e", "n", "b"
 CONTENT = (PRIORITY, SENT_DUE, ENQUEUED_AT, COUNT, DATA)
 # what changes during its life,
-DUE, DELIVERIES, TOKEN, UNSTARTED, COUNTED, SLICES, HISTORY, BARRED = "d", "v", "t", "u", "m", "s", "h", "w"
-STATE = (DUE, DELIVERIES, TOKEN, UNSTARTED, COUNTED, SLICES, HISTORY, BARRED)
+DUE, DELIVERIES, TOKEN, UNSTARTED, COUNTED, SLICES, HISTORY = "d", "v", "t", "u", "m", "s", "h"
+STATE = (DUE, DELIVERIES, TOKEN, UNSTARTED, COUNTED, SLICES, HISTORY)
+BARRED = "w"  # which no later change takes back
 # and what is left of it when it is finished.
 FINISHED_AT, STAMP, MOVED = "x", "y", "z"
 # Of a claim that was begun: the ids of what it chose, one after the other.
