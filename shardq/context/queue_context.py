@@ -20,7 +20,7 @@ from shardq.storage.per_process import OwnLock
 from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store
 
-__all__ = ["Counters", "Counts", "LiveSettings", "QueueContext", "QueueContexts"]
+__all__ = ["REFRESH_SECONDS", "Counters", "Counts", "LiveSettings", "QueueContext", "QueueContexts"]
 
 REFRESH_SECONDS = 1.0
 

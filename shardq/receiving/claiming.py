@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 
 from shardq.clock import microseconds
-from shardq.context.queue_context import QueueContext
+from shardq.context.queue_context import REFRESH_SECONDS, QueueContext
 from shardq.context.retry import Failures
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, SettleState, claimed_once, first_of
@@ -260,22 +260,32 @@ class Idling:
         self._context, self._reader, self._stopped = context, reader, stopped
         self._lock = lock or nullcontext()  # of the reader, where it is not this thread's alone
         self._poll = FIRST_POLL_SECONDS
+        self._signalled = False  # and nothing was read since
 
     def reset(self) -> None:
         """Something was read: poll quickly again."""
         self._poll = FIRST_POLL_SECONDS
+        self._signalled = False
 
     def sleep(self, at_most: float) -> None:
         """Sleep, but not longer than so many seconds."""
         with self._lock:
             until = time.monotonic() + min(at_most, self._longest())
+        self._signalled = False
         while (left := until - time.monotonic()) > 0 and not self._stopped():
             if self._context.retry(self._context.store.wait, self._context.name, min(left, SLICE_SECONDS)):
+                self._signalled = True
                 return
 
     def _longest(self) -> float:
+        """Seconds until the next look.
+
+        A signal after which nothing was found may be of a message in shards of a new layout: the settings are read
+        anew when they are a second old.
+        """
         due = self._reader.seconds_until_due()
         slow = max(SLOW_POLL_SECONDS, self._reader.consumers / SLOW_POLLS_PER_SECOND)
+        slow = REFRESH_SECONDS if self._signalled else slow
         longest = min(slow, LONGEST_POLL_SECONDS, *(() if due is None else (due,)))
         if self._context.settings.delivery_paused:
             return SLICE_SECONDS

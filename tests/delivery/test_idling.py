@@ -10,6 +10,7 @@ import pytest
 from msgspec import structs
 
 import shardq
+from shardq.context.queue_context import REFRESH_SECONDS
 from shardq.receiving.claiming import ENLIST_LIFETIME, LONGEST_POLL_SECONDS, Idling
 from shardq.sharding.ownership import Ownership
 from shardq.sharding.reading import ShardReader
@@ -40,6 +41,61 @@ def test_a_due_time_that_is_known_is_not_slept_through(due: float) -> None:
 
 def test_a_consumer_that_sleeps_its_longest_still_counts_as_live() -> None:
     assert LONGEST_POLL_SECONDS * 1_000_000 * 1.5 <= ENLIST_LIFETIME
+
+
+def test_who_was_told_of_a_message_and_found_none_looks_again_when_the_settings_may_tell_of_other_shards() -> (
+    None
+):
+    signals = iter([True, True])
+    store = SimpleNamespace(capabilities=SimpleNamespace(signals=True), wait=lambda *_: next(signals))
+    context: Any = SimpleNamespace(
+        store=store,
+        name="q",
+        settings=SimpleNamespace(delivery_paused=False),
+        retry=lambda call, *arguments: call(*arguments),
+    )
+    reader: Any = SimpleNamespace(consumers=1, seconds_until_due=lambda: None)
+    idling = Idling(context, reader, lambda: False)
+    assert idling._longest() > REFRESH_SECONDS
+    idling.sleep(60)  # a signal ends it, and then nothing is found
+    assert idling._longest() == REFRESH_SECONDS
+    idling.sleep(60)
+    idling.reset()  # this time something is found
+    assert idling._longest() > REFRESH_SECONDS
+    idling._signalled = True
+    idling.sleep(0)  # no signal ends this one
+    assert idling._longest() > REFRESH_SECONDS
+
+
+def test_a_consumer_that_knows_an_old_layout_reads_the_shards_of_the_new_one_soon_after_the_signal(
+    url: str, clock: ManualClock
+) -> None:
+    # Given a consumer that has just read the settings, and waits
+    client, other = shardq.connect(url, clock=clock), shardq.connect(url, clock=clock)
+    consumer = client.create_queue("q", shards=1, time_shards=1).consumer()
+    assert not consumer.receive(1)
+    queue = client.queue("q")
+    wait, told = client._store.wait, []
+
+    def meanwhile(name: str, seconds: float) -> bool:
+        if told:
+            return wait(name, seconds)
+        told.append(name)
+        other.queue("q").alter(shards=1, time_shards=4)
+        clock.advance(30)
+        other.queue("q").producer().send(b"x")
+        return True
+
+    queue._context.store.wait = meanwhile  # type: ignore[method-assign]
+    slept: list[float] = []
+    longest = consumer._idling._longest
+    consumer._idling._longest = lambda: slept.append(longest()) or slept[-1]  # type: ignore[method-assign]
+    # When another client alters the layout, and sends to a shard of the new one
+    assert consumer.receive(1, wait=60)
+    # Then the consumer has not slept on for as long as if nobody had told it
+    assert max(slept[1:], default=0) <= REFRESH_SECONDS
+    client.close()
+    other.close()
 
 
 class GlancingStore(WrappedStore):
