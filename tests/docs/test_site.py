@@ -24,6 +24,11 @@ def test_a_page_is_in_the_navigation_or_in_the_list_of_decisions(page) -> None:
         assert re.search(rf"[ :]{re.escape(str(path))}$", NAVIGATION, re.MULTILINE)
 
 
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=name)
+def test_a_page_needs_no_script_from_elsewhere(page) -> None:
+    assert "```mermaid" not in page.read_text()  # the theme would fetch what draws it
+
+
 def test_the_reference_shows_every_public_name() -> None:
     errors = set(shardq.errors.__all__)
     codecs = {name for name in shardq.__all__ if f"`shardq.{name}`" in API}
