@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import datetime
 from typing import Unpack
 
@@ -10,10 +13,10 @@ from shardq.clock import Clock, SystemClock, to_datetime
 from shardq.closing import Closing
 from shardq.context.queue_context import Counts, QueueContexts
 from shardq.context.retry import RETRY_SECONDS
-from shardq.errors import InvalidSetting, QueueExists, QueueNotFound
+from shardq.errors import InvalidSetting, OutcomeUnknown, QueueExists, QueueNotFound, StoreUnavailable
 from shardq.hooks import Hooks
 from shardq.queue import Queue
-from shardq.settings import QueueSettings, QueueSettingsArguments, check_store
+from shardq.settings import QueueSettings, QueueSettingsArguments, check_number, check_store
 from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
 from shardq.sharding.shard import check_queue_name
 from shardq.storage.opening import open_store
@@ -110,6 +113,27 @@ class Client(Closing):
         """The time of the store's clock, by which messages become due and leases expire."""
         return to_datetime(self._retry(self._store.now))
 
+    def ping(self, *, timeout: float = 5.0) -> None:
+        """Return when the store has answered. Nothing is changed, nothing is repeated, and no schema is needed.
+
+        Raises StoreUnavailable, which says what to do, when the store is not there, or has not answered within
+        ``timeout`` seconds; Closed. An SQLite store is there when its file can be read, or can be made in its folder.
+        """
+        check_number("timeout", timeout, 0.001, 3_600.0)
+        self._retry.check_open()
+        answer: Future[None] = Future()
+        threading.Thread(
+            target=_answer, args=(answer, self._store.ping), name="shardq-ping", daemon=True
+        ).start()
+        try:
+            answer.result(timeout)
+        except OutcomeUnknown as error:  # nothing was to be changed
+            raise StoreUnavailable(str(error)) from error
+        except TimeoutError:
+            raise StoreUnavailable(
+                f"the store did not answer within {timeout:g} seconds: see that its server runs and can be reached"
+            ) from None
+
     def diagnose(self) -> tuple[Finding, ...]:
         """Facts about the health of the store, with a remedy for each that is not in order."""
         self._retry.check_open()
@@ -137,3 +161,12 @@ class Client(Closing):
             if is_new:
                 self._retry(self._store.drop_queue, name)
             raise
+
+
+def _answer(answer: Future[None], ask: Callable[[], None]) -> None:
+    try:
+        ask()
+    except BaseException as error:
+        answer.set_exception(error)
+    else:
+        answer.set_result(None)

@@ -72,6 +72,10 @@ class Store(Protocol):
         """Close every connection. A repeated close MUST do no harm."""
         ...
 
+    def ping(self) -> None:
+        """Ask the servers for an answer, or raise StoreUnavailable. MUST work without a schema, and change nothing."""
+        ...
+
     # -- schema ------------------------------------------------------------------------------------------------
 
     def create_schema(self) -> None:
@@ -276,7 +280,7 @@ class Store(Protocol):
         """
         ...
 
-    # -- consumers ---------------------------------------------------------------------------------------------
+    # -- consumers, signals ------------------------------------------------------------------------------------
 
     def enlist(self, queue: str, consumer: str, lifetime: int) -> tuple[str, ...]:
         """Count the consumer among the live ones until now + lifetime; returns all live ones, sorted."""
@@ -285,8 +289,6 @@ class Store(Protocol):
     def resign(self, queue: str, consumer: str) -> None:
         """Count the consumer no longer among the live ones."""
         ...
-
-    # -- signals -----------------------------------------------------------------------------------------------
 
     def wait(self, queue: str, seconds: float) -> bool:
         """Sleep until something may have been appended or released since this thread's last wait for the queue.

@@ -65,6 +65,9 @@ class WrappedStore:
         """Close the inner store."""
         self.inner.close()
 
+    def ping(self) -> None:
+        self._call("ping", self.inner.ping)
+
     def create_schema(self) -> None:
         self._call("create_schema", self.inner.create_schema)
 

@@ -27,7 +27,7 @@ class Counting(WrappedStore):
     timer = 0.0
     takes = 0.0
 
-    def probe(self, shards: object, **how: bool) -> tuple[Probe, ...]:  # type: ignore[override]
+    def probe(self, shards: object, **how: bool) -> tuple[Probe, ...]:
         self.looks += 1
         self.timer += self.takes
         return super().probe(shards, **how)  # type: ignore[arg-type]

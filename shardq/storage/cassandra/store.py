@@ -91,6 +91,11 @@ class CassandraStore:
         self._checked = False
         self._session.close()
 
+    def ping(self) -> None:
+        """Ask a node who it is."""
+        with self._session.unprepared() as driver:
+            driver.execute("SELECT release_version FROM system.local")
+
     # -- schema --------------------------------------------------------------------------------------------
 
     def create_schema(self) -> None:

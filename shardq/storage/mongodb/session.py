@@ -83,6 +83,11 @@ class Session:
         if (connected := self._connected.take()) is not None:
             connected.client.close()
 
+    def ping(self) -> None:
+        """Ask the primary for an answer."""
+        with self.translated(writing=False):
+            self.database.command("ping")
+
     @property
     def client(self) -> MongoClient[Document]:
         """The driver's client. Use it within :meth:`translated`."""

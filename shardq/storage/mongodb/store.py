@@ -94,6 +94,10 @@ class MongoStore:
         self._signals.close()
         self._session.close()
 
+    def ping(self) -> None:
+        """Ask the primary who it is."""
+        self._session.ping()
+
     # -- schema --------------------------------------------------------------------------------------------
 
     def create_schema(self) -> None:
@@ -254,7 +258,7 @@ class MongoStore:
         """
         return sweeping.sweep(self._client, self._incarnations, request)
 
-    # -- dedupe --------------------------------------------------------------------------------------------
+    # -- dedupe, consumers, signals ------------------------------------------------------------------------
 
     def reserve_keys(
         self, queue: str, entries: Sequence[DedupeEntry], window: int
@@ -266,8 +270,6 @@ class MongoStore:
         """Mark the entries' messages as stored."""
         dedupe.confirm(self._session, self._incarnations.of(queue), entries)
 
-    # -- consumers -----------------------------------------------------------------------------------------
-
     def enlist(self, queue: str, consumer: str, lifetime: int) -> tuple[str, ...]:
         """Count the consumer among the live ones; raises QueueNotFound."""
         name = self._incarnations.require(queue)
@@ -276,8 +278,6 @@ class MongoStore:
     def resign(self, queue: str, consumer: str) -> None:
         """Count the consumer no longer."""
         consumers.resign(self._session, self._incarnations.of(queue), consumer)
-
-    # -- signals -------------------------------------------------------------------------------------------
 
     def wait(self, queue: str, seconds: float) -> bool:
         """Sleep until something is appended or released: here at once, by other processes within milliseconds."""

@@ -68,13 +68,18 @@ def translate_os(error: OSError, path: Path) -> ShardqError:
     )
 
 
+def without_folder(path: Path) -> StoreUnavailable:
+    """Return the error to raise when the file cannot be made where it is to be."""
+    return StoreUnavailable(
+        f"SQLite file {path} cannot be made: its folder does not exist; make it first", retryable=False
+    )
+
+
 def _cannot_open(error: sqlite3.Error, path: Path) -> ShardqError:
     if path.is_dir():
         return InvalidSetting(f"SQLite path {path} is a folder: give the path of a file in it")
     if not path.parent.is_dir():
-        return StoreUnavailable(
-            f"SQLite file {path} cannot be made: its folder does not exist; make it first", retryable=False
-        )
+        return without_folder(path)
     return StoreUnavailable(
         f"SQLite file {path} cannot be opened; give this user read and write access to it and its folder "
         f"({error})",

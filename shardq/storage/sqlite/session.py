@@ -12,7 +12,7 @@ from typing import TypeVar
 from shardq.storage.per_process import watch_forks
 from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.connections import Connection, FileIdentity, LogRoom, Pool, file_identity
-from shardq.storage.sqlite.faults import is_busy, translate, translate_os
+from shardq.storage.sqlite.faults import is_busy, translate, translate_os, without_folder
 
 __all__ = ["Patience", "Session"]
 
@@ -92,6 +92,12 @@ class Session:
     def _begin(self, connection: Connection, *, durable: bool) -> None:
         self._log_room.keep(connection.sql)
         connection.begin(durable=durable and self._durable)
+
+    def ping(self) -> None:
+        """Read from the file; one that is not there has to have a folder. Raises StoreUnavailable."""
+        if self.identity() is None and not self.path.parent.is_dir():
+            raise without_folder(self.path)
+        self.read(lambda sql: sql.execute("PRAGMA schema_version").fetchone())
 
     def apply_schema(self) -> None:
         """Make the file, if there is none, and bring its schema up to date."""

@@ -93,6 +93,10 @@ class SqliteStore:
         self._signals.close()
         self._session.close()
 
+    def ping(self) -> None:
+        """Read from the file if there is one; if not, there has to be a folder for it."""
+        self._session.ping()
+
     # -- schema --------------------------------------------------------------------------------------------
 
     def create_schema(self) -> None:

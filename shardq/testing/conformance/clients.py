@@ -32,6 +32,13 @@ class ClientContract(Contract):
             pytest.skip("the harness has no empty storage")
         return store
 
+    def test_a_ping_is_answered(self, bench: Bench) -> None:
+        bench.store.ping()
+
+    def test_a_ping_needs_no_schema(self, empty: Store) -> None:
+        empty.ping()
+        empty.close()
+
     def test_a_store_tells_what_it_can_do(self, bench: Bench) -> None:
         capabilities = bench.store.capabilities
         assert isinstance(capabilities, Capabilities)
