@@ -27,8 +27,8 @@ LOADED_SECTION = """\
 
 The same open loop at rates that double, each for {seconds:g} s, one round: {threads} threads of one process send singly
 and wait for each of their sends; another process receives and acks whatever has come. A queue's line ends where it no
-longer keeps up (a cross): the last fifth of the messages took more than a tenth of the time. What ends there is the
-whole of it: clients in Python, server and disk, on one machine.
+longer keeps up (a cross): the last fifth of the messages took more than a tenth of the time. It is the
+limit of all together: clients in Python, server and disk, on one machine.
 
 ![Latency against load]({name}/{plot}.png)
 

@@ -18,7 +18,7 @@ OTHERS = ("#64748b", "#0f766e", "#a16207", "#be185d", "#1d4ed8")  # other queues
 
 def under_load(comparison: Comparison) -> Figure:
     """Median and 99th percentile by rate, a line for each queue; a cross where it no longer keeps up."""
-    figure = Figure(figsize=(11, 4.6))
+    figure = Figure(figsize=(13, 4.6))
     lines = loaded_results(comparison)
     for axes, mark in zip(figure.subplots(1, 2, sharey=True), ("p50", "p99"), strict=True):
         for line, (colour, style) in zip(lines, _looks(lines), strict=True):
@@ -32,7 +32,7 @@ def under_load(comparison: Comparison) -> Figure:
         for each in (axes.xaxis, axes.yaxis):
             each.set_minor_formatter(NullFormatter())
     figure.axes[0].set_ylabel("milliseconds (log scale)")
-    figure.axes[0].legend(frameon=False, fontsize=8.5)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8.5)
     return figure
 
 

@@ -55,7 +55,7 @@ def _measure(
     field: Field, running: Running | None, *, quick: bool, say: Callable[[str], None]
 ) -> tuple[list[Result], Growth]:
     url = running.url if running else None
-    results = _idle(field, running, quick=quick, say=say)
+    results = _idle(field, running, quick=quick and not field.short, say=say)
     if field.short:
         return results, Growth((), ())
     results += measure(url, field.measured, None, quick=quick).results
