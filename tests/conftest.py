@@ -57,6 +57,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: end_lasting_servers(folder))
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no folder of which no test is chosen: every process would do so."""
+    if collection_path.parent != Path(__file__).parent:
+        return None
+    mark = "long" if collection_path.name in LONG else collection_path.name
+    return True if mark in ("long", "spark") and f"not {mark}" in config.option.markexpr else None
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put Spark and long tests first, so that none is left at the end while the other processes have nothing to do.
@@ -84,8 +92,7 @@ def _is_long(item: pytest.Item) -> bool:
     """Tell whether `make test` leaves the test to `make test-long`."""
     if item.path.parent.name in LONG or item.path.name.endswith("_has_teeth.py"):
         return True
-    on_a_server = any(map(item.get_closest_marker, ("cassandra", "mongodb")))
-    return on_a_server and item.name.startswith("test_a_store_agrees_with_the_model")
+    return item.name.startswith("test_a_store_agrees_with_the_model")
 
 
 @pytest.fixture

@@ -205,6 +205,7 @@ class Keys(RuleBasedStateMachine):
         self.client.close()
 
 
+@pytest.mark.long
 def test_whatever_dies_a_key_has_one_message_within_its_window(tmp_path: Path) -> None:
     machine = type("OfFolder", (Keys,), {"folder": tmp_path})
     run_state_machine_as_test(

@@ -61,6 +61,7 @@ def modules() -> list[str]:
     return sorted(found.name for found in pkgutil.walk_packages(shardq.__path__, "shardq."))
 
 
+@pytest.mark.one_process  # each would import all modules
 @pytest.mark.parametrize("name", ["shardq", *modules()])
 def test_the_examples_of_a_modules_docstrings_hold(name: str, tmp_path: Path, url: str) -> None:
     module = importlib.import_module(name)
