@@ -14,7 +14,7 @@ from pymongo.database import Database
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.documents import inserted
 from shardq.storage.mongodb.store import MongoStore
-from shardq.storage.requests import Acknowledge, Append, Claim, Peek, Span, Sweep
+from shardq.storage.requests import Acknowledge, Append, Claim, Extend, Fenced, Peek, Span, Sweep
 from shardq.testing import BundleFactory
 from tests.sharing import share
 
@@ -188,3 +188,25 @@ def test_looking_where_nothing_was_ever_sent_writes_nothing(
         time.sleep(0.1)  # for what nobody waits for
     assert all(probe.empty for probe in found)
     assert done and all(each["op"] in ("query", "command") for each in done)
+
+
+@pytest.mark.parametrize("starts", [False, True])
+def test_the_leases_of_messages_sent_one_by_one_are_extended_by_one_command_without_a_look(
+    store: MongoStore, shard: Shard, database: Database, starts: bool
+) -> None:
+    # Given messages of one claim, of which some have been started
+    fill(store, shard, 100)
+    token = os.urandom(16)
+    claimed = store.claim(Claim(shard, token, 100, MINUTE, started=False))
+    spans = tuple(Span(each.bundle.id, each.first, each.count, token) for each in claimed.slices)
+    store.extend(Extend(shard, spans[:30], MINUTE, starts=True))
+    # When all of them are extended, and once more
+    with profiled(database) as done:
+        assert store.extend(Extend(shard, spans, 2 * MINUTE, starts=starts)) == Fenced()
+    assert {each["op"] for each in done if each["ns"].endswith(str(shard))} == {"update"}
+    store.extend(Extend(shard, spans, MINUTE, shorten=False, starts=starts))
+    # Then the leases are as long as the longest, and deliveries were counted once
+    found = store.peek(Peek(shard, 100)).slices
+    assert len(found) == 100
+    assert min(each.due for each in found) > store.now() + 1.5 * MINUTE
+    assert sum(each.deliveries for each in found) == (100 if starts else 30)

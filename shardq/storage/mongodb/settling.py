@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 from msgspec.structs import replace
 
 from shardq.storage.mongodb.changing import Change, change, finish, new_stamp
 from shardq.storage.mongodb.client import Client
-from shardq.storage.mongodb.documents import COUNT, HISTORY, SENT_DUE, SLICES, TOKEN, Kept, Row, Slice
+from shardq.storage.mongodb.documents import (
+    COUNT,
+    DELIVERIES,
+    DUE,
+    HISTORY,
+    SENT_DUE,
+    SLICES,
+    TOKEN,
+    UNSTARTED,
+    Document,
+    Kept,
+    Row,
+    Slice,
+)
 from shardq.storage.mongodb.shard_rows import ShardRows, Statement
 from shardq.storage.mongodb.slicing import by_bundle, cut, fenced
 from shardq.storage.requests import Acknowledge, Extend, Fenced, Release, Span
@@ -27,7 +41,7 @@ def acknowledge(client: Client, request: Acknowledge) -> Fenced:
         client.collections.index(request.shard, history=True)
         return settle(rows, request.spans, kept(client.clock.now()), moved=request.moved)
     stamp = new_stamp()
-    if _finish_whole(rows, request.spans, stamp, request.moved):
+    if _change_whole(rows, request.spans, partial(_finished, stamp, request.moved)):
         return Fenced()
     return settle(rows, request.spans, finished, stamp=stamp, moved=request.moved)
 
@@ -42,7 +56,10 @@ def extend(client: Client, request: Extend) -> Fenced:
             held = [replace(each, deliveries=each.told, unstarted=False) for each in held]
         return [replace(each, due=end) for each, end in zip(held, ends, strict=True)], []
 
-    fenced = settle(ShardRows(client.session, request.shard), request.spans, prolong)
+    rows = ShardRows(client.session, request.shard)
+    fenced = Fenced()
+    if not _change_whole(rows, request.spans, partial(_prolonged, request, until)):
+        fenced = settle(rows, request.spans, prolong)
     client.cursors.put_off(request.shard, until)
     return fenced
 
@@ -109,18 +126,34 @@ def kept(now: int) -> Step:
     return lambda _, held: ([], [Kept(each.first, each.count, each.told, now) for each in held])
 
 
-def _finish_whole(rows: ShardRows, spans: Sequence[Span], stamp: int, moved: bool) -> bool:
-    """Finish bundles that are held in one piece each, as most are, without looking; False when some were not."""
+def _change_whole(
+    rows: ShardRows, spans: Sequence[Span], changes: Callable[[Document, int], Iterable[Statement]]
+) -> bool:
+    """Change bundles that are held in one piece each, as most are, without looking; False when some were not.
+
+    ``changes`` returns the statements for bundles that a filter finds, of so many messages each. Each bundle fits one.
+    """
     alike: dict[tuple[bytes, int], list[bytes]] = {}
     for span in spans:
         if span.first:
             return False
         alike.setdefault((span.token, span.count), []).append(span.bundle_id)
-    statements = [
-        Statement(
-            {"_id": {"$in": ids}, TOKEN: token, COUNT: count, SLICES: None, HISTORY: None},
-            finish(stamp, [(0, count)] if moved else []),
-        )
-        for (token, count), ids in alike.items()
-    ]
+    statements: list[Statement] = []
+    for (token, count), ids in alike.items():
+        held = {"_id": {"$in": ids}, TOKEN: token, COUNT: count, SLICES: None, HISTORY: None}
+        statements += changes(held, count)
     return rows.change(statements) == len(spans)
+
+
+def _finished(stamp: int, moved: bool, held: Document, count: int) -> Iterable[Statement]:
+    yield Statement(held, finish(stamp, [(0, count)] if moved else []))
+
+
+def _prolonged(request: Extend, until: int, held: Document, _: int) -> Iterable[Statement]:
+    """With ``starts``, first those whose delivery is counted, as the second statement counts that of the others."""
+    longer: Document = {"$set" if request.shorten else "$max": {DUE: until}}
+    if not request.starts:
+        yield Statement(held, longer)
+        return
+    yield Statement(held | {UNSTARTED: None}, longer)
+    yield Statement(held | {UNSTARTED: True}, longer | {"$inc": {DELIVERIES: 1}, "$unset": {UNSTARTED: 1}})
