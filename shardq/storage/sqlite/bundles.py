@@ -14,16 +14,13 @@ import msgspec
 from shardq.storage.requests import Append, Bundle
 from shardq.storage.sqlite import directory, queues
 
-__all__ = ["CHOSEN", "DATA", "MEMORY", "SHORT", "append", "chosen", "delete", "delete_all", "prune"]
+__all__ = ["DATA", "MEMORY", "SHORT", "Change", "append", "delete", "delete_all", "prune"]
 
 MEMORY = 15 * 60 * 1_000_000
 """For how long the id of a finished bundle is known at least, in microseconds."""
 
 SHORT = 4000
 """Bytes of data that are stored in the row of a slice."""
-
-CHOSEN = "slice_key IN (SELECT value FROM json_each(?1))"
-"""Finds the slices that :func:`chosen` names, as the first parameter of a statement."""
 
 DATA = "coalesce(data, (SELECT data FROM bundle_data WHERE bundle_data.data_key = slice.data_key))"
 """The data of a slice's bundle."""
@@ -46,10 +43,10 @@ _INSERT = """
     )
 """
 # A bundle is over with its last slice. If it was cut, others than the chosen ones are looked for.
-_OVER = f"""
-    FROM slice AS going WHERE {CHOSEN} AND (
+_OVER = """
+    FROM slice AS going WHERE {0} AND (
         count = sent_count OR NOT EXISTS (
-            SELECT 1 FROM slice AS other WHERE other.bundle_id = going.bundle_id AND NOT other.{CHOSEN}
+            SELECT 1 FROM slice AS other WHERE other.bundle_id = going.bundle_id AND NOT other.{0}
         )
     )
 """
@@ -61,6 +58,12 @@ _ALL_OVER = f"""
         )
     )
 """
+_PERIOD_BEGINS = "INSERT OR IGNORE INTO finished_period (period) VALUES (?)"
+_REMEMBER = """
+    INSERT OR REPLACE INTO finished_id (period, bundle_id, incarnation)
+    SELECT ?2, bundle_id, coalesce((SELECT incarnation FROM queue WHERE name = ?3), 0)
+"""
+_DELETE_DATA = "DELETE FROM bundle_data WHERE data_key IN (SELECT data_key"
 _OLDEST = "SELECT min(period) FROM finished_period"
 _PRUNE = """
     DELETE FROM finished_id WHERE (period, bundle_id) IN (
@@ -70,27 +73,26 @@ _PRUNE = """
 _PRUNE_PERIOD = "DELETE FROM finished_period WHERE period = ?"
 
 
-class _Deletion(msgspec.Struct, frozen=True):
-    """The statements that delete slices, and what is over with them. The first parameter finds the slices."""
+class Change:
+    """A statement about some slices, in two forms: that for one slice does without the work for many."""
 
-    period: str
-    remember: str
-    data: str
-    slices: str
+    def __init__(self, statement: str) -> None:
+        self.one = statement.format("slice_key = ?1")
+        self.many = statement.format("slice_key IN (SELECT value FROM json_each(?1))")
 
-
-def _deletion(which: str, over: str) -> _Deletion:
-    return _Deletion(
-        period="INSERT OR IGNORE INTO finished_period (period) VALUES (?)",
-        remember="INSERT OR REPLACE INTO finished_id (period, bundle_id, incarnation)"
-        f" SELECT ?2, bundle_id, coalesce((SELECT incarnation FROM queue WHERE name = ?3), 0) {over}",
-        data=f"DELETE FROM bundle_data WHERE data_key IN (SELECT data_key {over} AND data_key IS NOT NULL)",
-        slices=f"DELETE FROM slice WHERE {which}",
-    )
+    def run(self, sql: sqlite3.Connection, slice_keys: Sequence[int], *values: object) -> int:
+        """Carry it out, with further values from the second parameter on; returns how many rows it was about."""
+        if len(slice_keys) == 1:
+            return sql.execute(self.one, (slice_keys[0], *values)).rowcount
+        return sql.execute(self.many, (msgspec.json.encode(slice_keys).decode(), *values)).rowcount
 
 
-_CHOSEN = _deletion(CHOSEN, _OVER)
-_OF_SHARD = _deletion(_ALL, _ALL_OVER)
+_REMEMBER_CHOSEN = Change(_REMEMBER + _OVER)
+_DELETE_CHOSEN_DATA = Change(f"{_DELETE_DATA} {_OVER} AND data_key IS NOT NULL)")
+_DELETE_CHOSEN = Change("DELETE FROM slice WHERE {0}")
+_REMEMBER_ALL = _REMEMBER + _ALL_OVER
+_DELETE_ALL_DATA = f"{_DELETE_DATA} {_ALL_OVER} AND data_key IS NOT NULL)"
+_DELETE_ALL = f"DELETE FROM slice WHERE {_ALL}"
 
 
 def append(sql: sqlite3.Connection, request: Append, now: int) -> None:
@@ -113,29 +115,22 @@ def _insert(sql: sqlite3.Connection, bundle: Bundle, shard_key: int, known_since
         sql.execute(_INSERT_DATA, (key, bundle.data))
 
 
-def chosen(slice_keys: Sequence[int]) -> str:
-    """Return slices as a parameter of a statement."""
-    return msgspec.json.encode(slice_keys).decode()
-
-
-def delete(sql: sqlite3.Connection, queue: str, slices: str, now: int) -> int:
-    """Delete the chosen slices of the queue, and remember the bundles that are over; returns how many slices went."""
-    return _delete(sql, _CHOSEN, queue, slices, now)
+def delete(sql: sqlite3.Connection, queue: str, slice_keys: Sequence[int], now: int) -> int:
+    """Delete slices of the queue, and remember the bundles that are over; returns how many slices went."""
+    sql.execute(_PERIOD_BEGINS, (now // _PERIOD,))
+    _REMEMBER_CHOSEN.run(sql, slice_keys, now // _PERIOD, queue)
+    _DELETE_CHOSEN_DATA.run(sql, slice_keys)
+    deleted = _DELETE_CHOSEN.run(sql, slice_keys)
+    prune(sql, now, 2 * deleted)
+    return deleted
 
 
 def delete_all(sql: sqlite3.Connection, queue: str, shard_key: int, now: int) -> None:
     """Delete all slices of the shard but the history."""
-    _delete(sql, _OF_SHARD, queue, shard_key, now)
-
-
-def _delete(sql: sqlite3.Connection, deletion: _Deletion, queue: str, which: str | int, now: int) -> int:
-    period = now // _PERIOD
-    sql.execute(deletion.period, (period,))
-    sql.execute(deletion.remember, (which, period, queue))
-    sql.execute(deletion.data, (which,))
-    deleted = sql.execute(deletion.slices, (which,)).rowcount
-    prune(sql, now, 2 * deleted)
-    return deleted
+    sql.execute(_PERIOD_BEGINS, (now // _PERIOD,))
+    sql.execute(_REMEMBER_ALL, (shard_key, now // _PERIOD, queue))
+    sql.execute(_DELETE_ALL_DATA, (shard_key,))
+    prune(sql, now, 2 * sql.execute(_DELETE_ALL, (shard_key,)).rowcount)
 
 
 def prune(sql: sqlite3.Connection, now: int, limit: int) -> int:

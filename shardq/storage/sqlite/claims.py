@@ -12,7 +12,7 @@ import msgspec
 
 from shardq.storage.requests import Bundle, Claim, Claimed, ClaimedSlice
 from shardq.storage.sqlite import bundles, directory
-from shardq.storage.sqlite.bundles import CHOSEN, chosen
+from shardq.storage.sqlite.bundles import Change
 from shardq.storage.sqlite.slicing import split
 
 __all__ = ["Answers", "Taken", "expire", "finish", "read", "take"]
@@ -30,10 +30,10 @@ _DELIVERABLE = f"""
     WHERE shard_key = ? AND priority IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9) AND due <= ? AND processed_at IS NULL
     ORDER BY priority, due, bundle_id, first
 """
-_PROLONG = f"UPDATE slice SET due = ?2 WHERE {CHOSEN}"
-_TAKE = f"""
-    UPDATE slice SET due = ?2, token = ?3, deliveries = deliveries + 1 - ?4, unstarted = ?4 WHERE {CHOSEN}
-"""
+_PROLONG = Change("UPDATE slice SET due = ?2 WHERE {0}")
+_TAKE = Change("""
+    UPDATE slice SET due = ?2, token = ?3, deliveries = deliveries + 1 - ?4, unstarted = ?4 WHERE {0}
+""")
 _READ = """
     SELECT slice_key, bundle_data.data
     FROM slice INDEXED BY slice_by_token JOIN bundle_data USING (data_key) WHERE shard_key = ? AND token = ?
@@ -41,9 +41,9 @@ _READ = """
 
 
 _DATA = "SELECT data FROM bundle_data WHERE data_key = (SELECT data_key FROM slice WHERE slice_key = ?)"
-_KEEP = f"""
-    UPDATE slice SET processed_at = ?2, token = NULL, deliveries = deliveries + 1, unstarted = 0 WHERE {CHOSEN}
-"""
+_KEEP = Change("""
+    UPDATE slice SET processed_at = ?2, token = NULL, deliveries = deliveries + 1, unstarted = 0 WHERE {0}
+""")
 _MARK = "INSERT OR REPLACE INTO finishing (client, token, until) VALUES (?, ?, ?)"
 _MARKED = "SELECT 1 FROM finishing WHERE client = ? AND token = ?"
 _EXPIRE = "DELETE FROM finishing WHERE until < ?"
@@ -76,11 +76,11 @@ class Taken(msgspec.Struct, frozen=True):
 def take(sql: sqlite3.Connection, request: Claim, now: int) -> Taken:
     """Hide up to the limit of deliverable messages, or again what the token holds."""
     taken, held = _find(sql, request, now)
-    slices = chosen([row[0] for row in taken.rows])
+    slices = [row[0] for row in taken.rows]
     if held:
-        sql.execute(_PROLONG, (slices, now + request.lease))
+        _PROLONG.run(sql, slices, now + request.lease)
     elif taken.rows:
-        sql.execute(_TAKE, (slices, now + request.lease, request.token, int(not request.started)))
+        _TAKE.run(sql, slices, now + request.lease, request.token, int(not request.started))
     return taken
 
 
@@ -180,9 +180,9 @@ def _answer(sql: sqlite3.Connection, request: Claim, now: int) -> Claimed | None
     is_whole = len(claimed.slices) == len(taken.rows) > 0
     if held or not is_whole or not all(map(request.finish.covers, claimed.slices)):
         return None
-    slices = chosen([row[0] for row in taken.rows])
+    slices = [row[0] for row in taken.rows]
     if request.finish.keep:
-        sql.execute(_KEEP, (slices, now))
+        _KEEP.run(sql, slices, now)
     else:
         bundles.delete(sql, request.shard.queue, slices, now)
     finished = tuple(msgspec.structs.replace(each, finished=True) for each in claimed.slices)

@@ -39,7 +39,7 @@ def remove(sql: sqlite3.Connection, shard: Shard, bundle_id: bytes, position: in
     slice_key = cut_out(sql, shard_key, bundle_id, position)
     if slice_key is None:
         return False
-    bundles.delete(sql, shard.queue, bundles.chosen([slice_key]), now)
+    bundles.delete(sql, shard.queue, [slice_key], now)
     return True
 
 
@@ -71,4 +71,4 @@ def drop(sql: sqlite3.Connection, queue: str) -> bool:
 def expire(sql: sqlite3.Connection, queue: str, before: int, limit: int, now: int) -> int:
     """Give up to ``limit`` slices up that were processed before a moment; returns how many."""
     old = [key for (key,) in sql.execute(_OLD, (queue, before, limit))]
-    return bundles.delete(sql, queue, bundles.chosen(old), now) if old else 0
+    return bundles.delete(sql, queue, old, now) if old else 0

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from shardq.storage import slicing
 from shardq.storage.requests import Acknowledge, Extend, Fenced, Forward, Release, Span
 from shardq.storage.sqlite import bundles, directory, queues
-from shardq.storage.sqlite.bundles import CHOSEN, chosen
+from shardq.storage.sqlite.bundles import Change
 from shardq.storage.sqlite.slicing import cut
 
 __all__ = ["MOVES_KNOWN", "acknowledge", "extend", "forward", "prune_moves", "release", "tell"]
@@ -21,10 +21,10 @@ __all__ = ["MOVES_KNOWN", "acknowledge", "extend", "forward", "prune_moves", "re
 MOVES_KNOWN = 15 * 60 * 1_000_000
 """For how long a move is known, in microseconds."""
 
-_REMEMBER = f"""
+_REMEMBER = Change("""
     INSERT INTO moved (moved_at, incarnation, bundle_id, first, count)
-    SELECT ?2, ?3, bundle_id, first, count FROM slice WHERE {CHOSEN}
-"""
+    SELECT ?2, ?3, bundle_id, first, count FROM slice WHERE {0}
+""")
 _MOVED = """
     SELECT first, first + count FROM moved WHERE bundle_id = ? AND incarnation = ? AND moved_at > ?
 """
@@ -34,21 +34,21 @@ _PRUNE = """
 """
 
 
-_KEEP = f"""
-    UPDATE slice SET processed_at = ?2, token = NULL, deliveries = deliveries + unstarted, unstarted = 0 WHERE {CHOSEN}
-"""
-_HIDE = f"UPDATE slice SET due = ?2 WHERE {CHOSEN}"
-_HIDE_LONGER = f"UPDATE slice SET due = max(due, ?2) WHERE {CHOSEN}"
-_START = f"UPDATE slice SET deliveries = deliveries + unstarted, unstarted = 0 WHERE {CHOSEN}"
-_GIVE_BACK = f"""
-    UPDATE slice SET due = ?2, token = NULL, deliveries = deliveries + unstarted, unstarted = 0 WHERE {CHOSEN}
-"""
+_KEEP = Change("""
+    UPDATE slice SET processed_at = ?2, token = NULL, deliveries = deliveries + unstarted, unstarted = 0 WHERE {0}
+""")
+_HIDE = Change("UPDATE slice SET due = ?2 WHERE {0}")
+_HIDE_LONGER = Change("UPDATE slice SET due = max(due, ?2) WHERE {0}")
+_START = Change("UPDATE slice SET deliveries = deliveries + unstarted, unstarted = 0 WHERE {0}")
+_GIVE_BACK = Change("""
+    UPDATE slice SET due = ?2, token = NULL, deliveries = deliveries + unstarted, unstarted = 0 WHERE {0}
+""")
 _UNDO = "token = NULL, deliveries = deliveries - 1 + unstarted, unstarted = 0"
-_GIVE_BACK_UNSTARTED = f"UPDATE slice SET due = ?2, {_UNDO} WHERE {CHOSEN}"
+_GIVE_BACK_UNSTARTED = Change(f"UPDATE slice SET due = ?2, {_UNDO} WHERE {{0}}")
 # What this delivery was the first of takes its place in the order again.
-_PUT_BACK = f"""
-    UPDATE slice SET due = iif(deliveries + unstarted > 1, ?2, min(sent_due, ?2)), {_UNDO} WHERE {CHOSEN}
-"""
+_PUT_BACK = Change(f"""
+    UPDATE slice SET due = iif(deliveries + unstarted > 1, ?2, min(sent_due, ?2)), {_UNDO} WHERE {{0}}
+""")
 
 _SAVE = "SAVEPOINT held"
 _RESTORE = "ROLLBACK TO held"
@@ -59,13 +59,13 @@ def acknowledge(sql: sqlite3.Connection, request: Acknowledge, now: int) -> Fenc
     """Delete the slices, and the bundles that have none left; with ``keep`` they are the history's."""
     queue = request.shard.queue
     pieces = cut(sql, directory.key_of(sql, request.shard), request.spans)
-    slices = chosen(pieces.slice_keys)
+    slices = pieces.slice_keys
     if request.moved:
         prune_moves(sql, now, 2 * len(request.spans))
-        sql.execute(_REMEMBER, (slices, now, queues.incarnation(sql, queue)))
+        _REMEMBER.run(sql, slices, now, queues.incarnation(sql, queue))
     if request.keep:
-        sql.execute(_KEEP, (slices, now))
-    elif pieces.slice_keys:
+        _KEEP.run(sql, slices, now)
+    elif slices:
         bundles.delete(sql, queue, slices, now)
     return tell(sql, queue, pieces.fenced, now)
 
@@ -73,10 +73,10 @@ def acknowledge(sql: sqlite3.Connection, request: Acknowledge, now: int) -> Fenc
 def extend(sql: sqlite3.Connection, request: Extend, now: int) -> Fenced:
     """Move the end of the slices' lease; with ``starts`` count what is not counted yet."""
     pieces = cut(sql, directory.key_of(sql, request.shard), request.spans)
-    slices = chosen(pieces.slice_keys)
-    sql.execute(_HIDE if request.shorten else _HIDE_LONGER, (slices, now + request.lease))
+    slices = pieces.slice_keys
+    (_HIDE if request.shorten else _HIDE_LONGER).run(sql, slices, now + request.lease)
     if request.starts:
-        sql.execute(_START, (slices,))
+        _START.run(sql, slices)
     return tell(sql, request.shard.queue, pieces.fenced, now)
 
 
@@ -84,13 +84,13 @@ def release(sql: sqlite3.Connection, request: Release, now: int) -> Fenced:
     """Take the token off the slices; without ``started`` their last delivery is not counted."""
     shard_key = directory.key_of(sql, request.shard)
     pieces = cut(sql, shard_key, request.spans)
-    sql.execute(_giving_back(request), (chosen(pieces.slice_keys), now + request.delay))
+    _giving_back(request).run(sql, pieces.slice_keys, now + request.delay)
     if shard_key is not None:
         queues.announce(sql, request.shard.queue)
     return tell(sql, request.shard.queue, pieces.fenced, now)
 
 
-def _giving_back(request: Release) -> str:
+def _giving_back(request: Release) -> Change:
     if request.started:
         return _GIVE_BACK
     return _GIVE_BACK_UNSTARTED if request.delay else _PUT_BACK
