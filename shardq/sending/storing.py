@@ -180,16 +180,16 @@ def store_send(context: QueueContext, send: PlannedSend) -> Written:
     """
     count = len(send.messages)
     doubtful = {planned.bundle.id for planned in send.bundles if planned.again}
+    if len(send.bundles) == 1 and send.bundles[0].key is None:
+        return _store_one(context, send.bundles[0], count, doubtful)
     try:
         reservation = reserve(context, send.bundles)
     except BaseException as error:
         return Written([None] * count, error, tuple(send.bundles), doubtful)
     stored: list[PlannedBundle] = []
-    failure = _append(context, reservation, stored, doubtful)
+    failure = _append(context, reservation.bundles, reservation.read_at, stored, doubtful)
     if failure is None:
         failure = _confirm(context, reservation)
-    if failure is None and not reservation.duplicates and not reservation.same_key:
-        return Written(_ids(stored, {}, count))
     holders = {planned.key: str(planned.message_id(0)) for planned in stored if planned.key is not None}
     repeated = {
         planned.places[0]: holders[planned.key] for planned in reservation.same_key if planned.key in holders
@@ -201,6 +201,13 @@ def store_send(context: QueueContext, send: PlannedSend) -> Written:
     pending = [planned for planned in reservation.bundles if planned.bundle.id not in done]
     pending += [planned for planned in reservation.same_key if planned.places[0] not in repeated]
     return Written(_ids(stored, duplicates, count), failure, tuple(pending), doubtful)
+
+
+def _store_one(context: QueueContext, planned: PlannedBundle, count: int, doubtful: set[bytes]) -> Written:
+    """Store a bundle that has no key, as most sends are."""
+    stored: list[PlannedBundle] = []
+    failure = _append(context, [planned], 0, stored, doubtful)
+    return Written(_ids(stored, {}, count), failure, () if stored else (planned,), doubtful)
 
 
 def tell_stored(context: QueueContext, send: PlannedSend, written: Written) -> None:
@@ -233,11 +240,15 @@ def unsent(send: PlannedSend, written: Written) -> Iterator[tuple[int, OutgoingM
 
 
 def _append(
-    context: QueueContext, reservation: Reservation, stored: list[PlannedBundle], doubtful: set[bytes]
+    context: QueueContext,
+    bundles: Sequence[PlannedBundle],
+    read_at: int,
+    stored: list[PlannedBundle],
+    doubtful: set[bytes],
 ) -> BaseException | None:
-    for group in grouped_by_shard(reservation.bundles):
+    for group in grouped_by_shard(bundles):
         try:
-            append(context, SEND, group, keys_read_at=reservation.read_at)
+            append(context, SEND, group, keys_read_at=read_at)
         except BaseException as error:
             if not isinstance(error, ShardqError) or isinstance(error, OutcomeUnknown):
                 doubtful.update(planned.bundle.id for planned in group)

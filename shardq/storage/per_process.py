@@ -35,7 +35,7 @@ class PerProcess(Generic[T]):
 
     def get(self) -> T:
         """Return the value of this process."""
-        own = self._own()
+        own = self._by_process.get(os.getpid()) or self._own()
         if own.value is not None:
             return own.value
         with own.making:
