@@ -105,7 +105,7 @@ def test_a_huge_purge_that_purges_nothing_is_a_problem(
     sound: WrappedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nemesis = faults_on(PurgesNothing(sound.inner), monkeypatch)
-    nemesis.finish()  # the round is over: nothing is sent before the purge
+    nemesis.over.set()  # nothing is sent before the purge
     Client(sound.inner).create_queue("queue.huge", shards=1, time_shards=1)
     nemesis._send("queue.huge", 60)
     nemesis.purge_huge(STEP)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TypeVar
 
 import shardq
+from shardq.clock import microseconds
+from shardq.sending.runs import Run, RunPart
 
 from .schedule import Step
 
 __all__ = ["Bystanders"]
 
 HANDFUL, MANY = 50, 2_000  # messages of the bystander
-PIECE = 2_000  # messages of a huge purge that are sent at once
+BUNDLE_BYTES = 100_000
+PIECE = 500  # messages of a huge purge that are sent at once
+PAUSE = 0.1  # seconds between these
 PATIENCE = 120.0  # seconds until a queue is purged, and until it delivers again
 PASSING = (shardq.StoreUnavailable, shardq.OutcomeUnknown, shardq.PartialSend)
 
@@ -29,7 +34,7 @@ class Bystanders:
         self.client, self.queue, self._huge = client, queue, huge
         self.problems: list[str] = []
         self.told: list[tuple[int, str]] = []  # what was done later than its step, and when
-        self._over = threading.Event()
+        self.over = threading.Event()  # the round is: end what goes on beside the other faults
         self._purging: threading.Thread | None = None
 
     def purge_bystander(self, _: Step) -> tuple[str, None]:
@@ -55,15 +60,28 @@ class Bystanders:
         """Purge thousands that are due at one moment and were sent one by one."""
         name = f"{self.queue}.bystander"
         self.client.queue(name).purge()
-        self._send(name, MANY, delay=1.0)
+        self._send_singles(name, MANY, delay=1.0)
         self._expect(name, MANY)
         purged = self.client.queue(name).purge()
         self._expect(name, 0)
         return f"{purged} messages", None
 
-    def _send(self, name: str, count: int, *, delay: float = 0.0) -> None:
+    def _send(self, name: str, count: int) -> None:
         with self.client.queue(name).producer(bundle_messages=1) as producer:
-            producer.send_many((f"bystander-{number}".encode() for number in range(count)), delay=delay)
+            producer.send_many(_bodies(count))
+
+    def _send_singles(self, name: str, count: int, *, delay: float = 0.0) -> None:
+        """Store messages of one moment, each in a bundle of its own, with few requests."""
+        context = self.client.queue(name)._context
+        due = context.store.now() + microseconds(delay)
+        run = Run(
+            context,
+            secrets.token_hex(8),
+            window=microseconds(PATIENCE),
+            bundle_messages=1,
+            bundle_bytes=BUNDLE_BYTES,
+        )
+        run.send(RunPart("all", "", 0, list(_bodies(count)), dues=[due] * count))
 
     def _expect(self, name: str, count: int) -> None:
         counts = self.client.queue(name).counts()
@@ -79,8 +97,7 @@ class Bystanders:
         return f"up to {self._huge} messages", None
 
     def finish(self) -> None:
-        """End what goes on beside the other faults."""
-        self._over.set()
+        """Wait for what goes on beside the other faults; it ends when the round is over."""
         if self._purging is not None:
             self._purging.join()
 
@@ -91,10 +108,11 @@ class Bystanders:
                     lambda: self.client.create_queue(name, shards=1, time_shards=1, max_deliveries=None)
                 )
             sent = 0
-            while sent < self._huge and not self._over.is_set():
+            while sent < self._huge and not self.over.is_set():
                 with suppress(*PASSING):
-                    self._send(name, PIECE)
+                    self._send_singles(name, PIECE)
                 sent += PIECE
+                self.over.wait(PAUSE)
             began, purged = time.monotonic(), self._patiently(lambda: self.client.queue(name).purge())
             self._tell(f"{purged} messages of one shard in {time.monotonic() - began:.1f} s")
             self._patiently(lambda: self._expect(name, 0))
@@ -127,3 +145,7 @@ class Bystanders:
 
     def _tell(self, what: str) -> None:
         self.told.append((time.monotonic_ns(), what))
+
+
+def _bodies(count: int) -> Iterator[bytes]:
+    return (f"bystander-{number}".encode() for number in range(count))

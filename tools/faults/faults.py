@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -48,6 +49,8 @@ class Faults(Bystanders):
         super().__init__(client, queue, huge=target.huge)
         self.target, self.stage = target, stage
         self._start_again = start_again
+        self._machine = threading.Lock()  # held while it is suspended, and while a client is replaced
+        self._suspended: list[Actor] = []
 
     # -- clients
 
@@ -58,15 +61,20 @@ class Faults(Bystanders):
         return found[int(step.victim * len(found))]
 
     def _kill(self, step: Step, role: str) -> tuple[str, None]:
-        victim = self._victim(step, role)
-        self.stage.replace(victim, signal.SIGKILL)
+        with self._machine:
+            victim = self._victim(step, role)
+            self.stage.replace(victim, signal.SIGKILL)
         return victim.name, None
 
     def _pause(self, step: Step, role: str) -> tuple[str, Undo]:
         """Stop a client, often for longer than its lease."""
         victim = self._victim(step, role)
         victim.send(signal.SIGSTOP)
-        return victim.name, partial(victim.send, signal.SIGCONT)
+        return victim.name, partial(self._go_on, victim)
+
+    def _go_on(self, victim: Actor) -> None:
+        if victim not in self._suspended:  # it goes on with its machine
+            victim.send(signal.SIGCONT)
 
     def kill_producer(self, step: Step) -> tuple[str, None]:
         return self._kill(step, "produce")
@@ -103,18 +111,37 @@ class Faults(Bystanders):
         dice = random.Random(step.victim)
         running = self.stage.of_role(*AT_WORK)
         for victim in dice.sample(running, len(running)):
-            self.stage.replace(victim, signal.SIGTERM)
+            with self._machine:
+                self.stage.replace(victim, signal.SIGTERM)
         return f"{len(running)} clients", None
 
     def suspend_machine(self, step: Step) -> tuple[str, Undo]:
-        """Stop a client, and its monotonic clocks with it; all of them where they share one machine's clock."""
-        victims = self.stage.of_role(*AT_WORK)
-        if not self.target.goes_by_client_clock:
-            victims = [self._victim(step, *AT_WORK)]
+        """Stop a client, and its monotonic clocks with it; all of them where they share one machine's clock.
+
+        No client is replaced meanwhile: the clocks of one that started then would go back.
+        """
+        self._machine.acquire()
+        try:
+            alone = not self.target.goes_by_client_clock
+            victims = [self._victim(step, *AT_WORK)] if alone else self.stage.of_role(*AT_WORK)
+        except RuntimeError:
+            self._machine.release()
+            raise
         dials = {self.stage.dials[each.name.partition(".")[0]] for each in victims}
+        self._suspended = victims
         for each in victims:
             each.send(signal.SIGSTOP)
-        return ", ".join(each.name for each in victims), partial(_wake, victims, dials, time.monotonic_ns())
+        return ", ".join(each.name for each in victims), partial(self._wake, dials, time.monotonic_ns())
+
+    def _wake(self, dials: set[Dial], since: int) -> None:
+        """Let them go on. The clock of one that ended must not go back."""
+        victims, self._suspended = self._suspended, []
+        if all(each.is_stopped for each in victims):
+            for dial in dials:
+                dial.asleep += time.monotonic_ns() - since
+        for each in victims:
+            each.send(signal.SIGCONT)
+        self._machine.release()
 
     # -- clocks
 
@@ -218,15 +245,6 @@ class Faults(Bystanders):
         for each in paths:
             each.swallows = True
         return name, partial(_heal, paths)
-
-
-def _wake(victims: list[Actor], dials: set[Dial], since: int) -> None:
-    """Let them go on. The clock of one that went on before, or was replaced, must not go back."""
-    if all(each.is_stopped for each in victims):
-        for dial in dials:
-            dial.asleep += time.monotonic_ns() - since
-    for each in victims:
-        each.send(signal.SIGCONT)
 
 
 def _bring_back(dials: set[Dial]) -> None:

@@ -1,4 +1,4 @@
-"""Carries out the schedule, and undoes in time what lasts."""
+"""Carries out the schedule, and undoes in time what lasts. Deeds that take their time go on beside it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import msgspec
 import shardq
 
 from .faults import Faults, Undo
+from .lanes import Lanes
 from .schedule import Step, schedule
 from .stage import Stage
 from .target import Target
@@ -22,6 +23,7 @@ from .target import Target
 __all__ = ["Deed", "Nemesis"]
 
 SHUTDOWN = 20.0
+PATIENCE = 30.0  # seconds in which another fault, such as a full disk, may keep one from being done
 
 
 class Deed(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -34,14 +36,15 @@ class Deed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Nemesis:
-    """Does one thing after the other; what lasts is undone when its time is over, and all of it at the end."""
+    """Does everything when it is due; what lasts is undone when its time is over, and all of it at the end."""
 
     def __init__(self, target: Target, stage: Stage, client: shardq.Client, queue: str) -> None:
         self.target, self.stage, self.client = target, stage, client
         self._faults = Faults(target, stage, client, queue, self._start_again)
         self.deeds: list[Deed] = []
         self._undo: list[tuple[float, str, Undo]] = []
-        self._restarting: threading.Thread | None = None
+        self._lanes = Lanes(self._do_to_the_end)
+        self._over = threading.Event()
 
     @property
     def problems(self) -> list[str]:
@@ -77,7 +80,16 @@ class Nemesis:
 
     def plan(self, seed: str, seconds: float) -> list[Step]:
         """The steps of a round that lasts so long."""
-        return schedule(self.faults(), self.node_faults(), seed=seed, seconds=seconds, gap=self.target.gap)
+        target = self.target
+        return schedule(
+            self.faults(),
+            self.node_faults(),
+            seed=seed,
+            seconds=seconds,
+            gap=target.gap,
+            lasting=target.lasting,
+            rest=target.rest,
+        )
 
     # -- doing it
 
@@ -86,15 +98,21 @@ class Nemesis:
         began = time.monotonic()
         for step in steps:
             self._wait_until(began + step.at)
-            self._do(step)
+            if not self._lanes.take(step):
+                self._do(step)
         self._wait_until(began + seconds)
+        self._faults.over.set()
+        while not self._lanes.are_free():
+            self._wait_until(time.monotonic() + 0.05)
 
     def heal(self) -> None:
         """Undo everything, and let the store and the clients be whole."""
+        self._over.set()
+        self._faults.over.set()
+        self._lanes.finish()
         for _, name, undo in sorted(self._undo, key=lambda each: each[0]):
             self._carry_out(name, "healed", undo)
         self._undo.clear()
-        self._wait_for_restart()
         self._faults.finish()
         self.deeds += [Deed(at, "purge_huge", what) for at, what in self._faults.told]
         self._faults.told.clear()
@@ -109,28 +127,43 @@ class Nemesis:
             time.sleep(min(0.05, moment - now))
             self._undo_what_is_over()
 
-    def _undo_what_is_over(self, *, of_nodes: bool = False) -> None:
-        """Undo what has lasted long enough; of what was done to nodes, all of it."""
-        nodes = tuple(self.node_faults()) if of_nodes else ()
+    def _undo_what_is_over(self) -> None:
+        """Undo what has lasted long enough."""
         now = time.monotonic()
-        for due in [each for each in self._undo if each[0] <= now or each[1].startswith(nodes)]:
+        for due in [each for each in self._undo if each[0] <= now]:
             self._undo.remove(due)
             self._carry_out(due[1], "healed", due[2])
 
     def _do(self, step: Step) -> None:
-        act: Callable[[Step], tuple[str, Undo | None]] = getattr(self._faults, step.fault)
-        if step.fault in self.node_faults():  # one at a time, even where the steps come late
-            self._undo_what_is_over(of_nodes=True)
-            self._wait_for_restart()
-        started = time.monotonic_ns()
-        try:
-            what, undo = act(step)
-        except (shardq.ShardqError, sqlite3.Error, OSError, RuntimeError) as error:
-            self.deeds.append(Deed(started, step.fault, "failed", str(error)[:300]))
-            return
-        self.deeds.append(Deed(started, step.fault, what))
+        what, undo = self._act(step)
         if undo:
             self._undo.append((time.monotonic() + step.seconds, f"{step.fault} {what}", undo))
+
+    def _do_to_the_end(self, step: Step) -> None:
+        what, undo = self._act(step, patience=PATIENCE)
+        if undo:
+            self._over.wait(step.seconds)
+            self._carry_out(f"{step.fault} {what}", "healed", undo)
+
+    def _act(self, step: Step, *, patience: float = 0.0) -> tuple[str, Undo | None]:
+        """Do it, again where another fault keeps the store from answering, and write down what was done."""
+        act: Callable[[Step], tuple[str, Undo | None]] = getattr(self._faults, step.fault)
+        until = time.monotonic() + patience
+        while True:
+            started = time.monotonic_ns()
+            try:
+                what, undo = act(step)
+            except (shardq.ShardqError, sqlite3.Error) as error:
+                failed: Exception = error
+            except (OSError, RuntimeError) as error:
+                failed, until = error, 0.0
+            else:
+                self.deeds.append(Deed(started, step.fault, what))
+                return what, undo
+            if time.monotonic() > until:
+                self.deeds.append(Deed(started, step.fault, "failed", str(failed)[:300]))
+                return "failed", None
+            time.sleep(0.1)
 
     def _carry_out(self, name: str, what: str, do: Undo) -> None:
         try:
@@ -139,22 +172,10 @@ class Nemesis:
         except (OSError, RuntimeError) as error:
             self.deeds.append(Deed(time.monotonic_ns(), name, what, str(error)[:300]))
 
-    # -- nodes
-
     def _start_again(self, pid: int) -> None:
-        """Start what does not run, beside the other faults; the next fault of a node waits for it."""
-        self._wait_for_restart()
-        self._restarting = threading.Thread(target=self._restart, args=(pid,))
-        self._restarting.start()
-
-    def _restart(self, pid: int) -> None:
+        """Start what does not run; the next fault of a node waits for it."""
         _wait_for_end(pid)
         self._carry_out("restart", "nodes run", self.target.restart)
-
-    def _wait_for_restart(self) -> None:
-        if self._restarting:
-            self._restarting.join()
-            self._restarting = None
 
 
 def _wait_for_end(pid: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .history import Phase
-from .lives import Holding, Life, Lives
+from .lives import Life, Lives
 from .rules import SECOND, Promise
 
 __all__ = ["Passed", "out_of_order"]
@@ -22,20 +22,15 @@ class Passed:
     passer: Life
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Read:
     """One receive, and the last message in the shard's order that it got there for the first time."""
 
-    holding: Holding
     last: Life
-
-    @property
-    def claimed(self) -> int:
-        return self.holding.claimed
-
-    @property
-    def rank(self) -> tuple[int, int, str, int]:
-        return self.holding.delivery.rank
+    rank: tuple[int, int, str, int]
+    claimed: int  # on the machine's clock: the earliest moment at which it can have been claimed
+    earliest: int  # the same moment on the store's clock
+    got: int
 
 
 def out_of_order(lives: Lives, promise: Promise) -> Iterator[Passed]:
@@ -58,28 +53,36 @@ def _by_shard(lives: Lives) -> dict[str, list[Life]]:
 
 
 def _reads(firsts: list[Life]) -> list[_Read]:
-    found: dict[tuple[str, int], _Read] = {}
+    found: dict[tuple[str, int], Life] = {}
     for life in firsts:
-        holding = life.holdings[0]
-        key = (holding.got.actor, holding.got.number)
-        if key not in found or holding.delivery.rank > found[key].rank:
-            found[key] = _Read(holding, life)
-    return list(found.values())
+        got = life.holdings[0].got
+        last = found.setdefault((got.actor, got.number), life)
+        if _rank(life) > _rank(last):
+            found[got.actor, got.number] = life
+    return [_read(each) for each in found.values()]
+
+
+def _read(last: Life) -> _Read:
+    holding = last.holdings[0]
+    claimed = holding.claimed
+    return _Read(last, _rank(last), claimed, claimed + min(holding.shifts), holding.got.at)
+
+
+def _rank(life: Life) -> tuple[int, int, str, int]:
+    return life.holdings[0].delivery.rank
 
 
 def _passer(life: Life, reads: list[_Read], starts: list[int], promise: Promise) -> Life | None:
-    sending, own = life.sending, life.holdings[0]
+    sending = life.sending
     if sending is None or sending.phase(life.body) is not Phase.OK or sending.outcome is None:
         return None
     slack = int((sending.invoked.seconds + promise.tolerance) * SECOND)
     there = sending.outcome.at + slack
     due = sending.outcome.store_time + slack
-    rank = own.delivery.rank
+    claimed, rank = life.holdings[0].claimed, _rank(life)
     for read in reads[bisect_right(starts, there) :]:
-        if read.claimed >= own.claimed:
+        if read.claimed >= claimed:
             return None
-        holding = read.holding
-        earliest = holding.claimed + min(holding.shifts)
-        if holding.got.at < own.claimed and earliest > due and read.rank > rank:
+        if read.got < claimed and read.earliest > due and read.rank > rank:
             return read.last
     return None

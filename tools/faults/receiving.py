@@ -91,7 +91,7 @@ class Working(Receiving):
         self.pause(self.assignment.lease)
         until = time.monotonic() + self.assignment.lease
         while time.monotonic() < until and not self.dial.hurry and not self._is_taken(batch[0]):
-            time.sleep(0.002)
+            time.sleep(0.01)
         self.settle("ack", batch, number)
 
     def _is_taken(self, message: shardq.Message) -> bool:

@@ -28,6 +28,7 @@ def round_lines(each: Round) -> Iterator[str]:
         f"({each.seconds:g} s, {len(each.steps)} faults)"
     )
     yield "  " + ", ".join(f"{name} {count:,}" for name, count in each.verdict.figures.items())
+    yield "  seconds: " + ", ".join(f"{name} {seconds:g}" for name, seconds in each.phases.items())
     times = [progress.seconds for progress in each.liveness if progress.seconds is not None]
     yield f"  {len(times)} of {len(each.liveness)} clients got on, the last {max(times, default=0):g} s after healing"
     yield from (f"  {problem}" for problem in each.problems)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -69,29 +68,45 @@ class Round(msgspec.Struct, frozen=True):
     steps: tuple[Step, ...]
     deeds: tuple[Deed, ...]
     seconds: float
+    phases: dict[str, float] = {}  # how many of these seconds each part of the round took
 
     @property
     def kept(self) -> bool:
         return self.verdict.kept and not self.problems
 
 
+class Stopwatch:
+    """Where the time of a round goes."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def lap(self, name: str) -> None:
+        """What ends now took the time since what ended last."""
+        now = time.monotonic()
+        self.laps[name], self._last = round(now - self._last, 1), now
+
+
 def run_round(target: Target, plan: Plan, folder: Path) -> Round:
     """Run it; everything that the clients wrote stays in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    began = time.monotonic()
+    watch = Stopwatch()
     with Client(open_store(target.url, SystemClock()), retry_seconds=BEGINNING) as client:
         _create(client, plan, target)
+    watch.lap("queues created")
     with Client(open_store(target.url, SystemClock()), retry_seconds=30) as client:
         queue = client.queue(plan.queue)
-        dice = random.Random(f"{plan.seed} {plan.number} clients")
-        stage = Stage(folder, _template(target, plan), dice)
+        stage = Stage(folder, _template(target, plan), f"{plan.seed} {plan.number} clients")
         nemesis = Nemesis(target, stage, client, plan.queue)
         steps = nemesis.plan(f"{plan.seed} {plan.number}", plan.seconds)
         try:
             _start_clients(stage, plan)
             stage.wait_until_at_work(BEGINNING)
+            watch.lap("clients started")
             nemesis.run(steps, plan.seconds)
-            return _finish(nemesis, queue, plan, steps, began)
+            watch.lap("faults")
+            return _finish(nemesis, queue, plan, steps, watch)
         finally:
             nemesis.heal()
             stage.end()
@@ -140,36 +155,47 @@ def _start_clients(stage: Stage, plan: Plan) -> None:
     start_movers(stage, plan.queue, plan.messages, plan.seconds)
 
 
-def _finish(nemesis: Nemesis, queue: shardq.Queue, plan: Plan, steps: Sequence[Step], began: float) -> Round:
+def _finish(
+    nemesis: Nemesis, queue: shardq.Queue, plan: Plan, steps: Sequence[Step], watch: Stopwatch
+) -> Round:
     stage, target = nemesis.stage, nemesis.target
     nemesis.heal()
+    watch.lap("healed")
     healed = time.monotonic_ns()
     alive = stage.unfinished()
     stage.hurry()
     problems = list(nemesis.problems)
     problems += [] if stage.wait_for(*SENDERS, seconds=FINISHING) else ["producers did not finish"]
+    watch.lap("sent")
     problems += _wait_until_drained(queue)
+    watch.lap("drained")
     problems += wait_until_moved(nemesis.client, plan.queue, FINISHING)
+    watch.lap("moved")
     remains = _remains(queue)
-    problems += _collect(stage, "collect", f"{plan.queue}.dead")
-    problems += _collect(stage, "arrive", side_queues(plan.queue)[-1])
+    problems += _collect(stage, {"collect": f"{plan.queue}.dead", "arrive": side_queues(plan.queue)[-1]})
     problems += [f"client {name} died" for name in stage.deaths()]
+    watch.lap("collected")
     stage.end()
+    watch.lap("clients ended")
     queues = [plan.queue, *(f"{plan.queue}.{each}" for each in BESIDE), *side_queues(plan.queue)]
     problems += audit(target, queues)
+    watch.lap("audited")
     events = read_history(stage.logs)
     promise = Promise(target.lease, MAX_DELIVERIES, target.tolerance, remains)
     liveness = progress(events, alive, healed)
     problems += _slow(liveness, target.patience)
+    verdict = judge(events, promise)
+    watch.lap("judged")
     return Round(
         target.name,
         plan,
-        judge(events, promise),
+        verdict,
         tuple(liveness),
         tuple(problems),
         tuple(steps),
         tuple(nemesis.deeds),
-        round(time.monotonic() - began, 1),
+        round(sum(watch.laps.values()), 1),
+        watch.laps,
     )
 
 
@@ -192,9 +218,15 @@ def _remains(queue: shardq.Queue) -> dict[str, str]:
     return {}
 
 
-def _collect(stage: Stage, role: str, queue: str) -> list[str]:
-    stage.start(role, role, queue=queue)
-    return [] if stage.wait_for(role, seconds=FINISHING) else [f"queue {queue} could not be read"]
+def _collect(stage: Stage, queues: Mapping[str, str]) -> list[str]:
+    """Let clients of these roles empty their queues, side by side."""
+    for role, queue in queues.items():
+        stage.start(role, role, queue=queue)
+    return [
+        f"queue {queue} could not be read"
+        for role, queue in queues.items()
+        if not stage.wait_for(role, seconds=FINISHING)
+    ]
 
 
 def _slow(liveness: Sequence[Progress], patience: float) -> list[str]:

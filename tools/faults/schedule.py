@@ -9,8 +9,6 @@ import msgspec
 
 __all__ = ["Step", "schedule"]
 
-NODE_PAUSE = 12.0  # seconds between two faults of nodes, so that a majority of them is there
-
 
 class Step(msgspec.Struct, frozen=True):
     """One fault: when it begins, whom it hits, how long it lasts, how strong it is."""
@@ -23,11 +21,18 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def schedule(
-    faults: Sequence[str], slow: Sequence[str], *, seed: str, seconds: float, gap: float
+    faults: Sequence[str],
+    slow: Sequence[str],
+    *,
+    seed: str,
+    seconds: float,
+    gap: float,
+    lasting: float,
+    rest: float = 0.0,
 ) -> list[Step]:
-    """Faults in random order, each kind about as often, about ``gap`` seconds apart.
+    """Faults in random order, each kind about as often, about ``gap`` seconds apart, each ``lasting`` so long.
 
-    Those in ``slow`` hit a node and leave ``NODE_PAUSE`` seconds until the next of them.
+    Those in ``slow`` hit a node and leave ``rest`` seconds until the next of them, so that a majority is there.
     """
     dice = random.Random(seed)
     steps: list[Step] = []
@@ -40,9 +45,9 @@ def schedule(
         name = allowed[0] if allowed else dice.choice(list(faults))
         if name in waiting:
             waiting.remove(name)
-        step = Step(at, name, dice.random(), dice.uniform(0.5, 1.5) * 2 * gap, dice.random())
+        step = Step(at, name, dice.random(), dice.uniform(0.5, 1.5) * lasting, dice.random())
         steps.append(msgspec.structs.replace(step, at=round(at, 2), seconds=round(step.seconds, 2)))
         if name in slow:
-            slow_from = at + step.seconds + NODE_PAUSE
+            slow_from = at + step.seconds + rest
         at += dice.uniform(0.3, 1.7) * gap
     return steps

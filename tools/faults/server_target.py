@@ -29,9 +29,11 @@ class _ServerTarget:
     nodes = 3
     patience = 60.0
     huge = 200_000
-    lease = 15.0
-    fault_seconds = 60.0
-    gap = 2.0
+    fault_seconds: float
+    gap: float
+    rest: float
+    lease = 6.0
+    lasting = 4.0
     tolerance = 0.5
     goes_by_client_clock = False
     disk: Disk | None = None
@@ -89,8 +91,17 @@ class CassandraTarget(_ServerTarget):
     """Three nodes, each on an address of its own, three copies of everything."""
 
     name = "cassandra"
-    options = ("--nodes", "3", "--heap", "512m")
+    options = (
+        "--nodes",
+        "3",
+        "--heap",
+        "512m",
+        "--short-lived",
+    )  # every node is started again in most rounds
     query = "consistency=LOCAL_QUORUM&replication=datacenter1:3&timeout=4"
+    fault_seconds = 50.0
+    gap = 1.6
+    rest = 8.0  # until a node that was ended answers again
 
     def _folder_of(self, host: str) -> str:
         return host.partition(":")[0]
@@ -112,7 +123,9 @@ class MongodbTarget(_ServerTarget):
     name = "mongodb"
     options = ("--members", "3", "--cache", "0.25")
     query = "serverSelectionTimeoutMS=4000&socketTimeoutMS=4000&connectTimeoutMS=4000"
-    fault_seconds = 60.0
+    fault_seconds = 30.0
+    gap = 1.0
+    rest = 4.0
 
     def node(self, victim: float) -> int:
         return self._primary() if victim < 0.5 else int((victim - 0.5) * 2 * self.nodes)

@@ -32,8 +32,10 @@ class SqliteTarget:
     patience = 60.0
     huge = 20_000  # the disk is small
     lease = 1.0
-    fault_seconds = 25.0
-    gap = 1.0
+    fault_seconds = 15.0
+    gap = 0.6
+    lasting = 2.0
+    rest = 0.0
     tolerance = 0.05
     goes_by_client_clock = True
     proxies: tuple[Proxy, ...] = ()

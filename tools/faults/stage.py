@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -72,8 +73,9 @@ class Actor:
 class Stage:
     """All clients of a round. Those that end are replaced by ones that go on with their work."""
 
-    def __init__(self, folder: Path, template: Assignment, dice: random.Random) -> None:
-        self.folder, self._template, self._dice = folder, template, dice
+    def __init__(self, folder: Path, template: Assignment, seed: str) -> None:
+        self.folder, self._template, self._seed = folder, template, seed
+        self._lock = threading.Lock()
         self.actors: list[Actor] = []
         self.logs: list[Path] = []
         self.dials: dict[str, Dial] = {}
@@ -92,6 +94,7 @@ class Stage:
         """Start a client at a place such as ``p1``: the next one there if it had others before."""
         generation = self._generations[place] = self._generations.get(place, 0) + 1
         name = f"{place}.{generation}"
+        dice = random.Random(f"{self._seed} {name}")
         shared = self._template.store_goes_by_clock
         dial = self.folder / ("shared.dial" if shared else f"{place}.dial")
         self.dials[place] = Dial(dial)
@@ -99,14 +102,14 @@ class Stage:
             self._template,
             role=role,
             name=name,
-            seed=self._dice.randrange(2**32),
+            seed=dice.randrange(2**32),
             queue=queue or self._template.queue,
             log=str(self.folder / f"{name}.jsonl"),
             dial=str(dial),
             first=first,
             messages=messages,
             rate=rate or self._template.rate,
-            retry_seconds=self._dice.choice([0.0, 2.0, 15.0]),
+            retry_seconds=dice.choice([0.0, 2.0, 15.0]),
         )
         Path(assignment.log).touch()
         self.logs.append(Path(assignment.log))
@@ -115,12 +118,15 @@ class Stage:
         return actor
 
     def of_role(self, *roles: str) -> list[Actor]:
-        return [actor for actor in self.actors if actor.role in roles and actor.runs]
+        return [actor for actor in list(self.actors) if actor.role in roles and actor.runs]
 
     def replace(self, actor: Actor, how: signal.Signals) -> None:
-        """End a client and start the next one in its place."""
+        """End a client and start the next one in its place; nothing where another fault did so meanwhile."""
+        with self._lock:
+            if actor not in self.actors:
+                return
+            self.actors.remove(actor)
         actor.end(how)
-        self.actors.remove(actor)
         told = actor.assignment
         begun = self._begun(actor) if actor.role in SENDERS else 0
         if actor.role not in SENDERS or begun < told.messages:

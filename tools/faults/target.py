@@ -23,7 +23,9 @@ class Target(Protocol):
     huge: int  # messages of a huge purge
     lease: float  # of the queue under test, in seconds
     fault_seconds: float  # of a round
-    gap: float  # about so many seconds are between two faults
+    gap: float  # about so many seconds are between the beginnings of two faults
+    lasting: float  # about so many seconds until a fault is undone
+    rest: float  # seconds between the end of a node's fault and the next one of a node
     tolerance: float  # seconds by which the clocks of two clients may differ
     goes_by_client_clock: bool  # the store's time is its clients'
     detours: dict[str, tuple[str, int]]  # the nodes' addresses, and those of their proxies
