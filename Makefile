@@ -36,14 +36,14 @@ test-speed: $(READY)  ## how soon who waits is woken; on an idle machine (a minu
 test-cassandra: $(READY)  ## the tests of the Cassandra store alone (needs Java 17)
 	CI=true $(BIN)/pytest $(SIDE_BY_SIDE) -m 'cassandra and not speed' $(ARGS)
 
-model: $(READY)  ## the claim protocol in every order of steps; STATES=200000 looks further
+model: $(READY)  ## the claim protocol in every order of steps (2 minutes); STATES=200000 looks further
 	SHARDQ_TEST_WIDE=1 SHARDQ_MODEL_STATES=$(or $(STATES),4000) $(BIN)/pytest -m 'not cassandra' tests/model $(ARGS)
 
 test-cluster: $(READY)  ## three nodes of Cassandra and of MongoDB, of which one is killed and one paused (5 minutes; needs Java 17, 4 GB)
 	CI=true $(BIN)/pytest -m cluster $(ARGS)
 
-test-spark: $(READY)  ## the tests on Spark (needs Java 17)
-	CI=true $(BIN)/pytest -m spark $(ARGS)
+test-spark: $(READY)  ## the tests on Spark (10 minutes; needs Java 17)
+	CI=true $(BIN)/pytest -n 2 --dist loadgroup -m spark $(ARGS)
 
 spark-trials: $(READY)  ## what is too long for CI: Spark on clusters, a million rows, the driver's memory, a migration that is killed (needs Java 17)
 	$(BIN)/python tools/spark/check_clusters.py
@@ -60,7 +60,7 @@ lint: $(READY)  ## formatting, lint, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint test test-long  ## what CI runs: lint and all tests
+check: lint test test-long  ## what CI runs: lint and all tests (20 minutes)
 
 bench: $(READY)  ## every store and every peer; writes docs/benchmarks.md, or that of STORE=sqlite, cassandra, mongodb (an hour and a half; 50 minutes for one)
 	tools/bench/run $(if $(STORE),--store $(STORE)) $(ARGS)
