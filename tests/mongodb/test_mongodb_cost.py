@@ -12,6 +12,7 @@ import pytest
 from pymongo.database import Database
 
 from shardq.sharding.shard import Shard
+from shardq.storage.mongodb import forwarding
 from shardq.storage.mongodb.documents import inserted
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Acknowledge, Append, Claim, Extend, Fenced, Peek, Span, Sweep
@@ -210,3 +211,13 @@ def test_the_leases_of_messages_sent_one_by_one_are_extended_by_one_command_with
     assert len(found) == 100
     assert min(each.due for each in found) > store.now() + 1.5 * MINUTE
     assert sum(each.deliveries for each in found) == (100 if starts else 30)
+
+
+def test_a_deep_look_asks_for_intents_only_where_clients_write_them(
+    store: MongoStore, shard: Shard, database: Database
+) -> None:
+    fill(store, shard, 3)
+    with profiled(database) as done:
+        store.probe([shard], deep=True)
+    asked = any(each["ns"].endswith(forwarding._INTENTS) for each in done)
+    assert asked is not store.capabilities.forward_across_shards

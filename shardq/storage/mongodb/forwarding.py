@@ -3,8 +3,8 @@
 A standalone server has no transactions. There the intent is written first, with the bundles to append; then the
 messages are taken out of their holder's hands; then the intent is marked as standing, which is the one moment that
 counts; then the bundles are inserted, the messages finished and the intent deleted. Whatever crashes before that moment
-is undone by the next sweep, and whatever crashes after it is completed, by a repetition or the sweep. Deep looks sweep
-intents too, as nothing else shows the messages that a crashed client has hidden.
+is undone by the next sweep, and whatever crashes after it is completed, by a repetition or the sweep. Deep looks at a
+standalone server sweep intents too, as nothing else shows the messages that a crashed client has hidden.
 """
 
 from __future__ import annotations
