@@ -1,9 +1,8 @@
 """What keeps claimed messages from a consumer: they are too old, or were delivered too often.
 
-Before that the keys of all of them are confirmed. A key that is not confirmed thereby belongs to a message that nobody
-was handed: one that is stored still, was never stored, or was removed by hand or for its age before anybody saw it.
-Whoever finds such a key may store the message under the reserved id, however late: nobody gets it a second time. A key
-that does not stand for the message any more is passed over: its window is over, and another message may have it.
+First the dedupe keys of all claimed messages are confirmed. So a key that is not confirmed belongs to a message that
+nobody has received. Whoever finds such a key may store the message under the reserved id, however late: nobody gets it
+twice. A key that no longer stands for the message is ignored: its window is over, and another message may have it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Removing what nothing needs any more, and messages that are too old, also where nobody receives any."""
+"""Removing leftovers, and messages that are older than the retention, also when nobody receives messages."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def sweep(context: QueueContext) -> int:
 def expire(context: QueueContext) -> int:
     """Remove what is older than the queue's retention and held by nobody; returns how many messages.
 
-    What stands at the front is claimed and dropped, 1,000 messages at a time; the rest, such as what is not due
-    yet, is removed one by one. A shard that fails costs the others nothing; the error comes at the end.
+    Messages at the front of a shard are claimed and dropped, 1,000 at a time. The others, such as those that are not
+    due yet, are removed one by one. When a shard fails, the others are still done; the error is raised at the end.
     """
     if context.settings.retention is None:
         return 0
@@ -75,7 +75,7 @@ def _too_old_in_front(context: QueueContext, shard: Shard) -> int:
 
 
 def _drop(context: QueueContext, shard: Shard, count: int) -> int:
-    """Claim messages and let go of those that are young enough, in their places."""
+    """Claim messages, drop those that are too old, and give the others back in their places."""
     token = secrets.token_bytes(TOKEN_BYTES)
     request = Claim(shard, token, count, CLAIM_LEASE, "sweep", started=False)
     claimed = context.retry(context.store.claim, request)

@@ -30,7 +30,7 @@ __all__ = ["ClaimName", "NamedClaims", "Taking"]
 _log = logging.getLogger(__name__)
 
 CLAIMS_AT_ONCE = 8
-"""That are settled together: what they got is in memory, maybe a span for each message."""
+"""How many claims are settled together. What they got is kept in memory, in the worst case a span for each message."""
 
 _PREFIX = "shardq-claim:"
 _CONTENTION_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4)  # seconds between attempts at a shard that others hold
@@ -44,7 +44,7 @@ class ClaimName(msgspec.Struct, frozen=True):
 
     @property
     def token(self) -> bytes:
-        """What the store knows it by."""
+        """The token of the claim in the store."""
         return blake2b(f"{self.name}\0{self.shard}".encode(), digest_size=16).digest()
 
 
@@ -114,7 +114,7 @@ class NamedClaims:
     def _still_held(
         self, claim: ClaimName, held: Sequence[HeldSlice], standing: Sequence[_Taken], *, strict: bool
     ) -> list[HeldSlice]:
-        """What the first attempt got, as far as it is held; the rest of what is held now is given back."""
+        """The messages that the first attempt got and that are still held. Others that are held now are given back."""
         kept = [part for taken in standing for part in _parts(held, taken)]
         self._give_back(held, kept)
         missing = sum(taken.count for taken in standing) - sum(piece.count for piece in kept)

@@ -1,9 +1,11 @@
-"""The ways into a queue, and the one function by which bundles come in.
+"""The ways into a queue, and the one function that appends bundles to a store.
 
-A store leaves alone what is stored, and for 15 minutes what was finished. So an append can be repeated for so long, and
-no longer: of an older bundle that may have been stored nobody can tell any more whether it was worked already. Of a
-bundle that has a key the key tells, whenever it is read, as nobody is handed a message before its key is confirmed: the
-append may follow within that time.
+An append can be repeated for a limited time. A store ignores a bundle that it holds, and remembers a finished bundle
+for 15 minutes. After that nobody can tell whether a bundle that may have been stored was worked already, so
+:func:`append` refuses to repeat it.
+
+A bundle with a dedupe key can be appended however old it is. A message is handed out only after its key is confirmed:
+a key that is not confirmed proves that nobody has received the message. The limit counts from when the key was read.
 """
 
 from __future__ import annotations

@@ -2,13 +2,15 @@
 
 Dedupe keys: a second message with the same key, within the queue's window, is not stored.
 
-The key is reserved for a message's id, the message is stored under that id, the key is confirmed: by the producer, or
-by the consumer who is about to be handed the message. A key that was reserved and not confirmed belongs to a message
-that is stored still, or was never: whoever comes next with the key stores the message under the reserved id, which the
-store takes once only. So a crash at any point loses nothing and duplicates nothing, however late the key comes again.
+There are three steps. The producer reserves the key for the id of a message. It stores the message under that id. It
+confirms the key; a consumer confirms it too, before it is handed the message.
 
-The window counts from the reservation. What a producer found of a key it goes by for some minutes only: if it stood
-still for longer, the message may have been stored by another one, worked, and forgotten by the store.
+A key that is reserved but not confirmed belongs to a message that nobody has received: it is still stored, or never
+was. The next producer with that key stores its message under the reserved id, and the store takes an id only once. So
+a crash at any point neither loses nor duplicates a message, however late the key comes again.
+
+The window counts from the reservation. A producer trusts what it read of a key for some minutes only. If it stood
+still for longer, another producer may have stored the message, and a consumer may have finished it.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Sends that are carried out by several attempts and stored once: a run, sent part by part.
 
 A run is all that one job sends; its parts are named by whoever cuts it, so that every attempt at a part finds the same
-name. The first attempt at a part enters into the decision log what the part is: a fingerprint of its messages, the
-moment and the layout. From these follow the ids, due times and shards of its bundles, so a later attempt, or one that
-runs at the same time, appends the very same bundles, which a store takes once. When a part is stored that is entered
-too: from then on it is passed over, also long after the store has forgotten its bundles. A part whose messages are not
-those of the attempt before is refused, with nothing stored.
+name. The first attempt at a part writes into the decision log what the part is: a fingerprint of its messages, the
+moment and the layout. These decide the ids, due times and shards of its bundles. So another attempt, later or at the
+same time, appends the same bundles, and a store takes each once. When all are stored, the log says so. From then on
+the part is skipped, also long after the store has forgotten its bundles. If an attempt has other messages than the one
+before, it is refused and nothing is stored.
 
-What is left: a part that was interrupted and not repeated for 15 minutes, and of which a bundle was finished meanwhile,
-has that bundle delivered again; so has a run that is repeated after ``window``.
+Messages can be delivered twice in two cases: a part is interrupted and repeated after more than 15 minutes, and one of
+its bundles was finished in between; or a run is repeated after ``window``.
 """
 
 from __future__ import annotations

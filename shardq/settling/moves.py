@@ -156,7 +156,7 @@ def _bundle(moved: Moved, identity: bytes, due: int) -> Bundle:
 
 
 def _replacement_id(selection: Selection) -> bytes:
-    """The id of what takes the place of messages in their shard: it says of the same moment that it was made for."""
+    """The id of the bundle that replaces messages in their shard; made from theirs, so a repetition finds the same."""
     held = selection.held
     places = ",".join(str(held.first + position) for position in selection.positions)
     return derive_bundle_id(held.bundle.id, "replace", places)

@@ -96,11 +96,11 @@ class Settlement:
         self.move([selection], SameShard(self._context, self._codec.encode(value), check_delay(delay)))
 
     def messages(self, selection: Selection) -> list[Message]:
-        """The picked messages as an application sees them."""
+        """The selected messages as an application sees them."""
         return [Message(selection.held, position, self._codec, self) for position in selection.positions]
 
     def bodies(self, selection: Selection) -> list[Any]:
-        """The picked messages' bodies."""
+        """The selected messages' bodies."""
         return list(map(self._codec.decode, selection.held.bodies(selection.positions)))
 
     def move(self, selections: Sequence[Selection], move: Move) -> None:

@@ -1,10 +1,10 @@
 """Moving messages between shards of a store that cannot ack in one and append to another in one step.
 
-Each message becomes a bundle of its own. Its id, and with it its shard and its due time, are what the first attempt
-entered for it in the decision log of the target queue, so that every later attempt stores the same bundle again,
-however the messages were claimed then. The copy carries the key of that entry, and the delivery filter hands it out
-only when that is confirmed. So whoever moves a message again finds the key confirmed, and has only to ack it, or finds
-it unconfirmed: then nobody was handed the copy, and storing it once more changes nothing where it is stored.
+Each message becomes a bundle of its own. The first attempt reserves a key of the target queue for the id of that
+bundle, which also decides its shard and due time. Later attempts find the key and store the same bundle again, however
+the messages were claimed then. The copy carries the key, and a consumer is handed the copy only when the key is
+confirmed. So an attempt that finds the key confirmed only has to ack the message. One that finds it unconfirmed knows
+that nobody has received the copy, and stores it again, which changes nothing where it is stored.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Moved(msgspec.Struct, frozen=True):
 def move_step_by_step(
     source: QueueContext, target: QueueContext, verb: Verb, shard: Shard, moved: Sequence[Moved]
 ) -> Answer[Fenced]:
-    """Hold the messages on, store them in the target, ack them; nothing where something of them is lost.
+    """Extend the leases, store the messages in the target, ack them. If one of them is lost, nothing is stored.
 
     Raises OutcomeUnknown only where the ack is in doubt; StoreUnavailable where they are still in the source.
     """
@@ -73,7 +73,7 @@ def move_step_by_step(
 
 
 def _before_the_ack(step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """A step after which the messages are still in the source, whatever became of it; so it can be made again."""
+    """Take a step before the ack. Whatever becomes of it, the messages are still in the source."""
     try:
         return step(*args, **kwargs)
     except (OutcomeUnknown, RepeatTooLate) as error:
@@ -91,7 +91,7 @@ def _store(target: QueueContext, door: Door, moved: Sequence[Moved]) -> None:
 
 
 def _reserved(target: QueueContext, moved: Sequence[Moved], now: int) -> dict[DedupeEntry, PlannedBundle]:
-    """The messages that nobody is known to have stored, each under the id that its first attempt chose."""
+    """The messages whose keys are not confirmed, each under the id that its first attempt chose."""
     messages = [
         (_key(each.selection, position), each.selection.held.bundle, each.messages.slice(number, 1))
         for each in moved

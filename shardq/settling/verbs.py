@@ -1,4 +1,4 @@
-"""The table of verbs: what can be done to held messages, and how the store's exceptions to each are read."""
+"""The table of verbs: what can be done to held messages, and what it means when the store finds some lost or gone."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ __all__ = [
 class Verb(msgspec.Struct, frozen=True):
     """What can be done to held messages, and what it means when one of them is lost or gone.
 
-    An attempt that was not answered may be the reason of what its repetition finds.
+    An attempt that was not answered may have done it already: its repetition then finds the messages lost or gone.
     """
 
     name: str
     counter: str
     state: SettleState  # of the messages that it was done to
     keeps: bool = False  # they stay in the queue's history
-    holds: bool = False  # they are held for longer, and not finished or given back
+    holds: bool = False  # their leases are extended; they are neither finished nor released
     shortens: bool = False  # a lease that ends later than asked for is shortened
     starts: bool = False  # a delivery is counted
     unseen: bool = False  # a delivery is not counted
-    door: Door | None = None  # they are moved, and come in by this one
-    repeatable: bool = False  # doing it again to messages of that state is harmless
-    gone_is_done: bool = False  # what is gone within its lease has what the caller wanted
+    door: Door | None = None  # the way into the queue that they are moved to; None: they are not moved
+    repeatable: bool = False  # it may be done again to messages of that state
+    gone_is_done: bool = False  # a message that is gone before its lease ended counts as done
     unanswered_explains_gone: bool = False
     unanswered_explains_lost: bool = False
     tells_lost: bool = True  # LeaseLost is raised for what is lost
 
     @property
     def moves(self) -> bool:
-        """All of a shard or nothing; what an unanswered attempt moved is lost and not stored any more."""
+        """True when it moves messages: all of a shard or none. What an unanswered attempt has moved is found lost."""
         return self.door is not None
 
     @property

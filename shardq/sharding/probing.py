@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 FIRST_DEEP_LOOK = 2_000_000  # microseconds after the reader came to know a shard
 FIRST_PAUSE = 0.5  # seconds for which a shard that failed is left out; doubled by every failure up to
 LONGEST_PAUSE = 30.0
-GIVE_UP_AFTER = 12  # requests that failed before one did well: it is not a shard that is away, but the store
+GIVE_UP_AFTER = 12  # failed requests without a successful one: the whole store is away, not only some shards
 
 
 class KnownShard(msgspec.Struct):
@@ -54,11 +54,12 @@ class KnownShard(msgspec.Struct):
 
 
 class _Failing(msgspec.Struct):
-    """A shard that failed, since when it is left out, and for how long."""
+    """A shard that failed, since when it is left out, and for how long.
 
-    error: (
-        ShardqError | None
-    )  # None: it could be read again, and is on trial until something was claimed in it
+    Without an error it could be read again. It is still remembered, until something was claimed in it.
+    """
+
+    error: ShardqError | None
     since: float
     pause: float
 
@@ -74,7 +75,7 @@ class Probing:
         self._failing: dict[Shard, _Failing] = {}
 
     def look(self, shards: Iterable[Shard], *, glance: bool = False) -> list[Probe]:
-        """Probes of all that can be read; of those that failed only of the ones whose pause is over."""
+        """Probe all shards that can be read. Those that failed are probed again when their pause is over."""
         known = list(shards)
         found, failed = self._ask([shard for shard in known if not self.is_failing(shard)], glance=glance)
         for shard, error in failed:
@@ -84,7 +85,7 @@ class Probing:
         )
 
     def look_deep(self, shards: Sequence[Shard]) -> list[Probe]:
-        """Deep probes of those that can be read so; the others may still do well in an ordinary look."""
+        """Probe without hints. A shard that cannot be read so is left out; an ordinary look may still succeed."""
         found, failed = self._ask(shards, deep=True)
         for shard, error in failed:
             _log.warning("what hints hide in shard %s was not looked for: %s", shard, error)
@@ -113,11 +114,11 @@ class Probing:
         _log.warning("shard %s is left out for %g seconds: %s", shard, pause, error)
 
     def did_well(self, shard: Shard) -> None:
-        """Something was claimed in the shard, or there was nothing to claim."""
+        """Forget the failure: something was claimed in the shard, or there was nothing to claim."""
         self._failing.pop(shard, None)
 
     def is_failing(self, shard: Shard) -> bool:
-        """True from its failure on until it could be read."""
+        """True from the shard's failure until it can be read again."""
         entry = self._failing.get(shard)
         return entry is not None and entry.error is not None
 

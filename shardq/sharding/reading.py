@@ -1,15 +1,18 @@
 """Which shard to read next.
 
-A reader keeps what it knows of the queue's shards. Those that are being written now get a glance in every
-survey, all in one request; a full look at a shard is due when something changed there, when its next due time
-has come, and every few seconds. Older ones come from the shard directory. Of those with something to read the
-reader's own come first, then others' that have waited for longer than their owner should need; within each, by
-priority and then by age. What the owner leaves, because it is busy or gone, the next in line takes after a few
-milliseconds, and everybody after 100. A glance at the shards of all others is not repeated before that: a signal wakes
-every idle reader.
+A reader remembers what it has seen of the queue's shards. A survey brings that up to date:
 
-What makes looks cheap may hide a message, so some looks at the reader's own shards are deep (decision 22): those go by
-nothing that is kept to make reads cheap. So that they cost no more requests, their surveys do not read the directory.
+- The shards that are being written now get a glance, all in one request.
+- A shard gets a full look when something changed there, when its next due time has come, and every few seconds.
+- Older shards that still hold something are listed in the shard directory.
+
+Then the reader chooses among the shards that have something due. Its own shards come first, then those whose owner
+leaves messages waiting because it is busy or gone: the next reader in line takes them after a few milliseconds, every
+reader after 100. Within each group the order is priority, then age. All others' shards are not glanced at more often
+than every 100 milliseconds, as a signal wakes every idle reader.
+
+A hint that makes looks cheap may hide a message. So some looks at the reader's own shards are deep: they use no hint
+(decision 22). A survey with a deep look does not read the directory, and so costs no more requests.
 """
 
 from __future__ import annotations
