@@ -9,6 +9,7 @@ from .group import CASSANDRA, ELASTICMQ, FILES, KAFKA, MONGODB, SERVERS, Group
 from .rounds import Rounds
 
 FEWEST = 160  # ten for each of 16 threads
+ENOUGH = 4  # a part of the messages, for a processor time that is not that of the first of them
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +42,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         return Rounds(
             rounds=3 if quick and not self.short else 5,
             warm_ups=1 if quick else self.warm_ups,
-            messages=self.messages // share,
+            messages=self.messages // (ENOUGH if self.short and quick else share),
             singles=self.singles // share,
             few=max(FEWEST, self.singles // share // 5),
             batch=self.batch,
