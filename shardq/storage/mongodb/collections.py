@@ -75,8 +75,11 @@ def reserve(session: Session, shards: Sequence[Shard]) -> None:
         queues.plan(session, queue, len(its))
 
 
-def make(session: Session, shard: Shard) -> None:
-    """Make the collection of a shard. Raises InvalidSetting for one too many, or StoreUnavailable."""
+def make(session: Session, shard: Shard) -> Document | None:
+    """Make the collection of a shard; return what `find` tells of it. Raises InvalidSetting for one too many.
+
+    Raises StoreUnavailable when the server cannot open it yet.
+    """
     wanted = number(session) + 1
     _check_number(session, wanted)
     check_open_files(session, wanted)
@@ -84,6 +87,7 @@ def make(session: Session, shard: Shard) -> None:
         schema.make(session.database, schema.shard_collection(), str(shard))
     if (made := find(session, shard)) is not None:
         ShardRows(session, shard).insert([END], uuid_of(made), any_shape=True)
+    return made
 
 
 def _by_queue(shards: Iterable[Shard]) -> dict[str, set[Shard]]:
@@ -94,10 +98,9 @@ def _by_queue(shards: Iterable[Shard]) -> dict[str, set[Shard]]:
 
 
 def index(session: Session, shard: Shard, *, history: bool = False) -> None:
-    """Make the indexes that its collection lacks, if there is one; what lets inserts in stays as it is."""
-    if find(session, shard) is not None:
-        with session.translated(writing=True):
-            schema.index(session.database, schema.shard_collection(), str(shard), history=history)
+    """Make the indexes that its collection lacks, which has to be there; what lets inserts in stays as it is."""
+    with session.translated(writing=True):
+        schema.index(session.database, schema.shard_collection(), str(shard), history=history)
 
 
 def number(session: Session) -> int:

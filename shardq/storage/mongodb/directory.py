@@ -54,9 +54,13 @@ class Open:
         self._indexed.pop(shard, None)
 
     def index(self, shard: Shard, *, history: bool) -> None:
-        """Make the indexes that its collection lacks, once; with ``history``, before something is kept, that of it."""
+        """Make the indexes that its collection lacks, if there is one, once.
+
+        With ``history`` that of the history too, which has to be there before something is kept.
+        """
         known = self._indexed.get(shard)
-        if known is None or known < history:
+        is_known = known is not None and known >= history
+        if not is_known and collections.find(self._session, shard) is not None:
             collections.index(self._session, shard, history=history)
             self._indexed[shard] = history
 
@@ -65,11 +69,11 @@ def enter(session: Session, shard: Shard) -> Binary:
     """List the shard and open its collection, made if need be; return its uuid. Raises QueueNotFound."""
     queues.require(session, shard.queue)
     enter_again(session, shard)
-    if collections.find(session, shard) is None:
-        collections.make(session, shard)
+    found = collections.find(session, shard)
+    if found is None:
+        found = collections.make(session, shard)
     else:
         collections.index(session, shard)
-    found = collections.find(session, shard)
     if found is not None and found["options"].get("validator") != schema.shard_collection().validator:
         collections.open_again(session, shard)
     enter_again(session, shard)
