@@ -86,7 +86,7 @@ def test_a_consumer_that_knows_an_old_layout_reads_the_shards_of_the_new_one_soo
         other.queue("q").producer().send(b"x")
         return True
 
-    queue._context.store.wait = meanwhile  # type: ignore[method-assign]
+    queue._context.store.wait = meanwhile  # type: ignore[method-assign, assignment]
     slept: list[float] = []
     longest = consumer._idling._longest
     consumer._idling._longest = lambda: slept.append(longest()) or slept[-1]  # type: ignore[method-assign]
