@@ -9,6 +9,7 @@ from .group import CASSANDRA, ELASTICMQ, FILES, KAFKA, MONGODB, SERVERS, Group
 from .rounds import Rounds
 
 FEWEST = 160  # ten for each of 16 threads
+SINGLES = 1_000  # twice what is received at a time
 ENOUGH = 4  # a part of the messages, for a processor time that is not that of the first of them
 
 
@@ -43,7 +44,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
             rounds=3 if quick and not self.short else 5,
             warm_ups=1 if quick else self.warm_ups,
             messages=self.messages // (ENOUGH if self.short and quick else share),
-            singles=self.singles // share,
+            singles=max(self.singles // share, SINGLES if self.short else 0),
             few=max(FEWEST, self.singles // share // 5),
             batch=self.batch,
             single_batch=self.single_batch,
@@ -88,7 +89,6 @@ ON_CASSANDRA = Field(
     title="Benchmarks on Cassandra",
     groups=(CASSANDRA,),
     batch=1000,
-    single_batch=100,
     messages=200_000,
     singles=5_000,
     warm_ups=2,
