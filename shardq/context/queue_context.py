@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from shardq.context.joining import JoiningStore
 from shardq.context.retry import Retry
 from shardq.errors import OutcomeUnknown, QueueNotFound
 from shardq.hooks import Hooks
@@ -15,7 +16,6 @@ from shardq.settings import QueueSettings, check_number, check_store
 from shardq.sharding.placement import Placement
 from shardq.sharding.shard import check_queue_name
 from shardq.storage.bundle_id import BundleIds
-from shardq.storage.joining import JoiningStore
 from shardq.storage.per_process import OwnLock
 from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from shardq.context.joining import Joining, Pending, for_another_thread
 from shardq.sending.prepared import PreparedMessage
 from shardq.sending.storing import PlannedSend, Written, unsent
-from shardq.storage.joining import Joining, Pending, for_another_thread
 
 __all__ = ["Coalescer"]
 

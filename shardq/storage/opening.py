@@ -6,7 +6,7 @@ takes the URL and a clock and returns a :class:`~shardq.storage.store.Store`; it
 
 The option ``signals`` of any store's URL is the URL of a line for signals, which the store itself is not given.
 Lines are found in the same way, in a table or in the group ``shardq.signals``. Their functions take the URL and return
-a :class:`~shardq.storage.signals.line.OpenLine`.
+a :class:`~shardq.storage.signals.publisher.OpenLine`.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from shardq.storage.requests import (
     StoredSlice,
     Sweep,
 )
-from shardq.storage.signals.line import OpenLine
+from shardq.storage.signals.publisher import OpenLine
 from shardq.storage.signals.signals import Signals
 from shardq.storage.store import Capabilities, Store
 

@@ -47,7 +47,7 @@ def test_a_sender_that_is_interrupted_while_another_one_stores_does_not_block_th
         leader = threads.submit(producer.send, b"first")
         assert store.entered.wait(PATIENCE)
         with monkeypatch.context() as patched:
-            patched.setattr("shardq.storage.joining.threading.Event", _Interrupted)
+            patched.setattr("shardq.context.joining.threading.Event", _Interrupted)
             with pytest.raises(KeyboardInterrupt):
                 producer.send(b"interrupted")
         store.gate.set()

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import shardq
+from shardq.context.joining import JoiningStore
 from shardq.sharding.shard import Shard
-from shardq.storage.joining import JoiningStore
 from shardq.storage.opening import open_store
 from shardq.storage.requests import (
     Acknowledge,
@@ -266,7 +266,7 @@ def test_a_caller_that_is_interrupted_while_it_waits_costs_the_others_nothing(
     leader = bench.threads.submit(bench.settle, "acknowledge", bench.first)
     assert bench.gated.entered.wait(PATIENCE)
     with monkeypatch.context() as patched:
-        patched.setattr("shardq.storage.joining.threading.Event", Interrupted)
+        patched.setattr("shardq.context.joining.threading.Event", Interrupted)
         with pytest.raises(KeyboardInterrupt):
             bench.settle("acknowledge", bench.held())
     assert bench.waiting() == 0

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from shardq.sharding.shard import Shard
-from shardq.storage.mongodb.begun_claims import begin, begun_at, go_on, held_by_now, held_under, ids_of
 from shardq.storage.mongodb.changing import condition, setting
 from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.documents import (
@@ -25,8 +24,17 @@ from shardq.storage.mongodb.documents import (
     Slice,
     state_of,
 )
-from shardq.storage.mongodb.finished_claims import Finishing, claimed
 from shardq.storage.mongodb.read_cursors import ReadCursor
+from shardq.storage.mongodb.repeated_claims import (
+    Finishing,
+    begin,
+    begun_at,
+    claimed,
+    go_on,
+    held_by_now,
+    held_under,
+    ids_of,
+)
 from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows, Statement
 from shardq.storage.mongodb.slicing import Piece, choose, order_of
 from shardq.storage.read_cursors import OLDEST

@@ -19,7 +19,7 @@ from redis.retry import Retry
 from shardq.errors import InvalidSetting
 from shardq.storage.per_process import PerProcess
 from shardq.storage.requests import Finding
-from shardq.storage.signals.line import OpenLine
+from shardq.storage.signals.publisher import OpenLine
 
 __all__ = ["RedisLine", "open_redis"]
 

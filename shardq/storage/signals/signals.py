@@ -7,8 +7,7 @@ import threading
 from contextlib import closing
 
 from shardq.storage.per_process import PerProcess
-from shardq.storage.signals.line import Line
-from shardq.storage.signals.publisher import LocalNotifier, Publisher
+from shardq.storage.signals.publisher import Line, LocalNotifier, Publisher
 
 __all__ = ["Signals", "Watch"]
 

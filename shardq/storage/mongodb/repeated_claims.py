@@ -1,0 +1,151 @@
+"""How a repeated claim is told, and finds what its first attempt took or finished.
+
+A document with the token of a claim as its id says that the claim was begun, and what it chose. The server deletes it
+as it does finished bundles.
+
+A claim can finish what it takes, in the one change that takes it. That is done where it takes one slice and leaves
+nothing of its bundle; anything else it only holds. The bundle's stamp then follows from the claim's token, and no later
+change overwrites it. What was to be finished is remembered here until the claim is answered. A repetition bars the
+earlier attempt, which may still be under way, and then sees by the stamp whether it came first.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from shardq.storage.bundle_id import BUNDLE_ID_BYTES
+from shardq.storage.mongodb.changing import condition, finish
+from shardq.storage.mongodb.documents import (
+    BARRED,
+    CHOSEN,
+    FINISHED_AT,
+    STAMP,
+    TOKEN,
+    WAITING,
+    Document,
+    Row,
+)
+from shardq.storage.mongodb.shard_rows import ShardRows, Statement
+from shardq.storage.mongodb.slicing import Piece
+from shardq.storage.per_process import OwnLock
+from shardq.storage.read_cursors import OLDEST
+from shardq.storage.requests import Claim, ClaimedSlice
+
+__all__ = ["Finishing", "begin", "begun_at", "claimed", "go_on", "held_by_now", "held_under", "ids_of"]
+
+_PAUSE = 0.05  # seconds
+_ANSWERED = 64  # claims that are remembered although they were answered
+
+
+def begin(token: bytes, chosen: Iterable[bytes]) -> Statement:
+    """Return what notes a claim and what it is to take; with ``upsert`` it fails for one that was begun before."""
+    noted = {STAMP: 0, CHOSEN: [b"".join(chosen)]}
+    return Statement(
+        {"_id": token, FINISHED_AT: {"$exists": False}},
+        {"$currentDate": {FINISHED_AT: True}, "$set": noted},
+    )
+
+
+def go_on(token: bytes, chosen: Iterable[bytes]) -> Statement:
+    """Return what notes that a claim which was begun is to take more."""
+    return Statement({"_id": token, CHOSEN: {"$exists": True}}, {"$push": {CHOSEN: b"".join(chosen)}})
+
+
+def begun_at(rows: ShardRows, token: bytes) -> int:
+    """Return when a claim with this token was begun, by the server's clock; if it was not, before every moment."""
+    begun = _begun(rows, token)
+    return OLDEST if begun is None else int(begun[FINISHED_AT].timestamp() * 1_000_000)
+
+
+def held_under(rows: ShardRows, token: bytes) -> list[Row]:
+    """Return what the token holds of what its claim chose."""
+    begun = _begun(rows, token)
+    if begun is None:
+        return []
+    if CHOSEN in begun:
+        found = list(rows.read(_cut(b"".join(begun[CHOSEN])), bodies=True).values())
+    else:  # a client of an earlier version noted nothing
+        found = rows.find(WAITING | {TOKEN: token}, bodies=True)
+    return [row for row in found if any(each.token == token for each in row.slices)]
+
+
+def held_by_now(rows: ShardRows, token: bytes) -> list[Row]:
+    """Return what the token holds; a first attempt may still be at it."""
+    held = held_under(rows, token)
+    if not held:
+        time.sleep(_PAUSE)
+        held = held_under(rows, token)
+    return held
+
+
+def ids_of(pieces: Sequence[Piece]) -> list[bytes]:
+    """Return the ids of the bundles that the pieces are of."""
+    return list(dict.fromkeys(piece.row.id for piece in pieces))
+
+
+def _begun(rows: ShardRows, token: bytes) -> Document | None:
+    found = rows.read([token]).get(token)
+    return found.raw if found else None
+
+
+def _cut(ids: bytes) -> list[bytes]:
+    return [ids[start : start + BUNDLE_ID_BYTES] for start in range(0, len(ids), BUNDLE_ID_BYTES)]
+
+
+class Finishing:
+    """What claims by this client were to finish."""
+
+    def __init__(self) -> None:
+        self._lock = OwnLock()
+        self._planned: dict[bytes, Piece] = {}
+        self._answered: deque[bytes] = deque()
+
+    def plan(self, request: Claim, pieces: list[Piece]) -> Statement | None:
+        """Return what finishes the only piece that was chosen; None when it may only be held."""
+        if request.finish is None or request.finish.keep or len(pieces) != 1:
+            return None
+        (piece,) = pieces
+        if piece.row.slices != (piece.slice,) or piece.row.kept or not request.finish.covers(claimed(piece)):
+            return None
+        self._planned[request.token] = piece
+        seen = {"_id": piece.row.id} | condition(piece.row)
+        return Statement(seen, finish(_stamp(request.token), piece.row.moved))
+
+    def answered(self, token: bytes) -> None:
+        """The claim was carried out: remember it for a while."""
+        with self._lock:
+            if token in self._planned:
+                self._answered.append(token)
+            while len(self._answered) > _ANSWERED:
+                self._planned.pop(self._answered.popleft(), None)
+
+    def forget(self, token: bytes) -> None:
+        """What was planned did not happen."""
+        self._planned.pop(token, None)
+
+    def again(self, rows: ShardRows, request: Claim) -> ClaimedSlice | None:
+        """Return what an earlier attempt at this claim finished; if it is none, it never will."""
+        piece = self._planned.get(request.token)
+        if piece is None:
+            return None
+        stamp = _stamp(request.token)
+        unless_done = {"_id": piece.row.id, STAMP: {"$ne": stamp}}
+        rows.change([Statement(unless_done, {"$set": {BARRED: os.urandom(8)}})])
+        found = rows.read([piece.row.id]).get(piece.row.id)
+        if found is not None and found.stamp == stamp:
+            return claimed(piece, finished=True)
+        self.forget(request.token)
+        return None
+
+
+def claimed(piece: Piece, *, finished: bool = False) -> ClaimedSlice:
+    """Return what a claim answers for a piece."""
+    counted = piece.slice.deliveries + 1
+    return ClaimedSlice(piece.row.bundle, piece.slice.first, piece.slice.count, counted, finished)
+
+
+def _stamp(token: bytes) -> int:
+    return int.from_bytes(token[-8:], "big") >> 1
