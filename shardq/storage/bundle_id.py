@@ -6,8 +6,7 @@ The first 60 bits that are not fixed count time in 1/4096 of a millisecond, so i
 
 from __future__ import annotations
 
-import secrets
-from hashlib import blake2b
+import os
 
 from shardq.storage.per_process import OwnLock
 
@@ -23,8 +22,7 @@ __all__ = [
 BUNDLE_ID_BYTES = 16
 _VERSION = 0x7 << 76
 _VARIANT = 0b10 << 62
-_RANDOM_BITS = 62
-_RANDOM_MASK = (1 << _RANDOM_BITS) - 1
+_RANDOM_MASK = (1 << 62) - 1
 
 
 class BundleIds:
@@ -38,13 +36,13 @@ class BundleIds:
         """A fresh id for a moment in microseconds."""
         with self._lock:
             self._last = ticks = max((now << 12) // 1000, self._last + 1)
-        return _assemble(ticks, secrets.randbits(_RANDOM_BITS))
+        return _assemble(ticks, _random())
 
 
 def bundle_ids_until(now: int, count: int) -> list[bytes]:
     """So many fresh ids in rising order: the last is for a moment in microseconds, none for a later one."""
     last = (now << 12) // 1000
-    return [_assemble(last - left, secrets.randbits(_RANDOM_BITS)) for left in reversed(range(count))]
+    return [_assemble(last - left, _random()) for left in reversed(range(count))]
 
 
 def derive_bundle_id(source: bytes, *parts: str) -> bytes:
@@ -52,9 +50,8 @@ def derive_bundle_id(source: bytes, *parts: str) -> bytes:
 
     A move that is repeated after a crash thereby writes the same bundle again instead of a second one.
     """
-    digest = blake2b("\0".join(parts).encode(), key=source, digest_size=8).digest()
     value = int.from_bytes(source, "big") & ~_RANDOM_MASK
-    return (value | int.from_bytes(digest, "big") & _RANDOM_MASK).to_bytes(BUNDLE_ID_BYTES, "big")
+    return (value | _digest(source, *parts)).to_bytes(BUNDLE_ID_BYTES, "big")
 
 
 def repeatable_bundle_id(moment: int, sequence: int, *parts: str) -> bytes:
@@ -62,14 +59,24 @@ def repeatable_bundle_id(moment: int, sequence: int, *parts: str) -> bytes:
 
     The same arguments give the same id, whoever asks. The ids of one moment sort by their numbers.
     """
-    digest = blake2b("\0".join((*parts, str(sequence))).encode(), digest_size=8).digest()
-    return _assemble((moment << 12) // 1000 + sequence, int.from_bytes(digest, "big") & _RANDOM_MASK)
+    return _assemble((moment << 12) // 1000 + sequence, _digest(b"", *parts, str(sequence)))
 
 
 def made_at(bundle_id: bytes) -> int:
     """The moment that the id was made for, in microseconds, rounded down to the id's resolution."""
     value = int.from_bytes(bundle_id, "big")
     return ((value >> 80 << 12 | value >> 64 & 0xFFF) * 1000) >> 12
+
+
+def _random() -> int:
+    return int.from_bytes(os.urandom(8), "big") & _RANDOM_MASK
+
+
+def _digest(key: bytes, *parts: str) -> int:
+    from hashlib import blake2b  # noqa: PLC0415 - slow to import, and for moves only
+
+    digest = blake2b("\0".join(parts).encode(), key=key, digest_size=8).digest()
+    return int.from_bytes(digest, "big") & _RANDOM_MASK
 
 
 def _assemble(ticks: int, random: int) -> bytes:
