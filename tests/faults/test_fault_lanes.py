@@ -122,6 +122,13 @@ def test_a_client_that_two_faults_replace_has_one_successor(stage: Stage) -> Non
     assert actor.signals == [signal.SIGKILL] and len(stage.actors) == 1
 
 
+def test_clients_that_do_not_finish_are_ended_and_did_not_die(stage: Stage) -> None:
+    actor: Any = Process()
+    stage.actors.append(actor)
+    stage.kill("work")
+    assert actor.signals == [signal.SIGKILL] and stage.deaths() == []
+
+
 def test_a_deed_that_another_fault_prevents_is_done_when_that_is_over(tmp_path: Path) -> None:
     answers: list[Exception | None] = [shardq.StoreUnavailable("the disk is full"), None]
 

@@ -28,7 +28,8 @@ class Producing(Role):
         number, last = self.assignment.first, self.assignment.first + self.assignment.messages
         with self.queue.producer(bundle_messages=20) as producer:
             while number < last and not self.stopped.is_set():
-                count = min(self.dice.choice([1, 1, 7, 50]), last - number)
+                sizes = [50] if self.dial.hurry else [1, 1, 7, 50]
+                count = min(self.dice.choice(sizes), last - number)
                 name = self.assignment.name.partition(".")[0]
                 bodies = [f"{name}-{each}" for each in range(number, number + count)]
                 number += count

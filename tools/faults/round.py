@@ -165,7 +165,9 @@ def _finish(
     alive = stage.unfinished()
     stage.hurry()
     problems = list(nemesis.problems)
-    problems += [] if stage.wait_for(*SENDERS, seconds=FINISHING) else ["producers did not finish"]
+    if not stage.wait_for(*SENDERS, seconds=FINISHING):
+        problems.append("producers did not finish")
+        stage.kill(*SENDERS)  # what is stored at the end must not be what they go on to send
     watch.lap("sent")
     problems += _wait_until_drained(queue)
     watch.lap("drained")

@@ -170,6 +170,12 @@ class Stage:
             time.sleep(0.1)
         return not self.of_role(*roles)
 
+    def kill(self, *roles: str) -> None:
+        """End all clients of these roles for good; that they died is no fault of theirs."""
+        for actor in self.of_role(*roles):
+            self.actors.remove(actor)
+            actor.end(signal.SIGKILL)
+
     def end(self) -> None:
         for actor in self.actors:
             actor.send(signal.SIGCONT)
