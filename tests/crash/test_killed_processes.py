@@ -93,6 +93,6 @@ def test_every_message_is_accounted_for_whoever_dies(tmp_path: Path, url: str, s
 def assert_nothing_is_left(path: Path) -> None:
     with sqlite3.connect(path) as database:
         assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        for table in ("entry", "bundle", "history"):
+        for table in ("slice", "bundle_data"):
             assert database.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
     database.close()
