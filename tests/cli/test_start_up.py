@@ -82,6 +82,12 @@ PARTS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process whose coverage is measured loads what measures it."""
+    monkeypatch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
+
+
 def loaded(*arguments: str) -> set[str]:
     """What a run of the command line loads beside click and what click needs."""
     code = LOADED.format(arguments=json.dumps(arguments))
