@@ -52,6 +52,16 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     yield found
 
 
+def one_worker(stage: Stage) -> tuple[Any, Faults]:
+    """A client of a machine that can be suspended, and the faults that hit it."""
+    actor: Any = Process()
+    stage.actors.append(actor)
+    stage.dials["w1"] = Dial(stage.folder / "w1.dial")
+    target: Any = SimpleNamespace(goes_by_client_clock=True, huge=1)
+    faults = Faults(target, stage, None, "jobs", lambda _: None)  # type: ignore[arg-type]
+    return actor, faults
+
+
 def test_a_deed_that_takes_long_does_not_hold_up_those_of_other_lanes() -> None:
     begun, go_on = threading.Event(), threading.Event()
     done: list[str] = []
@@ -85,11 +95,7 @@ def test_a_mistake_in_a_deed_ends_the_campaign() -> None:
 
 
 def test_a_pause_that_ends_does_not_wake_a_suspended_machine(stage: Stage) -> None:
-    actor: Any = Process()
-    stage.actors.append(actor)
-    stage.dials["w1"] = Dial(stage.folder / "w1.dial")
-    target: Any = SimpleNamespace(goes_by_client_clock=True, huge=1)
-    faults = Faults(target, stage, None, "jobs", lambda _: None)  # type: ignore[arg-type]
+    actor, faults = one_worker(stage)
     _, end_the_pause = faults.pause_consumer(step("pause_consumer"))
     _, wake = faults.suspend_machine(step("suspend_machine"))
     end_the_pause()
@@ -99,11 +105,7 @@ def test_a_pause_that_ends_does_not_wake_a_suspended_machine(stage: Stage) -> No
 
 
 def test_no_client_is_replaced_while_the_machine_is_suspended(stage: Stage) -> None:
-    actor: Any = Process()
-    stage.actors.append(actor)
-    stage.dials["w1"] = Dial(stage.folder / "w1.dial")
-    target: Any = SimpleNamespace(goes_by_client_clock=True, huge=1)
-    faults = Faults(target, stage, None, "jobs", lambda _: None)  # type: ignore[arg-type]
+    actor, faults = one_worker(stage)
     _, wake = faults.suspend_machine(step("suspend_machine"))
     lanes = Lanes(lambda each: faults.kill_consumer(each) and None)
     lanes.take(step("kill_consumer"))

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import socket
 import sys
 from pathlib import Path
 
 from maven_jars import jars
-from ports import kept_ports
+from ports import answers, kept_ports
 from server_process import ServerProcess
 from server_tool import ServerTool
 
@@ -43,7 +42,7 @@ def start(folder: Path, options: argparse.Namespace) -> str:
     path = ":".join(map(str, jars(f"org.elasticmq:elasticmq-server_2.13:{options.version}")))
     options_of_java = (f"-Xmx{options.heap}", f"-Dconfig.file={server / 'elasticmq.conf'}")
     command = ["java", *options_of_java, "-cp", path, "org.elasticmq.server.Main"]
-    ServerProcess(server).start(command, lambda: _answers(port), patience=PATIENCE)
+    ServerProcess(server).start(command, lambda: answers(ADDRESS, port), patience=PATIENCE)
     return f"http://{ADDRESS}:{port}"
 
 
@@ -51,14 +50,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be asked of it."""
     parser.add_argument("--heap", default="1G", help="memory of the server")
     parser.add_argument("--version", default=VERSION)
-
-
-def _answers(port: int) -> bool:
-    try:
-        socket.create_connection((ADDRESS, port), timeout=1).close()
-    except OSError:
-        return False
-    return True
 
 
 if __name__ == "__main__":

@@ -14,13 +14,12 @@ import argparse
 import base64
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 from maven_jars import jars
-from ports import kept_ports
+from ports import answers, kept_ports
 from server_process import ServerProcess
 from server_tool import ServerTool
 
@@ -63,7 +62,7 @@ def start(folder: Path, options: argparse.Namespace) -> str:
     if not (server / "data" / "meta.properties").exists():
         _format(java, settings)
     ServerProcess(server).start(
-        [*java, "kafka.Kafka", str(settings)], lambda: _answers(port), patience=PATIENCE
+        [*java, "kafka.Kafka", str(settings)], lambda: answers(ADDRESS, port), patience=PATIENCE
     )
     return f"{ADDRESS}:{port}"
 
@@ -80,14 +79,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be asked of it."""
     parser.add_argument("--heap", default="1G", help="memory of the server")
     parser.add_argument("--version", default=VERSION)
-
-
-def _answers(port: int) -> bool:
-    try:
-        socket.create_connection((ADDRESS, port), timeout=1).close()
-    except OSError:
-        return False
-    return True
 
 
 if __name__ == "__main__":

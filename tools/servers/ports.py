@@ -1,4 +1,4 @@
-"""Free ports for servers that are about to start."""
+"""Free ports for servers that are about to start, and whether one answers."""
 
 from __future__ import annotations
 
@@ -26,6 +26,15 @@ def kept_ports(folder: Path, addresses: Sequence[str], number: int) -> list[int]
         folder.mkdir(parents=True, exist_ok=True)
         file.write_text(" ".join(map(str, free)))
     return [int(port) for port in file.read_text().split()]
+
+
+def answers(address: str, port: int) -> bool:
+    """True when something takes connections there."""
+    try:
+        socket.create_connection((address, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def _is_free(address: str, port: int) -> bool:
