@@ -68,3 +68,30 @@ def test_nor_when_the_claim_is_repeated_after_its_response_was_lost(
     store.append(Append(shard, (BundleFactory(store.now)(count=1, priority=0),)))  # later than the claim
     assert spans(store.claim(claim)) == [(0, 4, 6), (1, 0, 5)]
     assert spans(store.claim(claim)) == [(0, 4, 6), (1, 0, 5)]
+
+
+@pytest.mark.parametrize("quicker", range(1, 12))
+def test_nothing_is_passed_over_however_often_others_are_quicker(
+    store: MongoStore,
+    open_store: Callable[..., MongoStore],
+    shard: Shard,
+    monkeypatch: pytest.MonkeyPatch,
+    quicker: int,
+) -> None:
+    make = BundleFactory(store.now)
+    store.append(Append(shard, (make(count=20, priority=0), make(count=10, priority=1))))
+    other, change, taken = open_store(), ShardRows._update, 0
+
+    def interrupted(rows: ShardRows, *args: Any, **options: Any) -> Any:
+        nonlocal taken
+        if rows.session is store._client.session and taken < quicker:
+            taken += 1
+            assert spans(other.claim(Claim(shard, os.urandom(16), 1, MINUTE))) == [(0, taken - 1, 1)]
+        return change(rows, *args, **options)
+
+    monkeypatch.setattr(ShardRows, "_update", interrupted)
+    first = spans(store.claim(Claim(shard, os.urandom(16), 25, MINUTE)))
+    monkeypatch.undo()
+    left = spans(store.claim(Claim(shard, os.urandom(16), 30, MINUTE)))
+    assert first + left == sorted(first + left), "what was left comes before what was claimed"
+    assert sum(count for *_, count in first + left) == 30 - taken

@@ -35,10 +35,11 @@ from shardq.storage.mongodb.repeated_claims import (
     held_under,
     ids_of,
 )
+from shardq.storage.mongodb.settling import release
 from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows, Statement
 from shardq.storage.mongodb.slicing import Piece, choose, order_of
 from shardq.storage.read_cursors import OLDEST
-from shardq.storage.requests import Claim, Claimed, ClaimedSlice
+from shardq.storage.requests import Claim, Claimed, ClaimedSlice, Release, Span
 
 __all__ = ["Claims"]
 
@@ -80,6 +81,7 @@ class Claims:
     """Claims by this client."""
 
     def __init__(self, client: Client) -> None:
+        self._client = client
         self._session, self._clock = client.session, client.clock
         self._cursors, self._collections = client.cursors, client.collections
         self._sizes, self._finishing = _Sizes(), Finishing()
@@ -126,7 +128,8 @@ class Claims:
                 if taken is None:
                     held = _hold_again(rows, held, request, until)
                     began = begun_at(rows, request.token)
-                held = self._fill_gaps(rows, request, held, began)
+                held = self._in_order(rows, request, held, began)
+            if held:
                 return _claimed_of(held, request.token, until)
             repeated = True
         return Claimed((), until, contended=True)
@@ -146,31 +149,42 @@ class Claims:
             raise CollectionGone
         return rows.take(begin(request.token, chosen), statements, uuid)
 
-    def _fill_gaps(self, rows: ShardRows, request: Claim, held: list[Row], began: int) -> list[Row]:
-        """Take what was passed over because others changed its bundles meanwhile, and was due when the claim began.
+    def _in_order(self, rows: ShardRows, request: Claim, held: list[Row], began: int) -> list[Row]:
+        """Take what was passed over because others changed its bundles meanwhile.
 
-        So nothing that is claimed comes before what is left.
+        Where others are quicker each time, give back what comes after it: nothing that is claimed comes before what is
+        left.
         """
         for _ in range(_ATTEMPTS):
-            now = self._clock.now()
-            mine = _places(held, request.token)
-            missing = request.limit - sum(taken.count for _, taken in mine)
-            if not mine or not missing:
-                break
-            last = max(place for place, _ in mine)
-            (cursor,) = self._cursors.of([request.shard], now)
-            found = self._look(rows, msgspec.structs.replace(request, limit=missing), cursor, now)
-            gaps = [
-                piece
-                for piece in found.pieces
-                if piece.slice.due <= began and piece.row.place(piece.slice) < last
-            ]
-            if not gaps:
-                break
-            statements = list(_statements(gaps, request, now))
+            if not (gaps := self._gaps(rows, request, held, began)):
+                return held
+            statements = list(_statements(gaps, request, self._clock.now()))
             self._take(rows, request, ids_of(gaps), statements, again=True)
             held = held_under(rows, request.token)
+        if gaps := self._gaps(rows, request, held, began):
+            first = gaps[0].row.place(gaps[0].slice)
+            after = [
+                Span(taken.bundle.id, taken.first, taken.count, request.token)
+                for place, taken in _places(held, request.token)
+                if place > first
+            ]
+            release(self._client, Release(request.shard, tuple(after), started=False))
+            held = held_under(rows, request.token)
         return held
+
+    def _gaps(self, rows: ShardRows, request: Claim, held: list[Row], began: int) -> list[Piece]:
+        """Return what is free, was due when the claim began, and comes before the last message that it holds."""
+        mine = _places(held, request.token)
+        missing = request.limit - sum(taken.count for _, taken in mine)
+        if not mine or not missing:
+            return []
+        last = max(place for place, _ in mine)
+        found = self._find(rows, msgspec.structs.replace(request, limit=missing), self._clock.now())
+        return [
+            piece
+            for piece in found.pieces
+            if piece.slice.due <= began and piece.row.place(piece.slice) < last
+        ]
 
     def _find(self, rows: ShardRows, request: Claim, now: int) -> _Found:
         """Choose what to take: from the read cursor on.
