@@ -23,6 +23,9 @@ ROOT = Path(__file__).parents[2]
 @click.option("--seed", type=int, default=1, show_default=True, help="All faults follow from it.")
 @click.option("--rounds", type=click.IntRange(1), default=1, show_default=True)
 @click.option(
+    "--first-round", type=click.IntRange(1), default=1, show_default=True, help="Leave out those before it."
+)
+@click.option(
     "--messages", type=click.IntRange(100), default=20_000, show_default=True, help="Of all rounds."
 )
 @click.option("--seconds", type=click.FloatRange(1), help="Of faults in a round; the store's own.")
@@ -37,6 +40,7 @@ def run(
     store: str,
     seed: int,
     rounds: int,
+    first_round: int,
     messages: int,
     seconds: float | None,
     defect: str | None,
@@ -46,10 +50,12 @@ def run(
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, signal.default_int_handler)  # servers and clients are ended first
     kept = True
+    if first_round > rounds:
+        raise click.BadParameter(f"there are only {rounds} rounds", param_hint="--first-round")
     for name in TARGETS if store == "all" else [store]:
         plans = [
             Plan(seed, number, messages // rounds, seconds or 0.0, defect or "")
-            for number in range(1, rounds + 1)
+            for number in range(first_round, rounds + 1)
         ]
         done = _campaign(name, plans, output)
         kept = kept and all(each.kept for each in done)

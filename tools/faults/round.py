@@ -22,7 +22,7 @@ from .nemesis import Deed, Nemesis
 from .rules import Promise
 from .schedule import Step
 from .side import create_side, side_queues, start_movers, wait_until_moved
-from .stage import SENDERS, Stage
+from .stage import CONSUMERS, SENDERS, Stage
 from .target import Target
 from .verdict import Verdict, judge
 
@@ -171,7 +171,11 @@ def _finish(
     watch.lap("sent")
     problems += _wait_until_drained(queue)
     watch.lap("drained")
+    liveness = _wait_until_all_got_on(stage, alive, healed, target.patience)
+    stage.end(*CONSUMERS)  # idle ones would only be in the way of what is left to do
+    watch.lap("consumers ended")
     problems += wait_until_moved(nemesis.client, plan.queue, FINISHING)
+    stage.end("move")
     watch.lap("moved")
     remains = _remains(queue)
     problems += _collect(stage, {"collect": f"{plan.queue}.dead", "arrive": side_queues(plan.queue)[-1]})
@@ -184,7 +188,6 @@ def _finish(
     watch.lap("audited")
     events = read_history(stage.logs)
     promise = Promise(target.lease, MAX_DELIVERIES, target.tolerance, remains)
-    liveness = progress(events, alive, healed)
     problems += _slow(liveness, target.patience)
     verdict = judge(events, promise)
     watch.lap("judged")
@@ -211,6 +214,17 @@ def _wait_until_drained(queue: shardq.Queue) -> list[str]:
                 return []
         time.sleep(0.2)
     return [f"queue not drained within {FINISHING:g} s: {counts or 'it could not be counted'}"]
+
+
+def _wait_until_all_got_on(
+    stage: Stage, alive: Sequence[str], healed: int, patience: float
+) -> list[Progress]:
+    while True:
+        found = progress(read_history(stage.logs), alive, healed)
+        late = time.monotonic_ns() > healed + patience * 1e9
+        if late or all(each.seconds is not None for each in found):
+            return found
+        time.sleep(0.5)
 
 
 def _remains(queue: shardq.Queue) -> dict[str, str]:

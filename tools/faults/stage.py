@@ -18,12 +18,13 @@ from .assignment import Assignment
 from .dial import Dial
 from .history import Phase, read_history
 
-__all__ = ["AT_WORK", "SENDERS", "Actor", "Stage"]
+__all__ = ["AT_WORK", "CONSUMERS", "SENDERS", "Actor", "Stage"]
 
 ROOT = Path(__file__).parents[2]
 LEAVING = 15.0  # seconds that a client has to end by itself
 SENDERS = ("produce", "supply")  # roles that are done at some time
-AT_WORK = (*SENDERS, "work", "keep", "ahead", "move")  # roles, until the queues are drained
+CONSUMERS = ("work", "keep", "ahead")  # roles, until the queue is drained
+AT_WORK = (*SENDERS, *CONSUMERS, "move")
 
 
 class Actor:
@@ -176,11 +177,14 @@ class Stage:
             self.actors.remove(actor)
             actor.end(signal.SIGKILL)
 
-    def end(self) -> None:
-        for actor in self.actors:
+    def end(self, *roles: str) -> None:
+        """Let clients of these roles leave for good, or all of them."""
+        leaving = [actor for actor in self.actors if actor.runs and (not roles or actor.role in roles)]
+        self.actors = [actor for actor in self.actors if actor not in leaving]
+        for actor in leaving:
             actor.send(signal.SIGCONT)
             actor.send(signal.SIGTERM)
-        for actor in self.actors:
+        for actor in leaving:
             actor.end(signal.SIGTERM)
 
     def _begun(self, actor: Actor) -> int:
