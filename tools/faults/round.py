@@ -21,7 +21,7 @@ from .liveness import Progress, progress
 from .nemesis import Deed, Nemesis
 from .rules import Promise
 from .schedule import Step
-from .side import create_side, side_queues, start_movers, wait_until_moved
+from .side import create_side, finish_moves, side_queues, start_movers
 from .stage import CONSUMERS, SENDERS, Stage
 from .target import Target
 from .verdict import Verdict, judge
@@ -174,8 +174,7 @@ def _finish(
     liveness = _wait_until_all_got_on(stage, alive, healed, target.patience)
     stage.end(*CONSUMERS)  # idle ones would only be in the way of what is left to do
     watch.lap("consumers ended")
-    problems += wait_until_moved(nemesis.client, plan.queue, FINISHING)
-    stage.end("move")
+    problems += finish_moves(stage, nemesis.client, plan.queue, FINISHING)
     watch.lap("moved")
     remains = _remains(queue)
     problems += _collect(stage, {"collect": f"{plan.queue}.dead", "arrive": side_queues(plan.queue)[-1]})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 
 import shardq
 from shardq.client import Client
@@ -14,7 +13,7 @@ from .lives import Operation
 from .offence import SHOWN, Offence
 from .stage import Stage
 
-__all__ = ["create_side", "judge_moves", "side_queues", "start_movers", "target_of", "wait_until_moved"]
+__all__ = ["create_side", "finish_moves", "judge_moves", "side_queues", "start_movers", "target_of"]
 
 MOVERS = 2
 SHARE = 10  # one message there for so many in the queue under test
@@ -43,22 +42,44 @@ def start_movers(stage: Stage, queue: str, messages: int, seconds: float) -> Non
     """Start the clients of the side queue."""
     side, count = side_queues(queue)[0], messages // SHARE
     stage.start("supply", "s1", queue=side, messages=count, rate=count / seconds)
+    _start_movers(stage, queue)
+
+
+def _start_movers(stage: Stage, queue: str) -> None:
     for number in range(1, MOVERS + 1):
-        stage.start("move", f"m{number}", queue=side)
+        stage.start("move", f"m{number}", queue=side_queues(queue)[0])
 
 
-def wait_until_moved(client: Client, queue: str, seconds: float) -> list[str]:
-    """Wait until nothing is left in the side queue and among its dead letters; tells of what is."""
-    waiting = [client.queue(name) for name in side_queues(queue)[:2]]
+def finish_moves(stage: Stage, client: Client, queue: str, seconds: float) -> list[str]:
+    """Let the movers move everything and leave; tells of what is left.
+
+    A message that goes to and fro between the side queue and its dead letters may be missed by both counts. So they are
+    asked again when nobody moves anything any more.
+    """
     until = time.monotonic() + seconds
-    found: list[object] = []
-    while time.monotonic() < until:
-        with suppress(shardq.StoreUnavailable, shardq.OutcomeUnknown):
-            found = [counts for counts in (each.counts() for each in waiting) if _left(counts)]
-            if not found:
-                return []
+    while True:
+        problems = _wait_until_moved(client, queue, until)
+        stage.end("move")
+        if problems or not _left(client, queue):
+            return problems
+        _start_movers(stage, queue)
+
+
+def _wait_until_moved(client: Client, queue: str, until: float) -> list[str]:
+    found = _left(client, queue)
+    while found and time.monotonic() < until:
         time.sleep(0.2)
-    return [f"the side queue was not moved within {seconds:g} s: {found}"]
+        found = _left(client, queue)
+    return [f"the side queue was not moved in time: {found}"] if found else []
+
+
+def _left(client: Client, queue: str) -> list[str]:
+    """What is in the side queue and among its dead letters."""
+    try:
+        counted = [client.queue(name).counts() for name in side_queues(queue)[:2]]
+    except (shardq.StoreUnavailable, shardq.OutcomeUnknown) as error:
+        return [f"it could not be counted: {error}"]
+    return [str(each) for each in counted if each.ready + each.delayed + each.in_flight]
 
 
 def judge_moves(events: Sequence[Event]) -> list[Offence]:
@@ -90,7 +111,3 @@ def _history(events: Sequence[Event], body: str) -> tuple[Event, ...]:
         for event in events
         if is_of_side(event) and (body in event.bodies or any(each.body == body for each in event.deliveries))
     )
-
-
-def _left(counts: shardq.QueueCounts) -> int:
-    return counts.ready + counts.delayed + counts.in_flight
