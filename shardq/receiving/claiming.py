@@ -66,10 +66,8 @@ class Receiving:
                 members = self._context.retry(
                     store.enlist, self._context.name, self._consumer, ENLIST_LIFETIME
                 )
-        except (
-            StoreUnavailable,
-            OutcomeUnknown,
-        ) as error:  # who shares the shards is not known anew; messages come first
+        except (StoreUnavailable, OutcomeUnknown) as error:
+            # Messages come first: the shards are shared as before.
             _log.warning("consumer %s was not counted: %s", self._consumer, error)
             return
         self.ownership.update(members)
@@ -81,19 +79,15 @@ class Receiving:
         try:
             with self._context.retry.within(0):
                 sweep(self._context)
-        except (
-            StoreUnavailable,
-            OutcomeUnknown,
-        ) as error:  # it is tried again in a minute, and messages matter more
+        except (StoreUnavailable, OutcomeUnknown) as error:
+            # Messages come first: it is tried again in a minute.
             _log.warning("queue %s was not swept: %s", self._context.name, error)
 
     def resign(self) -> None:
         """Count as a live consumer no longer."""
-        with (
-            suppress(ShardqError),
-            self._context.retry.within(0),
-        ):  # the store forgets a silent consumer by itself
-            self._context.retry(self._context.store.resign, self._context.name, self._consumer)
+        retry, store = self._context.retry, self._context.store
+        with suppress(ShardqError), retry.within(0):  # the store forgets a silent consumer by itself
+            retry(store.resign, self._context.name, self._consumer)
 
     def fill(self, limit: int, *, thorough: bool, finish: bool = False) -> list[HeldSlice]:
         """Claim up to ``limit`` messages, from as many shards as that takes.
@@ -160,7 +154,7 @@ class Receiving:
         return self._context.retry(self.reader.take, settings.layout)
 
     def _claim(self, shard: Shard, limit: int, settings: QueueSettings, *, finish: bool) -> list[HeldSlice]:
-        request = self._unanswered.pop(shard, None) or self._request(shard, limit, settings, finish=finish)
+        request = self._unanswered.get(shard) or self._request(shard, limit, settings, finish=finish)
         claimed = self._claim_once(request)
         self._report(shard, request.limit, claimed)
         held = [
@@ -193,17 +187,17 @@ class Receiving:
         )
 
     def _claim_once(self, request: Claim) -> Claimed:
+        """The store's answer. One that may have finished messages is waited for as long as the whole call may take."""
+        retry, claim = self._context.retry, self._context.store.claim
         try:
-            with self._context.retry.within(CLAIM_PATIENCE):
-                return self._context.retry(self._context.store.claim, request)
+            with retry.within(CLAIM_PATIENCE):
+                claimed = retry(claim, request)
         except OutcomeUnknown:
             self._unanswered[request.shard] = request
             if request.finish is None:
                 raise
-        claimed = self._context.retry(
-            self._context.store.claim, request
-        )  # what it finished comes back with no lease
-        del self._unanswered[request.shard]
+            claimed = retry(claim, request)
+        self._unanswered.pop(request.shard, None)
         return claimed
 
     def _may_have_finished(self, shard: Shard) -> bool:

@@ -141,10 +141,8 @@ class Written(msgspec.Struct, frozen=True):
     @property
     def stored(self) -> Sequence[str]:
         """The ids of what is stored, in order."""
-        if self.error is None:
-            return cast(
-                "Sequence[str]", self.ids
-            )  # not copied: they may be made only when they are asked for
+        if self.error is None:  # not copied: an id may be made only when it is asked for
+            return cast("Sequence[str]", self.ids)
         return [identity for identity in self.ids if identity is not None]
 
 

@@ -143,6 +143,18 @@ def test_what_a_pop_without_an_answer_took_is_handed_out_by_the_next(bench: Benc
     assert [message and message.body for message in popped] == [b"a", b"b", None]
 
 
+def test_what_a_pop_without_an_answer_took_outlives_the_refusals_that_follow(bench: Bench) -> None:
+    queue = queue_with(bench, b"a", b"b")
+    consumer = queue.consumer()
+    bench.fail("claim", FaultKind.LOST_RESPONSE, *[FaultKind.UNAVAILABLE] * 50)
+    for _ in range(3):
+        with pytest.raises(shardq.OutcomeUnknown):
+            consumer.pop()
+    bench.heal()
+    popped = [consumer.pop(), consumer.pop(), consumer.pop()]
+    assert [message and message.body for message in popped] == [b"a", b"b", None]
+
+
 def test_what_a_pop_without_an_answer_took_is_handed_out_by_a_receive_too(bench: Bench) -> None:
     queue = queue_with(bench, b"a", b"b")
     consumer = queue.consumer()
