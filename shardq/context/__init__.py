@@ -1,1 +1,1 @@
-"""What everything that works on one queue shares: its settings, its store, repeated calls, counters."""
+"""What sending, receiving and settling share: the settings of a queue, its store, repeated calls, counters."""

@@ -1,8 +1,8 @@
 """The decision log: what the first attempt at a piece of work decided, for those that come after it.
 
 A piece of work is carried out by several attempts when it is retried, repeated after a restart, or run twice at the
-same time. The first attempt that writes its entry decides; the others find it and do the same. Entries are kept beside
-the queue's dedupe keys, whose promise in the port is just this: of all that reserve a key, one stands.
+same time. The first attempt that writes its entry decides; the others find it and do the same. The entries are
+stored as dedupe keys of the queue: a store promises that of all reservations of a key, one stands.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Decision", "DecisionLog"]
 
 _NOTHING = ""
 _READER_PAUSE = 0.01  # seconds
-_NO_TIME = 0  # microseconds: the window of a reservation that is over at once, made only to see what stands
+_NO_TIME = 0  # microseconds; a reservation with this window ends at once: it only reads what stands
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class DecisionLog:
     def decide(self, key: str, value: str, window: int) -> Decision:
         """Enter the value for so many microseconds, unless another stands; returns what stands.
 
-        Waits where a reader's reservation stands: it is over at the moment that the reader had, by its clock.
+        The reservation of a reader ends at once, by the reader's clock. This waits until it has ended.
         """
         while not (entry := self._reserve([key], value, window)[0]).value:
             time.sleep(_READER_PAUSE)
@@ -50,7 +50,7 @@ class DecisionLog:
         return [entry if entry.value else None for entry in found]
 
     def finish(self, key: str, value: str) -> None:
-        """Take note that the work is done, if this value stands."""
+        """Note that the work is done, if this value stands."""
         entry = DedupeEntry(self._prefix + key, value)
         self._context.retry(self._context.store.confirm_keys, self._context.name, [entry])
 

@@ -1,7 +1,8 @@
-"""Joining what many threads want of a store at the same time: group commit, led by whoever comes first.
+"""Joining the requests that several threads make at the same time, as a group commit does.
 
-Who finds nobody at work goes at once. While that request is under way the others gather behind it; one of them leads
-the next request for all of them. Every caller returns only when its own part is done, with its own outcome.
+If no request is under way, a thread makes its own at once. Threads that come while one is under way wait. When it has
+ended, one of them leads: it makes one request for all that wait. Each caller returns when its own part is done, with
+its own result or error.
 """
 
 from __future__ import annotations
@@ -26,34 +27,32 @@ T = TypeVar("T")
 R = TypeVar("R")
 Settle: TypeAlias = Acknowledge | Extend | Release
 
-MOST_SPANS = 2_000  # of several callers that are settled together
+MOST_SPANS = 2_000  # in a joined request
 
 
 class Pending(Generic[T, R]):
-    """What one caller wants, and what became of it."""
+    """What one caller asks for, and its result or error."""
 
     def __init__(self, item: T) -> None:
         self.item = item
         self.result: R | None = None
         self.error: BaseException | None = None
-        self.turn: threading.Event | None = (
-            None  # it was done, or the caller is to lead; None: it leads at once
-        )
+        self.turn: threading.Event | None = None  # of a caller that waits; set when it is done, or is to lead
         self.leads = False
 
     @property
     def done(self) -> bool:
-        """True when it is known what became of it."""
+        """True when there is a result or an error."""
         return self.result is not None or self.error is not None
 
     def wake(self) -> None:
-        """Let the caller go on."""
+        """Let the waiting caller go on."""
         if self.turn is not None:
             self.turn.set()
 
 
-class _Lines(Generic[T, R]):
-    """The callers of one process, by what may be joined. There is a line while somebody leads it."""
+class _Waiters(Generic[T, R]):
+    """The callers of one process that wait, by what may be joined. A key is there while one of them leads."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition(threading.Lock())
@@ -61,11 +60,11 @@ class _Lines(Generic[T, R]):
 
 
 class Joining(Generic[T, R]):
-    """Does what callers want, several at once where they come at the same time.
+    """Makes one request for the callers that come at the same time.
 
-    ``do`` gives each of some callers, one or more, its result or its error; what it raises all of them are told.
-    ``together`` says how many of the first ones of a line may go together. With ``linger`` a leader waits for so many
-    seconds for company, or until there are ``enough``.
+    ``do`` makes the request for one or more callers, and gives each its result or error; an error that it raises is
+    everybody's. ``together`` says how many of the items that wait may go together, from the first on. With ``linger`` a
+    leader waits for others: up to so many seconds, or until there are ``enough``.
     """
 
     def __init__(
@@ -77,41 +76,41 @@ class Joining(Generic[T, R]):
         enough: int = 1,
     ) -> None:
         self._do, self._together, self._linger, self._enough = do, together, linger, enough
-        self._lines: PerProcess[_Lines[T, R]] = PerProcess(_Lines)
+        self._waiters: PerProcess[_Waiters[T, R]] = PerProcess(_Waiters)
 
     def submit(self, key: Hashable, item: T) -> R:
-        """Do it, together with what others want under the same key; returns or raises what became of it."""
+        """Do it, together with what others submit under the same key; returns its result or raises its error."""
         own: Pending[T, R] = Pending(item)
-        lines = self._lines.get()
+        waiters = self._waiters.get()
         try:
-            self._enter(lines, key, own)
+            self._enter(waiters, key, own)
             if own.turn is not None:
                 own.turn.wait()
             if not own.done:
-                self._lead(lines, key, own)
+                self._lead(waiters, key, own)
         except BaseException:
-            _leave(lines, key, own)
+            _leave(waiters, key, own)
             raise
         if own.error is not None:
             raise own.error
         assert own.result is not None
         return own.result
 
-    def _enter(self, lines: _Lines[T, R], key: Hashable, own: Pending[T, R]) -> None:
-        with lines.changed:
-            waiting = lines.waiting.get(key)
+    def _enter(self, waiters: _Waiters[T, R], key: Hashable, own: Pending[T, R]) -> None:
+        with waiters.changed:
+            waiting = waiters.waiting.get(key)
             if waiting is None:
-                own.leads, lines.waiting[key] = True, [own]
+                own.leads, waiters.waiting[key] = True, [own]
                 return
             own.turn = threading.Event()
             waiting.append(own)
             if self._linger:
-                lines.changed.notify_all()
+                waiters.changed.notify_all()
 
-    def _lead(self, lines: _Lines[T, R], key: Hashable, own: Pending[T, R]) -> None:
+    def _lead(self, waiters: _Waiters[T, R], key: Hashable, own: Pending[T, R]) -> None:
         group: Sequence[Pending[T, R]] = ()
         try:
-            group = self._gather(lines, key)
+            group = self._gather(waiters, key)
             self._do(group)
         except BaseException as error:
             for each in group:
@@ -119,26 +118,26 @@ class Joining(Generic[T, R]):
                     each.error = for_another_thread(error)
             raise
         finally:
-            _leave(lines, key, own)
+            _leave(waiters, key, own)
             for each in group:
                 if each is not own:
                     each.wake()
 
-    def _gather(self, lines: _Lines[T, R], key: Hashable) -> Sequence[Pending[T, R]]:
-        with lines.changed:
-            waiting = lines.waiting[key]
+    def _gather(self, waiters: _Waiters[T, R], key: Hashable) -> Sequence[Pending[T, R]]:
+        with waiters.changed:
+            waiting = waiters.waiting[key]
             if self._linger:
-                lines.changed.wait_for(lambda: len(waiting) >= self._enough, self._linger)
+                waiters.changed.wait_for(lambda: len(waiting) >= self._enough, self._linger)
             count = 1 if len(waiting) == 1 else self._together([each.item for each in waiting])
             group = waiting[:count]
             del waiting[:count]
             return group
 
 
-def _leave(lines: _Lines[T, R], key: Hashable, own: Pending[T, R]) -> None:
-    """Let the next one lead, if this one did; it may have been interrupted before its own part was taken."""
-    with lines.changed:
-        waiting = lines.waiting.get(key, [])
+def _leave(waiters: _Waiters[T, R], key: Hashable, own: Pending[T, R]) -> None:
+    """Wait no more, and let the next caller lead if this one did. An interrupted caller may still be waiting."""
+    with waiters.changed:
+        waiting = waiters.waiting.get(key, [])
         if own in waiting:
             waiting.remove(own)
         if not own.leads:
@@ -148,12 +147,12 @@ def _leave(lines: _Lines[T, R], key: Hashable, own: Pending[T, R]) -> None:
             waiting[0].leads = True
             waiting[0].wake()
         else:
-            del lines.waiting[key]
+            del waiters.waiting[key]
 
 
 def for_another_thread(error: BaseException, unsent: Sequence[OutgoingMessage] = ()) -> BaseException:
-    """What a thread is told of an error that another one met: an error of its own, as raising changes an error."""
-    if not isinstance(error, Exception):  # it is the other thread that is to end
+    """The error that a thread raises for one that another thread met: a copy, as raising an error changes it."""
+    if not isinstance(error, Exception):  # only the other thread is to end
         told: BaseException = OutcomeUnknown("the thread that did this was interrupted", unsent=unsent)
     elif isinstance(error, ShardqError):
         told = type(error).__new__(type(error), *error.args)
@@ -167,10 +166,11 @@ def for_another_thread(error: BaseException, unsent: Sequence[OutgoingMessage] =
 
 
 class JoiningStore(WrappedStore):
-    """Does what the inner store does; acks, releases and extensions of a shard that come at the same time are joined.
+    """A store that joins the acks, releases and extensions of a shard that come at the same time.
 
-    Each caller's answer is of its own messages only. What the store refuses for all of them it is asked again for each
-    alone, so that nobody meets another one's error. ``check`` is called before a request that waited for another one.
+    A caller's answer tells of its own messages only. If the store refuses a joined request, each part is asked alone,
+    so that nobody meets the error of another. ``check`` is called before each request: the client may have been closed
+    while the callers waited.
     """
 
     def __init__(self, inner: Store, check: Callable[[], None] = lambda: None) -> None:
@@ -179,15 +179,15 @@ class JoiningStore(WrappedStore):
         self._joining: Joining[Settle, Fenced] = Joining(self._settle, _disjoint)
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
-        """Finish what is still held, together with what other threads finish of the shard at the moment."""
+        """Finish what is still held. Joined with other such requests of the shard."""
         return self._joining.submit(_kind(request), request)
 
     def extend(self, request: Extend) -> Fenced:
-        """Hide what is still held until now + lease, together with what other threads extend as this one does."""
+        """Hide what is still held until now + lease. Joined with requests of the shard that have the same options."""
         return self._joining.submit(_kind(request), request)
 
     def release(self, request: Release) -> Fenced:
-        """Give back what is still held, together with what other threads release as this one does."""
+        """Give back what is still held. Joined with requests of the shard that have the same options."""
         return self._joining.submit(_kind(request), request)
 
     def _settle(self, group: Sequence[Pending[Settle, Fenced]]) -> None:
@@ -220,12 +220,12 @@ class JoiningStore(WrappedStore):
 
 
 def _kind(request: Settle) -> Hashable:
-    """What requests have in common that may be joined: everything but the messages."""
+    """What requests must have in common to be joined: everything but the messages, whatever fields they get."""
     return msgspec.structs.replace(request, spans=())
 
 
 def _disjoint(requests: Sequence[Settle]) -> int:
-    """How many of the first requests name no message twice: who names one again is to be told what became of it."""
+    """How many of the requests, from the first on, name no message twice. One that names a message again waits."""
     seen: dict[tuple[bytes, bytes], list[Range]] = {}
     spans = 0
     for number, request in enumerate(requests):
@@ -243,7 +243,7 @@ def _is_seen(span: Span, seen: dict[tuple[bytes, bytes], list[Range]]) -> bool:
 
 
 def _own_part(fenced: Fenced, spans: Iterable[Span]) -> Fenced:
-    """What an answer says of some of the messages that it is of."""
+    """The part of an answer that is about these messages."""
     if not fenced.lost and not fenced.gone:
         return fenced
     named = list(spans)

@@ -1,4 +1,4 @@
-"""One queue of one client as everything that works on it sees it: store, live settings, retries, counters."""
+"""One queue of one client, as its parts see it: the store, live settings, retries, counters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REFRESH_SECONDS = 1.0
 
 
 class LiveSettings:
-    """One queue's settings, shared by everything that one client does with the queue."""
+    """One queue's settings, read again from the store when they are a second old. One client shares them."""
 
     def __init__(
         self, store: Store, retry: Retry, name: str, timer: Callable[[], float] = time.monotonic
@@ -173,6 +173,6 @@ class QueueContexts:
             return self._known.setdefault(name, context)
 
     def forget(self, name: str) -> None:
-        """The queue was created or deleted: what was known of it may not hold any more."""
+        """Forget what is known of a queue, as it was created or deleted."""
         with self._lock:
             self._known.pop(name, None)

@@ -1,7 +1,7 @@
-"""Repeating calls to the store after passing faults, and telling what failed in some shards while others went on.
+"""Repeating calls to the store after temporary faults, and collecting the errors of shards while others go on.
 
-Every method of the port is idempotent, so repeating is always safe; what a caller may have to know is whether
-an earlier attempt could have been carried out.
+Every method of the port is idempotent, so repeating is always safe. A caller may have to know whether an earlier
+attempt may have been carried out.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Answer(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Retry:
-    """Calls the store and repeats what failed for a passing reason, with random, growing pauses, for some seconds.
+    """Calls the store, and repeats calls that fail with a retryable error for some seconds. Pauses are random and grow.
 
     With 0 seconds nothing is repeated. After :meth:`close` nothing is called any more.
     """
@@ -57,9 +57,10 @@ class Retry:
 
     @contextmanager
     def within(self, seconds: float | None = None) -> Iterator[None]:
-        """All that this thread calls meanwhile is repeated for so many seconds together (None: as long as one call).
+        """Limit the repetitions of all calls that this thread makes in the block to so many seconds together.
 
-        With 0 nothing is repeated. What is within another such block gets no more than that one has left.
+        None: to the seconds of one call. With 0 nothing is repeated. A block within another one gets no more time than
+        that one has left.
         """
         outer: float | None = getattr(self._here, "until", None)
         until = time.monotonic() + (self._seconds if seconds is None else min(seconds, self._seconds))
@@ -84,12 +85,12 @@ class Retry:
         return self.ask(operation, *args, **kwargs).value
 
     def ask(self, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Answer[T]:
-        """Like calling, and says whether an earlier attempt may have been carried out."""
+        """Like calling this object, but also says whether an earlier attempt may have been carried out."""
         self.check_open()
         try:
             return Answer(operation(*args, **kwargs), after_unknown=False)
         except ShardqError as error:
-            if not self.repeats or not _passing(error):
+            if not self.repeats or not error.retryable:
                 raise
             return self._repeat(isinstance(error, OutcomeUnknown), operation, *args, **kwargs)
 
@@ -104,7 +105,7 @@ class Retry:
                 return Answer(operation(*args, **kwargs), after_unknown=unknown)
             except ShardqError as error:
                 unknown = unknown or isinstance(error, OutcomeUnknown)
-                if not _passing(error) or time.monotonic() >= until:
+                if not error.retryable or time.monotonic() >= until:
                     if unknown and not isinstance(error, OutcomeUnknown):
                         raise OutcomeUnknown(
                             f"an attempt was not answered, and repeating it failed: {error}"
@@ -112,10 +113,6 @@ class Retry:
                     raise
             time.sleep(random.uniform(0, longest))
             longest = min(2 * longest, _LONGEST_PAUSE)
-
-
-def _passing(error: BaseException) -> bool:
-    return isinstance(error, ShardqError) and error.retryable
 
 
 _NAMED = 3  # shards that an error names
@@ -152,12 +149,12 @@ class Failures:
         self._errors.pop(shard, None)
 
     @property
-    def passing(self) -> list[Shard]:
+    def retryable(self) -> list[Shard]:
         """The shards that may succeed when they are asked again."""
         return [shard for shard, error in self._errors.items() if error.retryable]
 
     def error(self, what: str) -> ShardqError:
-        """One error for all shards: an error that is not the store's as it is, else one that names the shards."""
+        """One error for all shards, which it names. An error that is not the store's is returned as it is."""
         for error in self._errors.values():
             if not isinstance(error, StoreUnavailable | OutcomeUnknown):
                 return error

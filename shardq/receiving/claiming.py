@@ -42,7 +42,7 @@ class Receiving:
         self, context: QueueContext, consumer: str, *, visibility_timeout: float | None, ahead: bool = False
     ) -> None:
         self._context, self._consumer, self._visibility_timeout = context, consumer, visibility_timeout
-        self._ahead = ahead  # nobody works on what is claimed yet
+        self._ahead = ahead  # what is claimed waits for a consumer
         self.ownership = Ownership(consumer)
         self.reader = ShardReader(context.store, context.name, self.ownership)
         self._filter = DeliveryFilter(context)
@@ -125,7 +125,7 @@ class Receiving:
         return held
 
     def _claim_all(self, limit: int, settings: QueueSettings, *, finish: bool) -> list[HeldSlice]:
-        """Claim from shard after shard, until half of the first lease is over; one that fails is left out after."""
+        """Claim from shard after shard, until half of the first lease is over. One that fails is left out a while."""
         held: list[HeldSlice] = []
         missing = limit
         while missing > 0 and not self._is_time_to_hand_out(held):
@@ -147,7 +147,7 @@ class Receiving:
         return bool(held) and self._context.store.now() + self.lease // 2 >= held[0].lease_until
 
     def _next(self, settings: QueueSettings) -> Shard | None:
-        """The shard to claim from now; first where a claim was not answered, which may hide what it got for a lease."""
+        """The shard to claim from next: first those whose last claim was not answered, as it may hide messages."""
         for shard in self._unanswered:
             if not self.reader.is_left_out(shard):
                 return shard
@@ -171,7 +171,7 @@ class Receiving:
         return self._filter.deliverable(wanted, settings)
 
     def _request(self, shard: Shard, limit: int, settings: QueueSettings, *, finish: bool) -> Claim:
-        """A claim ahead counts no delivery yet, where the number of deliveries decides anything."""
+        """A claim. One that is made ahead counts no delivery yet if the queue limits deliveries."""
         started = not self._ahead or settings.max_deliveries is None
         token = secrets.token_bytes(TOKEN_BYTES)
         allowed = self._finish(settings) if finish else None
@@ -230,19 +230,19 @@ def _joined(errors: dict[Shard, ShardqError]) -> Failures:
     return failures
 
 
-# Where the store signals appends a poll is for what was missed only; many consumers share the looking.
+# If the store signals appends, polls only find what a signal missed. Many consumers share them.
 SLOW_POLL_SECONDS = 5.0
-SLOW_POLLS_PER_SECOND = 1  # of all consumers together, unless that takes longer than
-LONGEST_POLL_SECONDS = 10.0  # for each, as a consumer that is silent for 16 seconds counts as gone
-# Where it does not:
-FIRST_POLL_SECONDS = 0.005  # doubled by every empty read, up to
-LAST_POLL_SECONDS = 0.25  # or, where many consumers share the looking, so long that together they make
-POLLS_PER_SECOND = 12  # so many polls; what one does not see in time, another takes
-SLICE_SECONDS = 0.5  # a stop is noticed within
+SLOW_POLLS_PER_SECOND = 1  # of all consumers together
+LONGEST_POLL_SECONDS = 10.0  # of each consumer: one that is silent for 16 seconds counts as gone
+# If it does not, each empty read doubles the pause, from the first to the last one.
+FIRST_POLL_SECONDS = 0.005
+LAST_POLL_SECONDS = 0.25  # longer if there are so many consumers that they would make more polls than
+POLLS_PER_SECOND = 12  # of all consumers together
+SLICE_SECONDS = 0.5  # a stop is noticed within this time
 
 
 class Idling:
-    """Sleeps until there may be something to read: a signal, a due time that is known, or the next poll."""
+    """Sleeps until there may be something to read: until a signal, the next known due time, or the next poll."""
 
     def __init__(
         self,
@@ -252,9 +252,9 @@ class Idling:
         lock: AbstractContextManager[object] | None = None,
     ) -> None:
         self._context, self._reader, self._stopped = context, reader, stopped
-        self._lock = lock or nullcontext()  # of the reader, where it is not this thread's alone
+        self._lock = lock or nullcontext()  # of the reader, if other threads use it
         self._poll = FIRST_POLL_SECONDS
-        self._signalled = False  # and nothing was read since
+        self._signalled = False  # since something was last read
 
     def reset(self) -> None:
         """Something was read: poll quickly again."""
@@ -274,8 +274,8 @@ class Idling:
     def _longest(self) -> float:
         """Seconds until the next look.
 
-        A signal after which nothing was found may be of a message in shards of a new layout: the settings are read
-        anew when they are a second old.
+        If a signal came and nothing was found, the message may be in the shards of a new layout. So the next look comes
+        when the settings are read again.
         """
         due = self._reader.seconds_until_due()
         slow = max(SLOW_POLL_SECONDS, self._reader.consumers / SLOW_POLLS_PER_SECOND)

@@ -54,7 +54,9 @@ class DeliveryFilter:
                     kept.append(piece)
             except (StoreUnavailable, OutcomeUnknown) as error:
                 _log.warning(
-                    "messages of shard %s are sorted out when their lease is over: %s", piece.shard, error
+                    "messages of shard %s were not dropped or dead-lettered, trying again when their lease is over: %s",
+                    piece.shard,
+                    error,
                 )
         return kept
 
@@ -91,7 +93,7 @@ class DeliveryFilter:
 
 
 def _keys(piece: HeldSlice) -> Iterator[DedupeEntry]:
-    """The keys of the messages, their own and those of moves."""
+    """The keys of the messages: dedupe keys, and those of moves."""
     keys = decode_keys(piece.bundle.data)
     if keys is None:
         return

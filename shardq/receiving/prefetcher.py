@@ -24,12 +24,8 @@ __all__ = ["PrefetchBuffer", "Prefetcher"]
 _log = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 0.1
-HAND_OUT_PATIENCE = (
-    0.2,
-    0.2,
-    0.2,
-    None,
-)  # seconds for which counting is repeated before others are handed out instead
+HAND_OUT_PATIENCE = (0.2, 0.2, 0.2, None)
+"""Seconds for which counting deliveries is repeated before other messages are tried; None: the client's own."""
 
 
 class Prefetcher:
@@ -53,7 +49,7 @@ class Prefetcher:
     ) -> None:
         self._context, self._receiving, self._settlement, self._timer = context, receiving, settlement, timer
         self._changed = threading.Condition()
-        self._claiming = threading.Lock()  # for who claims, or asks the reader
+        self._claiming = threading.Lock()  # held while somebody claims, or uses the reader
         self._buffer = PrefetchBuffer(size)
         self._wanted = True
         self._stopped = False
@@ -64,9 +60,9 @@ class Prefetcher:
         self._thread.start()
 
     def take(self, limit: int, seconds: float) -> list[HeldSlice]:
-        """Up to so many messages; waits so many seconds for the first. None while delivery is paused.
+        """Up to so many messages; waits so many seconds for the first. An empty list while delivery is paused.
 
-        Raises what the thread cannot go on with; it tries again then.
+        An error that stopped the thread is raised here, and the thread tries again.
         """
         if self._context.settings.delivery_paused:
             with self._changed:
@@ -84,7 +80,7 @@ class Prefetcher:
         raise error
 
     def take_now(self, limit: int) -> list[HeldSlice]:
-        """Up to so many messages, claimed now if none wait; none when nothing was due in the whole queue."""
+        """Up to so many messages, claimed now if none wait. An empty list: nothing was due in the whole queue."""
         with self._claiming:
             if not len(self._buffer):
                 self._put(self._receiving.fill(limit, thorough=True))
@@ -110,7 +106,7 @@ class Prefetcher:
                 self._note(error)
 
     def _note(self, error: ShardqError) -> None:
-        """Go on after a passing fault, which the library has repeated for a while; after any other when it was told."""
+        """Go on soon after a retryable error, which was repeated for a while; after any other once it was raised."""
         if error.retryable:
             _log.warning("nothing was claimed ahead, trying again: %s", error)
             time.sleep(PAUSE_SECONDS)
@@ -167,7 +163,7 @@ class Prefetcher:
         return taken
 
     def _of_this_consumer(self, taken: Sequence[HeldSlice]) -> list[HeldSlice]:
-        """Those of them that are its to work on; what could not be counted now waits again, behind the others."""
+        """Those that the consumer may work on. What could not be counted waits again, behind the others."""
         held = [part for piece in taken for part in piece.held_parts]
         if waiting := [piece for piece in held if not piece.started]:
             self._keeper.keep(waiting)
@@ -176,7 +172,7 @@ class Prefetcher:
         return [piece for piece in held if piece.started]
 
     def _start(self, taken: Sequence[HeldSlice]) -> ShardqError | None:
-        """Count the deliveries, and renew leases, where that has to be done."""
+        """Count deliveries that are not counted, and extend leases that are half over."""
         lease = self._receiving.lease
         half = self._context.store.now() + lease // 2
         try:
@@ -203,29 +199,29 @@ class _Waiting(msgspec.Struct, frozen=True):
 class PrefetchBuffer:
     """Holds up to ``size`` messages in their order, each for a limited time. For a caller that has its own lock.
 
-    When messages had to leave unserved it takes no more than were served in that time, and doubles that
-    whenever somebody had to wait for a message since.
+    After messages had to leave because nobody took them, it holds no more than were taken in the time before. That is
+    doubled each time that it is found empty.
     """
 
     def __init__(self, size: int) -> None:
         self._size = self._most = size
         self._waiting: deque[_Waiting] = deque()
         self._messages = 0
-        self._served = 0  # messages, since the last one left unserved
-        self._emptied = False  # they have just left unserved, so that nothing waits
+        self._served = 0  # messages taken since some last had to leave
+        self._emptied = False  # nothing waits because all had to leave
 
     def __len__(self) -> int:
         return self._messages
 
     @property
     def room(self) -> int:
-        """For how many messages it is worth while to claim: none, or at least half of those it may hold."""
+        """How many messages to claim: none, or at least half of those it may hold."""
         free = self._most - len(self)
         return free if 2 * free >= self._most else 0
 
     @property
     def pieces(self) -> list[HeldSlice]:
-        """All that wait."""
+        """All slices that wait."""
         return [waiting.piece for waiting in self._waiting]
 
     def add(self, held: list[HeldSlice], now: float) -> None:
@@ -235,7 +231,7 @@ class PrefetchBuffer:
         self._waiting.extend(_Waiting(piece, now) for piece in held)
 
     def take(self, limit: int) -> tuple[list[HeldSlice], list[HeldSlice], list[HeldSlice]]:
-        """Messages to be handed out, the slices that they are of, and what is left of the last one to wait on."""
+        """The messages to hand out, the slices that they are of, and the rest of the last slice, which waits on."""
         if not self._waiting:
             self._most = self._most if self._emptied else min(self._size, 2 * self._most)
         taken: list[HeldSlice] = []

@@ -28,10 +28,9 @@ REDRIVE_BATCH = 1_000
 def redrive(target: QueueContext, limit: int) -> int:
     """Move up to so many of a queue's dead letters back to it, as new messages; returns how many.
 
-    Each is moved as `forward` moves; after a crash, repeating it moves the rest. What it meets of other queues it holds
-    until it ends, and so meets it once. What it claimed and did not move is given back, whatever stopped it.
-    Raises QueuePaused; MessageTooLarge when all others were moved and some are above the queue's limit by now, which
-    stay dead letters.
+    Each is moved as `forward` moves; after a crash, repeating it moves the rest. Dead letters of other queues are held
+    until it ends, so that each is claimed once. What was claimed and not moved is given back, whatever stopped it.
+    Raises QueuePaused. Raises MessageTooLarge at the end if some are above the queue's limit; they stay dead letters.
     """
     admit(target, REDRIVE)
     source = dead_letter_context(target)

@@ -1,4 +1,4 @@
-"""Sending many messages with one call: drawn by bundles, stored several at a time, answered in order."""
+"""Sending many messages with one call: one bundle is read at a time, and several are stored at a time."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class BundleLimits(msgspec.Struct, frozen=True):
 class BulkSend:
     """One call of ``send_many``.
 
-    It stops drawing at the first failure; what is on its way then is waited for, so that it is known of every
-    message whether it is stored.
+    At the first failure it reads no more, and waits for the bundles in flight, so that it is known of every message
+    whether it is stored.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class BulkSend:
         self._unknown = False  # something that is not confirmed may be stored
 
     def run(self) -> SentIds:
-        """Store everything; raises PartialSend, or the error itself where that tells as much."""
+        """Store everything; raises PartialSend, or the error itself if nothing is stored."""
         refused: list[Any] = []
         with InFlightAppends(self._context) as appends:
             while (send := self._next(refused)) is not None:
@@ -116,12 +116,12 @@ class BulkSend:
         return Alike(bodies, self._shared)
 
     def _encoded(self, items: list[Any]) -> list[bytes]:
-        """The bodies; none when some item needs a look of its own."""
+        """The bodies; an empty list if some item has to be prepared by itself."""
         if any(issubclass(kind, OutgoingMessage) for kind in set(map(type, items))):
             return []
         try:
             bodies = list(map(self._codec.encode, items))
-        except Exception:  # the item that it is about raises it again
+        except Exception:  # raised again when the item is prepared by itself
             return []
         return bodies if max(map(len, bodies)) <= self._room else []
 
@@ -179,7 +179,7 @@ class BulkSend:
 
 
 def _neighbours(chunk: Sequence[Any], items: Sequence[Any]) -> bool:
-    """True when what comes next was sent in one bundle with the last one before, and has to stay with it."""
+    """True if the next message was in one bundle with the last one when both were sent before, and must stay in it."""
     ids = [
         item.id.rpartition(":")[0]
         for item in (chunk[-1], *items)

@@ -1,4 +1,4 @@
-"""Joining sends of many threads into bundles; with ``linger`` one waits for company."""
+"""Joining the sends of several threads into bundles. With ``linger`` a send waits for others."""
 
 from __future__ import annotations
 

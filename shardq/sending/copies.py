@@ -1,7 +1,7 @@
-"""Copies: of what is stored in a shard in another queue, and of what was processed on its way again.
+"""Copies of what is stored in a shard, made in another queue, and of processed messages, sent again.
 
 A shard is copied as it is, to another queue of the same store or another one. Bodies, headers, dedupe keys, priority,
-due time and order are kept; the copies are new messages that nobody has received. The id of a copy's bundle follows
+due time and order are kept; the copies are new messages, which were never delivered. The id of a copy's bundle follows
 from the slice that it was in, so a copy that is made again is stored once, as long as the source is cut into the same
 slices. How each shard was cut is entered into the target's decision log by the first attempt of a run; an attempt that
 finds it cut otherwise, as after somebody received from it, is refused.
@@ -35,7 +35,7 @@ _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _HASH_RANGE = 1 << 63
 _PREFIX = "shardq-copy:"
 _MEMORY = 7 * 86_400_000_000
-"""For how long, in microseconds, a copy that was interrupted can be gone on with."""
+"""For how long, in microseconds, a copy that was interrupted can be continued."""
 
 
 class Copied(msgspec.Struct, frozen=True):
@@ -152,7 +152,7 @@ def _cut(piece: StoredSlice) -> int:
 
 
 def _due(piece: StoredSlice) -> int:
-    """From when on the messages are for a consumer; of those in flight as it was before they were received."""
+    """The due time of the messages; of those in flight, the one that they had before they were received."""
     return piece.due if piece.state is EntryState.DELAYED else piece.bundle.due
 
 

@@ -49,8 +49,8 @@ _MINUTE = 60_000_000
 class Door(msgspec.Struct, frozen=True):
     """A way into a queue, and what it obeys (decision 24). Only what is sent is shown to hooks: see ``plan_send``."""
 
-    obeys_pause: bool = True  # nothing comes in while the queue's sends are paused
-    obeys_size: bool = True  # nor a message above the queue's max_message_bytes
+    obeys_pause: bool = True  # it lets in nothing while the queue's sends are paused
+    obeys_size: bool = True  # it lets in no message above the queue's max_message_bytes
     counts_sent: bool = True  # in the client's counters; moves are counted as what they are
     fresh_ids: bool = False  # a bundle's id is as old as its first send
 
@@ -63,7 +63,7 @@ DEAD_LETTER = Door(obeys_pause=False, obeys_size=False, counts_sent=False)
 
 
 def admit(context: QueueContext, door: Door, largest: int = 0) -> None:
-    """Raise QueuePaused or MessageTooLarge when messages, the largest of so many bytes, may not come in by the door."""
+    """Raise QueuePaused or MessageTooLarge if the door does not let in messages of up to ``largest`` bytes now."""
     settings, name = context.settings, context.name
     if door.obeys_pause and settings.sends_paused:
         raise QueuePaused(f"queue {name!r} takes no messages now: `shardq resume {name}` lets it")
@@ -89,7 +89,7 @@ def admitted(context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]
 def append(
     context: QueueContext, door: Door, bundles: Sequence[PlannedBundle], *, keys_read_at: int = 0
 ) -> None:
-    """Store bundles of one shard. Those that have a key are those whose key was not confirmed at that moment.
+    """Store bundles of one shard. ``keys_read_at`` is when the keys of those that have one were found unconfirmed.
 
     Repeated for the client's ``retry_seconds``. Raises QueuePaused, MessageTooLarge or RepeatTooLate, OutcomeUnknown
     when some attempt may have stored them, or what else keeps the store from it.
@@ -101,7 +101,7 @@ def append(
 
 
 def check_age(context: QueueContext, shard: Shard, bundle_id: bytes, since: int) -> None:
-    """Raise RepeatTooLate when it is too late to append a bundle that may be stored since a moment."""
+    """Raise RepeatTooLate if a bundle may be stored since a moment that is too long ago to append it again."""
     minutes = (context.store.now() - since) // _MINUTE
     if minutes >= REPEATABLE_MINUTES:
         raise RepeatTooLate(

@@ -1,4 +1,4 @@
-"""A message on its way in: what is checked of it, and what it is then."""
+"""A message that is to be sent: the checks of its options, and the checked form."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class RunPart(msgspec.Struct, frozen=True):
 
     name: str  # the same in every attempt
     fingerprint: str  # of who the messages are, with priority, due and lane; the same in every attempt
-    turn: int  # of the shards: the first bundle goes to this one, the next to the one after it
+    turn: int  # the shard of the first bundle; the next one goes to the shard after it
     bodies: Sequence[bytes]
     headers: Sequence[Headers | None] | None = None
     priorities: Sequence[int] | None = None  # 0 .. 9

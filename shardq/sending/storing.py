@@ -156,7 +156,9 @@ def prepare(context: QueueContext, body: Any, options: SendOptions, codec: Codec
 def plan_send(
     context: QueueContext, items: Sequence[Any], messages: Sequence[PreparedMessage]
 ) -> PlannedSend:
-    """Choose the place and the id of each message, and call ``before_send``; raises QueuePaused or RepeatTooLate.
+    """Choose the shard and the id of each message, and call ``before_send``; raises QueuePaused or RepeatTooLate.
+
+    The pause is asked for here before a hook sees the messages; the door asks again, as keys are reserved in between.
 
     Bundles are stored in the order of their plans where each is stored before the next one is.
     """
@@ -174,7 +176,7 @@ def plan_send(
 def store_send(context: QueueContext, send: PlannedSend) -> Written:
     """Store what was planned; returns when the store has confirmed it, or could not.
 
-    What stops it is in the answer, also what is no error of the store.
+    An error is in the answer, not raised, whatever its kind.
     """
     count = len(send.messages)
     doubtful = {planned.bundle.id for planned in send.bundles if planned.again}
@@ -218,7 +220,7 @@ def tell_stored(context: QueueContext, send: PlannedSend, written: Written) -> N
 
 
 def unsent(send: PlannedSend, written: Written) -> Iterator[tuple[int, OutgoingMessage]]:
-    """What was not confirmed, by place: to be sent again under the id that it may be stored under."""
+    """The messages that were not confirmed, by place. One that may be stored has its id, to be sent again under it."""
     for planned in written.pending:
         doubtful = planned.bundle.id in written.doubtful
         for place, identity in planned.ids():

@@ -1,1 +1,1 @@
-"""What becomes of messages that are held: acked, released, extended, moved."""
+"""Settling held messages: ack, release, extend, move."""

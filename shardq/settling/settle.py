@@ -44,8 +44,8 @@ def settle(
 ) -> Answer[Fenced]:
     """Settle messages of one shard by their spans. This is the only function that asks a store to settle anything.
 
-    ``duration`` is that of a lease or a delay, in microseconds. ``append`` is what takes the place of messages that are
-    moved in one step; without it those are stored in their new place already.
+    ``duration`` is that of a lease or a delay, in microseconds. ``append`` stores messages that are moved in one step;
+    without it, moved messages are stored in their new place already.
     """
     ask, store = context.retry.ask, context.store
     if verb.holds:
@@ -111,7 +111,7 @@ class Settling:
             for shard in sorted(groups, key=late.__contains__):
                 self._settle(shard, groups[shard])
         with self._context.retry.within():
-            for shard in self.failures.passing if self._context.retry.repeats else ():
+            for shard in self.failures.retryable if self._context.retry.repeats else ():
                 self._settle(shard, groups[shard])
         for shard, group in groups.items():
             if shard in self.failures:
@@ -217,15 +217,15 @@ class Settling:
 
 
 def give_back_unseen(context: QueueContext, held: Iterable[HeldSlice]) -> None:
-    """Give back what nobody was handed, in its place and without a delivery; what is lost is somebody else's.
+    """Give back messages that were handed to nobody, in their places and without a delivery. Lost ones are ignored.
 
-    Raises what keeps the store from it.
+    Raises the errors of shards that failed.
     """
     give_back_selected(context, [piece.select() for piece in held])
 
 
 def give_back_selected(context: QueueContext, selections: Sequence[Selection]) -> None:
-    """Like :func:`give_back_unseen`, for some messages of the slices."""
+    """Like :func:`give_back_unseen`, for some of the messages of slices."""
     settling = Settling(context, GIVE_BACK).run(selections)
     if settling.failures:
         raise settling.failures.error(f"messages of queue {context.name!r} were not given back")

@@ -76,7 +76,7 @@ class Settlement:
         self._extend(selections, microseconds(seconds), EXTEND)
 
     def keep(self, selections: Sequence[Selection], lease: int) -> None:
-        """Hold messages for so many microseconds or longer; what is lost, their consumer's next call is told."""
+        """Hold messages for so many microseconds or longer. A lost one is told when its consumer settles it."""
         self._extend(selections, lease, KEEP)
 
     def start(self, selections: Sequence[Selection], lease: int) -> None:
@@ -122,9 +122,8 @@ class Settlement:
             return settle(self._context, verb, shard, spans_of(group), lease)
 
         settling = Settling(self._context, verb, extend, by_receipt=self._by_receipt)
-        for selection in self._settle(
-            settling, selections
-        ).done:  # of what is lost an ack has to be told, too
+        settled = self._settle(settling, selections).done
+        for selection in settled:  # not of what is lost: an ack of it must raise LeaseLost too
             held, until = selection.held, untils[selection.held.shard]
             held.lease_until = until if verb.shortens else max(until, held.lease_until)
             held.started = held.started or verb.starts
@@ -136,7 +135,7 @@ class Settlement:
         return settling
 
     def _seen(self, selections: Sequence[Selection]) -> list[Message]:
-        """What hooks are told of."""
+        """The messages that hooks are shown: those whose bodies are known."""
         return [
             message
             for selection in selections
@@ -145,7 +144,7 @@ class Settlement:
         ]
 
     def _raise_if_any(self, settling: Settling, verb: Verb) -> None:
-        """Raise what the caller must know; of a lost message it is told again when it repeats what failed."""
+        """Raise the errors of shards, or else LeaseLost: it is raised then when the caller repeats what failed."""
         if settling.failures:
             raise settling.failures.error(f"{self._not_done(settling.failed, verb)}, all others were:")
         if not settling.lost or not verb.tells_lost:

@@ -19,15 +19,15 @@ __all__ = [
     "EachMessage",
     "Failure",
     "Handler",
+    "HandlerCalls",
     "MessageHandler",
-    "Trial",
     "WholeBatch",
 ]
 
 MessageHandler = Callable[[Message], object]
 BatchHandler = Callable[[Batch], object]
 Handler = Callable[[Any], object]
-"""A handler of which only the option ``by_batch`` tells what it takes."""
+"""A handler of either kind. The option ``by_batch`` says which."""
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -38,13 +38,13 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Attempt:
-    """The messages of a batch by what happened to them; those in no list are not started."""
+    """What became of the messages of a batch. A message that is in no list was not started."""
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         self.worked: list[Message] = []
         self.failures: list[Failure] = []
-        self.interrupted: list[Message] = []  # the handler was interrupted, or only returned something unrun
+        self.interrupted: list[Message] = []  # the handler was interrupted, or returned what has not run
         self.started = 0
 
     @property
@@ -53,8 +53,8 @@ class Attempt:
         return self.batch[self.started :]
 
 
-class Trial(Protocol):
-    """How a handler is called with the messages of a batch."""
+class HandlerCalls(Protocol):
+    """How a handler is called with the messages of a batch: one by one, or all at once."""
 
     def run(self, attempt: Attempt, tally: Tally, stopping: Callable[[], bool]) -> None:
         """Call the handler until the batch is done or the worker is told to stop."""
@@ -127,7 +127,7 @@ def _describe(error: Exception) -> str:
     """The reason that a dead letter carries. Bytes that are no text, as in file names, are escaped."""
     try:
         text = str(error)
-    except Exception:  # an error that cannot tell what it is about is a failure like any other
+    except Exception:  # an error whose text cannot be made is a failure like any other
         text = ""
     reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return reason.encode("utf-8", "backslashreplace").decode("utf-8")

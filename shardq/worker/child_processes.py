@@ -1,4 +1,4 @@
-"""Child processes that work together: started, listened to, and ended with the block that started them."""
+"""Child processes that work together, and end with the ``with`` block that started them."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ class ProcessFailed(ShardqError):
 
 
 class _Word(Enum):
+    """What a process and its parent tell each other."""
+
     READY = "ready"  # a process waits for the others
     GO = "go"  # all are ready
     REPORT = "report"
@@ -46,7 +48,7 @@ class _Word(Enum):
 
 
 class Parent:
-    """The process that started this one: how it hears of this one, and how it ends it."""
+    """A child process's connection to the process that started it."""
 
     def __init__(self, channel: Connection) -> None:
         self._channel, self._stopped = channel, False
@@ -57,7 +59,7 @@ class Parent:
         Raises SystemExit when this process is told to end meanwhile.
         """
         self._channel.send((_Word.READY, None))
-        if self._hear() is not _Word.GO:
+        if self._receive() is not _Word.GO:
             sys.exit()
         return time.monotonic()
 
@@ -66,9 +68,9 @@ class Parent:
         self._channel.send((_Word.REPORT, value))
 
     def wait(self, seconds: float) -> bool:
-        """Wait for so long, or until this process is told to end or its parent is gone. True in these two cases."""
+        """Wait up to so many seconds. True as soon as this process is told to end, or its parent is gone."""
         if not self._stopped and self._channel.poll(seconds):
-            self._stopped = self._hear() is _Word.STOP
+            self._stopped = self._receive() is _Word.STOP
         return self._stopped
 
     @property
@@ -76,7 +78,7 @@ class Parent:
         """True when this process is told to end, or its parent is gone."""
         return self.wait(0.0)
 
-    def _hear(self) -> _Word:
+    def _receive(self) -> _Word:
         try:
             return _Word(self._channel.recv())
         except (EOFError, OSError):
@@ -103,7 +105,7 @@ class _Child:
             self.channel.send(word)
 
     def take(self) -> list[Any]:
-        """The next word of the process; a list of what it reports. Raises ProcessFailed."""
+        """Read the next word of the process; returns the value that it reports, if any. Raises ProcessFailed."""
         try:
             word, value = self.channel.recv()
         except (EOFError, OSError):
@@ -125,10 +127,10 @@ class _Child:
 
 
 class ChildProcesses:
-    """Processes that are all ended when the ``with`` block is left, whatever has happened.
+    """Processes that all end with the ``with`` block, whatever happens in it.
 
-    ``patience`` is for how many seconds they may go on after they were told to end; then they are killed. After an
-    error in the block it is a second. Ctrl-C is ignored in them: this process gets it, and ends them.
+    At its end they are told to end, and killed after ``patience`` seconds, or after one second if the block raised an
+    error. They ignore Ctrl-C: this process gets it, and ends them.
 
     >>> with ChildProcesses() as processes:  # doctest: +SKIP
     ...     processes.start("sum", add, 1, 2)  # runs add(parent, 1, 2) in a new process
@@ -149,7 +151,7 @@ class ChildProcesses:
         self._children[name] = _Child(name, work, arguments)
 
     def listen(self, seconds: float = 0.0) -> list[tuple[str, Any]]:
-        """What processes report within so many seconds, with their names; returns with the first reports.
+        """Wait up to so many seconds for reports; returns the first ones, each with the name of its process.
 
         Raises ProcessFailed when a process has failed.
         """
@@ -158,7 +160,7 @@ class ChildProcesses:
         for channel in wait(list(listening), seconds) if listening else ():
             child = listening[channel]  # type: ignore[index]
             found += [(child.name, value) for value in child.take()]
-        self._let_go()
+        self._go_if_ready()
         return found
 
     def results(self, *, start_seconds: float = 120.0) -> list[Any]:
@@ -175,7 +177,7 @@ class ChildProcesses:
         return [child.result for child in self._children.values()]
 
     def stop(self, *names: str) -> None:
-        """Tell these processes to end, and go on to listen to them."""
+        """Tell these processes to end. Their reports can still be listened to."""
         for name in names:
             self._children[name].tell(_Word.STOP)
 
@@ -200,7 +202,7 @@ class ChildProcesses:
     def _running(self) -> list[_Child]:
         return [child for child in self._children.values() if not child.ended]
 
-    def _let_go(self) -> None:
+    def _go_if_ready(self) -> None:
         children = self._children.values()
         if self.started_at is None and children and all(child.ready or child.ended for child in children):
             self.started_at = time.time()

@@ -84,7 +84,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def body_codec(self) -> Codec:
-        """The codec itself, where it was given by name too."""
+        """The codec, also where it was given by name."""
         return codec_named(self.codec) if isinstance(self.codec, str) else self.codec
 
     @property

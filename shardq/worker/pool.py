@@ -22,7 +22,7 @@ from shardq.worker.slot import Child, Slot, WorkersFailing
 
 __all__ = ["PoolReport", "WorkerPool", "WorkersFailing"]
 
-TURN_SECONDS = 0.25
+TURN_SECONDS = 0.25  # the longest wait for reports
 MAX_PROCESSES = 1_000
 
 
@@ -116,7 +116,7 @@ class WorkerPool:
 
     def _turn(self) -> bool:
         """Look after the processes once; True when all is done."""
-        self._give_orders()
+        self._pass_on_stops()
         for slot in self._slots:
             slot.start_if_due()
         _listen([slot.child for slot in self._slots if slot.child is not None])
@@ -124,7 +124,7 @@ class WorkerPool:
             self._look_after(slot)
         return all(slot.finished for slot in self._slots)
 
-    def _give_orders(self) -> None:
+    def _pass_on_stops(self) -> None:
         if self._stops == 0 and self._error is None:
             return
         for slot in self._slots:

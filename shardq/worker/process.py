@@ -1,4 +1,4 @@
-"""What runs in a process of a pool, and what the process is told to do."""
+"""What runs in a process of a pool, and what the process is given to do."""
 
 from __future__ import annotations
 
@@ -102,10 +102,10 @@ def _run(worker: Worker, channel: Connection) -> WorkerReport:
 
 @contextmanager
 def reporting(worker: Worker, channel: Connection) -> Iterator[None]:
-    """Report on a worker meanwhile, in a thread.
+    """Report on a worker, from a thread, while the block runs.
 
     When the parent is gone the worker is told to stop, as nobody is left to do so. An error of the thread stops the
-    worker too and is raised at the end of the block: a worker that reports nothing any more must not go on unseen.
+    worker too and is raised at the end of the block: a worker whose reports have ended must not go on unnoticed.
     """
     done = threading.Event()
     errors: list[Exception] = []

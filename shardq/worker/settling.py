@@ -15,22 +15,22 @@ from shardq.worker.attempt import Attempt, Failure
 from shardq.worker.options import Backoff
 from shardq.worker.report import Tally
 
-__all__ = ["Settling"]
+__all__ = ["AttemptSettling"]
 
 _Key = TypeVar("_Key", int, str)
 
 _log = logging.getLogger(__name__)
 
 
-class Settling:
-    """Acks messages that are worked, gives back those not started, releases or dead-letters those that failed."""
+class AttemptSettling:
+    """Acks messages that are worked, gives back those not started, and releases or dead-letters those that failed."""
 
     def __init__(self, queue: Queue, attempt: Attempt, backoff: Backoff, tally: Tally) -> None:
         self._queue, self._attempt, self._backoff, self._tally = queue, attempt, backoff, tally
         self._max_deliveries: int | None = None
 
     def steps(self) -> Iterator[Callable[[], None]]:
-        """The steps of settling. Each can be repeated, and no two of them share a message."""
+        """The steps of settling, in order. Each can be repeated, and no two settle the same message."""
         attempt = self._attempt
         yield from self._step(attempt.worked, Batch.ack)
         yield from self._step(attempt.unstarted, Batch.give_back, counter="given_back")
@@ -53,7 +53,7 @@ class Settling:
                 continue
             for reason, group in _grouped(failures, lambda failure: failure.reason):
                 yield from self._step(
-                    _messages(group), partial(self._bury, reason=reason), counter="dead_lettered"
+                    _messages(group), partial(self._dead_letter, reason=reason), counter="dead_lettered"
                 )
 
     def _step(
@@ -73,7 +73,7 @@ class Settling:
         if counter:
             self._tally.add(**{counter: len(part) - lost})
 
-    def _bury(self, part: Batch, *, reason: str) -> None:
+    def _dead_letter(self, part: Batch, *, reason: str) -> None:
         try:
             part.dead_letter(reason)
             _log.info("%d messages went to the dead-letter queue: %s", len(part), reason)

@@ -28,8 +28,8 @@ class ShellCommand(msgspec.Struct, frozen=True):
     """Runs a shell command for each message, with the body on its standard input.
 
     The environment variables ``SHARDQ_ID`` and ``SHARDQ_DELIVERIES`` hold the message's id and its number of
-    deliveries. Its standard output is that of the worker. An exit code other than 0 is a failure, and the last line
-    of its standard error is the reason. Processes that it leaves behind are not waited for.
+    deliveries. The command writes to the standard output of the worker. An exit code other than 0 is a failure, and
+    the last line of its standard error is the reason. Processes that it leaves behind are not waited for.
     """
 
     command: str

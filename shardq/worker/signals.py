@@ -39,7 +39,7 @@ def stop_signals(stop: Callable[[], None]) -> Iterator[None]:
 def without_interrupts() -> Iterator[None]:
     """Block SIGINT for the processes that the block starts, until they call :func:`ignore_interrupts`.
 
-    A Ctrl-C that comes meanwhile reaches this process when the block ends: none is lost.
+    A Ctrl-C during the block reaches this process when the block ends: none is lost.
     """
     resource_tracker.ensure_running()  # starts with the first process otherwise, and unblocks SIGINT then
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
@@ -50,7 +50,7 @@ def without_interrupts() -> Iterator[None]:
 
 
 def ignore_interrupts() -> None:
-    """Ignore Ctrl-C, which the parent gets too. For the main thread of a process started without interrupts."""
+    """Ignore Ctrl-C, which the parent gets too. For processes started in :func:`without_interrupts`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
 
@@ -61,9 +61,9 @@ def own_group() -> None:
 
 
 def end_group(pid: int | None) -> None:
-    """Kill the process group of a process. Does nothing when it has none of its own, or has ended."""
+    """Kill the process group of a process. Does nothing if the process has ended or has no group of its own."""
     try:
         if pid is not None:
             os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):  # on macOS the second, where all of it have ended
+    except (ProcessLookupError, PermissionError):  # macOS raises the second when all of the group have ended
         return

@@ -1,4 +1,4 @@
-"""A slot of a pool: one process at a time, replaced when it dies."""
+"""A slot of a pool: one process at a time, which is replaced when it dies."""
 
 from __future__ import annotations
 
@@ -85,6 +85,7 @@ class Child:
 
 
 def _steps(report: WorkerReport) -> tuple[int, ...]:
+    """The counters that change while a process gets on."""
     return report.worked, report.failed, report.batches, report.store_faults
 
 
@@ -132,7 +133,7 @@ class Slot:
             child.process.join()
         if not child.alive:
             child.listen()
-            self._bury(child)
+            self._handle_end(child)
 
     def stop(self, *, at_once: bool) -> None:
         """Start no more processes, and tell the running one to end."""
@@ -150,7 +151,7 @@ class Slot:
             self.child.kill()
             self._forget(self.child)
 
-    def _bury(self, child: Child) -> None:
+    def _handle_end(self, child: Child) -> None:
         code = child.process.exitcode
         self._forget(child)
         error = child.ended.error if child.ended is not None else None

@@ -1,4 +1,4 @@
-"""The loop that works a queue off."""
+"""The loop that receives messages and calls a handler with them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from shardq.worker.attempt import (
     Attempt,
     BatchHandler,
     EachMessage,
+    HandlerCalls,
     MessageHandler,
-    Trial,
     WholeBatch,
 )
 from shardq.worker.options import Backoff, SharedKeywords, WorkerKeywords, WorkerOptions
 from shardq.worker.report import Tally, WorkerReport
-from shardq.worker.settling import Settling
+from shardq.worker.settling import AttemptSettling
 
 __all__ = ["Worker"]
 
 _log = logging.getLogger(__name__)
 
-PAUSE_SLICE_SECONDS = 0.1  # a stop is noticed within
+PAUSE_SLICE_SECONDS = 0.1  # a stop is noticed within this time
 
 
 class Worker:
@@ -36,7 +36,8 @@ class Worker:
     When the handler returns, its message is acked; a batch is acked with one call. When the handler raises an
     ``Exception``, its message is delivered again after ``retry_delay`` seconds, which double with each delivery up
     to ``max_retry_delay``. After the queue's ``max_deliveries`` the message goes to the dead-letter queue with the
-    exception as its reason. Delivery is at least once: a handler must bear to run twice for the same message.
+    exception as its reason. Delivery is at least once: a handler can run twice for the same message, and must allow
+    for that.
 
     With ``by_batch`` the handler takes the whole :class:`~shardq.Batch` and may settle parts of it itself.
     Async and generator functions are refused with InvalidSetting: calling them runs nothing.
@@ -75,7 +76,7 @@ class Worker:
     ) -> None:
         check_runs("handler", handler)
         self._queue, self._options = queue, WorkerOptions(**options)
-        self._trial = _trial(handler, by_batch=self._options.by_batch)
+        self._calls = _calls(handler, by_batch=self._options.by_batch)
         self._backoff = self._options.backoff
         self._tally = Tally()
         self._stopping = False
@@ -92,15 +93,15 @@ class Worker:
         Raises an error that waiting cannot mend, such as QueueNotFound. A KeyboardInterrupt or SystemExit is raised
         after the batch at hand is settled: what is done is acked, the rest is given back.
         """
-        absences = 0
+        faults = 0  # of the store, in a row
         while not self._stopping:
             batches = self.report.batches
             try:
                 self._consume()
                 break
             except ShardqError as error:
-                absences = 1 if self.report.batches > batches else absences + 1
-                self._wait_for_store(error, absences)
+                faults = 1 if self.report.batches > batches else faults + 1
+                self._wait_for_store(error, faults)
         return self.report
 
     def stop(self) -> None:
@@ -115,7 +116,7 @@ class Worker:
             codec=options.body_codec, keep_leases=options.keep_leases, prefetch=options.prefetch
         ) as consumer:
             self._consumer = consumer
-            if self._stopping:  # told so before there was a consumer to tell
+            if self._stopping:  # before there was a consumer
                 return
             for batch in consumer.batches(options.batch, wait=options.idle_exit):
                 self._tally.add(batches=1)
@@ -127,15 +128,15 @@ class Worker:
 
     def _work(self, attempt: Attempt) -> None:
         try:
-            self._trial.run(attempt, self._tally, self._is_stopping)
+            self._calls.run(attempt, self._tally, self._is_stopping)
         finally:
-            for step in Settling(self._queue, attempt, self._backoff, self._tally).steps():
+            for step in AttemptSettling(self._queue, attempt, self._backoff, self._tally).steps():
                 self._persist(step)
 
     def _persist(self, step: Callable[[], None]) -> None:
-        """Settle, however long the store is unavailable; the lease keeper holds the messages meanwhile.
+        """Repeat a step of settling until it succeeds; the lease keeper holds the messages meanwhile.
 
-        A worker that is told to stop tries it once more.
+        A worker that is told to stop repeats it once more.
         """
         attempt = 0
         while True:
@@ -167,7 +168,7 @@ class Worker:
         return self._stopping
 
 
-def _trial(handler: MessageHandler | BatchHandler, *, by_batch: bool) -> Trial:
+def _calls(handler: MessageHandler | BatchHandler, *, by_batch: bool) -> HandlerCalls:
     if by_batch:
         return WholeBatch(cast("BatchHandler", handler))
     return EachMessage(cast("MessageHandler", handler))

@@ -119,9 +119,9 @@ class Bench:
             time.sleep(0.001)
 
     def waiting(self) -> int:
-        lines = self.store._joining._lines.get()
-        with lines.changed:
-            return sum(map(len, lines.waiting.values()))
+        waiters = self.store._joining._waiters.get()
+        with waiters.changed:
+            return sum(map(len, waiters.waiting.values()))
 
 
 @pytest.fixture
@@ -312,8 +312,10 @@ def ack_together(client: shardq.Client, gated: Gated, messages: Sequence[shardq.
     assert gated.entered.wait(PATIENCE)
     futures += [threads.submit(message.ack) for message in messages[1:]]
     until = time.monotonic() + PATIENCE
-    lines = joining._lines.get()
-    while sum(map(len, lines.waiting.values())) + sum(future.done() for future in futures) < len(futures) - 1:
+    waiters = joining._waiters.get()
+    while (
+        sum(map(len, waiters.waiting.values())) + sum(future.done() for future in futures) < len(futures) - 1
+    ):
         assert time.monotonic() < until
         time.sleep(0.001)
     gated.gate.set()
@@ -350,7 +352,7 @@ def test_who_waits_when_the_client_is_closed_is_told_so(url: str, clock: ManualC
         assert gated.entered.wait(PATIENCE)
         futures += [threads.submit(message.ack) for message in messages[1:]]
         until = time.monotonic() + PATIENCE
-        while sum(map(len, joining._lines.get().waiting.values())) < 2:
+        while sum(map(len, joining._waiters.get().waiting.values())) < 2:
             assert time.monotonic() < until
             time.sleep(0.001)
         client._contexts.retry.close()
