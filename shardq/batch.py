@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any, overload
@@ -23,9 +23,12 @@ class Batch(Sequence[Message]):
     others.
     """
 
-    def __init__(self, held: Sequence[HeldSlice], settler: Settler) -> None:
+    def __init__(
+        self, held: Sequence[HeldSlice], settler: Settler, acking: Callable[[], None] = lambda: None
+    ) -> None:
         self._selections = tuple(Selection(piece, list(range(piece.count))) for piece in held)
         self._settler = settler
+        self._acking = acking  # called when all of it is about to be acked
         self._length = sum(piece.count for piece in held)
 
     def __len__(self) -> int:
@@ -67,10 +70,13 @@ class Batch(Sequence[Message]):
         part = Batch((), self._settler)
         part._selections = tuple(Selection(held, sorted(positions)) for held, positions in chosen.items())
         part._length = sum(map(len, chosen.values()))
+        if part._length == self._length:
+            part._acking = self._acking
         return part
 
     def ack(self) -> None:
         """Finish the messages: they are never delivered again. It can be repeated. Raises LeaseLost."""
+        self._acking()
         self._settler.ack(self._open)
 
     def release(self, *, delay: float = 0.0) -> None:

@@ -7,7 +7,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from shardq.batch import Batch
 from shardq.closing import Closing
@@ -17,6 +17,7 @@ from shardq.errors import Closed, LeaseLost
 from shardq.held import HeldSlice
 from shardq.message import Message
 from shardq.receiving.claiming import Idling, Receiving
+from shardq.receiving.overlap import Overlap
 from shardq.receiving.prefetcher import Prefetcher
 from shardq.settings import check_number
 from shardq.settling.lease_keeper import LeaseKeeper
@@ -80,6 +81,7 @@ class Consumer(Closing):
             if prefetch
             else None
         )
+        self._overlap = Overlap(context, self._receiving, self._settlement)
 
     def receive(self, limit: int = 1, *, wait: float = 0.0) -> Batch:
         """Receive up to ``limit`` messages, and hold them for the visibility timeout.
@@ -93,21 +95,29 @@ class Consumer(Closing):
         redelivered when their leases expire.
         """
         check_number("limit", limit, 1, MAX_BATCH, whole=True)
-        return self._receive(limit, wait)
+        return Batch(self._receive(limit, wait), self._settlement)
 
     def batches(self, limit: int, *, wait: float | None = None) -> Iterator[Batch]:
         """Receive batch after batch, none of them empty.
 
         Ends when nothing was due for ``wait`` seconds (None: never), or when :meth:`stop` is called.
+
+        Where the store is on a network, :meth:`shardq.Batch.ack` of a batch that was full has the next one claimed
+        meanwhile. If that is not asked for within a second, its messages are released in their places, and their
+        deliveries are not counted.
         """
+        check_number("limit", limit, 1, MAX_BATCH, whole=True)
         patience = MAX_LEASE_SECONDS if wait is None else wait
-        while not self._stopped.is_set():
-            batch = self.receive(limit, wait=patience)
-            if batch:
-                yield batch
-                del batch  # so that nothing but the caller holds it while the next is waited for
-            elif wait is not None:
-                return
+        try:
+            while not self._stopped.is_set():
+                held = self._receive(limit, patience)
+                if held:
+                    yield Batch(held, self._settlement, self._next_claim(held, limit))
+                    del held  # so that nothing but the caller holds it while the next is waited for
+                elif wait is not None:
+                    return
+        finally:
+            self._overlap.give_back()
 
     def pop(self, *, wait: float = 0.0) -> Message | None:
         """Receive one message and ack it before it is returned; None when none is due within ``wait`` seconds.
@@ -115,7 +125,8 @@ class Consumer(Closing):
         The message is delivered at most once: if the caller fails, it is lost. After OutcomeUnknown it may be acked;
         if it is, the next call that receives hands it out.
         """
-        batch = self._receive(1, wait, finish=self._context.hooks is None)
+        held = self._receive(1, wait, finish=self._context.hooks is None)
+        batch = Batch(held, self._settlement)
         try:
             batch.ack()
         except LeaseLost:  # the process slept through the lease: it is somebody else's
@@ -135,6 +146,7 @@ class Consumer(Closing):
             return
         self._closed = True
         self._stopped.set()
+        self._overlap.leave()
         if self._prefetcher is not None:
             self._prefetcher.stop()
         if self._keeper is not None:
@@ -151,7 +163,7 @@ class Consumer(Closing):
             )
         self._context.retry.check_open()
 
-    def _receive(self, limit: int, wait: float, *, finish: bool = False) -> Batch:
+    def _receive(self, limit: int, wait: float, *, finish: bool = False) -> Sequence[HeldSlice]:
         check_number("wait", wait, 0.0, 10 * MAX_LEASE_SECONDS)
         self._check_open()
         if self._keeper is not None:
@@ -159,19 +171,29 @@ class Consumer(Closing):
         held = self._take(limit, wait) if self._prefetcher else self._claim(limit, wait, finish=finish)
         if self._keeper is not None:
             self._keeper.keep(held)
-        return Batch(held, self._settlement)
+        return held
+
+    def _next_claim(self, held: Sequence[HeldSlice], limit: int) -> Callable[[], None]:
+        """What an ack of the batch begins: only a full one says that more is due."""
+        full = sum(piece.count for piece in held) >= limit
+        if not full or self._prefetcher or self._context.store.capabilities.requests_at_once == 1:
+            return lambda: None
+        return lambda: None if self._stopped.is_set() else self._overlap.begin(limit)
 
     def _claim(self, limit: int, wait: float, *, finish: bool) -> list[HeldSlice]:
+        if held := self._overlap.take(limit):
+            return held
         deadline = time.monotonic() + wait
-        while True:
-            left = deadline - time.monotonic()
-            held = self._receiving.fill(limit, thorough=left <= 0, finish=finish)
-            if held:
-                self._idling.reset()
-                return held
-            if left <= 0 or self._stopped.is_set():
-                return []
-            self._idling.sleep(left)
+        with self._overlap.claiming:
+            while True:
+                left = deadline - time.monotonic()
+                held = self._receiving.fill(limit, thorough=left <= 0, finish=finish)
+                if held:
+                    self._idling.reset()
+                    return held
+                if left <= 0 or self._stopped.is_set():
+                    return []
+                self._idling.sleep(left)
 
     def _take(self, limit: int, wait: float) -> Sequence[HeldSlice]:
         assert self._prefetcher is not None

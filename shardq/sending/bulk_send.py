@@ -230,7 +230,7 @@ class Source:
 
 
 class InFlightAppends:
-    """Stores sends, as many at a time as the store takes (``appends_at_once``); answers come in the order given.
+    """Stores sends, as many at a time as the store takes (``requests_at_once``); answers come in the order given.
 
     So the memory of a bulk send is bounded, and a slow store slows its producers down. Two sends to one shard are
     never in flight together, which keeps a shard's messages in the order of their sends.
@@ -238,7 +238,7 @@ class InFlightAppends:
 
     def __init__(self, context: QueueContext) -> None:
         self._context = context
-        self._most = context.store.capabilities.appends_at_once
+        self._most = context.store.capabilities.requests_at_once
         self._threads: ThreadPoolExecutor | None = None
         self._waiting: deque[tuple[PlannedSend, set[object], Future[Written]]] = deque()
 

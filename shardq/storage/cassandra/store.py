@@ -71,7 +71,7 @@ class CassandraStore:
         forward_across_shards=False,
         max_message_bytes=4 * 1024 * 1024,
         max_shards=10_000,
-        appends_at_once=8,
+        requests_at_once=8,
     )
 
     def __init__(self, address: Address) -> None:

@@ -81,7 +81,7 @@ class MongoStore:
             forward_across_shards=self._session.has_transactions,
             max_message_bytes=15 << 20,
             max_shards=1_000,
-            appends_at_once=8,
+            requests_at_once=8,
             signals=True,
         )
 

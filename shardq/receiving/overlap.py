@@ -1,0 +1,125 @@
+"""Claiming the next batch while the last one is acked."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from shardq.clock import seconds
+from shardq.context.queue_context import QueueContext
+from shardq.errors import ShardqError
+from shardq.held import HeldSlice, first_of
+from shardq.receiving.claiming import CLAIM_PATIENCE, Receiving
+from shardq.settling.settlement import Settlement
+
+__all__ = ["Overlap"]
+
+_log = logging.getLogger(__name__)
+
+LONGEST_WAIT = 1.0  # seconds
+
+
+class _Claim:
+    held: list[HeldSlice] | None = None  # None while it is under way
+
+
+class Overlap:
+    """Has messages claimed while those before them are acked, so that two requests take the time of one.
+
+    They are for the consumer's next read. When that does not come within a second, or a quarter of their lease, they
+    are released in their places, without a delivery: nobody else waits for them longer than that. A process that ends
+    meanwhile leaves them claimed and their delivery counted, as one that ends while it reads does.
+    """
+
+    def __init__(self, context: QueueContext, receiving: Receiving, settlement: Settlement) -> None:
+        self._context, self._receiving, self._settlement = context, receiving, settlement
+        self.claiming = threading.Lock()
+        """For whoever claims: one thread at a time does."""
+        self._changed = threading.Condition()
+        self._claim: _Claim | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        self._process = os.getpid()
+        self._left = False
+
+    def begin(self, limit: int) -> None:
+        """Claim up to so many messages in another thread, unless that was begun and not taken. Returns at once."""
+        with self._changed:
+            if self._claim is not None or self._left or self._process != os.getpid():
+                return
+            self._thread = self._thread or ThreadPoolExecutor(1, "shardq-overlap")
+            claim = _Claim()
+            with suppress(RuntimeError):  # the interpreter is about to end
+                self._thread.submit(self._run, claim, limit)
+                self._claim = claim
+
+    def take(self, limit: int) -> list[HeldSlice]:
+        """Up to so many of the messages that were claimed; the others are released. Waits for a claim under way."""
+        wanted, surplus = first_of(self._take(), limit)
+        self._give_back(surplus)
+        return wanted
+
+    def give_back(self) -> None:
+        """Release what was claimed and not taken."""
+        self._give_back(self._take())
+
+    def leave(self) -> None:
+        """Claim nothing more, and release what was claimed and not taken."""
+        with self._changed:
+            self._left = True
+        self.give_back()
+        if self._thread is not None and self._process == os.getpid():
+            self._thread.shutdown()
+
+    def _run(self, claim: _Claim, limit: int) -> None:
+        held: list[HeldSlice] = []
+        try:
+            held = self._fill(limit)
+        finally:
+            with self._changed:
+                claim.held = held
+                self._changed.notify_all()
+                patience = min(LONGEST_WAIT, seconds(self._receiving.lease) / 4)
+                taken = self._changed.wait_for(lambda: self._claim is not claim or not held, patience)
+                if self._claim is claim:
+                    self._claim = None
+        if not taken:
+            self._give_back(held)
+
+    def _fill(self, limit: int) -> list[HeldSlice]:
+        """What is claimed now: nothing while the consumer claims for itself, or when it fails."""
+        if not self.claiming.acquire(blocking=False):
+            return []
+        try:
+            with self._context.retry.within(CLAIM_PATIENCE):
+                return self._receiving.fill(limit, thorough=False)
+        except ShardqError as error:
+            _log.debug("nothing was claimed during an ack: %s", error)
+            return []
+        finally:
+            self.claiming.release()
+
+    def _take(self) -> list[HeldSlice]:
+        if self._process != os.getpid():
+            return []
+        with self._changed:
+            claim = self._claim
+            if claim is None:
+                return []
+            self._changed.wait_for(lambda: claim.held is not None)
+            if self._claim is not claim:
+                return []
+            self._claim = None
+            self._changed.notify_all()
+            return claim.held or []
+
+    def _give_back(self, held: Sequence[HeldSlice]) -> None:
+        if not held:
+            return
+        try:
+            self._settlement.give_back([piece.select() for piece in held])
+        except ShardqError as error:
+            _log.warning("what was claimed during an ack comes back when its lease is over: %s", error)

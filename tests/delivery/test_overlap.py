@@ -1,0 +1,185 @@
+"""What is claimed while a batch is acked: it is handed out next, or given back as if it had not been claimed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+import shardq
+from shardq.receiving import overlap
+from shardq.storage.opening import open_store
+from shardq.storage.store import Capabilities
+from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
+
+PATIENCE = 30.0  # seconds
+
+
+class OnNetwork(FaultyStore):
+    """A store that takes several requests at a time. ``pausing`` is called before each acknowledge."""
+
+    pausing: Callable[[], object] = staticmethod(lambda: None)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return msgspec.structs.replace(super().capabilities, requests_at_once=8)
+
+    def _call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if method == "acknowledge":
+            self.pausing()
+        return super()._call(method, do, *args, **kwargs)
+
+    def asked(self, method: str) -> int:
+        return sum(call.method == method for call in self.calls)
+
+    def claims(self, number: int) -> bool:
+        """Wait until so many claims were asked for."""
+        waiting = threading.Event()
+        for _ in range(int(PATIENCE * 100)):
+            if self.asked("claim") >= number:
+                return True
+            waiting.wait(0.01)
+        return False
+
+
+@pytest.fixture
+def open_queue(url: str, clock: ManualClock) -> Iterator[Callable[..., tuple[OnNetwork, shardq.Queue]]]:
+    clients: list[shardq.Client] = []
+
+    def open_one(*faults: Fault, messages: int = 10) -> tuple[OnNetwork, shardq.Queue]:
+        store = OnNetwork(open_store(url, clock), FaultPlan(faults))
+        client = shardq.Client(store, retry_seconds=0)
+        clients.append(client)
+        queue = client.create_queue("q", shards=1, time_shards=1, visibility_timeout=600, max_deliveries=3)
+        with queue.producer() as producer:
+            producer.send_many([b"%d" % number for number in range(messages)])
+        return store, queue
+
+    yield open_one
+    for client in clients:
+        client.close()
+
+
+def numbers(batch: shardq.Batch) -> list[int]:
+    return [int(message.body) for message in batch]
+
+
+def test_the_next_batch_is_claimed_while_one_is_acked(open_queue: Callable[..., Any]) -> None:
+    store, queue = open_queue()
+    met: list[bool] = []
+    with queue.consumer() as consumer:
+        batches = consumer.batches(4, wait=0)
+        store.pausing = lambda: met.append(store.claims(2))  # the ack waits until the claim was asked for
+        first = next(batches)
+        first.ack()
+        assert met == [True]
+        store.pausing = lambda: None
+        second = next(batches)
+        assert (numbers(first), numbers(second)) == ([0, 1, 2, 3], [4, 5, 6, 7])
+        second.ack()
+        assert [number for batch in batches for number in numbers(batch)] == [8, 9]
+
+
+@pytest.mark.parametrize("end", ["break", "stop", "close", "another read", "pop", "dawdle"])
+def test_what_is_not_handed_out_is_free_at_once_in_its_place_and_without_a_delivery(
+    open_queue: Callable[..., Any], end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, queue = open_queue()
+    if end == "dawdle":
+        monkeypatch.setattr(overlap, "LONGEST_WAIT", 0.0)
+    consumer = queue.consumer()
+    batches = consumer.batches(4, wait=0)
+    next(batches).ack()
+    assert store.claims(2)
+    taken: list[int] = []
+    if end == "break":
+        batches.close()
+    elif end == "stop":
+        consumer.stop()
+        assert list(batches) == []
+    elif end == "close":
+        consumer.close()
+    elif end == "another read":
+        taken = numbers(consumer.receive(3))
+    elif end == "pop":
+        taken = [int(consumer.pop().body)]
+    else:
+        consumer._overlap._thread.submit(lambda: None).result()  # after what was begun
+    with queue.consumer() as other:
+        rest = other.receive(10)
+    assert taken + numbers(rest) == [4, 5, 6, 7, 8, 9]
+    assert {message.deliveries for message in rest} == {1}
+    consumer.close()
+
+
+def test_a_batch_that_was_not_full_says_that_nothing_else_is_due(open_queue: Callable[..., Any]) -> None:
+    store, queue = open_queue()
+    with queue.consumer() as consumer:
+        for batch in consumer.batches(100, wait=0):
+            before = store.asked("claim")
+            batch.ack()
+            assert store.asked("claim") == before and consumer._overlap._thread is None
+
+
+def test_the_ack_of_some_of_a_batch_begins_nothing(open_queue: Callable[..., Any]) -> None:
+    _, queue = open_queue()
+    with queue.consumer() as consumer:
+        for batch in consumer.batches(5, wait=0):
+            batch.part(batch[:2]).ack()
+            batch[2].ack()
+            assert consumer._overlap._claim is None
+            batch.part(batch).ack()
+            assert consumer._overlap._thread is not None
+            break
+
+
+@pytest.mark.parametrize("kind", FaultKind)
+def test_a_claim_that_fails_meanwhile_hurts_neither_the_ack_nor_the_next_batch(
+    open_queue: Callable[..., Any], kind: FaultKind
+) -> None:
+    store, queue = open_queue(Fault("claim", 2, kind))
+    with queue.consumer() as consumer:
+        batches = consumer.batches(5, wait=0)
+        next(batches).ack()
+        assert store.claims(2)
+        assert numbers(next(batches)) == [5, 6, 7, 8, 9]
+    assert queue.counts().in_flight == 5
+
+
+def test_an_ack_that_fails_keeps_what_was_claimed_from_nobody(open_queue: Callable[..., Any]) -> None:
+    store, queue = open_queue(Fault("acknowledge", 1, FaultKind.UNAVAILABLE))
+    with queue.consumer() as consumer:
+        for batch in consumer.batches(5, wait=0):
+            with pytest.raises(shardq.StoreUnavailable):
+                batch.ack()
+            assert store.claims(2)
+            break
+        assert numbers(consumer.receive(10)) == [5, 6, 7, 8, 9]
+
+
+def test_two_threads_that_ack_and_read_claim_one_after_the_other(open_queue: Callable[..., Any]) -> None:
+    """Batches may be acked by another thread than the one that reads on."""
+    _, queue = open_queue(messages=400)
+    seen: list[int] = []
+    with queue.consumer() as consumer:
+        threads = []
+        for batch in consumer.batches(5, wait=0):
+            seen += numbers(batch)
+            threads.append(threading.Thread(target=batch.ack))
+            threads[-1].start()
+        for thread in threads:
+            thread.join(PATIENCE)
+    assert sorted(seen) == list(range(400))
+    assert queue.counts().in_flight == 0
+
+
+def test_a_store_that_does_one_thing_after_the_other_is_asked_for_one(queue: shardq.Queue) -> None:
+    with queue.producer() as producer:
+        producer.send_many([b"%d" % number for number in range(10)])
+    with queue.consumer() as consumer:
+        for batch in consumer.batches(5, wait=0):
+            batch.ack()
+        assert consumer._overlap._thread is None
