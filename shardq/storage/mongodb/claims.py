@@ -15,7 +15,6 @@ from shardq.storage.mongodb.documents import (
     DELIVERIES,
     DUE,
     HISTORY,
-    SENT_DUE,
     SLICES,
     TOKEN,
     UNSTARTED,
@@ -30,16 +29,18 @@ from shardq.storage.mongodb.repeated_claims import (
     begin,
     begun_at,
     claimed,
+    claimed_of,
     go_on,
     held_by_now,
     held_under,
     ids_of,
+    places_of,
 )
 from shardq.storage.mongodb.settling import release
 from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows, Statement
 from shardq.storage.mongodb.slicing import Piece, choose, order_of
 from shardq.storage.read_cursors import OLDEST
-from shardq.storage.requests import Claim, Claimed, ClaimedSlice, Release, Span
+from shardq.storage.requests import Claim, Claimed, Release, Span
 
 __all__ = ["Claims"]
 
@@ -110,7 +111,7 @@ class Claims:
             found = self._find(rows, request, now)
             if not found.pieces and not repeated:
                 held = held_under(rows, request.token)
-                return _claimed_of(_hold_again(rows, held, request, until), request.token, until)
+                return claimed_of(_hold_again(rows, held, request, until), request.token, until)
             chosen = ids_of(found.pieces)
             finish = self._finishing.plan(request, found.pieces)
             statements = [finish] if finish else list(_statements(found.pieces, request, now))
@@ -130,7 +131,7 @@ class Claims:
                     began = begun_at(rows, request.token)
                 held = self._in_order(rows, request, held, began)
             if held:
-                return _claimed_of(held, request.token, until)
+                return claimed_of(held, request.token, until)
             repeated = True
         return Claimed((), until, contended=True)
 
@@ -165,7 +166,7 @@ class Claims:
             first = gaps[0].row.place(gaps[0].slice)
             after = [
                 Span(taken.bundle.id, taken.first, taken.count, request.token)
-                for place, taken in _places(held, request.token)
+                for place, taken in places_of(held, request.token)
                 if place > first
             ]
             release(self._client, Release(request.shard, tuple(after), started=False))
@@ -174,7 +175,7 @@ class Claims:
 
     def _gaps(self, rows: ShardRows, request: Claim, held: list[Row], began: int) -> list[Piece]:
         """Return what is free, was due when the claim began, and comes before the last message that it holds."""
-        mine = _places(held, request.token)
+        mine = places_of(held, request.token)
         missing = request.limit - sum(taken.count for _, taken in mine)
         if not mine or not missing:
             return []
@@ -290,22 +291,3 @@ def _after(row: Row, taken: Sequence[Piece], request: Claim, until: int) -> tupl
 def _statement(row: Row, slices: tuple[Slice, ...]) -> Statement:
     state = state_of(row.count, slices, row.kept)
     return Statement({"_id": row.id} | condition(row), setting(row, state))
-
-
-def _claimed_of(held: Sequence[Row], token: bytes, until: int) -> Claimed:
-    """Return what a token holds, in the order of sending."""
-    slices = sorted(_places(held, token), key=lambda item: item[0])
-    return Claimed(tuple(taken for _, taken in slices), until)
-
-
-def _places(held: Sequence[Row], token: bytes) -> list[tuple[tuple[int, int, bytes, int], ClaimedSlice]]:
-    """What a token holds, with its places in the order of sending."""
-    return [
-        (
-            (row.priority, row.raw[SENT_DUE], row.id, each.first),
-            ClaimedSlice(row.bundle, each.first, each.count, each.told),
-        )
-        for row in held
-        for each in row.slices
-        if each.token == token
-    ]

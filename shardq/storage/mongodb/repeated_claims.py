@@ -22,6 +22,7 @@ from shardq.storage.mongodb.documents import (
     BARRED,
     CHOSEN,
     FINISHED_AT,
+    SENT_DUE,
     STAMP,
     TOKEN,
     WAITING,
@@ -32,9 +33,20 @@ from shardq.storage.mongodb.shard_rows import ShardRows, Statement
 from shardq.storage.mongodb.slicing import Piece
 from shardq.storage.per_process import OwnLock
 from shardq.storage.read_cursors import OLDEST
-from shardq.storage.requests import Claim, ClaimedSlice
+from shardq.storage.requests import Claim, Claimed, ClaimedSlice
 
-__all__ = ["Finishing", "begin", "begun_at", "claimed", "go_on", "held_by_now", "held_under", "ids_of"]
+__all__ = [
+    "Finishing",
+    "begin",
+    "begun_at",
+    "claimed",
+    "claimed_of",
+    "go_on",
+    "held_by_now",
+    "held_under",
+    "ids_of",
+    "places_of",
+]
 
 _PAUSE = 0.05  # seconds
 _ANSWERED = 64  # claims that are remembered although they were answered
@@ -79,6 +91,25 @@ def held_by_now(rows: ShardRows, token: bytes) -> list[Row]:
         time.sleep(_PAUSE)
         held = held_under(rows, token)
     return held
+
+
+def claimed_of(held: Sequence[Row], token: bytes, until: int) -> Claimed:
+    """Return what a token holds, in the order of sending."""
+    slices = sorted(places_of(held, token), key=lambda item: item[0])
+    return Claimed(tuple(taken for _, taken in slices), until)
+
+
+def places_of(held: Sequence[Row], token: bytes) -> list[tuple[tuple[int, int, bytes, int], ClaimedSlice]]:
+    """What a token holds, with its places in the order of sending."""
+    return [
+        (
+            (row.priority, row.raw[SENT_DUE], row.id, each.first),
+            ClaimedSlice(row.bundle, each.first, each.count, each.told),
+        )
+        for row in held
+        for each in row.slices
+        if each.token == token
+    ]
 
 
 def ids_of(pieces: Sequence[Piece]) -> list[bytes]:
