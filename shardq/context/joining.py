@@ -21,13 +21,30 @@ from shardq.storage.slicing import Range, covered
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
 
-__all__ = ["Joining", "JoiningStore", "Pending", "for_another_thread"]
+__all__ = ["Joining", "JoiningStore", "Pending", "Turn", "for_another_thread"]
 
 T = TypeVar("T")
 R = TypeVar("R")
 Settle: TypeAlias = Acknowledge | Extend | Release
 
 MOST_SPANS = 2_000  # in a joined request
+
+
+class Turn:
+    """What one thread waits for, and another one ends, maybe before. An interrupt leaves it whole, unlike an Event."""
+
+    def __init__(self) -> None:
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def wait(self, seconds: float = -1) -> None:
+        """Return when it was ended, or after so many seconds; -1: never before."""
+        self._gate.acquire(timeout=seconds)
+
+    def end(self) -> None:
+        """Let the thread go on."""
+        if self._gate.locked():
+            self._gate.release()
 
 
 class Pending(Generic[T, R]):
@@ -37,26 +54,33 @@ class Pending(Generic[T, R]):
         self.item = item
         self.result: R | None = None
         self.error: BaseException | None = None
-        self.turn: threading.Event | None = None  # of a caller that waits; set when it is done, or is to lead
-        self.leads = False
+        self.turn = Turn()  # ends when it was done, or when the caller is to lead
+        self.group: Sequence[Pending[T, R]] = ()  # those that this one leads, itself included
+        self.begun = False  # the request for them
 
     @property
     def done(self) -> bool:
         """True when there is a result or an error."""
         return self.result is not None or self.error is not None
 
-    def wake(self) -> None:
-        """Let the waiting caller go on."""
-        if self.turn is not None:
-            self.turn.set()
+
+class _Callers(Generic[T, R]):
+    """Callers of one key that wait, the next leader first."""
+
+    def __init__(self, leader: Pending[T, R]) -> None:
+        self.leader, self.waiting = leader, [leader]
 
 
 class _Waiters(Generic[T, R]):
-    """The callers of one process that wait, by what may be joined. A key is there while one of them leads."""
+    """The callers of one process that wait, by what may be joined. A key is there while one of them leads.
+
+    A thread may be interrupted anywhere, once: Ctrl-C raises between two steps. So the lock is a plain one, which is
+    taken and given back in one step, unlike a Condition, and what a caller leaves to do can be done again.
+    """
 
     def __init__(self) -> None:
-        self.changed = threading.Condition(threading.Lock())
-        self.waiting: dict[Hashable, list[Pending[T, R]]] = {}
+        self.lock = threading.Lock()
+        self.by_key: dict[Hashable, _Callers[T, R]] = {}
 
 
 class Joining(Generic[T, R]):
@@ -83,71 +107,77 @@ class Joining(Generic[T, R]):
         own: Pending[T, R] = Pending(item)
         waiters = self._waiters.get()
         try:
-            self._enter(waiters, key, own)
-            if own.turn is not None:
+            if self._enter(waiters, key, own) is not own:
                 own.turn.wait()
             if not own.done:
                 self._lead(waiters, key, own)
-        except BaseException:
-            _leave(waiters, key, own)
+        except BaseException as error:
+            _leave(waiters, key, own, error)
             raise
         if own.error is not None:
             raise own.error
         assert own.result is not None
         return own.result
 
-    def _enter(self, waiters: _Waiters[T, R], key: Hashable, own: Pending[T, R]) -> None:
-        with waiters.changed:
-            waiting = waiters.waiting.get(key)
-            if waiting is None:
-                own.leads, waiters.waiting[key] = True, [own]
-                return
-            own.turn = threading.Event()
-            waiting.append(own)
-            if self._linger:
-                waiters.changed.notify_all()
+    def _enter(self, waiters: _Waiters[T, R], key: Hashable, own: Pending[T, R]) -> Pending[T, R]:
+        """Return who leads."""
+        with waiters.lock:
+            callers = waiters.by_key.get(key)
+            if callers is None:
+                callers = waiters.by_key[key] = _Callers(own)
+                return own
+            callers.waiting.append(own)
+            if self._linger and len(callers.waiting) >= self._enough:
+                callers.leader.turn.end()
+            return callers.leader
 
     def _lead(self, waiters: _Waiters[T, R], key: Hashable, own: Pending[T, R]) -> None:
-        group: Sequence[Pending[T, R]] = ()
-        try:
-            group = self._gather(waiters, key)
-            self._do(group)
-        except BaseException as error:
-            for each in group:
-                if each is not own and not each.done:
-                    each.error = for_another_thread(error)
-            raise
-        finally:
-            _leave(waiters, key, own)
-            for each in group:
-                if each is not own:
-                    each.wake()
+        if self._linger:
+            self._linger_for_others(waiters, key, own)
+        self._gather(waiters, key, own)
+        own.begun = True
+        self._do(own.group)
+        _leave(waiters, key, own)
 
-    def _gather(self, waiters: _Waiters[T, R], key: Hashable) -> Sequence[Pending[T, R]]:
-        with waiters.changed:
-            waiting = waiters.waiting[key]
-            if self._linger:
-                waiters.changed.wait_for(lambda: len(waiting) >= self._enough, self._linger)
+    def _linger_for_others(self, waiters: _Waiters[T, R], key: Hashable, own: Pending[T, R]) -> None:
+        with waiters.lock:
+            callers = waiters.by_key[key]
+            callers.leader = own
+            alone = len(callers.waiting) < self._enough
+        if alone:
+            own.turn.wait(self._linger)
+
+    def _gather(self, waiters: _Waiters[T, R], key: Hashable, own: Pending[T, R]) -> None:
+        with waiters.lock:
+            callers = waiters.by_key[key]
+            callers.leader, waiting = own, callers.waiting
             count = 1 if len(waiting) == 1 else self._together([each.item for each in waiting])
-            group = waiting[:count]
+            own.group = waiting[:count]
             del waiting[:count]
-            return group
 
 
-def _leave(waiters: _Waiters[T, R], key: Hashable, own: Pending[T, R]) -> None:
-    """Wait no more, and let the next caller lead if this one did. An interrupted caller may still be waiting."""
-    with waiters.changed:
-        waiting = waiters.waiting.get(key, [])
-        if own in waiting:
-            waiting.remove(own)
-        if not own.leads:
-            return
-        own.leads = False
-        if waiting:
-            waiting[0].leads = True
-            waiting[0].wake()
-        else:
-            del waiters.waiting[key]
+def _leave(
+    waiters: _Waiters[T, R], key: Hashable, own: Pending[T, R], error: BaseException | None = None
+) -> None:
+    """Tell those who were led, and let the next one lead, if this one did. May be repeated after an interrupt."""
+    with waiters.lock:
+        callers = waiters.by_key.get(key)
+        if callers is not None and own.group and not own.begun:
+            callers.waiting[:0], own.group = own.group, ()
+        if callers is not None and own in callers.waiting:
+            callers.waiting.remove(own)
+        if callers is not None and callers.leader is own:
+            if callers.waiting:
+                callers.waiting[0].turn.end()
+                callers.leader = callers.waiting[0]
+            else:
+                del waiters.by_key[key]
+        for each in own.group:
+            if each is not own:
+                if error is not None and not each.done:
+                    each.error = for_another_thread(error)
+                each.turn.end()
+        own.group = ()
 
 
 def for_another_thread(error: BaseException, unsent: Sequence[OutgoingMessage] = ()) -> BaseException:

@@ -104,7 +104,7 @@ class Counters:
 
     def add(self, **amounts: int) -> None:
         """Add to counters by name."""
-        with self._lock:
+        with self._lock.get():
             for name, amount in amounts.items():
                 self._values[name] += amount
 
@@ -114,7 +114,7 @@ class Counters:
 
     def read(self) -> Counts:
         """The counters as they are now."""
-        with self._lock:
+        with self._lock.get():
             return Counts(**self._values)
 
 
@@ -153,7 +153,7 @@ class QueueContexts:
     def of(self, name: str) -> QueueContext:
         """An existing queue, with its settings as they are now. Raises InvalidName or QueueNotFound."""
         check_queue_name(name)
-        with self._lock:
+        with self._lock.get():
             known = self._known.get(name)
         if known is not None:
             known.live.refresh()
@@ -169,10 +169,10 @@ class QueueContexts:
             hooks=self._hooks,
             sibling=self.of,
         )
-        with self._lock:
+        with self._lock.get():
             return self._known.setdefault(name, context)
 
     def forget(self, name: str) -> None:
         """Forget what is known of a queue, as it was created or deleted."""
-        with self._lock:
+        with self._lock.get():
             self._known.pop(name, None)

@@ -48,7 +48,8 @@ class Prefetcher:
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self._context, self._receiving, self._settlement, self._timer = context, receiving, settlement, timer
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()  # taken in one step, unlike a Condition: Ctrl-C may come anywhere
+        self._changed = threading.Condition(self._lock)
         self._claiming = threading.Lock()  # held while somebody claims, or uses the reader
         self._buffer = PrefetchBuffer(size)
         self._wanted = True
@@ -65,7 +66,7 @@ class Prefetcher:
         An error that stopped the thread is raised here, and the thread tries again.
         """
         if self._context.settings.delivery_paused:
-            with self._changed:
+            with self._lock:
                 self._changed.wait_for(lambda: self._stopped, seconds)
             return []
         error: ShardqError | None = None
@@ -84,14 +85,14 @@ class Prefetcher:
         with self._claiming:
             if not len(self._buffer):
                 self._put(self._receiving.fill(limit, thorough=True))
-                with self._changed:
+                with self._lock:
                     self._error = None  # what was read now says more than what could not be read before
                     self._changed.notify_all()
         return self.take(limit, 0.0)
 
     def stop(self) -> None:
         """Claim nothing more, and give back what nobody has started to work on."""
-        with self._changed:
+        with self._lock:
             self._stopped = True
             self._changed.notify_all()
         self._thread.join()
@@ -111,14 +112,14 @@ class Prefetcher:
             _log.warning("nothing was claimed ahead, trying again: %s", error)
             time.sleep(PAUSE_SECONDS)
             return
-        with self._changed:
+        with self._lock:
             self._error = error
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._stopped or self._error is None)
 
     def _fetch(self) -> None:
         lease = seconds(self._receiving.lease)
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(
                 lambda: self._stopped or (self._wanted and self._buffer.room > 0), lease / 4
             )
@@ -144,12 +145,12 @@ class Prefetcher:
         if not held:
             return
         self._keeper.keep(held)
-        with self._changed:
+        with self._lock:
             self._buffer.add(held, self._timer())
             self._changed.notify_all()
 
     def _pop(self, limit: int, seconds: float) -> list[HeldSlice]:
-        with self._changed:
+        with self._lock:
             self._wanted = True
             self._changed.notify_all()
             self._changed.wait_for(lambda: len(self._buffer) or self._error or self._stopped, seconds)
@@ -167,7 +168,7 @@ class Prefetcher:
         held = [part for piece in taken for part in piece.held_parts]
         if waiting := [piece for piece in held if not piece.started]:
             self._keeper.keep(waiting)
-            with self._changed:
+            with self._lock:
                 self._buffer.add(waiting, self._timer())
         return [piece for piece in held if piece.started]
 

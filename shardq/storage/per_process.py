@@ -58,20 +58,21 @@ class PerProcess(Generic[T]):
         return self._by_process.get(pid) or self._by_process.setdefault(pid, _Own())
 
 
-class OwnLock:
-    """A lock for ``with`` statements. A forked child has one of its own, whatever its parent's threads held.
+class OwnLock(PerProcess[threading.Lock]):
+    """A lock of which a forked child has one of its own, whatever its parent's threads held.
 
-    What it guards has to be whole between any two steps, as numbers and dicts are.
+    What it guards has to be whole between any two steps, as numbers and dicts are. ``with lock.get():`` takes it in one
+    step. ``with lock:`` takes several, between which Ctrl-C may come and leave it taken.
     """
 
     def __init__(self) -> None:
-        self._lock = PerProcess(threading.Lock)
+        super().__init__(threading.Lock)
 
     def __enter__(self) -> None:
-        self._lock.get().acquire()
+        self.get().acquire()
 
     def __exit__(self, *_: object) -> None:
-        self._lock.get().release()
+        self.get().release()
 
 
 def watch_forks(

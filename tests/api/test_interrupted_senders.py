@@ -1,13 +1,18 @@
-"""Threads that send together, one of which is interrupted while another one stores."""
+"""A thread that is interrupted, at any moment of a call, blocks no other thread of its client."""
 
 from __future__ import annotations
 
+import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
+from typing import Any
 
 import pytest
 
 import shardq
+from shardq.context.joining import Turn
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Append
 from shardq.storage.wrapped_store import WrappedStore
@@ -29,10 +34,10 @@ class _HeldUp(WrappedStore):
         super().append(request)
 
 
-class _Interrupted(threading.Event):
-    """An event whose waiting ends as by a signal's handler that raises."""
+class _Interrupted(Turn):
+    """A turn whose waiting ends as by a signal's handler that raises."""
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, seconds: float = -1) -> None:
         raise KeyboardInterrupt
 
 
@@ -47,7 +52,7 @@ def test_a_sender_that_is_interrupted_while_another_one_stores_does_not_block_th
         leader = threads.submit(producer.send, b"first")
         assert store.entered.wait(PATIENCE)
         with monkeypatch.context() as patched:
-            patched.setattr("shardq.context.joining.threading.Event", _Interrupted)
+            patched.setattr("shardq.context.joining.Turn", _Interrupted)
             with pytest.raises(KeyboardInterrupt):
                 producer.send(b"interrupted")
         store.gate.set()
@@ -55,3 +60,64 @@ def test_a_sender_that_is_interrupted_while_another_one_stores_does_not_block_th
     assert [message.body for identity in ids if (message := queue.get(identity))] == [b"first", b"next"]
     assert queue.counts().ready == 2
     client.close()
+
+
+class _InterruptAt:
+    """Ends a call at one of the moments at which a signal's handler may run: entering a function, or back from C."""
+
+    def __init__(self, moment: int) -> None:
+        self._left = moment
+
+    def __call__(self, call: Callable[[], object]) -> bool:
+        """True when the call has so many moments."""
+        sys.setprofile(self._seen)
+        try:
+            call()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.setprofile(None)
+        return self._left <= 0
+
+    def _seen(self, frame: FrameType, event: str, _: Any) -> None:
+        if event in ("call", "c_return") and "_at_fork_reinit" not in frame.f_code.co_name:
+            self._left -= 1
+            if not self._left:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+
+class _Calls:
+    """What several threads of a client do."""
+
+    def __init__(self, client: shardq.Client) -> None:
+        self._queue = client.create_queue("q", shards=1, time_shards=1, visibility_timeout=600)
+        self._producer, self._consumer = self._queue.producer(), self._queue.consumer()
+        self._producer.send_many([b""] * 2_000)
+        self._held = list(self._consumer.receive(2_000))
+
+    def send(self) -> None:
+        self._producer.send(b"")
+
+    def ack(self) -> None:
+        self._held.pop().ack()
+
+    def extend(self) -> None:
+        self._held.pop().extend(600)
+
+    def counts(self) -> None:
+        self._queue.counts()
+
+
+@pytest.mark.parametrize("name", ["send", "ack", "extend", "counts"])
+def test_a_thread_that_is_interrupted_at_any_moment_of_a_call_blocks_no_other_one(
+    url: str, clock: ManualClock, name: str
+) -> None:
+    with shardq.connect(url, clock=clock) as client, ThreadPoolExecutor(2) as threads:
+        call = getattr(_Calls(client), name)
+        call()
+        moment = 1
+        while threads.submit(_InterruptAt(moment), call).result(PATIENCE):
+            threads.submit(call).result(PATIENCE)
+            moment += 1
+        assert moment > 20

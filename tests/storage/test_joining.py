@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.context.joining import JoiningStore
+from shardq.context.joining import JoiningStore, Turn
 from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import (
@@ -120,8 +120,8 @@ class Bench:
 
     def waiting(self) -> int:
         waiters = self.store._joining._waiters.get()
-        with waiters.changed:
-            return sum(map(len, waiters.waiting.values()))
+        with waiters.lock:
+            return sum(len(line.waiting) for line in waiters.by_key.values())
 
 
 @pytest.fixture
@@ -259,14 +259,14 @@ def test_who_is_led_by_a_thread_that_is_interrupted_may_repeat(bench: Bench) -> 
 def test_a_caller_that_is_interrupted_while_it_waits_costs_the_others_nothing(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Interrupted(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
+    class Interrupted(Turn):
+        def wait(self, seconds: float = -1) -> None:
             raise KeyboardInterrupt
 
     leader = bench.threads.submit(bench.settle, "acknowledge", bench.first)
     assert bench.gated.entered.wait(PATIENCE)
     with monkeypatch.context() as patched:
-        patched.setattr("shardq.context.joining.threading.Event", Interrupted)
+        patched.setattr("shardq.context.joining.Turn", Interrupted)
         with pytest.raises(KeyboardInterrupt):
             bench.settle("acknowledge", bench.held())
     assert bench.waiting() == 0
@@ -314,7 +314,8 @@ def ack_together(client: shardq.Client, gated: Gated, messages: Sequence[shardq.
     until = time.monotonic() + PATIENCE
     waiters = joining._waiters.get()
     while (
-        sum(map(len, waiters.waiting.values())) + sum(future.done() for future in futures) < len(futures) - 1
+        sum(len(line.waiting) for line in waiters.by_key.values()) + sum(future.done() for future in futures)
+        < len(futures) - 1
     ):
         assert time.monotonic() < until
         time.sleep(0.001)
@@ -352,7 +353,7 @@ def test_who_waits_when_the_client_is_closed_is_told_so(url: str, clock: ManualC
         assert gated.entered.wait(PATIENCE)
         futures += [threads.submit(message.ack) for message in messages[1:]]
         until = time.monotonic() + PATIENCE
-        while sum(map(len, joining._waiters.get().waiting.values())) < 2:
+        while sum(len(line.waiting) for line in joining._waiters.get().by_key.values()) < 2:
             assert time.monotonic() < until
             time.sleep(0.001)
         client._contexts.retry.close()

@@ -147,7 +147,7 @@ class Finishing:
 
     def answered(self, token: bytes) -> None:
         """The claim was carried out: remember it for a while."""
-        with self._lock:
+        with self._lock.get():
             if token in self._planned:
                 self._answered.append(token)
             while len(self._answered) > _ANSWERED:

@@ -60,21 +60,22 @@ class LocalNotifier:
     """Counts what became deliverable, by queue. Announcements are merged, never dropped."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()  # taken in one step, unlike a Condition: Ctrl-C may come anywhere
+        self._changed = threading.Condition(self._lock)
         self._counts: dict[str, int] = {}
         self._of_all = 0
         self._seen = threading.local()
 
     def announce(self, queues: Iterable[str]) -> None:
         """Wake the threads that wait for these queues."""
-        with self._changed:
+        with self._lock:
             for queue in queues:
                 self._counts[queue] = self._counts.get(queue, 0) + 1
             self._changed.notify_all()
 
     def announce_all(self) -> None:
         """Wake all threads: what became deliverable is not known."""
-        with self._changed:
+        with self._lock:
             self._of_all += 1
             self._changed.notify_all()
 
@@ -82,7 +83,7 @@ class LocalNotifier:
         """Return True when something was announced since this thread's last wait, False after ``seconds``."""
         deadline = time.monotonic() + seconds
         seen: dict[str, tuple[int, int]] = self._seen.__dict__.setdefault("counts", {})
-        with self._changed:
+        with self._lock:
             while (count := (self._of_all, self._counts.get(queue, 0))) == seen.get(queue, (0, 0)):
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -102,7 +103,8 @@ class Publisher:
 
     def __init__(self, line: Line) -> None:
         self._line = line
-        self._news = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()  # taken in one step, unlike a Condition: Ctrl-C may come anywhere
+        self._news = threading.Condition(self._lock)
         self._pending: set[str] = set()
         self._told_at = 0.0
         self._thread: threading.Thread | None = None
@@ -110,7 +112,7 @@ class Publisher:
 
     def announce(self, queue: str) -> None:
         """Pass the name on, now or within the gap."""
-        with self._news:
+        with self._lock:
             self._pending.add(queue)
             soon = self._line.may_block or time.monotonic() - self._told_at < _GAP
             if soon and self._has_thread():
@@ -121,19 +123,19 @@ class Publisher:
 
     def flush(self) -> bool:
         """Pass on what was announced; False when it has to be told again."""
-        with self._news:
+        with self._lock:
             pending, self._pending = self._pending, set()
             self._told_at = time.monotonic()
         if not pending or self._line.tell(pending):
             return True
-        with self._news:
+        with self._lock:
             self._pending |= pending
         return False
 
     def close(self) -> None:
         """Pass on what was announced and end the thread."""
         atexit.unregister(self._end)
-        with self._news:
+        with self._lock:
             thread, self._thread = self._thread, None
             self._news.notify()
         if thread is not None:
@@ -163,7 +165,7 @@ class Publisher:
 
     def _wait(self, pause: float) -> bool:
         """Return True when something is to be told, that long after the last time; False once it is closed."""
-        with self._news:
+        with self._lock:
             while self._thread is threading.current_thread():
                 left = self._told_at + pause - time.monotonic()
                 if self._pending and left <= 0:

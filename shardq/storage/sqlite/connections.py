@@ -101,6 +101,15 @@ class Connection:
         self.sql.close()
 
 
+class _Turn:
+    """What one thread has of the pool, so that an interrupt at any moment leaves it known."""
+
+    def __init__(self) -> None:
+        self.taken = False
+        self.epoch = -1
+        self.connection: Connection | None = None
+
+
 class Pool:
     """Lends up to ``limit`` connections at a time, the one returned last first: its cache is the warmest."""
 
@@ -118,7 +127,8 @@ class Pool:
         self._limit = limit
         self._path = path
         self._patience = patience
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()  # taken in one step, unlike a Condition: Ctrl-C may come anywhere
+        self._changed = threading.Condition(self._lock)
         self._idle: list[Connection] = []
         self._lent = self._waiting = 0
         self._epoch = 0
@@ -126,27 +136,28 @@ class Pool:
 
     def use(self, work: Callable[[Connection], T]) -> T:
         """Run work with a connection of this thread alone; raises StoreUnavailable when none comes back in time."""
-        epoch = self._take_turn()
-        connection: Connection | None = None
+        turn = _Turn()
         try:
-            connection = self._choose()
-            return work(connection)
-        except sqlite3.Error:
+            self._take(turn)
+            self._choose(turn)
+            assert turn.connection is not None
+            result = work(turn.connection)
+            self._give_back(turn)
+        except BaseException as error:
             # After a failed commit or a disk fault its state is in doubt; another one costs a millisecond.
-            epoch = -1
+            self._give_back(turn, doubtful=isinstance(error, sqlite3.Error))
             raise
-        finally:
-            self._give_back(connection, epoch)
+        return result
 
     def clear(self) -> None:
         """Close the connections that are idle now, and those that are lent when they come back."""
-        with self._changed:
+        with self._lock:
             self._epoch += 1
             self._close_idle()
 
     def pause(self) -> bool:
         """Close all connections and lend none until :meth:`resume`; False when some stay lent."""
-        if not self._changed.acquire(timeout=self._patience):
+        if not self._lock.acquire(timeout=self._patience):
             return False
         self._pausing = True
         self._waiting += 1
@@ -162,16 +173,17 @@ class Pool:
         """Lend again after a successful :meth:`pause`."""
         self._pausing = False
         self._changed.notify_all()
-        self._changed.release()
+        self._lock.release()
 
-    def _take_turn(self) -> int:
-        with self._changed:
+    def _take(self, turn: _Turn) -> None:
+        with self._lock:
             if not self._free() and not self._wait():
                 raise StoreUnavailable(
                     f"SQLite file {self._path}: other threads kept it busy for {self._patience:g} s; use fewer"
                 )
+            turn.epoch = self._epoch
             self._lent += 1
-            return self._epoch
+            turn.taken = True
 
     def _wait(self) -> bool:
         self._waiting += 1
@@ -183,27 +195,32 @@ class Pool:
     def _free(self) -> bool:
         return self._lent < self._limit and not self._pausing
 
-    def _choose(self) -> Connection:
+    def _choose(self, turn: _Turn) -> None:
         identity = self._identity()
-        while True:
-            with self._changed:
-                connection = self._idle.pop() if self._idle else None
-            if connection is None:
-                return self._open()
-            if connection.identity == identity:
-                return connection
-            connection.close()
+        while turn.connection is None:
+            with self._lock:
+                turn.connection = self._idle.pop() if self._idle else None
+            if turn.connection is None:
+                turn.connection = self._open()
+            elif turn.connection.identity != identity:
+                turn.connection.close()
+                turn.connection = None
 
-    def _give_back(self, connection: Connection | None, epoch: int) -> None:
-        with self._changed:
-            self._lent -= 1
-            if connection is not None and connection.reusable and epoch == self._epoch:
-                self._idle.append(connection)
-                connection = None
-            if self._waiting:
-                self._changed.notify_all()
-        if connection is not None:
-            connection.close()
+    def _give_back(self, turn: _Turn, *, doubtful: bool = False) -> None:
+        """Let another thread take the turn, and keep the connection. May be repeated after an interrupt."""
+        with self._lock:
+            connection = turn.connection
+            reusable = connection is not None and connection.reusable and turn.epoch == self._epoch
+            if turn.taken:
+                if self._waiting:
+                    self._changed.notify_all()
+                if connection is not None and reusable and not doubtful:
+                    self._idle.append(connection)
+                    turn.connection = None
+                self._lent -= 1
+                turn.taken = False
+        if turn.connection is not None:
+            turn.connection.close()
 
     def _close_idle(self) -> None:
         while self._idle:
