@@ -16,7 +16,9 @@ __all__ = ["check_has_run", "check_runs"]
 
 
 def check_runs(name: str, function: object) -> None:
-    """Raise InvalidSetting if calling the function does not run it, because it is async or a generator."""
+    """Raise InvalidSetting if it cannot be called, or if calling it does not run it: it is async or a generator."""
+    if not callable(function):
+        raise InvalidSetting(f"{name}={function!r} is a {type(function).__name__}: give a function")
     kind = _kind_of_function(function)
     if kind is not None:
         raise InvalidSetting(

@@ -50,8 +50,7 @@ class Client(Closing):
     def __init__(
         self, store: Store, *, hooks: Hooks | None = None, retry_seconds: float = RETRY_SECONDS
     ) -> None:
-        for name in ("before_send", "after_send", "before_ack", "after_ack") if hooks is not None else ():
-            check_runs("hook", getattr(hooks, name))
+        _check_hooks(hooks)
         self._contexts = QueueContexts(store, hooks=hooks, retry_seconds=retry_seconds)
         self._store, self._retry = store, self._contexts.retry
 
@@ -161,6 +160,17 @@ class Client(Closing):
             if is_new:
                 self._retry(self._store.drop_queue, name)
             raise
+
+
+def _check_hooks(hooks: object) -> None:
+    if hooks is None:
+        return
+    if not isinstance(hooks, Hooks):
+        raise InvalidSetting(
+            f"hooks={hooks!r}: give an instance of a class that is derived from shardq.Hooks"
+        )
+    for name in ("before_send", "after_send", "before_ack", "after_ack"):
+        check_runs("hook", getattr(hooks, name))
 
 
 def _answer(answer: Future[None], ask: Callable[[], None]) -> None:

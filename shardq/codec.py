@@ -37,6 +37,9 @@ class _Bytes:
     def decode(self, body: bytes) -> bytes:
         return body
 
+    def __repr__(self) -> str:
+        return "shardq.BYTES"
+
 
 class _Text:
     def encode(self, value: Any) -> bytes:
@@ -54,6 +57,9 @@ class _Text:
             return body.decode()
         except UnicodeDecodeError as error:
             raise InvalidMessage(f"body {_shorten(body)} is no UTF-8: {error}") from error
+
+    def __repr__(self) -> str:
+        return "shardq.TEXT"
 
 
 class _Msgspec:
@@ -73,6 +79,9 @@ class _Msgspec:
             return self._decoder.decode(body)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise InvalidMessage(f"body {_shorten(body)} is no {self._name}: {error}") from error
+
+    def __repr__(self) -> str:
+        return "shardq.JSON" if self._name == "JSON" else "shardq.MSGPACK"
 
 
 def _shorten(value: object) -> str:

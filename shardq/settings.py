@@ -120,10 +120,10 @@ def check_number(name: str, value: object, low: float, high: float, *, whole: bo
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         kind = "a whole number" if whole else "a number"
         raise InvalidSetting(
-            f"{name}={value!r} is a {type(value).__name__}: give {kind} from {low:g} to {high:g}"
+            f"{name}={value!r} is a {type(value).__name__}: give {kind} from {low:.15g} to {high:.15g}"
         )
     if not low <= value <= high:  # a NaN is in no range
-        raise InvalidSetting(f"{name}={value!r} is out of range: give {low:g} to {high:g}")
+        raise InvalidSetting(f"{name}={value!r} is out of range: give {low:.15g} to {high:.15g}")
 
 
 _WHOLE = {"shards": (1, 10_000), "time_shards": (1, 10_000), "max_message_bytes": (1, 2**40)}

@@ -13,7 +13,7 @@ from shardq.held import HeldSlice, Selection
 from shardq.receiving.claiming import Receiving
 from shardq.sending.doors import REDRIVE, admit, too_large
 from shardq.sending.planned_bundles import sizes
-from shardq.settling.dead_letters import came_from, dead_letter_context
+from shardq.settling.dead_letters import came_from, existing_dead_letters
 from shardq.settling.lease_keeper import LeaseKeeper
 from shardq.settling.moves import BackToSource, unmarked
 from shardq.settling.settle import give_back_unseen
@@ -33,7 +33,9 @@ def redrive(target: QueueContext, limit: int) -> int:
     Raises QueuePaused. Raises MessageTooLarge at the end if some are above the queue's limit; they stay dead letters.
     """
     admit(target, REDRIVE)
-    source = dead_letter_context(target)
+    source = existing_dead_letters(target)
+    if source is None:
+        return 0
     receiving = Receiving(source, f"redrive-{secrets.token_hex(4)}", visibility_timeout=REDRIVE_LEASE_SECONDS)
     settlement = Settlement(source, BYTES)
     moved = largest = 0

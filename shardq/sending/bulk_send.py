@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from operator import itemgetter
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from shardq.codec import Codec
 from shardq.context.queue_context import QueueContext
-from shardq.errors import OutcomeUnknown, PartialSend
+from shardq.errors import InvalidMessage, OutcomeUnknown, PartialSend
 from shardq.outgoing_message import OutgoingMessage
 from shardq.sending.prepared import Alike, PreparedMessage, prepare_options, size_of
 from shardq.sending.storing import (
@@ -58,7 +59,7 @@ class BulkSend:
         limits: BundleLimits,
     ) -> None:
         self._context, self._codec, self._limits = context, codec, limits
-        self._bodies, self._source = bodies, Source(bodies)
+        self._bodies, self._source = bodies, Source(_many(bodies))
         self._outgoing, self._shared = shared, prepare_options(shared, context.name)
         self._room = context.settings.max_message_bytes - size_of(self._shared.headers)
         self._large = False  # few messages make a bundle
@@ -135,15 +136,21 @@ class BulkSend:
                 self._source.give_back(items)
                 break
             chunk += items
-            (item,) = items
-            body, options = item, self._shared
-            if isinstance(item, OutgoingMessage):
-                body, options = item.body, prepare_options(item, self._context.name)
-            message = prepare(self._context, body, options, self._codec)
+            message = self._prepared(*items)
             messages.append(message)
             size += len(message.body)
         self._large = len(messages) < _AT_ONCE and size >= self._limits.size
         return messages
+
+    def _prepared(self, item: Any) -> PreparedMessage:
+        """The item that was drawn last; an error names its place, which an application looks for among thousands."""
+        body, options = item, self._shared
+        try:
+            if isinstance(item, OutgoingMessage):
+                body, options = item.body, prepare_options(item, self._context.name)
+            return prepare(self._context, body, options, self._codec)
+        except InvalidMessage as error:
+            raise type(error)(f"bodies[{self._source.handed_out - 1}]: {error}") from error
 
     def _collect(self, results: Iterable[tuple[PlannedSend, Written]]) -> None:
         for send, written in results:
@@ -170,12 +177,26 @@ class BulkSend:
             f"{len(self._sent)} messages are stored in queue {self._context.name!r}, "
             f"{len(self._unsent)} are not: {error}"
         )
-        return PartialSend(f"{text}; send `error.unsent` again", self._sent, self._unsent)
+        remedy = "take the refused message out of `error.unsent`, or correct it, and send the rest"
+        if not isinstance(error, InvalidMessage):
+            remedy = "send `error.unsent` again"
+        return PartialSend(f"{text}; {remedy}", self._sent, self._unsent)
 
     def _as_outgoing(self, item: Any) -> OutgoingMessage:
         return (
             item if isinstance(item, OutgoingMessage) else msgspec.structs.replace(self._outgoing, body=item)
         )
+
+
+def _many(bodies: Any) -> Iterable[Any]:
+    """The bodies; raises InvalidMessage for one body, the parts of which would be sent as messages."""
+    one = isinstance(bodies, str | bytes | bytearray | memoryview | Mapping)
+    if one or not hasattr(bodies, "__iter__"):
+        raise InvalidMessage(
+            f"bodies={reprlib.repr(bodies)} is a {type(bodies).__name__}: give a list or another iterable of bodies, "
+            "or send one body with `send`"
+        )
+    return cast("Iterable[Any]", bodies)
 
 
 def _neighbours(chunk: Sequence[Any], items: Sequence[Any]) -> bool:
@@ -198,6 +219,8 @@ class Source:
         self._items = iter(items)
         self._given_back: deque[Any] = deque()
         self._error: Exception | None = None
+        self.handed_out = 0
+        """How many were handed out and not given back."""
 
     def take(self, most: int) -> list[Any]:
         """Return the next items; none at the end."""
@@ -211,11 +234,13 @@ class Source:
                 if not taken:
                     raise
                 self._error = error
+        self.handed_out += len(taken)
         return taken
 
     def give_back(self, items: list[Any]) -> None:
         """Hand these out again before all others, in their order."""
         self._given_back.extendleft(reversed(items))
+        self.handed_out -= len(items)
 
     @property
     def drawn(self) -> Iterator[Any]:

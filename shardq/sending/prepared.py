@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, overload
@@ -149,7 +150,9 @@ def _check_dedupe_key(key: object) -> str | None:
     if key is None:
         return None
     if not isinstance(key, str) or not 1 <= len(key) <= MAX_DEDUPE_KEY_LENGTH or not _encodable(key):
-        raise InvalidMessage(f"dedupe_key={key!r}: give a str of 1 to {MAX_DEDUPE_KEY_LENGTH} characters")
+        raise InvalidMessage(
+            f"dedupe_key={reprlib.repr(key)}: give a str of 1 to {MAX_DEDUPE_KEY_LENGTH} characters"
+        )
     if key.startswith(RESERVED_KEYS):
         raise InvalidMessage(
             f"dedupe_key={key!r}: keys that begin with {RESERVED_KEYS!r} are shardq's own, give another one"
@@ -173,7 +176,9 @@ def _check_headers(headers: Mapping[str, Any] | None) -> Headers | None:
 
 def _check_header(name: object, value: object) -> None:
     if not isinstance(name, str) or not 1 <= len(name) <= MAX_HEADER_NAME_LENGTH or not _encodable(name):
-        raise InvalidMessage(f"header name {name!r}: give a str of 1 to {MAX_HEADER_NAME_LENGTH} characters")
+        raise InvalidMessage(
+            f"header name {reprlib.repr(name)}: give a str of 1 to {MAX_HEADER_NAME_LENGTH} characters"
+        )
     if type(value) not in (str, int, float, bool, bytes):
         raise InvalidMessage(
             f"header {name!r}={value!r} is a {type(value).__name__}: give a str, int, float, bool or bytes"

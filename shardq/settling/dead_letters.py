@@ -21,6 +21,7 @@ __all__ = [
     "dead_letter_context",
     "dead_letter_headers",
     "dead_letter_name",
+    "existing_dead_letters",
     "original_headers",
 ]
 
@@ -54,14 +55,21 @@ def create_dead_letter_queue(store: Store, retry: Retry, queue: str, settings: Q
     retry(store.prepare, plain.layout.all_shards(name))
 
 
+def existing_dead_letters(source: QueueContext) -> QueueContext | None:
+    """A queue's dead-letter queue; None if it is missing."""
+    try:
+        return source.sibling(dead_letter_name(source.name, source.settings))
+    except QueueNotFound:
+        return None
+
+
 def dead_letter_context(source: QueueContext) -> QueueContext:
     """A queue's dead-letter queue; created if it is missing."""
-    name = dead_letter_name(source.name, source.settings)
-    try:
-        return source.sibling(name)
-    except QueueNotFound:
+    found = existing_dead_letters(source)
+    if found is None:
         create_dead_letter_queue(source.store, source.retry, source.name, source.settings)
-        return source.sibling(name)
+        found = source.sibling(dead_letter_name(source.name, source.settings))
+    return found
 
 
 def dead_letter_headers(queue: str, identity: str, deliveries: int, reason: str) -> Headers:

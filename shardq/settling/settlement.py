@@ -6,6 +6,7 @@ shards are settled; the error is raised at the end.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from shardq.clock import microseconds
 from shardq.codec import BYTES, Codec
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Answer, Failures
-from shardq.errors import LeaseLost, ShardqError
+from shardq.errors import InvalidReceipt, LeaseLost, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState, held_unseen
 from shardq.message import Message
 from shardq.receipt import Receipt
@@ -209,6 +210,8 @@ def _selections(context: QueueContext, receipts: Iterable[str]) -> list[Selectio
 
 
 def _parsed(context: QueueContext, receipts: Iterable[str]) -> list[Receipt]:
+    if isinstance(receipts, str):
+        raise InvalidReceipt(f"receipts={reprlib.repr(receipts)} is one str: give a list of receipts")
     return list(dict.fromkeys(Receipt.parse(text, context.name) for text in receipts))
 
 

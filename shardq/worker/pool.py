@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -11,7 +12,7 @@ from typing import Unpack
 import msgspec
 
 from shardq.callables import check_runs
-from shardq.errors import ShardqError
+from shardq.errors import InvalidSetting, ShardqError
 from shardq.settings import check_number
 from shardq.worker.attempt import Handler
 from shardq.worker.options import WorkerKeywords, WorkerOptions
@@ -42,7 +43,10 @@ class WorkerPool:
 
     The handler is named, ``package.module:function``, or a callable that can be pickled. The options of the
     workers are :class:`~shardq.worker.WorkerOptions`. With ``idle_exit`` the pool ends when every process has found
-    the queue empty for so long.
+    the queue empty for so long. ``on_progress`` is called with the report several times a second.
+
+    Each process imports the main program again. So a program that runs a pool must do it below
+    ``if __name__ == "__main__":``.
 
     SIGTERM and SIGINT end the pool cleanly, after the messages at hand. A second one ends it at once, with the
     processes that handlers have started.
@@ -66,12 +70,14 @@ class WorkerPool:
         on_progress: Callable[[PoolReport], None] = lambda _: None,
         **options: Unpack[WorkerKeywords],
     ) -> None:
-        check_runs("handler", handler)
+        if not isinstance(handler, str):
+            check_runs("handler", handler)
         check_number("processes", processes, 1, MAX_PROCESSES, whole=True)
         check_number("max_restarts", max_restarts, 0, 1_000_000, whole=True)
         if handler_timeout is not None:
             check_number("handler_timeout", handler_timeout, 1.0, 7 * 86_400.0)
         plan = WorkerPlan(url=url, queue=queue, handler=handler, options=WorkerOptions(**options))
+        _check_sendable(plan)
         self._slots = [Slot(plan, f"shardq-worker-{number}", max_restarts) for number in range(processes)]
         self._handler_timeout, self._on_progress = handler_timeout, on_progress
         self._started_at = time.monotonic()
@@ -140,6 +146,16 @@ class WorkerPool:
         """Leave no process behind, whatever happened."""
         for slot in self._slots:
             slot.kill()
+
+
+def _check_sendable(plan: WorkerPlan) -> None:
+    try:
+        pickle.dumps(plan)
+    except Exception as error:
+        raise InvalidSetting(
+            f"the handler or the codec cannot be sent to other processes ({error}): name the handler, as "
+            "'package.module:function', and the codec, as 'json', or define them at the top of a module"
+        ) from error
 
 
 def _listen(children: Iterable[Child]) -> None:

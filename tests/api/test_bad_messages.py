@@ -131,3 +131,39 @@ def test_a_url_that_names_no_store_is_refused(url: str) -> None:
 def test_an_option_of_a_url_that_is_not_known_is_refused(url: str, query: str) -> None:
     with pytest.raises(shardq.InvalidSetting):
         shardq.connect(f"{url}?{query}")
+
+
+@pytest.mark.parametrize("bodies", [b"one", "one", bytearray(b"one"), memoryview(b"one"), {"a": 1}, None, 5])
+def test_one_body_in_place_of_many_is_refused_rather_than_sent_in_parts(
+    queue: shardq.Queue, bodies: object
+) -> None:
+    with queue.producer(codec=shardq.JSON) as producer, pytest.raises(shardq.InvalidMessage, match="`send`"):
+        producer.send_many(bodies)  # type: ignore[arg-type]
+    assert queue.peek() == []
+
+
+@pytest.mark.parametrize("settle", ["ack", "release", "extend"])
+def test_one_receipt_in_place_of_many_is_refused_with_the_remedy(queue: shardq.Queue, settle: str) -> None:
+    queue.producer().send(b"x")
+    (message,) = queue.consumer().receive(1)
+    arguments = (5.0,) if settle == "extend" else ()
+    with pytest.raises(shardq.InvalidReceipt, match="give a list"):
+        getattr(queue, settle)(message.receipt, *arguments)
+    message.ack()
+
+
+@pytest.mark.parametrize(
+    "refused", ["text", b"x" * 2_000_000, shardq.OutgoingMessage(body=b"x", priority=11)]
+)
+def test_a_bulk_send_says_which_of_its_bodies_was_refused(queue: shardq.Queue, refused: object) -> None:
+    bodies = [b"x"] * 700 + [refused] + [b"x"] * 700
+    with pytest.raises(shardq.PartialSend, match=r"bodies\[700\]") as caught:
+        queue.producer().send_many(bodies)
+    assert isinstance(caught.value.__cause__, shardq.InvalidMessage)
+    with pytest.raises(shardq.InvalidMessage, match=r"bodies\[150\]"):
+        queue.producer().send_many(bodies[550:])
+
+
+def test_a_bulk_send_that_was_refused_does_not_advise_to_repeat_it_as_it_is(queue: shardq.Queue) -> None:
+    with pytest.raises(shardq.PartialSend, match="take the refused message out"):
+        queue.producer().send_many(body for body in [b"x", "text", b"y"])

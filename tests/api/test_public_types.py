@@ -85,3 +85,18 @@ def test_every_type_that_a_user_passes_or_receives_is_exported() -> None:
             if name not in shardq.__all__ or getattr(shardq, name) is not names[name]:
                 missing.add(f"{name} of {place}")
     assert missing == set()
+
+
+def test_help_shows_the_codecs_by_their_names() -> None:
+    codecs = (shardq.BYTES, shardq.TEXT, shardq.JSON, shardq.MSGPACK)
+    assert [repr(codec) for codec in codecs] == [
+        "shardq.BYTES",
+        "shardq.TEXT",
+        "shardq.JSON",
+        "shardq.MSGPACK",
+    ]
+
+
+def test_bounds_are_written_as_plain_numbers(queue: shardq.Queue) -> None:
+    with pytest.raises(shardq.InvalidSetting, match=r"1 to 2147483648$"):
+        queue.peek(0)

@@ -405,6 +405,12 @@ def test_redrive_of_a_queue_without_dead_letters_moves_nothing(client: shardq.Cl
     assert client.create_queue("plain", max_deliveries=None).redrive() == 0
 
 
+def test_a_redrive_makes_no_queue(client: shardq.Client) -> None:
+    client.create_queue("orders")
+    assert client.queue("orders.dead").redrive() == 0
+    assert client.queues() == ("orders", "orders.dead")
+
+
 @pytest.mark.parametrize("end", ["ack", "dead_letter"])
 def test_a_keeper_that_comes_too_late_does_not_make_an_ack_look_well(
     queue: shardq.Queue, batch: shardq.Batch, clock: ManualClock, end: str

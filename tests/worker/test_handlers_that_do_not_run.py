@@ -116,3 +116,34 @@ def test_a_client_refuses_hooks_that_a_call_does_not_run(tmp_path: Path) -> None
 
     with pytest.raises(shardq.InvalidSetting, match="hook"):
         shardq.connect(f"sqlite:///{tmp_path}/queue.db", hooks=Audit())
+
+
+@pytest.mark.parametrize("hooks", [print, shardq.Hooks, object(), "hooks"])
+def test_a_client_refuses_what_is_no_instance_of_hooks(tmp_path: Path, hooks: Any) -> None:
+    with pytest.raises(shardq.InvalidSetting, match="instance"):
+        shardq.connect(f"sqlite:///{tmp_path}/queue.db", hooks=hooks)
+
+
+@pytest.mark.parametrize("handler", [None, 5, b"module:function"])
+def test_what_cannot_be_called_is_refused_before_it_fails_every_message(queue: Queue, handler: Any) -> None:
+    with pytest.raises(shardq.InvalidSetting, match="give a function"):
+        Worker(queue, handler)
+    with pytest.raises(shardq.InvalidSetting, match="give a function"):
+        WorkerPool("sqlite:///queue.db", queue.name, handler)
+
+
+def test_a_worker_takes_no_name_of_a_function(queue: Queue) -> None:
+    with pytest.raises(shardq.InvalidSetting, match="give a function"):
+        Worker(queue, "json:loads")  # type: ignore[call-overload]
+
+
+class CodecOfALambda:
+    def __init__(self) -> None:
+        self.encode = self.decode = lambda body: body
+
+
+@pytest.mark.parametrize("options", [{}, {"codec": CodecOfALambda()}])
+def test_a_pool_refuses_what_cannot_be_sent_to_its_processes(options: dict[str, Any]) -> None:
+    handler: Any = print if options else lambda message: message
+    with pytest.raises(shardq.InvalidSetting, match="module:function"):
+        WorkerPool("sqlite:///queue.db", "orders", handler, **options)
