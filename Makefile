@@ -42,8 +42,8 @@ model: $(READY)  ## the claim protocol in every order of steps (2 minutes); STAT
 test-cluster: $(READY)  ## three nodes of Cassandra and of MongoDB, of which one is killed and one paused (5 minutes; needs Java 17, 4 GB)
 	CI=true $(BIN)/pytest -m cluster $(ARGS)
 
-test-spark: $(READY)  ## the tests on Spark (10 minutes; needs Java 17)
-	CI=true $(BIN)/pytest -n 2 --dist loadgroup -m spark $(ARGS)
+test-spark: $(READY)  ## the tests on Spark, on every store (10 minutes; needs Java 17)
+	CI=true SHARDQ_TEST_WIDE=1 $(BIN)/pytest -n 2 --dist loadgroup -m spark $(ARGS)
 
 spark-trials: $(READY)  ## what is too long for CI: Spark on clusters, a million rows, the driver's memory, a migration that is killed (needs Java 17)
 	$(BIN)/python tools/spark/check_clusters.py

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -38,3 +39,13 @@ def test_a_server_ends_with_the_tool_that_was_told_to_end() -> None:
             assert tool.wait(30) == 128 + signal.SIGTERM
             with pytest.raises(ServerSelectionTimeoutError):
                 client.admin.command("ping")
+
+
+def test_servers_that_start_at_the_same_time_do_not_meet_and_leave_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, str(TOOL), "--members", "0", "run", "--", "echo", "{url}"]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    tools = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(3)]
+    urls = [tool.communicate(timeout=240)[0] for tool in tools]
+    assert [tool.returncode for tool in tools] == [0, 0, 0]
+    assert len(set(urls)) == 3
+    assert list(tmp_path.iterdir()) == []

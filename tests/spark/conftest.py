@@ -1,10 +1,12 @@
 """One Spark for all tests, on two cores, in which a failed task is tried again; and a queue on any store.
 
-Each test has a fresh SQLite file; those that are marked ``every_store`` run once more on each server.
+Each test has a fresh SQLite file. Those that are marked ``every_store`` run once more on one of the servers, in turn.
+With ``make test-spark`` they run on each.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import sys
@@ -16,6 +18,7 @@ from typing import Any
 import pytest
 
 import shardq
+from tests.sampling import WIDE
 
 pyspark = pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
@@ -24,6 +27,8 @@ from pyspark.sql.streaming.query import StreamingQuery  # noqa: E402
 
 SERVERS = {"cassandra": "cassandra_url", "mongodb": "replica_set_url"}
 """Their fixtures."""
+
+_turns = itertools.cycle(SERVERS)
 
 
 @pytest.hookimpl(tryfirst=True)  # before the tests are given to processes
@@ -36,7 +41,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.definition.get_closest_marker("every_store"):
-        metafunc.parametrize("url", ("sqlite", *SERVERS), indirect=True)
+        servers = SERVERS if WIDE else (next(_turns),)
+        metafunc.parametrize("url", ("sqlite", *servers), indirect=True)
 
 
 @pytest.fixture(scope="session")
