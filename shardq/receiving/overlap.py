@@ -30,15 +30,15 @@ class _Claim:
 class Overlap:
     """Has messages claimed while those before them are acked, so that two requests take the time of one.
 
-    They are for the consumer's next read. When that does not come within a second, or a quarter of their lease, they
-    are released in their places, without a delivery: nobody else waits for them longer than that. A process that ends
+    They are for the consumer's next read. If that does not come within a second, or a quarter of their lease, they
+    are released in their places, without a delivery, so that nobody else waits for them longer. A process that ends
     meanwhile leaves them claimed and their delivery counted, as one that ends while it reads does.
     """
 
     def __init__(self, context: QueueContext, receiving: Receiving, settlement: Settlement) -> None:
         self._context, self._receiving, self._settlement = context, receiving, settlement
         self.claiming = threading.Lock()
-        """For whoever claims: one thread at a time does."""
+        """Held while a thread claims: one does at a time."""
         self._changed = threading.Condition()
         self._claim: _Claim | None = None
         self._thread: ThreadPoolExecutor | None = None

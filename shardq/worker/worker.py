@@ -13,6 +13,7 @@ from shardq.errors import ShardqError
 from shardq.queue import Queue
 from shardq.worker.attempt import (
     Attempt,
+    AttemptSettling,
     BatchHandler,
     EachMessage,
     HandlerCalls,
@@ -21,7 +22,6 @@ from shardq.worker.attempt import (
 )
 from shardq.worker.options import Backoff, SharedKeywords, WorkerKeywords, WorkerOptions
 from shardq.worker.report import Tally, WorkerReport
-from shardq.worker.settling import AttemptSettling
 
 __all__ = ["Worker"]
 
