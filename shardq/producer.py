@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -115,6 +116,7 @@ class Producer(Closing):
         """
         self._check_open()
         shared = OutgoingMessage(body=None, priority=priority, delay=delay, due=due, headers=headers)
+        _check_many(bodies)
         return BulkSend(self._context, bodies, shared, codec=self._codec, limits=self._limits).run()
 
     def close(self) -> None:
@@ -131,6 +133,16 @@ class Producer(Closing):
         written = store_send(self._context, send)
         tell_stored(self._context, send, written)
         return send, written
+
+
+def _check_many(bodies: object) -> None:
+    """Raise InvalidMessage for one body, the parts of which would be sent as messages."""
+    one = isinstance(bodies, str | bytes | bytearray | memoryview | Mapping)
+    if one or not hasattr(bodies, "__iter__"):
+        raise InvalidMessage(
+            f"bodies={reprlib.repr(bodies)} is a {type(bodies).__name__}: give a list or another iterable of bodies, "
+            "or send one body with `send`"
+        )
 
 
 def _alone(message: OutgoingMessage, options: OutgoingMessage) -> OutgoingMessage:

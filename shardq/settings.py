@@ -22,8 +22,10 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     ``shards``
         concurrency shards in each time shard; with more, more producers and consumers can work at once (1 .. 10,000)
-    ``time_shards``, ``time_shard_seconds``
-        the ring: the number of time shards, and the time for which each is written before the next one
+    ``time_shards``
+        how many time shards the ring has (1 .. 10,000)
+    ``time_shard_seconds``
+        the time for which a time shard of the ring is written before the next one
     ``visibility_timeout``
         the lease: a message that is not acked within this time is redelivered
     ``max_deliveries``
@@ -38,8 +40,10 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         the time for which a second message with the same dedupe key is not stored
     ``max_message_bytes``
         the largest size of a message, body and headers together
-    ``delivery_paused``, ``sends_paused``
-        see :meth:`~shardq.Queue.pause`
+    ``delivery_paused``
+        whether deliveries are stopped: see :meth:`~shardq.Queue.pause`
+    ``sends_paused``
+        whether new messages are refused: see :meth:`~shardq.Queue.pause`
     """
 
     shards: int = 8

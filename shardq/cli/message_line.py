@@ -42,7 +42,10 @@ def parse_line(text: bytes, queue: str, codec: str, shared: OutgoingMessage) -> 
     try:
         line = _decoder.decode(text)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise InvalidMessage(f"not a message in JSON: {error}") from error
+        hint = '; a header is a string, a number, true or false, or {"base64": ...} for bytes'
+        raise InvalidMessage(
+            f"not a message in JSON: {error}{hint if '$.headers[' in str(error) else ''}"
+        ) from error
     given: dict[str, Any] = {
         name: value
         for name, value in msgspec.structs.asdict(line).items()

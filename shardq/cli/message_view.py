@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from shardq.codec import codec_named
+from shardq.errors import InvalidMessage
 from shardq.message import Message, StoredMessage
 from shardq.outgoing_message import Headers, HeaderValue
 
@@ -45,8 +46,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
 
 def view_of(message: Message | StoredMessage, codec: str, *, held: bool = False) -> MessageView:
     """A message for JSON, with its receipt if ``held``. Raises InvalidMessage if the codec cannot read the body."""
-    raw = message.raw if isinstance(message, Message) else message.body
-    body, body_base64 = _body(raw, codec)
+    body, body_base64 = _body(message, codec)
     return MessageView(
         id=message.id,
         body=body,
@@ -63,17 +63,15 @@ def view_of(message: Message | StoredMessage, codec: str, *, held: bool = False)
     )
 
 
-def body_text(raw: bytes, codec: str) -> bytes:
-    """A body for printing: its bytes, or its value as JSON."""
-    if codec in ("bytes", "text"):
-        codec_named(codec).decode(raw)
-        return raw
-    return msgspec.json.encode(codec_named(codec).decode(raw))
+def body_text(message: Message | StoredMessage, codec: str) -> bytes:
+    """A body for printing: its bytes, or its value as JSON. Raises InvalidMessage, which names the message."""
+    value = _value(message, codec)
+    return _raw(message) if codec in ("bytes", "text") else msgspec.json.encode(value)
 
 
 def row_of(message: StoredMessage, codec: str) -> str:
     """A message in one line."""
-    preview = body_text(message.body, codec)[: PREVIEW + 1].decode("utf-8", "replace").replace("\n", "\\n")
+    preview = body_text(message, codec)[: PREVIEW + 1].decode("utf-8", "replace").replace("\n", "\\n")
     short = preview if len(preview) <= PREVIEW else preview[: PREVIEW - 1] + "…"
     due = message.due.strftime("%Y-%m-%d %H:%M:%S")
     return (
@@ -90,10 +88,23 @@ def _header(value: HeaderValue) -> HeaderText:
     return Base64(value) if isinstance(value, bytes) else value
 
 
-def _body(raw: bytes, codec: str) -> tuple[Any, bytes | UnsetType]:
+def _body(message: Message | StoredMessage, codec: str) -> tuple[Any, bytes | UnsetType]:
     if codec != "bytes":
-        return codec_named(codec).decode(raw), UNSET
+        return _value(message, codec), UNSET
     try:
-        return raw.decode(), UNSET
+        return _raw(message).decode(), UNSET
     except UnicodeDecodeError:
-        return UNSET, raw
+        return UNSET, _raw(message)
+
+
+def _raw(message: Message | StoredMessage) -> bytes:
+    return message.raw if isinstance(message, Message) else message.body
+
+
+def _value(message: Message | StoredMessage, codec: str) -> Any:
+    try:
+        return codec_named(codec).decode(_raw(message))
+    except InvalidMessage as error:
+        raise InvalidMessage(
+            f"message {message.id}: {error}; without --codec it is shown as it is"
+        ) from error

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from operator import itemgetter
 from types import TracebackType
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -59,7 +58,7 @@ class BulkSend:
         limits: BundleLimits,
     ) -> None:
         self._context, self._codec, self._limits = context, codec, limits
-        self._bodies, self._source = bodies, Source(_many(bodies))
+        self._bodies, self._source = bodies, Source(bodies)
         self._outgoing, self._shared = shared, prepare_options(shared, context.name)
         self._room = context.settings.max_message_bytes - size_of(self._shared.headers)
         self._large = False  # few messages make a bundle
@@ -186,17 +185,6 @@ class BulkSend:
         return (
             item if isinstance(item, OutgoingMessage) else msgspec.structs.replace(self._outgoing, body=item)
         )
-
-
-def _many(bodies: Any) -> Iterable[Any]:
-    """The bodies; raises InvalidMessage for one body, the parts of which would be sent as messages."""
-    one = isinstance(bodies, str | bytes | bytearray | memoryview | Mapping)
-    if one or not hasattr(bodies, "__iter__"):
-        raise InvalidMessage(
-            f"bodies={reprlib.repr(bodies)} is a {type(bodies).__name__}: give a list or another iterable of bodies, "
-            "or send one body with `send`"
-        )
-    return cast("Iterable[Any]", bodies)
 
 
 def _neighbours(chunk: Sequence[Any], items: Sequence[Any]) -> bool:

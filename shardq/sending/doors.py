@@ -66,7 +66,9 @@ def admit(context: QueueContext, door: Door, largest: int = 0) -> None:
     """Raise QueuePaused or MessageTooLarge if the door does not let in messages of up to ``largest`` bytes now."""
     settings, name = context.settings, context.name
     if door.obeys_pause and settings.sends_paused:
-        raise QueuePaused(f"queue {name!r} takes no messages now: `shardq resume {name}` lets it")
+        raise QueuePaused(
+            f"queue {name!r} accepts no messages: its sends are paused; `shardq resume {name}` ends that"
+        )
     if door.obeys_size and largest > settings.max_message_bytes:
         raise too_large(context, largest)
 

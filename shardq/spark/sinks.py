@@ -49,7 +49,8 @@ class _Sender:
         queue = context_of(options)
         if queue.settings.sends_paused:
             raise QueuePaused(
-                f"queue {queue.name!r} takes no messages now: `shardq resume {queue.name}` lets it"
+                f"queue {queue.name!r} accepts no messages: its sends are paused; "
+                f"`shardq resume {queue.name}` ends that"
             )
 
     def send(self, iterator: Iterator[pa.RecordBatch], run: str) -> TaskReport:

@@ -375,8 +375,67 @@ def test_a_paused_queue_refuses_and_a_resumed_one_does_not(jobs) -> None:
     assert jobs.ok("receive", "jobs").stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("options", "state"),
+    [
+        ((), "delivers no messages and goes on accepting new ones"),
+        (("--sends",), "delivers no messages and accepts no new ones"),
+        (("--only-sends",), "goes on delivering and accepts no new ones"),
+    ],
+)
+def test_pausing_says_what_is_paused_now(jobs, options: tuple[str, ...], state: str) -> None:
+    assert state in jobs.ok("pause", "jobs", *options).stderr
+
+
+def test_receive_says_when_it_finds_nothing_because_the_queue_is_paused(jobs) -> None:
+    assert jobs.ok("receive", "jobs").stderr == ""
+    jobs.ok("pause", "jobs")
+    assert "it is paused" in jobs.ok("receive", "jobs").stderr
+
+
+@pytest.mark.parametrize("options", [("--no-ack", "--pop"), ("--ack", "--no-ack"), ("--ack", "--pop")])
+def test_receive_takes_one_way_to_settle_and_receives_nothing_otherwise(
+    jobs, options: tuple[str, ...]
+) -> None:
+    jobs.ok("send", "jobs", "a")
+    assert jobs("receive", "jobs", *options).exit_code == 2
+    assert jobs.json("stats", "jobs")["ready"] == 1
+
+
+@pytest.mark.parametrize("command", [("receive", "--no-ack"), ("receive", "--no-ack", "--json"), ("peek",)])
+def test_a_body_that_the_codec_cannot_read_is_told_with_the_message_and_a_remedy(
+    jobs, command: tuple[str, ...]
+) -> None:
+    identity = jobs.ok("send", "jobs", "no json").stdout.strip()
+    name, *options = command
+    told = jobs(name, "jobs", "--codec", "json", *options)
+    assert identity in told.stderr
+    assert "without --codec" in told.stderr
+
+
+def test_the_defaults_of_settings_are_shown_where_they_hold(shell) -> None:
+    assert "[300]" in shell.ok("create", "--help").stdout
+    assert "[300]" not in shell.ok("alter", "--help").stdout
+
+
+def test_redriving_a_dead_letter_queue_says_which_queue_to_give(jobs) -> None:
+    assert "that the dead letters came from" in jobs.ok("redrive", "jobs.dead").stderr
+    assert "came from" not in jobs.ok("redrive", "jobs").stderr
+    assert jobs.ok("list").stdout.split() == ["jobs", "jobs.dead"]
+
+
+def test_a_header_in_a_line_that_is_no_value_is_told_with_the_forms_that_are(jobs) -> None:
+    line = '{"body": "a", "headers": {"a": {"b": 1}}}'
+    assert '{"base64": ...}' in jobs("send", "jobs", "--jsonl", line).stderr
+
+
+def test_a_usage_error_ends_with_a_full_stop_before_the_way_to_the_help(shell) -> None:
+    assert "extra argument (b). See `" in shell("create", "a", "b").stderr
+
+
 def test_history_is_shown_and_replayed(jobs) -> None:
     assert "keeps no history" in jobs.ok("history", "jobs").stderr
+    assert "keeps no history" in jobs.ok("history", "jobs", "--replay").stderr
     jobs.ok("alter", "jobs", "--history-retention", "1h")
     jobs.ok("send", "jobs", "a", "b")
     jobs.ok("receive", "jobs", "-n", "2")
@@ -430,6 +489,16 @@ def test_doctor_finds_what_is_wrong_and_says_how_to_mend_it(
 
 def test_doctor_says_that_there_is_no_file_yet(shell) -> None:
     assert shell("doctor").exit_code == 1
+
+
+@pytest.mark.parametrize("queue", [(), ("jobs",)])
+def test_doctor_tells_a_store_that_is_not_reached_from_one_with_defects(
+    shell, tmp_path: Path, queue: tuple[str, ...]
+) -> None:
+    (tmp_path / "queue.db").write_text("this is no database\n" * 100)
+    told = shell("doctor", *queue)
+    assert told.exit_code == 4
+    assert "WRONG" in told.stdout
 
 
 def test_the_schema_is_printed_and_applied(shell) -> None:

@@ -80,6 +80,14 @@ def test_a_url_that_cannot_be_used_is_refused_without_repeating_the_password(url
     assert raised.value.__cause__ is None
 
 
+def test_an_option_that_is_unknown_is_named_unless_it_may_be_a_part_of_the_password() -> None:
+    with pytest.raises(InvalidSetting, match="option 'nosuchoption' is unknown"):
+        parse("mongodb://user:secret@host/shardq?noSuchOption=1")
+    with pytest.raises(InvalidSetting) as raised:
+        parse("mongodb://user:pass/word?secret=1@host/shardq")
+    assert "secret" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -103,6 +111,7 @@ def test_an_unreachable_server_is_named_with_what_to_check(refused: Callable[[st
     assert error.retryable
     assert "127.0.0.1:9" in str(error)
     assert "check hosts" in str(error)
+    assert str(error).endswith("[Errno 111] Connection refused)")
 
 
 def test_a_wrong_password_is_told(refused: Callable[[str], ShardqError], guarded_url: str) -> None:
@@ -150,7 +159,7 @@ def test_a_schema_of_an_earlier_or_later_version_is_told(
     open_store: Callable[..., MongoStore], mongodb_url: str, store: MongoStore
 ) -> None:
     other = mongodb_url.replace("/shardq", "/shardq_versions")
-    with pytest.raises(SchemaMismatch, match="run `shardq create`"):
+    with pytest.raises(SchemaMismatch, match="no schema of shardq yet"):
         open_store(other).load_queue("q")
     open_store(other).create_schema()
     with pymongo.MongoClient(other) as client:

@@ -130,4 +130,4 @@ def test_a_wrong_option_of_a_stream_is_named_with_its_remedy(pipes, queue, optio
 
 def test_a_paused_queue_takes_no_rows(pipes, queue) -> None:
     queue.pause(delivery=False, sends=True)
-    assert "takes no messages now" in message(lambda: pipes.write(pipes.bodies(5), queue))
+    assert "accepts no messages" in message(lambda: pipes.write(pipes.bodies(5), queue))

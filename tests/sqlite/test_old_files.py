@@ -138,7 +138,7 @@ def test_a_migration_that_breaks_off_leaves_the_file_as_it_was(second: SqliteSto
 
 
 def test_a_file_of_the_first_version_says_how_to_go_on(store: SqliteStore) -> None:
-    with pytest.raises(SchemaMismatch, match="shardq create"):
+    with pytest.raises(SchemaMismatch, match="shardq schema apply"):
         store.load_queue("orders")
 
 

@@ -10,11 +10,11 @@ import click
 import msgspec
 
 from shardq.cli.command import ExampleCommand, Session, json_option
-from shardq.cli.failures import FAILURE
+from shardq.cli.failures import FAILURE, exit_code
 from shardq.cli.printing import many, note, print_columns, print_json
 from shardq.cli.times import in_words
 from shardq.client import Client
-from shardq.errors import ShardqError
+from shardq.errors import QueueNotFound, ShardqError
 from shardq.queue import Queue, QueueCounts
 from shardq.settings import QueueSettings
 from shardq.settling.dead_letters import dead_letter_name
@@ -33,10 +33,9 @@ OLD_SECONDS = 300.0  # and than this
 def doctor(ctx: click.Context, queue: str | None, as_json: bool) -> None:
     """Check the store and the queues, with remedies.
 
-    Checks QUEUE, or all queues without it. Exit code 1 means that something is wrong.
+    Checks QUEUE, or all queues without it. Exit code 1 means that something is wrong, 4 that the store is not reached.
     """
-    session = ctx.ensure_object(Session)
-    checks = examine(session.client, queue)
+    checks, stopped_by = examine(ctx.ensure_object(Session).client, queue)
     wrong = [check for check in checks if not check.ok]
     if as_json:
         print_json({"ok": not wrong, "checks": checks})
@@ -48,7 +47,7 @@ def doctor(ctx: click.Context, queue: str | None, as_json: bool) -> None:
             else f"{many(len(checks), 'check')}, all is well"
         )
     if wrong:
-        ctx.exit(FAILURE)
+        ctx.exit(exit_code(stopped_by) if stopped_by is not None else FAILURE)
 
 
 def _row(check: Check) -> tuple[str, str, str, str, str]:
@@ -66,8 +65,11 @@ class Check(msgspec.Struct, frozen=True):
     remedy: str = ""
 
 
-def examine(client: Client, queue: str | None) -> list[Check]:
-    """All checks, for one queue or for all queues. Raises QueueNotFound if the queue does not exist."""
+def examine(client: Client, queue: str | None) -> tuple[list[Check], ShardqError | None]:
+    """All checks, for one queue or for all queues, and the error that ended them when the store is not in order.
+
+    Raises QueueNotFound if the queue does not exist.
+    """
     checks = list(check_store(client))
     try:
         names = (queue,) if queue is not None else client.queues()
@@ -75,10 +77,11 @@ def examine(client: Client, queue: str | None) -> list[Check]:
         dead = {dead_letter_name(name, client.queue(name).settings) for name in client.queues()}
         for name in names:
             checks += check_queue(client, client.queue(name), is_dead_letter_queue=name in dead)
-    except ShardqError:
-        if queue is not None or all(check.ok for check in checks):
+    except ShardqError as error:
+        if isinstance(error, QueueNotFound) or all(check.ok for check in checks):
             raise
-    return checks
+        return checks, error
+    return checks, None
 
 
 def check_store(client: Client) -> Iterator[Check]:

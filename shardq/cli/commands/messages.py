@@ -55,7 +55,7 @@ def get(ctx: click.Context, message_id: str, codec: str, as_json: bool) -> None:
     elif as_json:
         print_json(view_of(message, codec))
     else:
-        print_line(body_text(message.body, codec))
+        print_line(body_text(message, codec))
 
 
 @click.command(cls=ExampleCommand, example="shardq history orders --since 10m --replay --to orders-test")
@@ -86,12 +86,12 @@ def history(
     found = session.queue(queue)
     if replay:
         _replay(found, since, until, target, as_json=as_json)
-        return
-    for message in found.history(since=since, until=until):
-        if as_json:
-            print_json(view_of(message, codec))
-        else:
-            print_line(row_of(message, codec))
+    else:
+        for message in found.history(since=since, until=until):
+            if as_json:
+                print_json(view_of(message, codec))
+            else:
+                print_line(row_of(message, codec))
     if found.settings.history_retention == 0:
         note(f"queue {queue} keeps no history: `shardq alter {queue} --history-retention 7d` changes that")
 

@@ -11,7 +11,7 @@ import click
 from shardq.batch import Batch
 from shardq.cli.command import ExampleCommand, Session, codec_option, json_option, queue_argument
 from shardq.cli.message_view import body_text, view_of
-from shardq.cli.printing import print_json, print_line
+from shardq.cli.printing import note, print_json, print_line
 from shardq.cli.times import duration
 from shardq.consumer import Consumer
 from shardq.errors import LeaseLost
@@ -40,13 +40,9 @@ class Settle(Enum):
     help="Receive at most this many.",
 )
 @click.option("--wait", type=duration, default=0.0, help="Wait this long for messages.")
-@click.option(
-    "--ack", "settle", flag_value=Settle.AFTER, default=Settle.AFTER, help="Ack after printing (default)."
-)
-@click.option("--no-ack", "settle", flag_value=Settle.NEVER, help="Do not ack. `ack` or `release` can do it.")
-@click.option(
-    "--pop", "settle", flag_value=Settle.BEFORE, help="Ack before printing: delivered at most once."
-)
+@click.option("--ack", "after", is_flag=True, help="Ack after printing (default).")
+@click.option("--no-ack", "never", is_flag=True, help="Do not ack. `ack` or `release` can do it.")
+@click.option("--pop", "before", is_flag=True, help="Ack before printing: delivered at most once.")
 @click.option("--receipts", is_flag=True, help="Print the receipt and a tab before each body.")
 @click.option("--visibility-timeout", type=duration, help="Instead of the queue's.")
 @codec_option
@@ -57,7 +53,9 @@ def receive(
     queue: str,
     limit: int,
     wait: float,
-    settle: Settle,
+    after: bool,
+    never: bool,
+    before: bool,
     receipts: bool,
     visibility_timeout: float | None,
     codec: str,
@@ -68,6 +66,9 @@ def receive(
     Prints the body of each message on a line, or with --json all properties. Messages are acked after they are
     printed. If printing fails, they are redelivered when their leases expire.
     """
+    if after + never + before > 1:
+        raise click.UsageError("Give one of --ack, --no-ack and --pop.")
+    settle = Settle.NEVER if never else Settle.BEFORE if before else Settle.AFTER
 
     def show(batch: Batch) -> None:
         for message in batch:
@@ -75,11 +76,14 @@ def receive(
                 print_json(view_of(message, codec, held=settle is Settle.NEVER or receipts))
             else:
                 receipt = f"{message.receipt}\t".encode() if receipts else b""
-                print_line(receipt + body_text(message.raw, codec))
+                print_line(receipt + body_text(message, codec))
         sys.stdout.flush()
 
-    with session.queue(queue).consumer(visibility_timeout=visibility_timeout) as consumer:
-        receive_messages(consumer, limit, wait, settle, show)
+    source = session.queue(queue)
+    with source.consumer(visibility_timeout=visibility_timeout) as consumer:
+        shown = receive_messages(consumer, limit, wait, settle, show)
+    if not shown and source.settings.delivery_paused:
+        note(f"queue {queue} delivers no messages: it is paused; `shardq resume {queue}` ends that")
 
 
 def receive_messages(

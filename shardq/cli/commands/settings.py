@@ -24,12 +24,18 @@ _Reader = Callable[[str], Any]
 _READERS: dict[type, _Reader] = {int: int, float: duration, str: str}
 
 
-def settings_options(command: _F) -> _F:
-    """Give a command one option for each setting."""
-    help_texts = _help_texts()
-    for name, hint in reversed(get_type_hints(QueueSettings).items()):
-        command = _option(name, hint, help_texts.get(name, ""))(command)
-    return command
+def settings_options(*, defaults: bool) -> Callable[[_F], _F]:
+    """Give a command one option for each setting, with its default where a setting left out has that."""
+
+    def give(command: _F) -> _F:
+        help_texts = _help_texts()
+        for name, hint in reversed(get_type_hints(QueueSettings).items()):
+            text = help_texts.get(name, "")
+            shown = f"{text}  [{_default(name)}]" if defaults and hint is not bool else text
+            command = _option(name, hint, shown)(command)
+        return command
+
+    return give
 
 
 def chosen_settings(ctx: click.Context) -> dict[str, Any]:
@@ -54,7 +60,7 @@ def _option(name: str, hint: Any, text: str) -> Callable[[_F], _F]:
         type=reader,
         default=None,
         metavar=_metavar(plain, optional),
-        help=f"{text}  [{_default(name)}]".strip(),
+        help=text,
     )
 
 
@@ -95,7 +101,7 @@ def _help_texts() -> dict[str, str]:
     is_flag=True,
     help="Accept a queue that exists. It is not changed; fail if it has other settings than those given.",
 )
-@settings_options
+@settings_options(defaults=True)
 @click.pass_context
 def create(ctx: click.Context, /, queue: str, exist_ok: bool, **_: object) -> None:
     """Create a queue and its dead-letter queue.
@@ -124,13 +130,13 @@ def _others(settings: QueueSettings, chosen: Mapping[str, object]) -> list[str]:
 
 @click.command(cls=ExampleCommand, example="shardq alter orders --shards 40 --max-deliveries none")
 @queue_argument
-@settings_options
+@settings_options(defaults=False)
 @click.pass_context
 def alter(ctx: click.Context, /, queue: str, **_: object) -> None:
     """Change settings of a queue in use.
 
-    Every client follows within about a second. If the layout changes, new messages go to the new shards. Messages in
-    the old shards are still delivered.
+    A setting that is not given stays as it is; `shardq describe` shows all. Every client follows within about a
+    second. If the layout changes, new messages go to the new shards. Messages in the old shards are still delivered.
     """
     changes = chosen_settings(ctx)
     if not changes:

@@ -6,6 +6,7 @@ import click
 
 from shardq.cli.command import ExampleCommand, Session, json_option, queue_argument, yes_option
 from shardq.cli.printing import many, note, print_json
+from shardq.settling.dead_letters import dead_letter_name
 
 __all__ = ["delete", "pause", "purge", "redrive", "resume", "sweep"]
 
@@ -75,7 +76,9 @@ def pause(session: Session, queue: str, sends: bool, only_sends: bool) -> None:
     Messages in flight can still be acked. Every client follows within about a second.
     """
     session.queue(queue).pause(delivery=not only_sends, sends=sends or only_sends)
-    note(f"queue {queue} is paused: `shardq resume {queue}` ends it")
+    delivery = "goes on delivering" if only_sends else "delivers no messages"
+    accepting = "accepts no new ones" if sends or only_sends else "goes on accepting new ones"
+    note(f"queue {queue} {delivery} and {accepting}: `shardq resume {queue}` ends it")
 
 
 @click.command(cls=ExampleCommand, example="shardq resume orders")
@@ -84,7 +87,7 @@ def pause(session: Session, queue: str, sends: bool, only_sends: bool) -> None:
 def resume(session: Session, queue: str) -> None:
     """Deliver and accept messages again."""
     session.queue(queue).resume()
-    note(f"queue {queue} delivers and takes messages")
+    note(f"queue {queue} delivers and accepts messages")
 
 
 @click.command(cls=ExampleCommand, example="shardq redrive orders --limit 100")
@@ -95,9 +98,14 @@ def resume(session: Session, queue: str) -> None:
 def redrive(session: Session, queue: str, limit: int | None, as_json: bool) -> None:
     """Move dead letters back to their queue.
 
-    QUEUE is the queue that they came from. They are new messages there: their deliveries start at 0.
+    QUEUE is the queue that they came from, not the dead-letter queue. They are new messages there: their deliveries
+    start at 0.
     """
-    moved = session.queue(queue).redrive(limit)
+    target = session.queue(queue)
+    moved = target.redrive(limit)
+    dead = dead_letter_name(queue, target.settings)
+    if not moved and not session.client.exists(dead):
+        note(f"queue {queue} has no dead-letter queue {dead}: give the queue that the dead letters came from")
     if as_json:
         print_json({"redriven": moved})
     else:

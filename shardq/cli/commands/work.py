@@ -88,6 +88,9 @@ def work(
 
     Ctrl-C or SIGTERM ends the workers after the messages at hand. A second one ends them at once, with the commands
     that still run, and the exit code is 130. The messages they held are delivered again when their leases expire.
+
+    A command finds the id of its message in the environment variable SHARDQ_ID, and the number of its deliveries, this
+    one included, in SHARDQ_DELIVERIES.
     """
     if (handler is None) == (command is None):
         raise click.UsageError("Give one of --handler and --exec.")

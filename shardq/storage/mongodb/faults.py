@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -41,6 +42,7 @@ _REMEDIES = {
     "authSource, the database in which the user is defined",
     14031: "is short of disk space: free some",
 }
+_TIMEOUTS = re.compile(r" \(configured timeouts:[^)]*\)")  # the driver repeats them for each host
 _OTHER_SET = ("does not have a replicaSet", "replica set name", "setName")
 
 
@@ -91,8 +93,9 @@ def _unreachable(text: str, where: str) -> ShardqError:
             f"{where} is not of the replica set that the URL names: correct replicaSet in the URL, or leave it out",
             retryable=False,
         )
+    reason = _TIMEOUTS.sub("", text).partition(", Timeout:")[0]
     return StoreUnavailable(
-        f"{where} cannot be reached: check hosts, port, TLS and network, and that there is a primary ({text})"
+        f"{where} cannot be reached: check hosts, port, TLS and network, and that there is a primary ({reason})"
     )
 
 

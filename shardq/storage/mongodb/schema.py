@@ -68,10 +68,14 @@ def require_current(session: Session) -> None:
         raise SchemaMismatch(
             f"{session.address} has schema version {found}, this shardq knows up to {known}: upgrade shardq"
         )
+    if not found:
+        raise SchemaMismatch(
+            f"{session.address} has no schema of shardq yet: create a queue, or run `shardq schema apply`"
+        )
     if found < known:
         raise SchemaMismatch(
             f"{session.address} has schema version {found}, this shardq needs {known}: "
-            "run `shardq create` to apply the rest"
+            "run `shardq schema apply` to apply the rest"
         )
 
 

@@ -19,6 +19,7 @@ __all__ = ["open_mongodb", "parse"]
 
 _DATABASE = re.compile(r"[A-Za-z0-9_-]{1,63}")
 _SRV = "mongodb+srv"
+_UNKNOWN_OPTION = re.compile(r"Unknown option: (\w+)\.")
 
 
 def open_mongodb(url: str, clock: Clock) -> Store:  # noqa: ARG001 -- the time is the server's
@@ -53,9 +54,20 @@ def _check(url: str) -> None:
         ) from None
     except (PyMongoError, ValueError) as error:
         raise InvalidSetting(
-            f"the MongoDB URL cannot be read ({type(error).__name__}): check hosts, ports and options; write "
+            f"the MongoDB URL cannot be read ({_reason(error, url)}): check hosts, ports and options; write "
             "special characters of user and password as %XX"
         ) from None
     check_write_concern(
         {name: options[option] for name, option in (("w", "w"), ("j", "journal")) if option in options}
     )
+
+
+def _reason(error: Exception, url: str) -> str:
+    """The name of an option that the driver does not know; else the kind of the error, as its text may tell a password.
+
+    Behind a ``?`` that was not written as %3F, a part of the password looks like an option; an ``@`` follows it then.
+    """
+    unknown = _UNKNOWN_OPTION.match(str(error))
+    if unknown and "@" not in url.partition("?")[2]:
+        return f"option {unknown[1]!r} is unknown"
+    return type(error).__name__

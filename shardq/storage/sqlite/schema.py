@@ -32,7 +32,7 @@ def is_current(connection: sqlite3.Connection) -> bool:
     if 0 < found < known:
         raise SchemaMismatch(
             f"SQLite file {_file(connection)} has schema version {found}, this shardq needs {known}: "
-            "run `shardq create` to apply the rest"
+            "run `shardq schema apply` to apply the rest"
         )
     return found == known
 
