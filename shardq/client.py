@@ -32,7 +32,7 @@ def connect(
     """Open the store that a URL names. Nothing is created, and no connection is made, before it is needed.
 
     ``sqlite:///queue.db`` is a file in the current folder, ``sqlite:////var/lib/queue.db`` an absolute path. Calls
-    that fail for a passing reason are repeated for ``retry_seconds`` before the error is raised. ``clock`` is for
+    that fail with a retryable error are repeated for ``retry_seconds`` before the error is raised. ``clock`` is for
     tests. Raises InvalidSetting.
     """
     return Client(open_store(url, clock or SystemClock()), hooks=hooks, retry_seconds=retry_seconds)
@@ -115,8 +115,8 @@ class Client(Closing):
     def ping(self, *, timeout: float = 5.0) -> None:
         """Return when the store has answered. Nothing is changed, nothing is repeated, and no schema is needed.
 
-        Raises StoreUnavailable, which says what to do, when the store is not there, or has not answered within
-        ``timeout`` seconds; Closed. An SQLite store is there when its file can be read, or can be made in its folder.
+        Raises StoreUnavailable, with the remedy, when the store has not answered within ``timeout`` seconds. An SQLite
+        store answers when its file can be read, or can be made in its folder. Raises Closed after :meth:`close`.
         """
         check_number("timeout", timeout, 0.001, 3_600.0)
         self._retry.check_open()

@@ -102,9 +102,8 @@ class Consumer(Closing):
 
         Ends when nothing was due for ``wait`` seconds (None: never), or when :meth:`stop` is called.
 
-        Where the store is on a network, :meth:`shardq.Batch.ack` of a batch that was full has the next one claimed
-        meanwhile. If that is not asked for within a second, its messages are released in their places, and their
-        deliveries are not counted.
+        On MongoDB and Cassandra, :meth:`shardq.Batch.ack` of a full batch also begins to claim the next one. If that is
+        not asked for within a second, its messages are released in their places, and their deliveries are not counted.
         """
         check_number("limit", limit, 1, MAX_BATCH, whole=True)
         patience = MAX_LEASE_SECONDS if wait is None else wait

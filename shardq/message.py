@@ -33,7 +33,7 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settler(Protocol):
-    """What received messages are settled by. Each call settles all that is still held, then raises LeaseLost."""
+    """Settles received messages. Each call settles all that is still held, then raises LeaseLost."""
 
     def ack(self, selections: Sequence[Selection]) -> None:
         """Finish messages."""
