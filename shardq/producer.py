@@ -55,7 +55,11 @@ class Producer(Closing):
         self._context, self._codec = context, check_codec(codec)
         self._limits = BundleLimits(bundle_messages, bundle_bytes)
         self._coalescer = Coalescer(
-            self._store_singles, linger=linger, limit=bundle_messages, max_bytes=bundle_bytes
+            self._plan_singles,
+            self._store_singles,
+            linger=linger,
+            limit=bundle_messages,
+            max_bytes=bundle_bytes,
         )
         self._closed = False
 
@@ -92,7 +96,8 @@ class Producer(Closing):
         try:
             return self._coalescer.submit(prepared)
         except OutcomeUnknown as error:
-            error.unsent = tuple(msgspec.structs.replace(again, body=message.body) for again in error.unsent)
+            again = error.unsent or (message,)  # none: it was not begun
+            error.unsent = tuple(msgspec.structs.replace(each, body=message.body) for each in again)
             raise
 
     def send_many(
@@ -128,11 +133,13 @@ class Producer(Closing):
             raise Closed(f"this producer of queue {self._context.name!r} is closed: make another one")
         self._context.retry.check_open()
 
-    def _store_singles(self, messages: Sequence[PreparedMessage]) -> tuple[PlannedSend, Written]:
-        send = plan_send(self._context, [message.body for message in messages], messages)
+    def _plan_singles(self, messages: Sequence[PreparedMessage]) -> PlannedSend:
+        return plan_send(self._context, [message.body for message in messages], messages)
+
+    def _store_singles(self, send: PlannedSend) -> Written:
         written = store_send(self._context, send)
         tell_stored(self._context, send, written)
-        return send, written
+        return written
 
 
 def _check_many(bodies: object) -> None:

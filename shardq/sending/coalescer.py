@@ -16,13 +16,14 @@ class Coalescer:
 
     def __init__(
         self,
-        store: Callable[[Sequence[PreparedMessage]], tuple[PlannedSend, Written]],
+        plan: Callable[[Sequence[PreparedMessage]], PlannedSend],
+        store: Callable[[PlannedSend], Written],
         *,
         linger: float,
         limit: int,
         max_bytes: int,
     ) -> None:
-        self._store_send, self._limit, self._max_bytes = store, limit, max_bytes
+        self._plan, self._store_planned, self._limit, self._max_bytes = plan, store, limit, max_bytes
         self._joining = Joining(self._store, self._fitting, linger=linger, enough=limit)
 
     def submit(self, message: PreparedMessage) -> str:
@@ -38,11 +39,26 @@ class Coalescer:
         return count
 
     def _store(self, sends: Sequence[Pending[PreparedMessage, str]]) -> None:
-        planned, written = self._store_send([send.item for send in sends])
-        if written.error is not None:
-            for place, message in unsent(planned, written):
-                sends[place].error = for_another_thread(written.error, (message,))
-        for send, identity in zip(sends, written.ids, strict=True):
-            send.result = identity
+        """What is planned may be stored from then on, however this ends: everybody is told under which id."""
+        planned = self._plan([send.item for send in sends])
+        try:
+            written = self._store_planned(planned)
+            _tell(sends, planned, written)
+        except BaseException as error:
+            ids = {each.bundle.id for each in planned.bundles}
+            doubtful = Written([None] * len(sends), error, tuple(planned.bundles), ids)
+            _tell(sends, planned, doubtful)
+            raise
         if written.error is not None and not isinstance(written.error, Exception):
             raise written.error
+
+
+def _tell(sends: Sequence[Pending[PreparedMessage, str]], planned: PlannedSend, written: Written) -> None:
+    """Give those who have not been told their id, or what kept their message from being stored."""
+    if written.error is not None:
+        for place, message in unsent(planned, written):
+            if not sends[place].done:
+                sends[place].error = for_another_thread(written.error, (message,))
+    for send, identity in zip(sends, written.ids, strict=True):
+        if not send.done:
+            send.result = identity

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any
@@ -60,6 +61,49 @@ def test_a_sender_that_is_interrupted_while_another_one_stores_does_not_block_th
     assert [message.body for identity in ids if (message := queue.get(identity))] == [b"first", b"next"]
     assert queue.counts().ready == 2
     client.close()
+
+
+class _Interrupting(shardq.Hooks):
+    """The hook of that name ends as by Ctrl-C when it is told of one body."""
+
+    def __init__(self, name: str) -> None:
+        setattr(self, name, self._interrupt)
+
+    def _interrupt(self, queue: str, messages: Sequence[shardq.OutgoingMessage], ids: object = None) -> None:
+        if any(message.body == b"interrupted" for message in messages):
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("hook", ["before_send", "after_send"])
+def test_a_sender_whose_leader_is_interrupted_is_told_what_to_send_again(
+    url: str, clock: ManualClock, hook: str
+) -> None:
+    store = _HeldUp(url, clock)
+    client = shardq.Client(store, hooks=_Interrupting(hook))
+    queue = client.create_queue("q")
+    producer = queue.producer()
+    with ThreadPoolExecutor(3) as threads:
+        sends = [threads.submit(producer.send, b"first")]
+        assert store.entered.wait(PATIENCE)
+        for count, body in enumerate((b"interrupted", b"led"), 1):
+            sends.append(threads.submit(producer.send, body))
+            _wait_for_senders(producer, count)
+        store.gate.set()
+        led = sends[2].exception(PATIENCE)
+    assert isinstance(sends[1].exception(), KeyboardInterrupt)
+    assert isinstance(led, shardq.OutcomeUnknown)
+    producer.send(led.unsent[0])
+    interrupted = [b"interrupted"] if hook == "after_send" else []
+    assert sorted(message.body for message in queue.peek(10)) == [b"first", *interrupted, b"led"]
+    client.close()
+
+
+def _wait_for_senders(producer: shardq.Producer, count: int) -> None:
+    waiters = producer._coalescer._joining._waiters.get()
+    until = time.monotonic() + PATIENCE
+    while sum(len(each.waiting) for each in waiters.by_key.values()) < count:
+        assert time.monotonic() < until
+        time.sleep(0.001)
 
 
 class _InterruptAt:

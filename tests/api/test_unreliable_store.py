@@ -296,7 +296,7 @@ def test_a_sender_that_is_interrupted_while_it_waits_for_company_does_not_block_
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("threading.Condition.wait_for", interrupted)
+        patched.setattr("shardq.context.joining.Turn.wait", interrupted)
         with pytest.raises(KeyboardInterrupt):
             producer.send(b"1")
     producer.send(b"2")
