@@ -39,7 +39,8 @@ class Overlap:
         self._context, self._receiving, self._settlement = context, receiving, settlement
         self.claiming = threading.Lock()
         """Held while a thread claims: one does at a time."""
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()  # taken in one step, unlike a Condition: Ctrl-C may come anywhere
+        self._changed = threading.Condition(self._lock)
         self._claim: _Claim | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._process = os.getpid()
@@ -47,7 +48,7 @@ class Overlap:
 
     def begin(self, limit: int) -> None:
         """Claim up to so many messages in another thread, unless that was begun and not taken. Returns at once."""
-        with self._changed:
+        with self._lock:
             if self._claim is not None or self._left or self._process != os.getpid():
                 return
             self._thread = self._thread or ThreadPoolExecutor(1, "shardq-overlap")
@@ -68,7 +69,7 @@ class Overlap:
 
     def leave(self) -> None:
         """Claim nothing more, and release what was claimed and not taken."""
-        with self._changed:
+        with self._lock:
             self._left = True
         self.give_back()
         if self._thread is not None and self._process == os.getpid():
@@ -79,7 +80,7 @@ class Overlap:
         try:
             held = self._fill(limit)
         finally:
-            with self._changed:
+            with self._lock:
                 claim.held = held
                 self._changed.notify_all()
                 patience = min(LONGEST_WAIT, seconds(self._receiving.lease) / 4)
@@ -105,7 +106,7 @@ class Overlap:
     def _take(self) -> list[HeldSlice]:
         if self._process != os.getpid():
             return []
-        with self._changed:
+        with self._lock:
             claim = self._claim
             if claim is None:
                 return []

@@ -10,7 +10,7 @@ Rules for every method:
 - It MUST be safe to call from several threads, and from a forked child, which opens connections of its own.
 - It MUST be idempotent as described: the caller repeats a call after :class:`~shardq.StoreUnavailable`
   (nothing was changed) and :class:`~shardq.OutcomeUnknown` (it may have been). It MUST raise no other error
-  for a passing fault.
+  for a temporary fault.
 - It MUST never raise a driver's exception: that is the ``__cause__`` of one of shardq's own.
 - It MUST build no statement out of data.
 """

@@ -71,7 +71,7 @@ class StoreHarness(ABC):
         """Open a further client of the storage, independent of the others but for the clock."""
 
     def finish(self, store: Store) -> None:
-        """Close a client that a test needs no more, or keep it for a later :meth:`open` where that is dear."""
+        """Close a client that a test needs no more, or keep it for a later :meth:`open` where opening is slow."""
         store.close()
 
     @abstractmethod
@@ -98,7 +98,7 @@ class StoreHarness(ABC):
 
     @abstractmethod
     def raw_queue(self, queue: str) -> RawQueue:
-        """Everything that is stored for the queue, by the rows that there are and by no directory or index.
+        """Everything that is stored for the queue, found by its rows, not by a directory or an index.
 
         No client is at work meanwhile. What belongs to nothing is given as strays.
         """

@@ -225,7 +225,7 @@ class Bench:
         return removed
 
     def persist(self, do: Callable[[], T]) -> T:
-        """Repeat a call after passing faults, as every caller of a store does."""
+        """Repeat a call after temporary faults, as every caller of a store does."""
         for _ in range(100):
             try:
                 return do()
