@@ -7,10 +7,22 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import Acknowledge, Append, Claim, ClaimedSlice, Extend, Fenced, Release, Span
+from shardq.storage.bundle_data import BundleData, encode_bundle
+from shardq.storage.requests import (
+    Acknowledge,
+    Append,
+    Claim,
+    ClaimedSlice,
+    Extend,
+    Fenced,
+    Finish,
+    Release,
+    Span,
+)
 from shardq.storage.sqlite.bundles import SHORT
 from shardq.storage.sqlite.store import SqliteStore
 
@@ -104,3 +116,25 @@ def test_the_acks_of_several_claims_are_settled_together(
         named += spans(store.claim(Claim(shard, token, 20, 9_000_000)).slices, token)
     assert statements(store, lambda: store.acknowledge(Acknowledge(shard, tuple(named)))) < 20
     assert store.count(shard).in_flight == 0
+
+
+def test_what_is_taken_of_a_bundle_and_finished_costs_no_row_and_few_statements(
+    path: Path, store: SqliteStore, shard: Shard, send: Callable
+) -> None:
+    """Nothing of the bundle is over before its last message."""
+    sent = send(4, data=encode_bundle(BundleData([bytes(SHORT)] * 4)))
+    finishing = Claim(shard, TOKEN, 1, 1_000_000, finish=Finish())
+    for first in (0, 1):
+        (taken,) = store.claim(msgspec.structs.replace(finishing, token=bytes([first]) * 16)).slices
+        assert (taken.first, taken.count, taken.finished, taken.bundle) == (first, 1, True, sent)
+        assert rows(path) == (1, 1)
+    (held,) = store.claim(Claim(shard, TOKEN, 1, 1_000_000)).slices
+    assert rows(path) == (2, 1)
+    # begin, shard, what the span holds, what else the bundle has, delete, commit; and one for durability
+    assert statements(store, lambda: store.acknowledge(Acknowledge(shard, spans((held,))))) <= 7
+    assert rows(path) == (1, 1)
+    assert not store.append(Append(shard, (sent,)))  # a repeated send finds it
+    (last,) = store.claim(msgspec.structs.replace(finishing, token=b"z" * 16)).slices
+    assert (last.first, last.finished, rows(path)) == (3, True, (0, 0))
+    store.append(Append(shard, (sent,)))
+    assert rows(path) == (0, 0)

@@ -50,6 +50,10 @@ _OVER = """
         )
     )
 """
+_OTHERS = """
+    SELECT 1 FROM slice AS other WHERE slice_key != ?1
+    AND bundle_id = (SELECT bundle_id FROM slice WHERE slice_key = ?1 AND count < sent_count) LIMIT 1
+"""
 _ALL = "shard_key = ?1 AND processed_at IS NULL"
 _ALL_OVER = f"""
     FROM slice AS going WHERE {_ALL} AND (
@@ -117,6 +121,8 @@ def _insert(sql: sqlite3.Connection, bundle: Bundle, shard_key: int, known_since
 
 def delete(sql: sqlite3.Connection, queue: str, slice_keys: Sequence[int], now: int) -> int:
     """Delete slices of the queue, and remember the bundles that are over; returns how many slices went."""
+    if len(slice_keys) == 1 and sql.execute(_OTHERS, slice_keys).fetchone():
+        return _DELETE_CHOSEN.run(sql, slice_keys)
     sql.execute(_PERIOD_BEGINS, (now // _PERIOD,))
     _REMEMBER_CHOSEN.run(sql, slice_keys, now // _PERIOD, queue)
     _DELETE_CHOSEN_DATA.run(sql, slice_keys)

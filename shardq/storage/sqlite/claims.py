@@ -13,7 +13,7 @@ import msgspec
 from shardq.storage.requests import Bundle, Claim, Claimed, ClaimedSlice
 from shardq.storage.sqlite import bundles, directory
 from shardq.storage.sqlite.bundles import Change
-from shardq.storage.sqlite.slicing import split
+from shardq.storage.sqlite.slicing import skip, split, split_off
 
 __all__ = ["Answers", "Taken", "expire", "finish", "read", "take"]
 
@@ -34,6 +34,10 @@ _PROLONG = Change("UPDATE slice SET due = ?2 WHERE {0}")
 _TAKE = Change("""
     UPDATE slice SET due = ?2, token = ?3, deliveries = deliveries + 1 - ?4, unstarted = ?4 WHERE {0}
 """)
+_TAKE_HEAD = """
+    UPDATE slice SET count = ?5, due = ?2, token = ?3, deliveries = deliveries + 1 - ?4, unstarted = ?4
+    WHERE slice_key = ?1
+"""
 _READ = """
     SELECT slice_key, bundle_data.data
     FROM slice INDEXED BY slice_by_token JOIN bundle_data USING (data_key) WHERE shard_key = ? AND token = ?
@@ -56,6 +60,13 @@ class Taken(msgspec.Struct, frozen=True):
     shard_key: int | None
     rows: tuple[_Row, ...]
     now: int
+    left: int = 0  # messages of the last slice that stay behind
+
+    @property
+    def whole(self) -> list[int]:
+        """The slices of which nothing stays behind."""
+        keys = [row[0] for row in self.rows]
+        return keys[:-1] if self.left else keys
 
     @property
     def is_whole(self) -> bool:
@@ -76,24 +87,32 @@ class Taken(msgspec.Struct, frozen=True):
 def take(sql: sqlite3.Connection, request: Claim, now: int) -> Taken:
     """Hide up to the limit of deliverable messages, or again what the token holds."""
     taken, held = _find(sql, request, now)
-    slices = [row[0] for row in taken.rows]
+    until = now + request.lease
     if held:
-        _PROLONG.run(sql, slices, now + request.lease)
-    elif taken.rows:
-        _TAKE.run(sql, slices, now + request.lease, request.token, int(not request.started))
+        _PROLONG.run(sql, [row[0] for row in taken.rows], until)
+        return taken
+    values = (until, request.token, int(not request.started))
+    if taken.whole:
+        _TAKE.run(sql, taken.whole, *values)
+    if taken.left:
+        key, _, count, *_ = taken.rows[-1]
+        split_off(sql, key, count)
+        sql.execute(_TAKE_HEAD, (key, *values, count))
     return taken
 
 
 def _find(sql: sqlite3.Connection, request: Claim, now: int) -> tuple[Taken, bool]:
-    """Return what the token holds, or what it may take, cut to the limit; and which of them it is."""
+    """Return what the token holds, or what it may take up to the limit; and which of them it is."""
     shard_key = directory.key_of(sql, request.shard)
     if shard_key is None:
         return Taken(None, (), now), False
     held = sql.execute(_HELD, (shard_key, request.token)).fetchall()
-    return Taken(shard_key, tuple(held or _deliverable(sql, shard_key, now, request.limit)), now), bool(held)
+    if held:
+        return Taken(shard_key, tuple(held), now), True
+    return _deliverable(sql, shard_key, now, request.limit), False
 
 
-def _deliverable(sql: sqlite3.Connection, shard_key: int, now: int, limit: int) -> list[_Row]:
+def _deliverable(sql: sqlite3.Connection, shard_key: int, now: int, limit: int) -> Taken:
     rows: list[_Row] = []
     wanted = limit
     cursor = sql.execute(_DELIVERABLE, (shard_key, now))
@@ -105,9 +124,8 @@ def _deliverable(sql: sqlite3.Connection, shard_key: int, now: int, limit: int) 
     cursor.close()
     if wanted < 0:
         key, first, count, *rest = rows[-1]
-        split(sql, key, count + wanted)
         rows[-1] = (key, first, count + wanted, *rest)  # type: ignore[assignment]
-    return rows
+    return Taken(shard_key, tuple(rows), now, max(-wanted, 0))
 
 
 def read(sql: sqlite3.Connection, request: Claim, taken: Taken) -> Claimed:
@@ -180,13 +198,23 @@ def _answer(sql: sqlite3.Connection, request: Claim, now: int) -> Claimed | None
     is_whole = len(claimed.slices) == len(taken.rows) > 0
     if held or not is_whole or not all(map(request.finish.covers, claimed.slices)):
         return None
-    slices = [row[0] for row in taken.rows]
-    if request.finish.keep:
-        _KEEP.run(sql, slices, now)
-    else:
-        bundles.delete(sql, request.shard.queue, slices, now)
+    _finish(sql, request, taken)
     finished = tuple(msgspec.structs.replace(each, finished=True) for each in claimed.slices)
     return msgspec.structs.replace(claimed, slices=finished)
+
+
+def _finish(sql: sqlite3.Connection, request: Claim, taken: Taken) -> None:
+    assert request.finish is not None
+    key, _, count, *_ = taken.rows[-1]
+    if request.finish.keep:
+        if taken.left:
+            split(sql, key, count)
+        _KEEP.run(sql, [row[0] for row in taken.rows], taken.now)
+        return
+    if taken.whole:
+        bundles.delete(sql, request.shard.queue, taken.whole, taken.now)
+    if taken.left:
+        skip(sql, key, count)
 
 
 def _data(sql: sqlite3.Connection, slice_key: int) -> bytes | None:

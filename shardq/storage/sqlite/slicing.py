@@ -15,7 +15,7 @@ import msgspec
 from shardq.storage.requests import Fenced, Span
 from shardq.storage.slicing import covered, uncovered
 
-__all__ = ["Cut", "cut", "cut_out", "split"]
+__all__ = ["Cut", "cut", "cut_out", "skip", "split", "split_off"]
 
 _COVERING = """
     SELECT slice_key, first, count, token, processed_at FROM slice
@@ -34,6 +34,7 @@ _TAIL = """
     FROM slice WHERE slice_key = ?1
 """
 _HEAD = "UPDATE slice SET count = ?2 WHERE slice_key = ?1"
+_SKIP = "UPDATE slice SET first = first + ?2, count = count - ?2 WHERE slice_key = ?1"
 # A limit keeps what a claim holds from being read whole for some of it.
 _HELD = """
     SELECT slice_key, bundle_id, first, count FROM slice INDEXED BY slice_by_token
@@ -110,10 +111,21 @@ def cut_out(sql: sqlite3.Connection, shard_key: int, bundle_id: bytes, position:
 
 def split(sql: sqlite3.Connection, slice_key: int, count: int) -> int:
     """Leave the first ``count`` messages to the slice; returns the key of a new one that holds the rest."""
-    tail = sql.execute(_TAIL, (slice_key, count)).lastrowid
-    assert tail is not None
+    tail = split_off(sql, slice_key, count)
     sql.execute(_HEAD, (slice_key, count))
     return tail
+
+
+def split_off(sql: sqlite3.Connection, slice_key: int, count: int) -> int:
+    """Return the key of a new slice for what follows the first ``count`` messages; the caller shortens the old one."""
+    tail = sql.execute(_TAIL, (slice_key, count)).lastrowid
+    assert tail is not None
+    return tail
+
+
+def skip(sql: sqlite3.Connection, slice_key: int, count: int) -> None:
+    """Take the first ``count`` messages out of the slice, for good; it has more."""
+    sql.execute(_SKIP, (slice_key, count))
 
 
 def _covering(
