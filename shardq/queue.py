@@ -197,7 +197,8 @@ class Queue:
     def pause(self, *, delivery: bool = True, sends: bool = False) -> None:
         """Stop deliveries, so that consumers see an empty queue. With ``sends``, sending raises QueuePaused.
 
-        Messages in flight can still be acked. Other processes follow within about a second.
+        Each call sets both. Messages in flight can still be acked. Other processes follow within about a second.
+        Raises InvalidSetting when both are False.
         """
         if not delivery and not sends:
             raise InvalidSetting(

@@ -16,6 +16,7 @@ from shardq.message import Message
 from shardq.queue import Queue
 from shardq.worker.options import Backoff
 from shardq.worker.report import Tally
+from shardq.worker.shell_command import CommandFailed
 
 __all__ = [
     "Attempt",
@@ -127,9 +128,18 @@ def _finish(attempt: Attempt, tally: Tally, messages: list[Message], handler: ob
 
 def _fail(attempt: Attempt, tally: Tally, messages: list[Message], error: Exception) -> None:
     reason = _describe(error)
+    _log_failure(messages, reason, error)
     attempt.failures += [Failure(message, reason) for message in messages]
     for _ in messages:
         tally.fail(reason)
+
+
+def _log_failure(messages: list[Message], reason: str, error: Exception) -> None:
+    """Log a failure with its traceback, which of a command says nothing."""
+    first = messages[0]
+    which = f"message {first.id}" if len(messages) == 1 else f"{len(messages)} messages, first {first.id},"
+    trace = None if isinstance(error, CommandFailed) else error
+    _log.warning("%s failed, delivery %d: %s", which, first.deliveries, reason, exc_info=trace)
 
 
 def _describe(error: Exception) -> str:

@@ -36,8 +36,8 @@ class Worker:
     When the handler returns, its message is acked; a batch is acked with one call. When the handler raises an
     ``Exception``, its message is delivered again after ``retry_delay`` seconds, which double with each delivery up
     to ``max_retry_delay``. After the queue's ``max_deliveries`` the message goes to the dead-letter queue with the
-    exception as its reason. Delivery is at least once: a handler can run twice for the same message, and must allow
-    for that.
+    exception as its reason. Each failure is logged with its traceback. Delivery is at least once: a handler can run
+    twice for the same message, and must allow for that.
 
     With ``by_batch`` the handler takes the whole :class:`~shardq.Batch` and may settle parts of it itself.
     Async and generator functions are refused with InvalidSetting: calling them runs nothing.

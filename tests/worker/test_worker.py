@@ -45,6 +45,31 @@ def test_what_fails_comes_back_while_the_rest_of_its_batch_is_acked(queue: Queue
     assert report.last_failure == "ValueError: three"
 
 
+@pytest.mark.parametrize("by_batch", [False, True])
+def test_each_failure_of_a_handler_is_logged_with_the_message_and_the_traceback(
+    queue: Queue, caplog: pytest.LogCaptureFixture, by_batch: bool
+) -> None:
+    identity = queue.producer().send(b"x")
+
+    def charge(_: object) -> None:
+        raise ValueError("no money")
+
+    Worker(queue, charge, idle_exit=0, retry_delay=60, by_batch=by_batch).run()  # type: ignore[call-overload]
+    (record,) = [record for record in caplog.records if record.name.startswith("shardq.worker")]
+    assert record.levelname == "WARNING"
+    assert f"message {identity} failed, delivery 1: ValueError: no money" in record.getMessage()
+    assert "in charge" in caplog.text
+
+
+def test_the_failure_of_a_command_is_logged_without_a_traceback(
+    queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(queue, 1)
+    Worker(queue, ShellCommand("echo no money >&2; exit 3"), idle_exit=0, retry_delay=60).run()
+    assert "failed, delivery 1: CommandFailed: exit code 3: no money" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
 def test_a_failed_message_waits_for_its_back_off(queue: Queue) -> None:
     fill(queue, 1)
 

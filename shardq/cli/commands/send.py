@@ -90,8 +90,8 @@ def send(
 
     Prints the id of each message when it is stored, or with --json one object at the end. A line of --jsonl is an
     object with a body (a string, or any value with --codec json) or a body_base64. It may have priority, delay, due,
-    headers, dedupe_key and id, which replace the options. Empty lines are skipped. A due time without an offset is in
-    your time zone; 10m means in ten minutes.
+    headers, dedupe_key and id, which replace the options. A header's value that is bytes is written as {"base64": ...}.
+    Empty lines are skipped. A due time without an offset is in your time zone; 10m means in ten minutes.
     """
     if options["dedupe_key"] is not None and len(bodies) > 1:
         raise click.UsageError(
