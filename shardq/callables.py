@@ -1,4 +1,4 @@
-"""Checks of the functions that an application passes to shardq: a call must run them to their end.
+"""The functions that an application passes to shardq: found by name, and checked. A call must run them to their end.
 
 Calling a coroutine function or a generator function does not run it. The call only makes an object, which somebody has
 to await or iterate. Shardq does neither, so the message of such a handler would be acked before any work on it.
@@ -6,13 +6,31 @@ to await or iterate. Shardq does neither, so the message of such a handler would
 
 from __future__ import annotations
 
+import importlib
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from functools import partial
+from typing import Any
 
 from shardq.errors import InvalidSetting
 
-__all__ = ["check_has_run", "check_runs"]
+__all__ = ["check_has_run", "check_runs", "function_named"]
+
+
+def function_named(what: str, name: str) -> Callable[..., Any]:
+    """The function that ``package.module:function`` names. Raises InvalidSetting, which says what it is for."""
+    module, separator, path = name.partition(":")
+    if not module or not separator or not path:
+        raise InvalidSetting(f"{what} {name!r} names no function: give it as 'package.module:function'")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except Exception as error:
+        raise InvalidSetting(f"{what} {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not callable(found):
+        raise InvalidSetting(f"{what} {name!r} is a {type(found).__name__}: name a function")
+    return found  # type: ignore[no-any-return]
 
 
 def check_runs(name: str, function: object) -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import pickle
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
-from typing import Any
 
 import msgspec
 
+from shardq.callables import function_named
 from shardq.client import connect
-from shardq.errors import InvalidSetting, ShardqError
+from shardq.errors import ShardqError
 from shardq.worker.attempt import Handler
 from shardq.worker.options import WorkerOptions
 from shardq.worker.report import WorkerReport
@@ -72,23 +71,8 @@ def run_process(plan: WorkerPlan, channel: Connection) -> None:
 
 
 def load_handler(handler: str | Handler) -> Handler:
-    """The function that ``package.module:function`` names; raises InvalidSetting when there is none."""
-    if not isinstance(handler, str):
-        return handler
-    module, separator, path = handler.partition(":")
-    if not module or not separator or not path:
-        raise InvalidSetting(f"handler {handler!r} names no function: give it as 'package.module:function'")
-    try:
-        found: Any = importlib.import_module(module)
-        for name in path.split("."):
-            found = getattr(found, name)
-    except Exception as error:
-        raise InvalidSetting(
-            f"handler {handler!r} cannot be loaded: {type(error).__name__}: {error}"
-        ) from error
-    if not callable(found):
-        raise InvalidSetting(f"handler {handler!r} is a {type(found).__name__}: name a function")
-    return found  # type: ignore[no-any-return]
+    """The handler itself, or the function that it names; raises InvalidSetting when there is none."""
+    return function_named("handler", handler) if isinstance(handler, str) else handler
 
 
 def _run(worker: Worker, channel: Connection) -> WorkerReport:

@@ -16,7 +16,7 @@ from shardq.spark.jobs.migrate import migrate
 from shardq.spark.jobs.place import Place
 from shardq.spark.jobs.replay import replay
 from shardq.spark.jobs.report import report
-from shardq.spark.jobs.transform import function_named, transform
+from shardq.spark.jobs.transform import transform
 
 
 @pytest.fixture
@@ -89,11 +89,6 @@ def test_a_transform_changes_messages_on_their_way(spark, place, make_queue, tmp
     assert sorted(int(message.body) for message in found) == [number * 2 for number in range(0, 100, 2)]
     assert {message.headers["kept"] for message in found} == {1}
     assert source.counts().ready == source.counts().in_flight == 0
-
-
-def test_a_function_that_cannot_be_found_is_named() -> None:
-    with pytest.raises(shardq.InvalidSetting, match="nowhere:change"):
-        function_named("nowhere:change")
 
 
 def test_the_history_is_replayed_once_under_a_run_id(spark, place, make_queue) -> None:

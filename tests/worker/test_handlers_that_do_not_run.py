@@ -12,6 +12,7 @@ import pytest
 
 import shardq
 from shardq import Batch, Message, Queue
+from shardq.callables import function_named
 from shardq.worker import Worker, WorkerPool
 
 
@@ -147,3 +148,9 @@ def test_a_pool_refuses_what_cannot_be_sent_to_its_processes(options: dict[str, 
     handler: Any = print if options else lambda message: message
     with pytest.raises(shardq.InvalidSetting, match="module:function"):
         WorkerPool("sqlite:///queue.db", "orders", handler, **options)
+
+
+@pytest.mark.parametrize("name", ["nowhere:change", "os:nothing_there", "os:sep", "nowhere", "os:"])
+def test_a_name_without_a_function_is_refused_and_the_error_says_what_it_is_for(name: str) -> None:
+    with pytest.raises(shardq.InvalidSetting, match=f"the change {name!r}"):
+        function_named("the change", name)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from shardq.callables import function_named
 from shardq.cli.command import ExampleCommand, Session, json_option, queue_argument
 from shardq.cli.printing import note
 from shardq.cli.spark.options import checkpoint_option, master_option, option_pairs, pairs_of, show
 from shardq.spark.jobs.drain import drain
 from shardq.spark.jobs.place import Place
 from shardq.spark.jobs.session import spark_session
-from shardq.spark.jobs.transform import Transform, function_named, transform
+from shardq.spark.jobs.transform import Transform, transform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -122,7 +123,7 @@ def _change(select: tuple[str, ...], where: str | None, function: str | None) ->
     if function is not None:
         if select or where:
             raise click.UsageError("Give --function, or --select and --where.")
-        return function_named(function)
+        return function_named("function", function)
 
     def change(rows: DataFrame) -> DataFrame:
         kept = rows.where(where) if where else rows

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
-from shardq.errors import InvalidSetting
 from shardq.spark.jobs.place import Place
 from shardq.spark.jobs.progress import Say, follow
 
-__all__ = ["Transform", "Transformed", "function_named", "transform"]
+__all__ = ["Transform", "Transformed", "transform"]
 
 Transform = Callable[[DataFrame], DataFrame]
 
@@ -47,17 +45,3 @@ def transform(
     writer = writer.option("checkpointLocation", checkpoint)
     query = (writer if continuous else writer.trigger(availableNow=True)).start()
     return Transformed(follow(query, say), source.queue, target.queue)
-
-
-def function_named(name: str) -> Transform:
-    """The function ``module:name``, of a table to a table; raises InvalidSetting."""
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InvalidSetting(
-            f"function {name!r} cannot be found ({error}): give it as module:function"
-        ) from error
-    if not callable(found):
-        raise InvalidSetting(f"{name!r} is a {type(found).__name__}: give a function of a table to a table")
-    return found  # type: ignore[no-any-return]
