@@ -51,8 +51,8 @@ spark-trials: $(READY)  ## what is too long for CI: Spark on clusters, a million
 	$(BIN)/python tools/spark/driver_memory.py
 	$(BIN)/python tools/servers/mongodb.py run -- $(BIN)/python tools/servers/cassandra.py run -- $(BIN)/python tools/spark/migration.py
 
-test-mongodb: $(READY)  ## the tests of the MongoDB store, on real servers
-	CI=true $(BIN)/pytest $(SIDE_BY_SIDE) -m 'mongodb and not speed' $(ARGS)
+test-mongodb: $(READY)  ## the tests of the MongoDB store, on a single server and a replica set
+	CI=true SHARDQ_TEST_WIDE=1 $(BIN)/pytest $(SIDE_BY_SIDE) -m 'mongodb and not speed' $(ARGS)
 
 lint: $(READY)  ## formatting, lint, types, layers
 	$(BIN)/ruff format --check .

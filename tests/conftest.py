@@ -16,7 +16,7 @@ from tests.cassandra_server import cassandra_url, narrow_cassandra_url
 from tests.local_server import begin_lasting_servers, docker_answers, end_lasting_servers
 from tests.mongodb_server import mongodb_url, replica_set_url
 from tests.redis_server import guarded_redis, own_redis, redis_url
-from tests.sampling import WIDE
+from tests.sampling import WIDE, every_third
 
 # Here and nowhere else: a fixture of two conftests would start two servers.
 __all__ = [
@@ -71,6 +71,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     What is dear to start is given to few processes, and a file that is marked so to one.
     """
+    _leave_out_contracts(items)
     if not WIDE:
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("wide")])
         items[:] = [item for item in items if not item.get_closest_marker("wide")]
@@ -86,6 +87,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         elif item.get_closest_marker("one_process"):
             item.add_marker(pytest.mark.xdist_group(item.path.name))
     items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in ("spark", "long")])
+
+
+def _leave_out_contracts(items: list[pytest.Item]) -> None:
+    """Let a single MongoDB server, which is like a replica set but for transactions, meet every third contract."""
+    twice = [item for item in items if item.path.name == "test_mongodb.py" and "[standalone" in item.name]
+    sample = {twice[number] for number in every_third(len(twice))}
+    for item in twice:
+        if item not in sample:
+            item.add_marker(pytest.mark.wide)
 
 
 def _is_long(item: pytest.Item) -> bool:
