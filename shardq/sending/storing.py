@@ -147,7 +147,7 @@ class Written(msgspec.Struct, frozen=True):
 
 
 def prepare(context: QueueContext, body: Any, options: SendOptions, codec: Codec) -> PreparedMessage:
-    """Check a body against what can be stored; raises InvalidMessage, MessageTooLarge or QueuePaused."""
+    """Check a body alone, before it joins others; raises InvalidMessage, MessageTooLarge or QueuePaused."""
     encoded = codec.encode(body)
     admit(context, SEND, len(encoded) + size_of(options.headers))
     return PreparedMessage(encoded, options)
