@@ -31,18 +31,18 @@ MOST_SPANS = 2_000  # in a joined request
 
 
 class Turn:
-    """What one thread waits for, and another one ends, maybe before. An interrupt leaves it whole, unlike an Event."""
+    """What one thread waits for until another one ends it. Unlike an Event, an interrupt leaves it whole."""
 
     def __init__(self) -> None:
         self._gate = threading.Lock()
         self._gate.acquire()
 
     def wait(self, seconds: float = -1) -> None:
-        """Return when it was ended, or after so many seconds; -1: never before."""
+        """Wait until it is ended, for so many seconds at most; -1: for ever."""
         self._gate.acquire(timeout=seconds)
 
     def end(self) -> None:
-        """Let the thread go on."""
+        """Let the thread go on, also one that waits later."""
         if self._gate.locked():
             self._gate.release()
 

@@ -54,7 +54,7 @@ class Coalescer:
 
 
 def _tell(sends: Sequence[Pending[PreparedMessage, str]], planned: PlannedSend, written: Written) -> None:
-    """Give those who have not been told their id, or what kept their message from being stored."""
+    """Give each caller that has no answer yet its id, or the error that kept its message from being stored."""
     if written.error is not None:
         for place, message in unsent(planned, written):
             if not sends[place].done:

@@ -49,7 +49,7 @@ class Copied(msgspec.Struct, frozen=True):
 
 
 def begin_copy(target: QueueContext) -> str:
-    """A new run of copies into a queue, by name; the one that :func:`resume_copy` finds from now on."""
+    """Begin a run of copies into a queue. Returns its name, which :func:`resume_copy` finds from now on."""
     log, name = DecisionLog(target, _PREFIX), secrets.token_hex(8)
     for number in count():
         if log.decide(f"run:{number}", name, _MEMORY).value == name:
@@ -58,7 +58,7 @@ def begin_copy(target: QueueContext) -> str:
 
 
 def resume_copy(target: QueueContext) -> str:
-    """The last run that was begun within a week; raises InvalidSetting when there was none."""
+    """The name of the last run that was begun within a week; raises InvalidSetting when there was none."""
     log, found = DecisionLog(target, _PREFIX), None
     for number in count():
         (entry,) = log.read([f"run:{number}"])

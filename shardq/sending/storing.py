@@ -60,7 +60,7 @@ class _MadeIds(Sequence[str]):
 
     @abstractmethod
     def _at(self, position: int) -> str:
-        """The id at a position that there is."""
+        """The id at a position, which is in range."""
 
 
 class BundleIdRun(_MadeIds):
@@ -120,7 +120,7 @@ class PlannedSend(msgspec.Struct, frozen=True):
 
     @property
     def exclusive(self) -> set[object]:
-        """What no other send may touch at the same time: order within a shard, and who is first with a dedupe key."""
+        """The shards and dedupe keys that no other send in flight may have: this keeps their order."""
         return {planned.shard for planned in self.bundles} | {
             planned.key for planned in self.bundles if planned.key is not None
         }
@@ -131,7 +131,7 @@ class PlannedSend(msgspec.Struct, frozen=True):
 
 
 class Written(msgspec.Struct, frozen=True):
-    """What came of storing some messages: their ids by place, and what stopped it where it did not get through."""
+    """The result of storing messages: their ids by place, and the error that stopped it, if any."""
 
     ids: Sequence[str | None]  # None: not confirmed
     error: BaseException | None = None

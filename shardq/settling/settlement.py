@@ -105,7 +105,7 @@ class Settlement:
         return list(map(self._codec.decode, selection.held.bodies(selection.positions)))
 
     def move(self, selections: Sequence[Selection], move: Move) -> None:
-        """Move messages somewhere, by shard all or nothing; where something is lost, the rest is moved without it."""
+        """Move messages: all of a shard, or none. If some of them are lost, the others are moved without them."""
         settling = Settling(self._context, move.verb, move.carry_out, by_receipt=self._by_receipt)
         self._raise_if_any(self._settle(settling, selections), move.verb)
 
@@ -163,7 +163,7 @@ class Settlement:
 
 
 def _why(lost: Sequence[Selection]) -> str:
-    """What became of lost messages, with how many where it differs."""
+    """Why messages are lost, with the number for each reason if there are several."""
     counts = {
         state: sum(len(selection.in_states(state).positions) for selection in lost) for state in _WHY_LOST
     }

@@ -135,7 +135,7 @@ def _fail(attempt: Attempt, tally: Tally, messages: list[Message], error: Except
 
 
 def _log_failure(messages: list[Message], reason: str, error: Exception) -> None:
-    """Log a failure with its traceback, which of a command says nothing."""
+    """Log a failure, with its traceback unless a command failed: that of a command says nothing."""
     first = messages[0]
     which = f"message {first.id}" if len(messages) == 1 else f"{len(messages)} messages, first {first.id},"
     trace = None if isinstance(error, CommandFailed) else error
