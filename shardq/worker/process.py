@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import signal
 import threading
@@ -29,6 +30,8 @@ __all__ = [
     "run_process",
     "sendable",
 ]
+
+_log = logging.getLogger(__name__)
 
 REPORT_SECONDS = 0.2
 
@@ -79,8 +82,10 @@ def _run(worker: Worker, channel: Connection) -> WorkerReport:
     try:
         with reporting(worker, channel):
             worker.run()
-    except SystemExit:  # the handler wants its process to end
-        pass
+    except SystemExit as exit_:  # the handler wants its process to end
+        _log.warning(
+            "the handler ended this process with SystemExit(%s): it is not started again", exit_.code
+        )
     return worker.report
 
 

@@ -11,9 +11,11 @@ import pytest
 from shardq import errors
 from shardq.cli import failures
 from shardq.cli.command_table import COMMANDS, SECTIONS
+from shardq.cli.commands.work import summary
 from shardq.cli.main import main
 from shardq.cli.printing import many
 from shardq.cli.times import coming_moment, duration, in_words, past_moment
+from shardq.worker import PoolReport, WorkerReport
 
 OURS = [name for name in COMMANDS if name not in ("bench", "demo")]
 
@@ -47,6 +49,11 @@ SHOWING = "describe doctor get history list peek purge receive redrive remove se
 @pytest.mark.parametrize("name", SHOWING.split())
 def test_every_command_that_shows_something_takes_json(shell, name: str) -> None:
     assert "--json" in shell.ok(name, "--help").stdout
+
+
+@pytest.mark.parametrize(("restarts", "text"), [(0, "worked in 2 s"), (1, "1 restart"), (2, "2 restarts")])
+def test_the_summary_of_a_pool_counts_in_words(restarts: int, text: str) -> None:
+    assert summary(PoolReport(WorkerReport(), 0, restarts, 2.0)).endswith(text)
 
 
 def _every_error() -> list[errors.ShardqError]:

@@ -140,11 +140,14 @@ def test_processes_that_die_as_often_as_they_start_end_the_pool(
         WorkerPool(url, "jobs", f"{handlers}:die", max_restarts=1).run()
 
 
-def test_a_handler_that_leaves_ends_its_process_for_good(url: str, queue: Queue, handlers: str) -> None:
+def test_a_handler_that_leaves_ends_its_process_for_good_which_is_logged(
+    url: str, queue: Queue, handlers: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     fill(queue, 3)
     report = WorkerPool(url, "jobs", f"{handlers}:leave").run()
     assert (report.restarts, report.total.worked) == (0, 0)
     assert queue.counts().ready == 3
+    assert "ended this process with SystemExit(0)" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -119,9 +119,10 @@ def summary(report: PoolReport) -> str:
         "dead-lettered": total.dead_lettered,
         "given back": total.given_back,
         "lost their lease": total.lease_lost,
-        "restarts": report.restarts,
     }
     parts += [f"{number:,} {what}" for what, number in facts.items() if number]
+    if report.restarts:
+        parts.append(many(report.restarts, "restart"))
     if total.last_failure:
         parts.append(f"last failure: {total.last_failure}")
     return ", ".join(parts)
