@@ -106,9 +106,13 @@ class InvalidSetting(ShardqError):
 
 
 class InvalidMessage(ShardqError):
-    """Raised when a message cannot be stored as it is. Nothing of it was stored."""
+    """Raised when a message cannot be stored as it is. Nothing of it was stored.
+
+    ``position`` is the place of the message among the bodies of a ``send_many``, from 0; None where there is one only.
+    """
 
     code = "invalid_message"
+    position: int | None = None
 
 
 class MessageTooLarge(InvalidMessage):

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import msgspec
 
@@ -29,6 +29,8 @@ __all__ = [
 ]
 
 
+_E = TypeVar("_E", bound=BaseException | None)
+
 Parse = Callable[[bytes], OutgoingMessage]
 
 READ_BYTES = 1_048_576
@@ -41,6 +43,8 @@ class Piece(msgspec.Struct, frozen=True):
     read: int  # bytes
     error: InvalidMessage | None = None
     faulty: bytes = b""  # the line that is no message
+    places: Sequence[int] = ()  # the number of each message's line or argument
+    kind: str = "line"
 
 
 def pieces_of_texts(texts: Sequence[str], parse: Parse) -> Iterator[Piece]:
@@ -70,6 +74,7 @@ def _read(stream: BinaryIO) -> bytes:
 
 def _parsed(texts: Sequence[bytes], number: int, parse: Parse, kind: str) -> Iterator[Piece]:
     messages: list[OutgoingMessage] = []
+    places: list[int] = []
     size = 0
     for place, text in enumerate(texts, number):
         size += len(text) + 1
@@ -77,11 +82,12 @@ def _parsed(texts: Sequence[bytes], number: int, parse: Parse, kind: str) -> Ite
             continue
         try:
             messages.append(parse(text.removesuffix(b"\r")))
+            places.append(place)
         except InvalidMessage as error:
-            yield Piece(messages, size, InvalidMessage(f"{kind} {place}: {error}"), text)
-            messages, size = [], 0
+            yield Piece(messages, size, InvalidMessage(f"{kind} {place}: {error}"), text, places, kind)
+            messages, places, size = [], [], 0
     if messages or size:
-        yield Piece(messages, size)
+        yield Piece(messages, size, places=places, kind=kind)
 
 
 class Unsent(msgspec.Struct, frozen=True):
@@ -175,9 +181,17 @@ def _send(producer: Producer, piece: Piece) -> Sequence[str]:
     try:
         return producer.send_many(piece.messages)
     except PartialSend as error:
+        error.__cause__ = _located(error.__cause__, piece)
         raise _Stopped(error, error.unsent) from error
     except ShardqError as error:
-        raise _Stopped(error, piece.messages) from error
+        raise _Stopped(_located(error, piece), piece.messages) from error
+
+
+def _located(error: _E, piece: Piece) -> _E:
+    """The error; if it is about one message, it names the line or argument of the message."""
+    if isinstance(error, InvalidMessage) and error.position is not None:
+        return type(error)(f"{piece.kind} {piece.places[error.position]}: {error.__cause__}")
+    return error
 
 
 def _explained(

@@ -149,7 +149,10 @@ class BulkSend:
                 body, options = item.body, prepare_options(item, self._context.name)
             return prepare(self._context, body, options, self._codec)
         except InvalidMessage as error:
-            raise type(error)(f"bodies[{self._source.handed_out - 1}]: {error}") from error
+            position = self._source.handed_out - 1
+            refused = type(error)(f"bodies[{position}]: {error}")
+            refused.position = position
+            raise refused from error
 
     def _collect(self, results: Iterable[tuple[PlannedSend, Written]]) -> None:
         for send, written in results:

@@ -112,6 +112,10 @@ class Worker:
 
     def _consume(self) -> None:
         options = self._options
+        if self._queue.settings.delivery_paused:
+            _log.warning(
+                "queue %s is paused: waiting for `shardq resume %s`", self._queue.name, self._queue.name
+            )
         with self._queue.consumer(
             codec=options.body_codec, keep_leases=options.keep_leases, prefetch=options.prefetch
         ) as consumer:

@@ -160,6 +160,7 @@ def test_a_bulk_send_says_which_of_its_bodies_was_refused(queue: shardq.Queue, r
     with pytest.raises(shardq.PartialSend, match=r"bodies\[700\]") as caught:
         queue.producer().send_many(bodies)
     assert isinstance(caught.value.__cause__, shardq.InvalidMessage)
+    assert caught.value.__cause__.position == 700
     with pytest.raises(shardq.InvalidMessage, match=r"bodies\[150\]"):
         queue.producer().send_many(bodies[550:])
 

@@ -429,6 +429,16 @@ def test_a_header_in_a_line_that_is_no_value_is_told_with_the_forms_that_are(job
     assert '{"base64": ...}' in jobs("send", "jobs", "--jsonl", line).stderr
 
 
+def test_a_message_that_is_too_large_is_told_by_its_line_or_argument(jobs) -> None:
+    jobs.ok("alter", "jobs", "--max-message-bytes", "10")
+    large = "y" * 11
+    assert "argument 2: message of 11 bytes" in jobs("send", "jobs", "x", large).stderr
+    lines = "x\n\n" * 600 + large + "\nx\n"
+    told = jobs("send", "jobs", "-", "--quiet", stdin=lines)
+    assert "500 messages stored" in told.stderr
+    assert "line 1201: message of 11 bytes" in told.stderr
+
+
 def test_a_usage_error_ends_with_a_full_stop_before_the_way_to_the_help(shell) -> None:
     assert "extra argument (b). See `" in shell("create", "a", "b").stderr
 

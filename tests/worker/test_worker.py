@@ -70,6 +70,15 @@ def test_the_failure_of_a_command_is_logged_without_a_traceback(
     assert "Traceback" not in caplog.text
 
 
+def test_a_worker_that_starts_on_a_paused_queue_says_why_it_waits(
+    queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(queue, 1)
+    queue.pause()
+    assert Worker(queue, print, idle_exit=0).run().worked == 0
+    assert "queue jobs is paused" in caplog.text
+
+
 def test_a_failed_message_waits_for_its_back_off(queue: Queue) -> None:
     fill(queue, 1)
 
