@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import sys
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from typing import TypeAlias
 
 from shardq.storage.requests import Fenced, Span
 
-__all__ = ["Range", "covered", "fenced", "gaps", "overlap", "uncovered"]
+__all__ = ["Range", "covered", "fenced", "gaps", "joined", "near", "overlap", "uncovered"]
 
 Range: TypeAlias = tuple[int, int]
 
@@ -24,6 +27,17 @@ def overlap(whole: Range, ranges: Iterable[Range]) -> list[Range]:
         else:
             joined.append((start, stop))
     return joined
+
+
+def joined(ranges: Iterable[Range]) -> list[Range]:
+    """Return the ranges in order, neighbours joined."""
+    return overlap((0, sys.maxsize), ranges)
+
+
+def near(whole: Range, ranges: Sequence[Range]) -> Sequence[Range]:
+    """Return those of some ranges that touch another one; they are in order and joined."""
+    start = bisect_left(ranges, whole[0], key=itemgetter(1))
+    return ranges[start : bisect_right(ranges, whole[1], start, key=itemgetter(0))]
 
 
 def gaps(whole: Range, ranges: Iterable[Range]) -> list[Range]:

@@ -10,7 +10,7 @@ import msgspec
 from shardq.storage import slicing
 from shardq.storage.mongodb.documents import Kept, Row, Slice
 from shardq.storage.requests import Fenced, Span
-from shardq.storage.slicing import Range, gaps, overlap, uncovered
+from shardq.storage.slicing import Range, gaps, joined, near, overlap, uncovered
 
 __all__ = ["Piece", "by_bundle", "choose", "cut", "fenced", "order_of", "without"]
 
@@ -27,12 +27,15 @@ def cut(row: Row, spans: Iterable[Span]) -> tuple[list[Slice], list[Slice]]:
     """Cut the slices at the borders of what the spans hold of them; return what they hold and the rest."""
     held: list[Slice] = []
     rest: list[Slice] = []
-    wanted = list(spans)
+    wanted: dict[bytes | None, list[Range]] = {}
+    for span in spans:
+        wanted.setdefault(span.token, []).append((span.first, span.first + span.count))
+    ranges_of = {token: joined(ranges) for token, ranges in wanted.items()}
     for each in row.slices:
-        ranges = [(span.first, span.first + span.count) for span in wanted if span.token == each.token]
-        inside = overlap((each.first, each.end), ranges)
+        whole = (each.first, each.end)
+        inside = overlap(whole, near(whole, ranges_of.get(each.token, ())))
         held += [each.part(*piece) for piece in inside]
-        rest += [each.part(*piece) for piece in gaps((each.first, each.end), inside)]
+        rest += [each.part(*piece) for piece in gaps(whole, inside)]
     return held, rest
 
 
@@ -49,16 +52,28 @@ def without(kept: Iterable[Kept], position: int) -> tuple[Kept, ...]:
 
 def fenced(spans: Sequence[Span], seen: Mapping[bytes, Row]) -> Fenced:
     """Tell what of the spans was stored but not held, or moved elsewhere, and what was not stored."""
-    missing = [part for span in spans for part in uncovered(span, _ranges(seen, span, held=True))]
-    return slicing.fenced(missing, lambda span: _ranges(seen, span, held=False))
+    ranges = _Ranges(seen)
+    missing = [part for span in spans for part in uncovered(span, ranges.of(span, held=True))]
+    return slicing.fenced(missing, lambda span: ranges.of(span, held=False))
 
 
-def _ranges(seen: Mapping[bytes, Row], span: Span, *, held: bool) -> list[Range]:
-    """Return what is held under the span's token of its bundle; or what is not, and what was moved elsewhere."""
-    if (row := seen.get(span.bundle_id)) is None:
-        return []
-    ranges = [(each.first, each.end) for each in row.slices if (each.token == span.token) is held]
-    return ranges if held else [*ranges, *row.moved]
+class _Ranges:
+    """Which parts of bundles a token holds, and which are stored otherwise; looked up once for each bundle."""
+
+    def __init__(self, seen: Mapping[bytes, Row]) -> None:
+        self._seen = seen
+        self._known: dict[tuple[bytes, bytes | None, bool], list[Range]] = {}
+
+    def of(self, span: Span, *, held: bool) -> Sequence[Range]:
+        """Return what is held under the span's token near it; or what is not, and what was moved elsewhere."""
+        if (row := self._seen.get(span.bundle_id)) is None:
+            return ()
+        key = (span.bundle_id, span.token, held)
+        if (known := self._known.get(key)) is None:
+            found = [(each.first, each.end) for each in row.slices if (each.token == span.token) is held]
+            known = joined(found if held else [*found, *row.moved])
+            self._known[key] = known
+        return near((span.first, span.first + span.count), known)
 
 
 class Piece(msgspec.Struct, frozen=True):
