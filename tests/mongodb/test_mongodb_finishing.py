@@ -13,11 +13,12 @@ from shardq.errors import OutcomeUnknown
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.store import MongoStore
-from shardq.storage.requests import Append, Bundle, Claim, Finish, Release, Span
+from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, Finish, Release, Span
 from shardq.testing import BundleFactory
 from tests.mongodb.lossy_proxy import LossyProxy
 from tests.mongodb.test_mongodb_cost import profiled
 from tests.steps import clear, counted, persist
+from tools.audit.mongodb_documents import read_mongodb
 
 pytestmark = pytest.mark.mongodb
 
@@ -104,3 +105,27 @@ def test_an_attempt_that_comes_after_its_repetition_finishes_nothing(
     rows, _, statements, _ = late[0]
     assert rows.change(statements) == 0
     assert [each.bundle for each in other.claim(pop(shard)).slices] == [two[0]]
+
+
+def test_a_repetition_leaves_nothing_in_a_bundle_that_another_client_has_finished(
+    store: MongoStore,
+    open_store: Callable[..., MongoStore],
+    shard: Shard,
+    two: tuple[Bundle, Bundle],
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    claim = pop(shard)
+
+    def lost(*_: Any) -> int | None:
+        raise OutcomeUnknown("the request was lost")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ShardRows, "take", lost)
+        with pytest.raises(OutcomeUnknown):
+            store.claim(claim)
+    other, held = open_store(), Claim(shard, os.urandom(16), 1, MINUTE)
+    assert [each.bundle for each in other.claim(held).slices] == [two[0]]
+    other.acknowledge(Acknowledge(shard, (Span(two[0].id, 0, 1, held.token),)))
+    assert [each.bundle for each in store.claim(claim).slices] == [two[1]]
+    assert read_mongodb(database, shard.queue).strays == []

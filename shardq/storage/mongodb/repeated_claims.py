@@ -163,7 +163,7 @@ class Finishing:
         if piece is None:
             return None
         stamp = _stamp(request.token)
-        unless_done = {"_id": piece.row.id, STAMP: {"$ne": stamp}}
+        unless_done = {"_id": piece.row.id, STAMP: {"$ne": stamp}, FINISHED_AT: {"$exists": False}}
         rows.change([Statement(unless_done, {"$set": {BARRED: os.urandom(8)}})])
         found = rows.read([piece.row.id]).get(piece.row.id)
         if found is not None and found.stamp == stamp:
