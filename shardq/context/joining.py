@@ -8,7 +8,7 @@ its own result or error.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -17,7 +17,7 @@ from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.outgoing_message import OutgoingMessage
 from shardq.storage.per_process import PerProcess
 from shardq.storage.requests import Acknowledge, Extend, Fenced, Release, Span
-from shardq.storage.slicing import Range, covered
+from shardq.storage.slicing import Range, covered, joined, near
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
 
@@ -26,6 +26,7 @@ __all__ = ["Joining", "JoiningStore", "Pending", "Turn", "for_another_thread"]
 T = TypeVar("T")
 R = TypeVar("R")
 Settle: TypeAlias = Acknowledge | Extend | Release
+_Held: TypeAlias = tuple[bytes, bytes]  # a bundle, and the token that holds messages of it
 
 MOST_SPANS = 2_000  # in a joined request
 
@@ -256,20 +257,15 @@ def _kind(request: Settle) -> Hashable:
 
 def _disjoint(requests: Sequence[Settle]) -> int:
     """How many of the requests, from the first on, name no message twice. One that names a message again waits."""
-    seen: dict[tuple[bytes, bytes], list[Range]] = {}
+    seen: dict[_Held, list[Range]] = {}
     spans = 0
     for number, request in enumerate(requests):
         spans += len(request.spans)
-        if number and (spans > MOST_SPANS or any(_is_seen(span, seen) for span in request.spans)):
+        if number and (spans > MOST_SPANS or any(_covered(span, seen) for span in request.spans)):
             return number
-        for span in request.spans:
-            seen.setdefault((span.bundle_id, span.token), []).append((span.first, span.first + span.count))
+        for held, ranges in _ranges(request.spans).items():
+            seen[held] = joined([*seen.get(held, ()), *ranges])
     return len(requests)
-
-
-def _is_seen(span: Span, seen: dict[tuple[bytes, bytes], list[Range]]) -> bool:
-    ranges = seen.get((span.bundle_id, span.token))
-    return ranges is not None and bool(covered(span, ranges))
 
 
 def _own_part(fenced: Fenced, spans: Iterable[Span]) -> Fenced:
@@ -281,9 +277,17 @@ def _own_part(fenced: Fenced, spans: Iterable[Span]) -> Fenced:
 
 
 def _within(told: Sequence[Span], named: Sequence[Span]) -> tuple[Span, ...]:
-    ranges: dict[tuple[bytes, bytes], list[Range]] = {}
-    for span in told:
-        ranges.setdefault((span.bundle_id, span.token), []).append((span.first, span.first + span.count))
-    return tuple(
-        part for span in named for part in covered(span, ranges.get((span.bundle_id, span.token), ()))
-    )
+    ranges = _ranges(told)
+    return tuple(part for span in named for part in _covered(span, ranges))
+
+
+def _covered(span: Span, ranges: Mapping[_Held, Sequence[Range]]) -> list[Span]:
+    whole = (span.first, span.first + span.count)
+    return covered(span, near(whole, ranges.get((span.bundle_id, span.token), ())))
+
+
+def _ranges(spans: Iterable[Span]) -> dict[_Held, list[Range]]:
+    found: dict[_Held, list[Range]] = {}
+    for span in spans:
+        found.setdefault((span.bundle_id, span.token), []).append((span.first, span.first + span.count))
+    return {held: joined(ranges) for held, ranges in found.items()}

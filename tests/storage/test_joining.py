@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.context.joining import JoiningStore, Turn
+from shardq.context.joining import JoiningStore, Turn, _disjoint, _own_part
 from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import (
@@ -360,3 +361,28 @@ def test_who_waits_when_the_client_is_closed_is_told_so(url: str, clock: ManualC
         gated.gate.set()
         assert outcomes(futures) == [None, shardq.Closed, shardq.Closed]
     close()
+
+
+@pytest.mark.parametrize("told", ["nothing", "all lost"])
+def test_joining_requests_for_many_parts_costs_as_much_as_there_are_not_their_square(told: str) -> None:
+    def calls(count: int) -> int:
+        """How many functions are called for two requests that name every second message of a bundle in turn."""
+        spans = [Span(b"b" * 16, position, 1, b"t" * 16) for position in range(0, 4 * count, 2)]
+        requests = [Acknowledge(SHARD, tuple(spans[::2])), Acknowledge(SHARD, tuple(spans[1::2]))]
+        counted = 0
+
+        def count_one(_: object, event: str, __: object) -> None:
+            nonlocal counted
+            counted += event in ("call", "c_call")
+
+        sys.setprofile(count_one)
+        try:
+            together = _disjoint(requests)
+            own = _own_part(Fenced(lost=tuple(spans) if told == "all lost" else ()), requests[1].spans)
+        finally:
+            sys.setprofile(None)
+        assert together == 2
+        assert own.lost == (requests[1].spans if told == "all lost" else ())
+        return counted
+
+    assert calls(800) < 10 * calls(100)
