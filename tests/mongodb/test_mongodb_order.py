@@ -95,3 +95,23 @@ def test_nothing_is_passed_over_however_often_others_are_quicker(
     left = spans(store.claim(Claim(shard, os.urandom(16), 30, MINUTE)))
     assert first + left == sorted(first + left), "what was left comes before what was claimed"
     assert sum(count for *_, count in first + left) == 30 - taken
+
+
+def test_what_is_sent_meanwhile_and_goes_first_does_not_hide_what_was_passed_over(
+    store: MongoStore, open_store: Callable[..., MongoStore], shard: Shard
+) -> None:
+    make, other, change = BundleFactory(store.now), open_store(), ShardRows._update
+    store.append(Append(shard, (make(count=20, priority=1), make(count=10, priority=2))))
+    begun: list[Claimed] = []
+
+    def interrupted(rows: ShardRows, *args: Any, **options: Any) -> Any:
+        if rows.session is store._client.session and not begun:
+            begun.append(Claimed((), 0))
+            begun.append(other.claim(Claim(shard, os.urandom(16), 4, MINUTE)))
+            other.append(Append(shard, (BundleFactory(store.now)(count=50, priority=0),)))
+        return change(rows, *args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ShardRows, "_update", interrupted)
+        first = spans(store.claim(Claim(shard, os.urandom(16), 25, MINUTE)))
+    assert first == [(1, 4, 16), (2, 0, 5)]

@@ -174,18 +174,17 @@ class Claims:
         return held
 
     def _gaps(self, rows: ShardRows, request: Claim, held: list[Row], began: int) -> list[Piece]:
-        """Return what is free, was due when the claim began, and comes before the last message that it holds."""
+        """Return what is free, was due when the claim began, and comes before the last message that it holds.
+
+        What is due later is not looked at: it may go first, and would take the place of what was passed over.
+        """
         mine = places_of(held, request.token)
         missing = request.limit - sum(taken.count for _, taken in mine)
         if not mine or not missing:
             return []
         last = max(place for place, _ in mine)
-        found = self._find(rows, msgspec.structs.replace(request, limit=missing), self._clock.now())
-        return [
-            piece
-            for piece in found.pieces
-            if piece.slice.due <= began and piece.row.place(piece.slice) < last
-        ]
+        found = self._find(rows, msgspec.structs.replace(request, limit=missing), began)
+        return [piece for piece in found.pieces if piece.row.place(piece.slice) < last]
 
     def _find(self, rows: ShardRows, request: Claim, now: int) -> _Found:
         """Choose what to take: from the read cursor on.
