@@ -272,3 +272,15 @@ def test_a_fault_keeps_its_cause(path: Path) -> None:
     with opened(path) as store, pytest.raises(errors.StoreUnavailable) as caught:
         store.list_queues()
     assert isinstance(caught.value.__cause__, sqlite3.DatabaseError)
+
+
+def test_a_connection_that_is_given_up_within_a_transaction_keeps_no_lock_while_a_cursor_lives(
+    store: SqliteStore, path: Path
+) -> None:
+    given_up, other = Connection.open(path), Connection.open(path)
+    given_up.begin(durable=True)
+    cursor = given_up.sql.execute("VALUES (1), (2)")
+    assert cursor.fetchone() == (1,)
+    given_up.close()
+    other.begin(durable=True)
+    other.close()

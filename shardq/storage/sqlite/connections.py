@@ -6,6 +6,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -97,8 +98,15 @@ class Connection:
             self.sql.execute("ROLLBACK")
 
     def close(self) -> None:
-        """Give up the connection."""
-        self.sql.close()
+        """Give up the connection, and what is not committed.
+
+        SQLite closes it only when nothing refers to a cursor on it any more, and keeps its locks until then.
+        """
+        try:
+            with suppress(sqlite3.Error):
+                self.roll_back()
+        finally:
+            self.sql.close()
 
 
 class _Turn:
