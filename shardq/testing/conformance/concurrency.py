@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 import os
+import random
+import time
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple, TypeAlias
 
 from shardq.storage.store import Store
+from shardq.testing.bundle_factory import BundleFactory
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract, exact_time
 from shardq.testing.conformance.taken import Taken
@@ -15,6 +19,26 @@ from shardq.testing.conformance.together import run_together
 from shardq.testing.messages import Message, of_bundle, of_bundles, of_spans
 
 __all__ = ["ConcurrencyContract"]
+
+_SENDS, _MESSAGES = 60, 10  # of each sender, of each bundle
+
+_Place: TypeAlias = tuple[int, int, bytes, int]  # priority, due, bundle id, position
+
+
+class _Timed(NamedTuple):
+    """A claim with the moments between which it was made."""
+
+    began: float
+    ended: float
+    places: list[_Place]  # in their order
+
+
+def _places(taken: Taken) -> list[_Place]:
+    return [
+        (each.bundle.priority, each.bundle.due, each.bundle.id, position)
+        for each in taken.slices
+        for position in range(each.first, each.first + each.count)
+    ]
 
 
 class ConcurrencyContract(Contract):
@@ -51,6 +75,54 @@ class ConcurrencyContract(Contract):
         handed_out = [message for each in (*taken, rest) for message in each]
         assert sorted(handed_out) == sorted(of_bundles(*bundles[0], *bundles[1]))
         assert bench.leftovers() == {}
+
+    def test_no_claim_passes_over_what_it_could_have_taken(self, bench: Bench) -> None:
+        """Whatever others take, cut and send meanwhile: also messages that go first."""
+        stored: dict[bytes, float] = {}
+        claims: list[_Timed] = []
+        clients = [bench.store, bench.other] * 2
+        senders = [
+            partial(self._send, bench, client, stored, seed) for seed, client in enumerate(clients[:2])
+        ]
+        run_together(
+            [
+                *senders,
+                *(partial(self._take, bench, c, stored, claims, seed) for seed, c in enumerate(clients)),
+            ]
+        )
+        passed_over = [
+            place
+            for later in claims
+            for place in later.places
+            if any(
+                stored[place[2]] < each.began and each.ended < later.began and place < each.places[-1]
+                for each in claims
+            )
+        ]
+        assert passed_over == []
+        assert len({place for each in claims for place in each.places}) == 2 * _SENDS * _MESSAGES
+
+    def _send(self, bench: Bench, client: Store, stored: dict[bytes, float], seed: int) -> None:
+        dice, make = random.Random(seed), BundleFactory(client.now)
+        for _ in range(_SENDS):
+            bundle = make(_MESSAGES, priority=dice.randrange(10))
+            bench.persist(partial(bench.append, bundle, by=client))
+            stored[bundle.id] = time.monotonic()
+
+    def _take(
+        self, bench: Bench, client: Store, stored: dict[bytes, float], claims: list[_Timed], seed: int
+    ) -> None:
+        """Claim and ack until all is sent and nothing is left."""
+        dice = random.Random(seed)
+        done = False
+        while not done:
+            all_sent, began = len(stored) == 2 * _SENDS, time.monotonic()
+            claim = partial(bench.claim, dice.choice((1, 7, 25)), lease=600, token=os.urandom(16), by=client)
+            taken = bench.persist(claim)
+            if taken.spans:
+                claims.append(_Timed(began, time.monotonic(), sorted(_places(taken))))
+            bench.persist(partial(bench.ack, *taken.spans, by=client))
+            done = all_sent and not taken.spans
 
     def test_an_append_repeated_at_the_same_time_stores_once(self, bench: Bench) -> None:
         for _ in range(5):
