@@ -6,7 +6,6 @@ import logging
 import os
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from shardq.clock import seconds
@@ -42,7 +41,7 @@ class Overlap:
         self._lock = threading.RLock()  # taken in one step, unlike a Condition: Ctrl-C may come anywhere
         self._changed = threading.Condition(self._lock)
         self._claim: _Claim | None = None
-        self._thread: ThreadPoolExecutor | None = None
+        self._thread: threading.Thread | None = None
         self._process = os.getpid()
         self._left = False
 
@@ -51,11 +50,13 @@ class Overlap:
         with self._lock:
             if self._claim is not None or self._left or self._process != os.getpid():
                 return
-            self._thread = self._thread or ThreadPoolExecutor(1, "shardq-overlap")
             claim = _Claim()
-            with suppress(RuntimeError):  # the interpreter is about to end
-                self._thread.submit(self._run, claim, limit)
-                self._claim = claim
+            thread = threading.Thread(
+                target=self._run, args=(claim, limit), name="shardq-overlap", daemon=True
+            )
+            with suppress(RuntimeError):  # the interpreter is about to end, or there are too many threads
+                thread.start()
+                self._claim, self._thread = claim, thread
 
     def take(self, limit: int) -> list[HeldSlice]:
         """Up to so many of the messages that were claimed; the others are released. Waits for a claim under way."""
@@ -73,7 +74,7 @@ class Overlap:
             self._left = True
         self.give_back()
         if self._thread is not None and self._process == os.getpid():
-            self._thread.shutdown()
+            self._thread.join()
 
     def _run(self, claim: _Claim, limit: int) -> None:
         held: list[HeldSlice] = []

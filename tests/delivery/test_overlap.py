@@ -107,7 +107,7 @@ def test_what_is_not_handed_out_is_free_at_once_in_its_place_and_without_a_deliv
     elif end == "pop":
         taken = [int(consumer.pop().body)]
     else:
-        consumer._overlap._thread.submit(lambda: None).result()  # after what was begun
+        consumer._overlap._thread.join(PATIENCE)
     with queue.consumer() as other:
         rest = other.receive(10)
     assert taken + numbers(rest) == [4, 5, 6, 7, 8, 9]

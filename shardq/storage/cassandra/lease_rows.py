@@ -78,7 +78,7 @@ class Held:
 
     def put(self, shard: str, token: bytes, leases: Sequence[LeaseRow]) -> None:
         """These are all that there are under the token, as they were just written."""
-        with self._lock:
+        with self._lock.get():
             self._known.pop((shard, token), None)
             if leases:
                 self._known[shard, token] = tuple(
@@ -89,6 +89,6 @@ class Held:
 
     def forget(self, shard: str, tokens: Iterable[bytes]) -> None:
         """Read them again before the next change."""
-        with self._lock:
+        with self._lock.get():
             for token in tokens:
                 self._known.pop((shard, token), None)
