@@ -61,18 +61,12 @@ class PerProcess(Generic[T]):
 class OwnLock(PerProcess[threading.Lock]):
     """A lock of which a forked child has one of its own, whatever its parent's threads held.
 
-    What it guards has to be whole between any two steps, as numbers and dicts are. ``with lock.get():`` takes it in one
-    step. ``with lock:`` takes several, between which Ctrl-C may come and leave it taken.
+    ``with lock.get():`` takes it in one step, so that Ctrl-C cannot come in between and leave it taken. What it guards
+    has to be whole between any two steps, as numbers and dicts are.
     """
 
     def __init__(self) -> None:
         super().__init__(threading.Lock)
-
-    def __enter__(self) -> None:
-        self.get().acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.get().release()
 
 
 def watch_forks(
