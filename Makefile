@@ -35,8 +35,8 @@ test-fast: $(READY)  ## the tests for in between: no servers but Redis, and none
 test-speed: $(READY)  ## how soon who waits is woken; on an idle machine (a minute)
 	$(BIN)/pytest -m speed $(ARGS)
 
-test-cassandra: $(READY)  ## the tests of the Cassandra store alone (needs Java 17)
-	CI=true $(BIN)/pytest $(SIDE_BY_SIDE) -m 'cassandra and not speed' $(ARGS)
+test-cassandra: $(READY)  ## the tests of the Cassandra store, with both kinds of Paxos (needs Java 17)
+	CI=true SHARDQ_TEST_WIDE=1 $(BIN)/pytest $(SIDE_BY_SIDE) -m 'cassandra and not speed' $(ARGS)
 
 model: $(READY)  ## the claim protocol in every order of steps (2 minutes); STATES=200000 looks further
 	SHARDQ_TEST_WIDE=1 SHARDQ_MODEL_STATES=$(or $(STATES),4000) $(BIN)/pytest -m 'not cassandra' tests/model $(ARGS)

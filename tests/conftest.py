@@ -35,6 +35,14 @@ LONG = {"bench", "crash", "demo", "faults", "kills", "model", "packaging", "soak
 STREAMS = {"test_claim_streams.py", "test_stream_sinks.py", "test_wrong_use.py"}
 """Files that take one half of the time of Spark's tests: each half has a Spark and a process of its own."""
 
+TWINS = {
+    "test_cassandra_paxos_v1.py",
+    "test_mongodb.py",
+    "test_mongodb_kills.py",
+    "test_mongodb_lost_responses.py",
+}
+"""Files of tests for a server that is like another one."""
+
 _names = itertools.count(1)
 
 # How long an example takes says how busy the machine is.
@@ -71,7 +79,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     What is dear to start is given to few processes, and a file that is marked so to one.
     """
-    _leave_out_contracts(items)
+    _leave_out_twins(items)
     if not WIDE:
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("wide")])
         items[:] = [item for item in items if not item.get_closest_marker("wide")]
@@ -89,11 +97,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in ("spark", "long")])
 
 
-def _leave_out_contracts(items: list[pytest.Item]) -> None:
-    """Let a single MongoDB server, which is like a replica set but for transactions, meet every third contract."""
-    twice = [item for item in items if item.path.name == "test_mongodb.py" and "[standalone" in item.name]
-    sample = {twice[number] for number in every_third(len(twice))}
-    for item in twice:
+def _leave_out_twins(items: list[pytest.Item]) -> None:
+    """Let servers that are like another one meet every third of the tests that both go through.
+
+    A single MongoDB server is like a replica set but for transactions, and the older Paxos is like the newer one.
+    """
+    twins = [item for item in items if item.path.name in TWINS and "[replica set" not in item.name]
+    sample = {twins[number] for number in every_third(len(twins))}
+    for item in twins:
         if item not in sample:
             item.add_marker(pytest.mark.wide)
 

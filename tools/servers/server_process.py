@@ -47,7 +47,7 @@ class ServerProcess:
             )
         self._pid_file.write_text(str(process.pid))
         deadline = time.monotonic() + patience
-        while not answers():
+        while self.pid() is None or not answers():  # its command line is there a moment after it has started
             if process.poll() is not None or time.monotonic() > deadline:
                 words = self._last_words(process)
                 self.stop()
