@@ -213,11 +213,13 @@ def test_a_file_that_was_deleted_is_not_written_any_more(
 
 READ_ONLY = """
 import os, sys
+from pathlib import Path
 from shardq.errors import StoreUnavailable
 from shardq.storage.requests import QueueRecord
 from shardq.storage.migrations import migrations
 from shardq.storage.sqlite.store import SqliteStore
 migrations("sqlite")
+Path("/").as_uri()  # imports what this user may read, and nobody may not
 os.setuid(int(sys.argv[2]))
 store = SqliteStore(sys.argv[1], busy_timeout=0.1)
 try:

@@ -17,7 +17,8 @@ from shardq.settings import QueueSettings
 __all__ = ["alter", "chosen_settings", "create", "settings_options"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_TERM = re.compile(r"^    (``\w+``(?:, ``\w+``)*)\n((?:        .*\n)+)", re.MULTILINE)
+# From Python 3.13 on docstrings have no indentation.
+_TERM = re.compile(r"^( *)(``\w+``(?:, ``\w+``)*)\n((?:\1    .+(?:\n|\Z))+)", re.MULTILINE)
 
 
 _Reader = Callable[[str], Any]
@@ -81,7 +82,7 @@ def _default(name: str) -> str:
 def _help_texts() -> dict[str, str]:
     """The description of each setting, from the docstring of QueueSettings."""
     texts = {}
-    for names, text in _TERM.findall(QueueSettings.__doc__ or ""):
+    for _, names, text in _TERM.findall(QueueSettings.__doc__ or ""):
         for name in re.findall(r"\w+", names):
             texts[name] = " ".join(
                 text.replace("``", "")
