@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from types import FrameType
-from typing import Any
 
 import pytest
 
 from shardq.storage.mongodb.documents import Row, Slice
 from shardq.storage.mongodb.slicing import cut, fenced
 from shardq.storage.requests import Fenced, Span
+from tests.function_calls import function_calls
 
 BUNDLE, TOKEN, OTHER = b"b" * 16, b"t" * 16, b"o" * 16
 
@@ -24,21 +22,6 @@ def _row(count: int, token: bytes) -> Row:
 
 def _spans(count: int) -> list[Span]:
     return [Span(BUNDLE, position, 1, TOKEN) for position in range(0, 2 * count, 2)]
-
-
-def _calls(do: Callable[[], object]) -> int:
-    calls = 0
-
-    def count(_: FrameType, event: str, __: Any) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
-        do()
-    finally:
-        sys.setprofile(None)
-    return calls
 
 
 def _cut(count: int) -> None:
@@ -59,5 +42,5 @@ def _told_held(count: int) -> None:
 def test_settling_the_rest_of_a_bundle_that_was_cut_costs_as_much_as_there_is_not_its_square(
     do: Callable[[int], None],
 ) -> None:
-    few, many = _calls(lambda: do(100)), _calls(lambda: do(800))
+    few, many = function_calls(lambda: do(100)), function_calls(lambda: do(800))
     assert many < 10 * few

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +30,7 @@ from shardq.storage.store import Store
 from shardq.testing import ManualClock, WrappedStore
 from shardq.testing.bundle_factory import BundleFactory
 from tests.forking import forked
+from tests.function_calls import function_calls
 
 PATIENCE = 20.0  # seconds until something counts as hanging
 SHARD, OTHER = Shard("q", 0, 0), Shard("q", 0, 1)
@@ -369,20 +369,12 @@ def test_joining_requests_for_many_parts_costs_as_much_as_there_are_not_their_sq
         """How many functions are called for two requests that name every second message of a bundle in turn."""
         spans = [Span(b"b" * 16, position, 1, b"t" * 16) for position in range(0, 4 * count, 2)]
         requests = [Acknowledge(SHARD, tuple(spans[::2])), Acknowledge(SHARD, tuple(spans[1::2]))]
-        counted = 0
-
-        def count_one(_: object, event: str, __: object) -> None:
-            nonlocal counted
-            counted += event in ("call", "c_call")
-
-        sys.setprofile(count_one)
-        try:
-            together = _disjoint(requests)
-            own = _own_part(Fenced(lost=tuple(spans) if told == "all lost" else ()), requests[1].spans)
-        finally:
-            sys.setprofile(None)
-        assert together == 2
-        assert own.lost == (requests[1].spans if told == "all lost" else ())
+        lost = Fenced(lost=tuple(spans) if told == "all lost" else ())
+        done: list[object] = []
+        counted = function_calls(
+            lambda: done.extend([_disjoint(requests), _own_part(lost, requests[1].spans).lost])
+        )
+        assert done == [2, requests[1].spans if told == "all lost" else ()]
         return counted
 
     assert calls(800) < 10 * calls(100)

@@ -50,10 +50,6 @@ _OVER = """
         )
     )
 """
-_OTHERS = """
-    SELECT 1 FROM slice AS other WHERE slice_key != ?1
-    AND bundle_id = (SELECT bundle_id FROM slice WHERE slice_key = ?1 AND count < sent_count) LIMIT 1
-"""
 _ALL = "shard_key = ?1 AND processed_at IS NULL"
 _ALL_OVER = f"""
     FROM slice AS going WHERE {_ALL} AND (
@@ -80,9 +76,11 @@ _PRUNE_PERIOD = "DELETE FROM finished_period WHERE period = ?"
 class Change:
     """A statement about some slices, in two forms: that for one slice does without the work for many."""
 
+    MANY = "slice_key IN (SELECT value FROM json_each(?1))"
+
     def __init__(self, statement: str) -> None:
         self.one = statement.format("slice_key = ?1")
-        self.many = statement.format("slice_key IN (SELECT value FROM json_each(?1))")
+        self.many = statement.format(self.MANY)
 
     def run(self, sql: sqlite3.Connection, slice_keys: Sequence[int], *values: object) -> int:
         """Carry it out, with further values from the second parameter on; returns how many rows it was about."""
@@ -91,9 +89,17 @@ class Change:
         return sql.execute(self.many, (msgspec.json.encode(slice_keys).decode(), *values)).rowcount
 
 
-_REMEMBER_CHOSEN = Change(_REMEMBER + _OVER)
-_DELETE_CHOSEN_DATA = Change(f"{_DELETE_DATA} {_OVER} AND data_key IS NOT NULL)")
-_DELETE_CHOSEN = Change("DELETE FROM slice WHERE {0}")
+_CHOSEN_OVER = _OVER.format(Change.MANY)
+_REMEMBER_CHOSEN = _REMEMBER + _CHOSEN_OVER
+_DELETE_CHOSEN_DATA = f"{_DELETE_DATA} {_CHOSEN_OVER} AND data_key IS NOT NULL)"
+_DELETE_CHOSEN = f"DELETE FROM slice WHERE {Change.MANY}"
+_DELETE_ONE = "DELETE FROM slice WHERE slice_key = ? RETURNING bundle_id, count < sent_count, data_key"
+_REST = "SELECT 1 FROM slice WHERE bundle_id = ? LIMIT 1"
+_REMEMBER_ONE = """
+    INSERT OR REPLACE INTO finished_id (period, bundle_id, incarnation)
+    VALUES (?, ?, coalesce((SELECT incarnation FROM queue WHERE name = ?), 0))
+"""
+_DELETE_DATA_OF_ONE = "DELETE FROM bundle_data WHERE data_key = ?"
 _REMEMBER_ALL = _REMEMBER + _ALL_OVER
 _DELETE_ALL_DATA = f"{_DELETE_DATA} {_ALL_OVER} AND data_key IS NOT NULL)"
 _DELETE_ALL = f"DELETE FROM slice WHERE {_ALL}"
@@ -121,14 +127,31 @@ def _insert(sql: sqlite3.Connection, bundle: Bundle, shard_key: int, known_since
 
 def delete(sql: sqlite3.Connection, queue: str, slice_keys: Sequence[int], now: int) -> int:
     """Delete slices of the queue, and remember the bundles that are over; returns how many slices went."""
-    if len(slice_keys) == 1 and sql.execute(_OTHERS, slice_keys).fetchone():
-        return _DELETE_CHOSEN.run(sql, slice_keys)
+    if len(slice_keys) == 1:
+        return _delete_one(sql, queue, slice_keys[0], now)
     sql.execute(_PERIOD_BEGINS, (now // _PERIOD,))
-    _REMEMBER_CHOSEN.run(sql, slice_keys, now // _PERIOD, queue)
-    _DELETE_CHOSEN_DATA.run(sql, slice_keys)
-    deleted = _DELETE_CHOSEN.run(sql, slice_keys)
+    chosen = msgspec.json.encode(slice_keys).decode()
+    sql.execute(_REMEMBER_CHOSEN, (chosen, now // _PERIOD, queue))
+    sql.execute(_DELETE_CHOSEN_DATA, (chosen,))
+    deleted = sql.execute(_DELETE_CHOSEN, (chosen,)).rowcount
     prune(sql, now, 2 * deleted)
     return deleted
+
+
+def _delete_one(sql: sqlite3.Connection, queue: str, slice_key: int, now: int) -> int:
+    """Most messages that are acked alone are a bundle or a part of one, so that little has to be looked at."""
+    gone = sql.execute(_DELETE_ONE, (slice_key,)).fetchall()
+    if not gone:
+        return 0
+    ((bundle_id, is_cut, data_key),) = gone
+    if is_cut and sql.execute(_REST, (bundle_id,)).fetchone():
+        return 1
+    sql.execute(_PERIOD_BEGINS, (now // _PERIOD,))
+    sql.execute(_REMEMBER_ONE, (now // _PERIOD, bundle_id, queue))
+    if data_key is not None:
+        sql.execute(_DELETE_DATA_OF_ONE, (data_key,))
+    prune(sql, now, 2)
+    return 1
 
 
 def delete_all(sql: sqlite3.Connection, queue: str, shard_key: int, now: int) -> None:
