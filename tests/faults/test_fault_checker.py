@@ -338,6 +338,42 @@ def test_a_message_that_was_due_when_it_was_claimed_ahead_may_come_after_the_clo
     assert script.broken() == []
 
 
+def test_a_lease_counts_from_the_claim_where_that_counted_the_delivery(script: Script) -> None:
+    script.send("m", 0)
+    script.claim_ahead(1, delivery(), verb="take")
+    script.receive(delivery(), 9)
+    script.settle("ack", "m", 16, script.receive(delivery(count=2), 15, actor="b"), actor="b")
+    assert script.broken() == []
+
+
+def test_what_was_claimed_before_it_was_acked_by_somebody_else_may_be_handed_out_after_it(
+    script: Script,
+) -> None:
+    script.send("m", 0)
+    script.claim_ahead(1, delivery(), verb="take")
+    script.settle("ack", "m", 13, script.receive(delivery(count=2), 12, actor="b"), actor="b")
+    script.receive(delivery(), 20)
+    assert script.broken() == []
+
+
+def test_what_was_claimed_after_it_was_acked_is_redelivered(script: Script) -> None:
+    script.send("m", 0)
+    script.settle("ack", "m", 3, script.receive(delivery(), 2, actor="b"), actor="b")
+    script.claim_ahead(15, delivery(count=2), verb="take")
+    script.receive(delivery(count=2), 20)
+    assert script.broken() == ["acked but redelivered"]
+
+
+def test_a_delivery_that_a_claim_counted_and_nobody_handed_out_counts(script: Script) -> None:
+    script.send("m", 0)
+    script.receive(delivery(), 1)
+    script.claim_ahead(15, delivery(count=2), verb="take")
+    script.receive(delivery(count=3), 60, verb="bury")
+    assert script.broken() == ["dead lettered wrongly"]
+    script.claim_ahead(30, delivery(count=3), verb="take")
+    assert script.broken() == []
+
+
 # -- any queue that keeps its promises passes
 
 

@@ -61,7 +61,7 @@ class Script:
         shift: float = 0.0,
         phase: Phase | None = Phase.OK,
     ) -> None:
-        """A prefetching consumer claims, or counts, in shard q:0:0."""
+        """A consumer claims in shard q:0:0 before anybody asks; with the verb ``take`` that counts deliveries."""
         number = next(self._numbers)
         self._event(at, "a/ahead", number, verb, Phase.INVOKE, shift, note="q:0:0")
         ids = tuple(each.id for each in bodies) if phase is Phase.OK else ()

@@ -1,4 +1,4 @@
-"""What a prefetching consumer does before anybody asks it for a message, written down for the checker."""
+"""What a consumer claims before anybody asks it for a message, written down for the checker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ T = TypeVar("T")
 
 
 class Ahead(WrappedStore):
-    """Logs every claim with its shard and the ids that it gave, and every request that counts deliveries."""
+    """Logs every claim with its shard and the ids that it gave, and every request that counts deliveries.
+
+    A prefetching consumer counts a delivery when it hands the message out; others count it with the claim.
+    """
 
     def __init__(self, inner: Store, assignment: Assignment, dial: Dial) -> None:
         super().__init__(inner)
@@ -37,7 +40,7 @@ class Ahead(WrappedStore):
     def claim(self, request: Claim) -> Claimed:
         """Claim, and write down what."""
         return self._logged(
-            "claim",
+            "take" if request.started else "claim",
             request.shard,
             lambda: super(Ahead, self).claim(request),
             lambda claimed: _ids(request.shard, claimed),

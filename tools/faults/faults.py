@@ -60,15 +60,15 @@ class Faults(Bystanders):
             raise RuntimeError(f"there is no {' or '.join(roles)} to hit")
         return found[int(step.victim * len(found))]
 
-    def _kill(self, step: Step, role: str) -> tuple[str, None]:
+    def _kill(self, step: Step, *roles: str) -> tuple[str, None]:
         with self._machine:
-            victim = self._victim(step, role)
+            victim = self._victim(step, *roles)
             self.stage.replace(victim, signal.SIGKILL)
         return victim.name, None
 
-    def _pause(self, step: Step, role: str) -> tuple[str, Undo]:
+    def _pause(self, step: Step, *roles: str) -> tuple[str, Undo]:
         """Stop a client, often for longer than its lease."""
-        victim = self._victim(step, role)
+        victim = self._victim(step, *roles)
         victim.send(signal.SIGSTOP)
         return victim.name, partial(self._go_on, victim)
 
@@ -86,7 +86,7 @@ class Faults(Bystanders):
         return self._kill(step, "keep")
 
     def kill_prefetcher(self, step: Step) -> tuple[str, None]:
-        return self._kill(step, "ahead")
+        return self._kill(step, "ahead", "overlap")
 
     def kill_mover(self, step: Step) -> tuple[str, None]:
         return self._kill(step, "move")
@@ -101,7 +101,7 @@ class Faults(Bystanders):
         return self._pause(step, "keep")
 
     def pause_prefetcher(self, step: Step) -> tuple[str, Undo]:
-        return self._pause(step, "ahead")
+        return self._pause(step, "ahead", "overlap")
 
     def pause_mover(self, step: Step) -> tuple[str, Undo]:
         return self._pause(step, "move")

@@ -51,7 +51,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     shift: int = 0  # nanoseconds by which the store's clock had been set ahead then
     actor: str
     number: int
-    verb: str  # send, receive, bury (receive of a dead letter), ack, release, extend; ahead: claim, start (count)
+    verb: str  # send, receive, bury (receive of a dead letter), ack, release, extend
+    # ahead: claim, start (counts what was claimed), take (claims and counts)
     # of the side queue: supply (send), carry (receive), move, redrive, arrive (receive of what was moved)
     phase: Phase
     bodies: tuple[str, ...] = ()  # of a claim ahead: ids

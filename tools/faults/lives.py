@@ -45,6 +45,15 @@ class Holding:
         default_factory=list
     )  # claims before anybody asked that may have been of it
 
+    taken: Event | None = (
+        None  # the claim that gave it and counted it, if that may have been before anybody asked
+    )
+
+    @property
+    def since(self) -> Event:
+        """What began its lease."""
+        return self.taken or self.asked
+
     @property
     def claimed(self) -> int:
         """The earliest moment at which it can have been claimed."""
@@ -103,12 +112,15 @@ class Lives:
                 operations[key].lost |= set(event.bodies)
             else:
                 operations[key].outcome = event
+        self._takes: list[Operation] = []
         for operation in operations.values():
             self._add(operation)
         for life in self.by_body.values():
             life.holdings.sort(key=lambda each: each.got.at)
             for each in life.holdings:
                 each.ahead = self._claims_of(each)
+                each.taken = _taken(each)
+        self.blind += self._not_handed_out()
 
     def life(self, body: str) -> Life:
         return self.by_body.setdefault(body, Life(body))
@@ -119,7 +131,7 @@ class Lives:
                 self.life(body).sending = operation
         elif operation.invoked.verb in ("receive", "bury"):
             self._add_receive(operation)
-        elif operation.invoked.verb == "claim":
+        elif operation.invoked.verb in ("claim", "take"):
             self._add_claim(operation)
         elif operation.invoked.verb == "start":
             self.blind += [] if _is_sure(operation) else [operation]
@@ -142,11 +154,43 @@ class Lives:
         known = outcome.bodies if outcome and _is_sure(operation) else (operation.invoked.note,)
         for each in known:
             self._ahead[each].append(operation)
+        self._takes += [operation] if operation.invoked.verb == "take" else []
 
     def _claims_of(self, holding: Holding) -> list[Operation]:
         keys = (holding.delivery.id, holding.delivery.shard)
         found = (each for key in keys if key in self._ahead for each in self._ahead[key])
         return [each for each in found if each.invoked.at < holding.got.at]
+
+    def _not_handed_out(self) -> list[Operation]:
+        """The claims that counted deliveries of messages that their client did not hand out."""
+        handed_out = {
+            (f"{each.got.actor}/ahead", each.taken.number, each.delivery.id)
+            for life in self.by_body.values()
+            for each in life.holdings
+            if each.taken
+        }
+        return [
+            each
+            for each in self._takes
+            if not _is_sure(each)
+            or not all(
+                (each.invoked.actor, each.invoked.number, identity) in handed_out
+                for identity in (each.outcome.bodies if each.outcome else ())
+            )
+        ]
+
+
+def _taken(holding: Holding) -> Event | None:
+    """The last claim by the holder itself that surely gave and counted it; or else the first that may have."""
+    own = [
+        each
+        for each in holding.ahead
+        if each.invoked.verb == "take" and each.invoked.actor == f"{holding.got.actor}/ahead"
+    ]
+    sure = [each.invoked for each in own if _is_sure(each)]
+    if sure:
+        return max(sure, key=lambda event: event.at)
+    return min((each.invoked for each in own), key=lambda event: event.at, default=None)
 
 
 def _is_sure(operation: Operation) -> bool:

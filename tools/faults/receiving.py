@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 
 import shardq
 from shardq.clock import from_datetime
@@ -10,7 +12,7 @@ from shardq.clock import from_datetime
 from .history import Delivery, Phase
 from .role import Role, name_of
 
-__all__ = ["Arriving", "Collecting", "Keeping", "Prefetching", "Working"]
+__all__ = ["Arriving", "Collecting", "Keeping", "Overlapping", "Prefetching", "Working"]
 
 # What a worker does with a batch, and how often of 100 times.
 WAYS = {"whole": 48, "each": 8, "release": 10, "extend": 8, "slow": 12, "late": 12, "never": 2}
@@ -23,16 +25,20 @@ class Receiving(Role):
     limits: tuple[int, ...] = (1, 10, 100)
 
     def receive(self, consumer: shardq.Consumer) -> shardq.Batch | None:
-        self.record.invoke(self.verb)
         limit = 100 if self.dial.hurry else self.dice.choice(self.limits)
+        return self.received(lambda: consumer.receive(limit, wait=0.5))
+
+    def received(self, receive: Callable[[], shardq.Batch | None]) -> shardq.Batch | None:
+        """What a call gave, written down; None when it failed or gave nothing."""
+        self.record.invoke(self.verb)
         try:
-            batch = consumer.receive(limit, wait=0.5)
+            batch = receive()
         except shardq.ShardqError as error:
             sure = isinstance(error, shardq.StoreUnavailable)
             self.record.outcome(self.verb, Phase.FAILED if sure else Phase.UNKNOWN, note=error)
             self.stopped.wait(0.1)
             return None
-        self.record.outcome(self.verb, Phase.OK, deliveries=[_delivery(message) for message in batch])
+        self.record.outcome(self.verb, Phase.OK, deliveries=[_delivery(message) for message in batch or ()])
         return batch
 
     def settle(self, verb: str, batch: shardq.Batch, number: int, seconds: float = 0.0) -> None:
@@ -135,6 +141,25 @@ class Prefetching(Receiving):
                     long = self.dice.random() < LONG_WORK
                     self.pause(lease * self.dice.uniform(1.0, 1.5) if long else self.dice.random() * 0.1)
                     self.settle("ack", batch, number)
+
+
+class Overlapping(Receiving):
+    """Receives by ``batches``: where the store is on a network the next batch is claimed while one is acked.
+
+    Now and then it works for so long that what was claimed is given back.
+    """
+
+    limits = (1, 10, 50)
+
+    def run(self) -> None:
+        with self.queue.consumer(visibility_timeout=self.assignment.lease) as consumer:
+            while not self.stopped.is_set():
+                batches = consumer.batches(self.dice.choice(self.limits), wait=0.5)
+                while batch := self.received(partial(next, batches, None)):
+                    self.settle("ack", batch, self.record.number)
+                    self.pause(self.dice.choice((0.0, 0.0, 0.02, 1.5)))
+                    if self.stopped.is_set():
+                        break
 
 
 class Collecting(Receiving):

@@ -19,7 +19,7 @@ from .defects import DEFECTS
 from .dial import Dial
 from .moving import Moving
 from .producing import Producing, Supplying
-from .receiving import Arriving, Collecting, Keeping, Prefetching, Working
+from .receiving import Arriving, Collecting, Keeping, Overlapping, Prefetching, Working
 
 __all__ = ["play"]
 
@@ -28,6 +28,7 @@ ROLES = {
     "work": Working,
     "keep": Keeping,
     "ahead": Prefetching,
+    "overlap": Overlapping,
     "collect": Collecting,
     "supply": Supplying,
     "move": Moving,
@@ -44,7 +45,7 @@ def play(assignment: Assignment, dial: Dial) -> None:
     if assignment.defect:
         store = DEFECTS[assignment.defect](store)
     store = Away(store, dial, assignment.queue)
-    if assignment.role == "ahead":
+    if assignment.role in ("ahead", "overlap"):
         store = Ahead(store, assignment, dial)
     with Client(store, retry_seconds=assignment.retry_seconds) as client:
         ROLES[assignment.role](assignment, dial, client, stopped).run()

@@ -152,6 +152,7 @@ def _start_clients(stage: Stage, plan: Plan) -> None:
         stage.start("keep", f"k{number}")
     for number in range(1, PREFETCHERS + 1):
         stage.start("ahead", f"a{number}")
+    stage.start("overlap", "o1")
     start_movers(stage, plan.queue, plan.messages, plan.seconds)
 
 

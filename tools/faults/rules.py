@@ -70,7 +70,7 @@ def acked_but_redelivered(life: Life, _: Promise, __: Lives) -> bool:
     if not acks:
         return False
     first = min(ack.ended for ack in acks)
-    return bool(life.burials) or any(each.asked.at > first for each in life.holdings)
+    return bool(life.burials) or any(each.since.at > first for each in life.holdings)
 
 
 def acked_past_the_fence(life: Life, _: Promise, __: Lives) -> bool:
@@ -82,7 +82,7 @@ def acked_past_the_fence(life: Life, _: Promise, __: Lives) -> bool:
         others = (each for each in life.settlings_of("ack") if each is not ack)
         if any(each.invoked.at < ack.ended and each.phase(life.body) is not Phase.FAILED for each in others):
             continue
-        if any(own.got.at < each.asked.at and each.got.at < ack.invoked.at for each in life.holdings):
+        if any(own.got.at < each.since.at and each.got.at < ack.invoked.at for each in life.holdings):
             return True
     return False
 
@@ -174,7 +174,7 @@ def cause_of_return(life: Life, one: Holding, two: Holding, promise: Promise) ->
     for release in life.settlings_of("release"):
         if release.invoked.at < two.got.at and release.phase(life.body) is not Phase.FAILED:
             return "released"
-    began = min(one.asked.store_time, two.asked.store_time)
+    began = min(one.since.store_time, two.since.store_time)
     over = began + promise.lease * SECOND
     for extension in life.settled("extend", Phase.OK):
         if _gave(one, extension) and extension.ended < two.asked.at:
@@ -200,7 +200,7 @@ def _latest(holding: Holding) -> int:
 def _came_early(life: Life, release: Operation, slack: float) -> bool:
     due = release.invoked.store_time + release.invoked.seconds * SECOND
     return any(
-        other.asked.at > release.ended and _latest(other) < due - slack for other in _after(life, release)
+        other.since.at > release.ended and _latest(other) < due - slack for other in _after(life, release)
     )
 
 

@@ -23,7 +23,7 @@ __all__ = ["AT_WORK", "CONSUMERS", "SENDERS", "Actor", "Stage"]
 ROOT = Path(__file__).parents[2]
 LEAVING = 15.0  # seconds that a client has to end by itself
 SENDERS = ("produce", "supply")  # roles that are done at some time
-CONSUMERS = ("work", "keep", "ahead")  # roles, until the queue is drained
+CONSUMERS = ("work", "keep", "ahead", "overlap")  # roles, until the queue is drained
 AT_WORK = (*SENDERS, *CONSUMERS, "move")
 
 
