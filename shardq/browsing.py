@@ -85,4 +85,5 @@ def _message(identity: MessageId, piece: StoredSlice, data: BundleData, codec: C
         enqueued_at=to_datetime(piece.bundle.enqueued_at),
         deliveries=piece.deliveries,
         dedupe_key=data.dedupe_keys[position] if data.dedupe_keys else None,
+        expires_at=None if piece.bundle.expires_at is None else to_datetime(piece.bundle.expires_at),
     )

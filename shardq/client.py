@@ -78,7 +78,7 @@ class Client(Closing):
         if created.value or unanswered:
             self._prepare(name, chosen, is_new=created.value)
         queue = self.queue(name)
-        if queue.settings.max_deliveries is not None:
+        if queue.settings.has_dead_letters:
             create_dead_letter_queue(self._store, self._retry, name, queue.settings)
         return queue
 

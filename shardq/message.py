@@ -30,6 +30,7 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     enqueued_at: datetime
     deliveries: int
     dedupe_key: str | None
+    expires_at: datetime | None = None  # not delivered from then on; None: it has no ttl
 
 
 class Settler(Protocol):
@@ -129,6 +130,15 @@ class Message:
     def enqueued_at(self) -> datetime:
         """When the message was sent. Moves do not change it."""
         return to_datetime(self._held.bundle.enqueued_at)
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """From when on the message is not delivered again; None if it was sent without ``ttl``.
+
+        It can still be acked then by whoever holds it.
+        """
+        moment = self._held.bundle.expires_at
+        return None if moment is None else to_datetime(moment)
 
     @property
     def deliveries(self) -> int:

@@ -17,7 +17,10 @@ Headers = dict[str, HeaderValue]
 
 
 class Bundle(msgspec.Struct, frozen=True):
-    """Messages that were sent together: the unit that is stored. It never moves and is never rewritten."""
+    """Messages that were sent together: the unit that is stored. It never moves and is never rewritten.
+
+    What its messages have in common, and what is asked for without their bodies, is a field of it.
+    """
 
     id: bytes  # 16 bytes, unique among all queues; sorts by send order within one producer
     priority: int  # 0 first .. 9 last
@@ -25,6 +28,7 @@ class Bundle(msgspec.Struct, frozen=True):
     enqueued_at: int
     count: int  # messages in it, 1 or more
     data: bytes  # their bodies and headers; opaque to a store
+    expires_at: int | None = None  # not delivered from then on; a store keeps it, and its callers go by it
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -42,9 +46,10 @@ class Attempt(msgspec.Struct, frozen=True):
 class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message to be sent with its own options.
 
-    ``delay`` is in seconds from now. ``due`` is an aware ``datetime``. At most one of them is given. Shardq sets
-    ``id`` and ``attempt`` on the messages in ``unsent`` of :class:`~shardq.PartialSend` and
-    :class:`~shardq.OutcomeUnknown`: sending such a message again cannot store it twice.
+    ``delay`` is in seconds from now. ``due`` is an aware ``datetime``. At most one of them is given. ``ttl`` is in
+    seconds from when the message is due. Shardq sets ``id`` and ``attempt`` on the messages in ``unsent`` of
+    :class:`~shardq.PartialSend` and :class:`~shardq.OutcomeUnknown`: sending such a message again cannot store it
+    twice.
 
     >>> OutgoingMessage(body=b"one", priority=1, delay=5).priority
     1
@@ -56,5 +61,6 @@ class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
     due: datetime | None = None
     headers: Mapping[str, HeaderValue] | None = None
     dedupe_key: str | None = None
+    ttl: float | None = None
     id: str | None = None
     attempt: Attempt | None = None

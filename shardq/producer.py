@@ -72,11 +72,13 @@ class Producer(Closing):
         due: datetime | None = None,
         headers: Mapping[str, HeaderValue] | None = None,
         dedupe_key: str | None = None,
+        ttl: float | None = None,
     ) -> str:
         """Store one message and return its id.
 
         ``body`` may be an :class:`~shardq.OutgoingMessage`, which has its own options. ``delay`` is in seconds from
-        now, by the store's clock. ``due`` is an aware ``datetime``; a moment that has passed means now. If a message
+        now, by the store's clock. ``due`` is an aware ``datetime``; a moment that has passed means now. A message that
+        is not finished ``ttl`` seconds after it became due is not delivered any more. If a message
         with the same ``dedupe_key`` was sent within the queue's ``dedupe_window``, nothing is stored and the id of
         that message is returned.
 
@@ -86,7 +88,13 @@ class Producer(Closing):
         minutes that raises RepeatTooLate, with nothing stored.
         """
         message = OutgoingMessage(
-            body=body, priority=priority, delay=delay, due=due, headers=headers, dedupe_key=dedupe_key
+            body=body,
+            priority=priority,
+            delay=delay,
+            due=due,
+            headers=headers,
+            dedupe_key=dedupe_key,
+            ttl=ttl,
         )
         if isinstance(body, OutgoingMessage):
             message = _alone(body, message)
@@ -108,6 +116,7 @@ class Producer(Closing):
         delay: float = 0.0,
         due: datetime | None = None,
         headers: Mapping[str, HeaderValue] | None = None,
+        ttl: float | None = None,
     ) -> Sequence[str]:
         """Store many messages, and return their ids in order.
 
@@ -120,7 +129,7 @@ class Producer(Closing):
         nothing is stored for certain, it raises the error itself, as :meth:`send` does.
         """
         self._check_open()
-        shared = OutgoingMessage(body=None, priority=priority, delay=delay, due=due, headers=headers)
+        shared = OutgoingMessage(body=None, priority=priority, delay=delay, due=due, headers=headers, ttl=ttl)
         _check_many(bodies)
         return BulkSend(self._context, bodies, shared, codec=self._codec, limits=self._limits).run()
 

@@ -190,7 +190,7 @@ class Queue:
         """
         check_dead_letter_queue(self.name, changes.get("dead_letter_queue"))
         settings = self._context.live.alter(changes)
-        if settings.max_deliveries is not None:
+        if settings.has_dead_letters:
             create_dead_letter_queue(self._context.store, self._context.retry, self.name, settings)
         return settings
 
@@ -222,11 +222,11 @@ class Queue:
         return redrive(self._context, limit if limit is not None else MANY)
 
     def sweep(self) -> int:
-        """Remove leftovers, and messages that are older than the ``retention``; returns how many things were removed.
+        """Remove leftovers, and messages whose ``ttl`` or ``retention`` is over; returns how many things were removed.
 
         It looks at everything that is stored, so it also finds messages that a wrong hint hides. About once a minute
-        one of the live consumers removes leftovers by itself. It leaves messages that are too old: those are dropped
-        when they would be delivered.
+        one of the live consumers removes leftovers by itself. It leaves messages that have expired: those go
+        when they would be delivered. With ``dead_letter_expired`` they become dead letters, here and there.
         """
         return sweep(self._context) + expire(self._context)
 

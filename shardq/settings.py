@@ -34,6 +34,8 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         the name of the dead-letter queue; None: ``<queue>.dead``
     ``retention``
         a message that is older than this is dropped instead of delivered; None: messages stay until they are acked
+    ``dead_letter_expired``
+        whether messages whose ``ttl`` or ``retention`` is over move to the dead-letter queue instead of being dropped
     ``history_retention``
         the time for which acked messages can be read and replayed; 0: acked messages are not kept
     ``dedupe_window``
@@ -53,11 +55,17 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_deliveries: int | None = 5
     dead_letter_queue: str | None = None
     retention: float | None = None
+    dead_letter_expired: bool = False
     history_retention: float = 0.0
     dedupe_window: float = 300.0
     max_message_bytes: int = 1_048_576
     delivery_paused: bool = False
     sends_paused: bool = False
+
+    @property
+    def has_dead_letters(self) -> bool:
+        """True when messages may move to the dead-letter queue by themselves."""
+        return self.max_deliveries is not None or self.dead_letter_expired
 
     @property
     def layout(self) -> Layout:
@@ -98,6 +106,7 @@ class QueueSettingsArguments(TypedDict, total=False):
     max_deliveries: int | None
     dead_letter_queue: str | None
     retention: float | None
+    dead_letter_expired: bool
     history_retention: float
     dedupe_window: float
     max_message_bytes: int
@@ -153,7 +162,7 @@ def _check(name: str, value: Any) -> None:
     elif name == "dead_letter_queue":
         if value is not None:
             _check_queue(name, value)
-    elif name in ("delivery_paused", "sends_paused"):
+    elif name in ("dead_letter_expired", "delivery_paused", "sends_paused"):
         if not isinstance(value, bool):
             raise InvalidSetting(f"{name}={value!r} is a {type(value).__name__}: give True or False")
     else:

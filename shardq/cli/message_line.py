@@ -21,7 +21,7 @@ __all__ = ["MessageLine", "encode_line", "parse_line", "parse_plain"]
 class MessageLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One message. The body is a value of the codec, or bytes in ``body_base64``.
 
-    The options of the command apply to what a line leaves out. ``delay`` and ``due`` are written as in the options.
+    The options of the command apply to what a line leaves out. ``delay``, ``due`` and ``ttl`` are written as there.
     """
 
     body: Any = UNSET
@@ -31,6 +31,7 @@ class MessageLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     due: str | UnsetType = UNSET
     headers: dict[str, HeaderText] | UnsetType = UNSET
     dedupe_key: str | UnsetType = UNSET
+    ttl: float | str | UnsetType = UNSET
     id: str | UnsetType = UNSET
 
 
@@ -49,7 +50,7 @@ def parse_line(text: bytes, queue: str, codec: str, shared: OutgoingMessage) -> 
     given: dict[str, Any] = {
         name: value
         for name, value in msgspec.structs.asdict(line).items()
-        if value is not UNSET and name not in ("body", "body_base64", "headers", "delay", "due")
+        if value is not UNSET and name not in ("body", "body_base64", "headers", "delay", "due", "ttl")
     }
     if isinstance(line.headers, dict):
         given["headers"] = {name: _header(value) for name, value in line.headers.items()}
@@ -85,21 +86,27 @@ def encode_line(message: OutgoingMessage, codec: str) -> bytes:
             due=message.due.isoformat() if message.due else UNSET,
             headers=header_texts(dict(message.headers)) if message.headers else UNSET,
             dedupe_key=message.dedupe_key or UNSET,
+            ttl=message.ttl if message.ttl is not None else UNSET,
             id=message.id or UNSET,
         )
     )
 
 
 def _times(line: MessageLine) -> dict[str, Any]:
-    """The delay and the due time of a line. Either replaces both options."""
-    if line.delay is UNSET and line.due is UNSET:
-        return {}
+    """The times of a line. A delay or a due time replaces both options."""
     try:
-        delay = duration(line.delay) if isinstance(line.delay, str) else line.delay
+        delay, ttl = map(_seconds, (line.delay, line.ttl))
         due = coming_moment(line.due) if isinstance(line.due, str) else None
     except click.BadParameter as error:
         raise InvalidMessage(error.message) from None
-    return {"delay": 0.0 if delay is UNSET else delay, "due": due}
+    times: dict[str, Any] = {} if ttl is UNSET else {"ttl": ttl}
+    if line.delay is UNSET and line.due is UNSET:
+        return times
+    return times | {"delay": 0.0 if delay is UNSET else delay, "due": due}
+
+
+def _seconds(given: float | str | UnsetType) -> float | UnsetType:
+    return duration(given) if isinstance(given, str) else given
 
 
 def _header(value: HeaderText) -> HeaderValue:

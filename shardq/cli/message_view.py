@@ -40,6 +40,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     enqueued_at: datetime
     deliveries: int
     dedupe_key: str | None
+    expires_at: datetime | None = None
     receipt: str | UnsetType = UNSET
     lease_until: datetime | UnsetType = UNSET
 
@@ -58,6 +59,7 @@ def view_of(message: Message | StoredMessage, codec: str, *, held: bool = False)
         enqueued_at=message.enqueued_at,
         deliveries=message.deliveries,
         dedupe_key=message.dedupe_key,
+        expires_at=message.expires_at,
         receipt=message.receipt if held and isinstance(message, Message) else UNSET,
         lease_until=message.lease_until if held and isinstance(message, Message) else UNSET,
     )

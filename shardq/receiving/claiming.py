@@ -13,7 +13,7 @@ from shardq.context.queue_context import REFRESH_SECONDS, QueueContext
 from shardq.context.retry import Failures
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, SettleState, claimed_once, first_of
-from shardq.receiving.delivery_filter import DeliveryFilter
+from shardq.receiving.delivery_filter import DeliveryFilter, expires_before
 from shardq.receiving.expiring import sweep
 from shardq.settings import QueueSettings
 from shardq.settling.settle import give_back_unseen
@@ -45,7 +45,7 @@ class Receiving:
         self._ahead = ahead  # what is claimed waits for a consumer
         self.ownership = Ownership(consumer)
         self.reader = ShardReader(context.store, context.name, self.ownership)
-        self._filter = DeliveryFilter(context)
+        self.filter = DeliveryFilter(context)
         self._unanswered: dict[Shard, Claim] = {}
         self._enlisted_at = self._swept_at = -(10**18)
 
@@ -167,8 +167,8 @@ class Receiving:
         if any(piece.finished for piece in wanted):  # of what it would keep back nothing is finished
             done = [piece for piece in wanted if piece.finished]
             open_ones = [piece for piece in wanted if not piece.finished]
-            return done + self._filter.deliverable(open_ones, settings)
-        return self._filter.deliverable(wanted, settings)
+            return done + self.filter.deliverable(open_ones, settings)
+        return self.filter.deliverable(wanted, settings)
 
     def _request(self, shard: Shard, limit: int, settings: QueueSettings, *, finish: bool) -> Claim:
         """A claim. One that is made ahead counts no delivery yet if the queue limits deliveries."""
@@ -179,11 +179,12 @@ class Receiving:
 
     def _finish(self, settings: QueueSettings) -> Finish:
         """What the delivery filter would let pass."""
-        retention = settings.retention
+        now = self._context.store.now()
         return Finish(
             keep=settings.history_retention > 0,
             most_deliveries=settings.max_deliveries,
-            since=None if retention is None else self._context.store.now() - microseconds(retention),
+            since=expires_before(settings, now),
+            now=now,
         )
 
     def _claim_once(self, request: Claim) -> Claimed:

@@ -1,4 +1,4 @@
-"""What keeps claimed messages from a consumer: they are too old, or were delivered too often.
+"""What keeps claimed messages from a consumer: they have expired, or were delivered too often.
 
 First the dedupe keys of all claimed messages are confirmed. So a key that is not confirmed belongs to a message that
 nobody has received. Whoever finds such a key may store the message under the reserved id, however late: nobody gets it
@@ -8,7 +8,7 @@ twice. A key that no longer stands for the message is ignored: its window is ove
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from shardq.clock import microseconds
@@ -17,14 +17,14 @@ from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidMessage, LeaseLost, OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice
 from shardq.settings import QueueSettings
-from shardq.settling.dead_letters import EXHAUSTED
+from shardq.settling.dead_letters import EXHAUSTED, EXPIRED
 from shardq.settling.settle import Settling, give_back_unseen
 from shardq.settling.settlement import Settlement
 from shardq.settling.verbs import DROP
 from shardq.storage.bundle_data import decode_keys
-from shardq.storage.requests import DedupeEntry, in_queue_since
+from shardq.storage.requests import Bundle, DedupeEntry, expired
 
-__all__ = ["DeliveryFilter"]
+__all__ = ["DeliveryFilter", "expires_before", "is_expired"]
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class DeliveryFilter:
         self._settlement = Settlement(context, BYTES)
 
     def deliverable(self, held: Sequence[HeldSlice], settings: QueueSettings) -> list[HeldSlice]:
-        """Drop messages that are too old, dead-letter those that were delivered too often, and return the others.
+        """Let go of messages that have expired, dead-letter those that were delivered too often, return the others.
 
         If the keys cannot be confirmed, all are released and the error is raised.
         """
@@ -47,10 +47,18 @@ class DeliveryFilter:
             with suppress(ShardqError):  # it comes back by itself when its lease is over
                 give_back_unseen(self._context, held)
             raise
+        return self._kept(held, lambda piece: self._is_for_consumers(piece, settings))
+
+    def unexpired(self, held: Sequence[HeldSlice]) -> list[HeldSlice]:
+        """Return those of the messages that have not expired while they waited for a consumer; the others go."""
+        settings = self._context.settings
+        return self._kept(held, lambda piece: not self._let_go(piece, settings))
+
+    def _kept(self, held: Sequence[HeldSlice], wanted: Callable[[HeldSlice], bool]) -> list[HeldSlice]:
         kept = []
         for piece in held:
             try:
-                if self._is_for_consumers(piece, settings):
+                if wanted(piece):
                     kept.append(piece)
             except (StoreUnavailable, OutcomeUnknown) as error:
                 _log.warning(
@@ -66,30 +74,52 @@ class DeliveryFilter:
             context.retry(context.store.confirm_keys, context.name, entries)
 
     def _is_for_consumers(self, piece: HeldSlice, settings: QueueSettings) -> bool:
-        if settings.retention is not None and self._age(piece) > microseconds(settings.retention):
-            self._drop(piece)
-        elif settings.max_deliveries is not None and piece.deliveries > settings.max_deliveries:
-            self._dead_letter(piece)
-        else:
-            return True
-        return False
+        if self._let_go(piece, settings):
+            return False
+        if settings.max_deliveries is not None and piece.deliveries > settings.max_deliveries:
+            self._dead_letter(piece, EXHAUSTED)
+            return False
+        return True
 
-    def _age(self, piece: HeldSlice) -> int:
-        return self._context.store.now() - in_queue_since(piece.bundle)
+    def _let_go(self, piece: HeldSlice, settings: QueueSettings) -> bool:
+        """Drop or dead-letter messages that have expired; False for others."""
+        if not is_expired(self._context, piece.bundle):
+            return False
+        if settings.dead_letter_expired:
+            self._dead_letter(piece, EXPIRED)
+        else:
+            self._drop(piece)
+        return True
 
     def _drop(self, piece: HeldSlice) -> None:
         settling = Settling(self._context, DROP).run([piece.select()])
         if settling.failures:
             raise settling.failures.error(f"messages of queue {self._context.name!r} were not dropped")
 
-    def _dead_letter(self, piece: HeldSlice) -> None:
+    def _dead_letter(self, piece: HeldSlice, reason: str) -> None:
         piece.deliveries -= 1  # this delivery does not take place
         try:
-            self._settlement.dead_letter([piece.select()], EXHAUSTED)
+            self._settlement.dead_letter([piece.select()], reason)
         except LeaseLost:  # whoever has it now will do the same
             return
         except InvalidMessage as error:  # damaged in the store: it stays there, for a person to look at
             _log.error("messages of shard %s cannot be dead-lettered: %s", piece.shard, error)
+
+
+def expires_before(settings: QueueSettings, now: int) -> int | None:
+    """The moment before which messages must have come that are too old for the queue; None: none are."""
+    return None if settings.retention is None else now - microseconds(settings.retention)
+
+
+def is_expired(context: QueueContext, bundle: Bundle) -> bool:
+    """True when a bundle's messages are not delivered any more: their ttl is over, or the queue's retention."""
+    settings = context.settings
+    if (
+        bundle.expires_at is None and settings.retention is None
+    ):  # as almost always: the time is not asked for
+        return False
+    now = context.store.now()
+    return expired(bundle, now, expires_before(settings, now))
 
 
 def _keys(piece: HeldSlice) -> Iterator[DedupeEntry]:

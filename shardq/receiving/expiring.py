@@ -1,9 +1,10 @@
-"""Removing leftovers, and messages that are older than the retention, also when nobody receives messages."""
+"""Removing leftovers, and messages that have expired, also when nobody receives messages."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
 
 from shardq.browsing import slices
 from shardq.clock import microseconds
@@ -11,10 +12,10 @@ from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
 from shardq.errors import ShardqError
 from shardq.held import HeldSlice
-from shardq.receiving.delivery_filter import DeliveryFilter
+from shardq.receiving.delivery_filter import DeliveryFilter, is_expired
 from shardq.settling.settle import give_back_unseen
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import Claim, EntryState, Peek, StoredSlice, Sweep, in_queue_since
+from shardq.storage.requests import Claim, EntryState, Peek, StoredSlice, Sweep
 
 __all__ = ["expire", "sweep"]
 
@@ -33,80 +34,104 @@ def sweep(context: QueueContext) -> int:
 
 
 def expire(context: QueueContext) -> int:
-    """Remove what is older than the queue's retention and held by nobody; returns how many messages.
+    """Let go of what has expired and is held by nobody; returns how many messages.
 
-    Messages at the front of a shard are claimed and dropped, 1,000 at a time. The others, such as those that are not
-    due yet, are removed one by one. When a shard fails, the others are still done; the error is raised at the end.
+    Messages at the front of a shard are claimed, 1,000 at a time, and dropped or dead-lettered. The others, such as
+    those that are not due yet, are removed one by one. Where they are to become dead letters, those that are due are
+    claimed with all that comes before them, and that is given back; the others stay until they are due.
+
+    When a shard fails, the others are still done; the error is raised at the end.
     """
-    if context.settings.retention is None:
-        return 0
-    removed, failures = 0, Failures()
+    let_go, failures = 0, Failures()
     for shard in context.retry(context.store.shards, context.name):
         try:
-            removed += _drop_first(context, shard) + _remove_rest(context, shard)
+            let_go += _let_first_go(context, shard) + _let_rest_go(context, shard)
         except ShardqError as error:
             failures.add(shard, error)
     if failures:
-        raise failures.error(f"messages of queue {context.name!r} that are too old were not removed")
-    return removed
+        raise failures.error(f"messages of queue {context.name!r} that have expired were not removed")
+    return let_go
 
 
-def _drop_first(context: QueueContext, shard: Shard) -> int:
-    dropped = 0
-    while count := _too_old_in_front(context, shard):
-        found = _drop(context, shard, count)
+def _let_first_go(context: QueueContext, shard: Shard) -> int:
+    let_go = 0
+    while count := _expired_in_front(context, shard):
+        found = _let_go(context, shard, count)
         if not found:
             break
-        dropped += found
-    return dropped
+        let_go += found
+    return let_go
 
 
-def _too_old_in_front(context: QueueContext, shard: Shard) -> int:
-    """How many messages a claim would get before the first that is young enough."""
+def _expired_in_front(context: QueueContext, shard: Shard) -> int:
+    """How many messages a claim would get before the first that has not expired."""
     page = context.retry(context.store.peek, Peek(shard, PAGE_MESSAGES, bodies=False))
-    count = 0
-    for piece in page.slices:
-        if _is_held(context, piece) or piece.state is EntryState.DELAYED:
-            continue
-        if not _is_too_old(context, piece):
-            break
-        count += piece.count
-    return min(count, PAGE_MESSAGES)
+    claimable = (piece for piece in page.slices if _is_claimable(context, piece))
+    found = takewhile(lambda piece: is_expired(context, piece.bundle), claimable)
+    return min(sum(piece.count for piece in found), PAGE_MESSAGES)
 
 
-def _drop(context: QueueContext, shard: Shard, count: int) -> int:
-    """Claim messages, drop those that are too old, and give the others back in their places."""
+def _let_rest_go(context: QueueContext, shard: Shard) -> int:
+    if context.settings.dead_letter_expired:
+        return _let_go(context, shard, _until_last_expired(context, shard))
+    return _remove_rest(context, shard)
+
+
+def _until_last_expired(context: QueueContext, shard: Shard) -> int:
+    """How many messages a claim has to take to get the last that has expired; 0 if none has."""
+    count = needed = 0
+    for piece in slices(context, Peek(shard, PAGE_MESSAGES, bodies=False)):
+        if _is_claimable(context, piece):
+            count += piece.count
+            needed = count if is_expired(context, piece.bundle) else needed
+    return needed
+
+
+def _let_go(context: QueueContext, shard: Shard, count: int) -> int:
+    """Claim so many messages, let go of what has expired, and give the others back in their places."""
+    let_go, kept = 0, list[HeldSlice]()
+    try:
+        while count > 0 and (held := _claim(context, shard, min(count, PAGE_MESSAGES))):
+            delivered = DeliveryFilter(context).deliverable(held, context.settings)
+            kept += delivered
+            claimed = _messages(held)
+            let_go += claimed - _messages(delivered)
+            count -= claimed
+    finally:
+        give_back_unseen(context, kept)
+    return let_go
+
+
+def _claim(context: QueueContext, shard: Shard, count: int) -> list[HeldSlice]:
     token = secrets.token_bytes(TOKEN_BYTES)
     request = Claim(shard, token, count, CLAIM_LEASE, "sweep", started=False)
     claimed = context.retry(context.store.claim, request)
-    held = [HeldSlice(shard, piece, token, claimed.lease_until, started=False) for piece in claimed.slices]
-    kept = DeliveryFilter(context).deliverable(held, context.settings)
-    give_back_unseen(context, kept)
-    return sum(piece.count for piece in held) - sum(piece.count for piece in kept)
+    return [HeldSlice(shard, piece, token, claimed.lease_until, started=False) for piece in claimed.slices]
+
+
+def _messages(held: Iterable[HeldSlice]) -> int:
+    return sum(piece.count for piece in held)
 
 
 def _remove_rest(context: QueueContext, shard: Shard) -> int:
     removed = sum(
         context.retry(context.store.remove, shard, piece.bundle.id, position)
-        for piece in _found_too_old(context, shard)
+        for piece in _found_expired(context, shard)
         for position in range(piece.first, piece.first + piece.count)
     )
     context.counters.add(expired=removed)
     return removed
 
 
-def _found_too_old(context: QueueContext, shard: Shard) -> Iterator[StoredSlice]:
+def _found_expired(context: QueueContext, shard: Shard) -> Iterator[StoredSlice]:
     for piece in slices(context, Peek(shard, PAGE_MESSAGES, bodies=False)):
-        if not _is_held(context, piece) and _is_too_old(context, piece):
+        if not _is_held(context, piece) and is_expired(context, piece.bundle):
             yield piece
+
+
+def _is_claimable(context: QueueContext, piece: StoredSlice) -> bool:
+    return piece.state is not EntryState.DELAYED and not _is_held(context, piece)
 
 
 def _is_held(context: QueueContext, piece: StoredSlice) -> bool:
     return piece.state is EntryState.IN_FLIGHT and piece.due > context.store.now()
-
-
-def _is_too_old(context: QueueContext, piece: StoredSlice) -> bool:
-    retention = context.settings.retention
-    return retention is not None and in_queue_since(piece.bundle) < context.store.now() - microseconds(
-        retention
-    )

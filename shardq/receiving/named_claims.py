@@ -19,7 +19,7 @@ from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
 from shardq.errors import LeaseLost
 from shardq.held import HeldSlice, Selection, held_unseen
-from shardq.receiving.delivery_filter import DeliveryFilter
+from shardq.receiving.delivery_filter import DeliveryFilter, is_expired
 from shardq.settling.settle import Settling, give_back_selected
 from shardq.settling.verbs import ACK, KEEP, Verb
 from shardq.sharding.shard import Shard
@@ -81,7 +81,8 @@ class NamedClaims:
         """
         claimed = self._claim(Claim(claim.shard, claim.token, limit, self._lease, owner))
         held = [HeldSlice(claim.shard, piece, claim.token, claimed.lease_until) for piece in claimed.slices]
-        held = self._filter.deliverable(held, self._context.settings)
+        if not self._was_handed_out(claim, held):
+            held = self._filter.deliverable(held, self._context.settings)
         offered = [_Taken(piece.bundle.id, piece.first, piece.count) for piece in held]
         entry = self._decisions.decide(_key(claim), msgspec.json.encode(offered).decode(), self._memory)
         standing = _taken.decode(entry.value)
@@ -110,6 +111,13 @@ class NamedClaims:
                 return claimed
             time.sleep(pause)
         return self._context.retry(self._context.store.claim, request)
+
+    def _was_handed_out(self, claim: ClaimName, held: Sequence[HeldSlice]) -> bool:
+        """True when an earlier attempt got what has expired since: whoever holds it may still work on it."""
+        if not any(is_expired(self._context, piece.bundle) for piece in held):
+            return False
+        (entry,) = self._decisions.read([_key(claim)])
+        return entry is not None
 
     def _still_held(
         self, claim: ClaimName, held: Sequence[HeldSlice], standing: Sequence[_Taken], *, strict: bool

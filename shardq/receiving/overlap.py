@@ -62,7 +62,7 @@ class Overlap:
         """Up to so many of the messages that were claimed; the others are released. Waits for a claim under way."""
         wanted, surplus = first_of(self._take(), limit)
         self._give_back(surplus)
-        return wanted
+        return self._receiving.filter.unexpired(wanted)
 
     def give_back(self) -> None:
         """Release what was claimed and not taken."""

@@ -32,7 +32,8 @@ class Prefetcher:
     """A thread that keeps up to ``size`` messages claimed and ready to be taken.
 
     Their leases are extended while they wait. Messages that waited for as long as a lease are released in their places,
-    without a delivery, and nothing more is claimed until somebody asks for messages: other consumers may be free.
+    without a delivery, and nothing more is claimed until somebody asks for messages: other consumers may be free. What
+    has expired while it waited is not handed out.
 
     Where the queue has ``max_deliveries``, a delivery is counted when :meth:`take` hands the messages out: it
     returns when the store has counted it, so that a handler which ends its process has been counted too. That is one
@@ -71,7 +72,7 @@ class Prefetcher:
             return []
         error: ShardqError | None = None
         for patience in HAND_OUT_PATIENCE:
-            taken = self._pop(limit, seconds)
+            taken = self._receiving.filter.unexpired(self._pop(limit, seconds))
             with self._context.retry.within(patience):
                 error = self._start(taken)
             held = self._of_this_consumer(taken)
@@ -82,13 +83,16 @@ class Prefetcher:
 
     def take_now(self, limit: int) -> list[HeldSlice]:
         """Up to so many messages, claimed now if none wait. An empty list: nothing was due in the whole queue."""
-        with self._claiming:
-            if not len(self._buffer):
-                self._put(self._receiving.fill(limit, thorough=True))
-                with self._lock:
-                    self._error = None  # what was read now says more than what could not be read before
-                    self._changed.notify_all()
-        return self.take(limit, 0.0)
+        while True:
+            with self._claiming:
+                if claimed := not len(self._buffer):
+                    self._put(self._receiving.fill(limit, thorough=True))
+                    with self._lock:
+                        self._error = None  # what was read now says more than what could not be read before
+                        self._changed.notify_all()
+            held = self.take(limit, 0.0)
+            if held or claimed or self._context.settings.delivery_paused:
+                return held  # else all that waited has expired or was lost
 
     def stop(self) -> None:
         """Claim nothing more, and give back what nobody has started to work on."""

@@ -141,7 +141,8 @@ def _copy(piece: StoredSlice, data: BundleData, target: QueueContext) -> Planned
     source, due, layout = piece.bundle, _due(piece), target.settings.layout
     identity = derive_bundle_id(source.id, "copy", target.name, str(piece.first), str(piece.count))
     shard = Shard(target.name, layout.time_shard(due), int.from_bytes(identity[-4:]) % layout.shards)
-    bundle = Bundle(identity, source.priority, due, source.enqueued_at, piece.count, encode_bundle(data))
+    changes = {"id": identity, "due": due, "count": piece.count, "data": encode_bundle(data)}
+    bundle = msgspec.structs.replace(source, **changes)
     return PlannedBundle(shard, bundle, largest=max(sizes(data)))
 
 
@@ -160,7 +161,7 @@ def _hashed(piece: StoredSlice, data: BundleData) -> Copied:
     messages = len(data.bodies)
     headers: Sequence[object] = data.headers or [None] * messages
     keys: Sequence[object] = data.dedupe_keys or [None] * messages
-    common = (piece.bundle.priority, piece.bundle.enqueued_at, _due(piece))
+    common = (piece.bundle.priority, piece.bundle.enqueued_at, _due(piece), piece.bundle.expires_at)
     total = 0
     for body, header, key in zip(data.bodies, headers, keys, strict=True):
         message = _encoder.encode((body, header or None, key, *common))

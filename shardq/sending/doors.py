@@ -19,8 +19,9 @@ from shardq.errors import MessageTooLarge, OutcomeUnknown, QueuePaused, RepeatTo
 from shardq.receipt import MessageId
 from shardq.sending.planned_bundles import PlannedBundle
 from shardq.sharding.shard import Shard
+from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.bundle_id import made_at
-from shardq.storage.requests import Append
+from shardq.storage.requests import Append, Bundle
 
 __all__ = [
     "COPY",
@@ -37,6 +38,7 @@ __all__ = [
     "admitted",
     "append",
     "check_age",
+    "moved_bundle",
     "too_large",
 ]
 
@@ -53,13 +55,26 @@ class Door(msgspec.Struct, frozen=True):
     obeys_size: bool = True  # it lets in no message above the queue's max_message_bytes
     counts_sent: bool = True  # in the client's counters; moves are counted as what they are
     fresh_ids: bool = False  # a bundle's id is as old as its first send
+    keeps_expiry: bool = True  # what is moved through it expires when it would have where it was
 
 
 SEND = Door(fresh_ids=True)
 RUN = COPY = REPLAY = Door()
 FORWARD = REDRIVE = Door(counts_sent=False)
 REPLACE = Door(obeys_pause=False, counts_sent=False)
-DEAD_LETTER = Door(obeys_pause=False, obeys_size=False, counts_sent=False)
+DEAD_LETTER = Door(obeys_pause=False, obeys_size=False, counts_sent=False, keeps_expiry=False)
+
+
+def moved_bundle(door: Door, source: Bundle, identity: bytes, due: int, messages: BundleData) -> Bundle:
+    """The bundle of messages that are moved through a door. What they have in common stays, but for what it ends."""
+    return msgspec.structs.replace(
+        source,
+        id=identity,
+        due=due,
+        count=len(messages.bodies),
+        data=encode_bundle(messages),
+        expires_at=source.expires_at if door.keeps_expiry else None,
+    )
 
 
 def admit(context: QueueContext, door: Door, largest: int = 0) -> None:

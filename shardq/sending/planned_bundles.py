@@ -97,7 +97,7 @@ def sizes(messages: BundleData) -> list[int]:
 
 
 def plan_bundles(context: QueueContext, messages: Sequence[PreparedMessage], now: int) -> list[PlannedBundle]:
-    """Bundles of messages that share priority and due time.
+    """Bundles of messages that share priority, due time and ttl.
 
     Messages with a dedupe key are bundles of their own; what comes after one is not put into a bundle from before it.
     Messages that have an id already go back into the bundle that the id names.
@@ -108,7 +108,7 @@ def plan_bundles(context: QueueContext, messages: Sequence[PreparedMessage], now
     keyed: Counter[object] = Counter()  # messages with a key, by their time
     for place, message in enumerate(messages):
         options = message.options
-        time = (options.priority, options.moment(now))
+        time = (options.priority, options.moment(now), options.ttl)
         if options.id is not None:
             group: object = (options.id.shard, options.id.bundle_id)
         elif options.dedupe_key is not None:
@@ -134,8 +134,8 @@ def _planned(
         return _planned_again(options.id, messages, places, now)
     due = options.moment(now)  # the same for all of a call, so that their ids decide on their order
     shard = choose_shard(context, due, len(messages))
-    identity = context.ids.new(now)
-    bundle = Bundle(identity, options.priority, due, now, len(messages), encode_bundle(_data(messages)))
+    identity, data = context.ids.new(now), encode_bundle(_data(messages))
+    bundle = Bundle(identity, options.priority, due, now, len(messages), data, options.expiry(due))
     positions = range(len(messages))
     delay = options.delay if options.dedupe_key is not None and options.due is None else None
     return PlannedBundle(shard, bundle, options.dedupe_key, places=places, positions=positions, delay=delay)
@@ -158,7 +158,7 @@ def _planned_again(
     data = encode_bundle(_data(messages))
     return PlannedBundle(
         identity.shard,
-        Bundle(identity.bundle_id, options.priority, due, now, len(messages), data),
+        Bundle(identity.bundle_id, options.priority, due, now, len(messages), data, options.expiry(due)),
         options.dedupe_key,
         places=places,
         positions=range(len(messages)),

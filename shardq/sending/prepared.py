@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 MAX_DELAY_SECONDS = 10 * 366 * 86_400.0
+MIN_TTL_SECONDS, MAX_TTL_SECONDS = 0.001, MAX_DELAY_SECONDS
 LAST_MOMENT = from_datetime(datetime.max.replace(tzinfo=UTC))
 MAX_HEADERS = 100
 MAX_HEADER_NAME_LENGTH = 200
@@ -43,10 +44,15 @@ class SendOptions(msgspec.Struct, frozen=True):
     dedupe_key: str | None = None
     id: MessageId | None = None
     attempt: Attempt | None = None
+    ttl: int | None = None  # microseconds from the due time
 
     def moment(self, now: int) -> int:
         """The due time; never in the past."""
         return now + self.delay if self.due is None else max(now, self.due)
+
+    def expiry(self, due: int) -> int | None:
+        """The moment of expiry of a message that is due then; None: it never expires."""
+        return None if self.ttl is None else min(due + self.ttl, LAST_MOMENT)
 
 
 class PreparedMessage(msgspec.Struct, frozen=True):
@@ -85,6 +91,7 @@ def prepare_options(message: OutgoingMessage, queue: str) -> SendOptions:
         _check_dedupe_key(message.dedupe_key),
         MessageId.parse(message.id, queue) if message.id is not None else None,
         message.attempt,
+        _check_ttl(message.ttl),
     )
 
 
@@ -100,6 +107,7 @@ def describe(item: Any, message: PreparedMessage) -> OutgoingMessage:
         due=None if options.due is None else to_datetime(options.due),
         headers=options.headers,
         dedupe_key=options.dedupe_key,
+        ttl=None if options.ttl is None else seconds(options.ttl),
     )
 
 
@@ -120,6 +128,19 @@ def check_delay(delay: object) -> int:
             f"delay={delay!r} is out of range: give seconds from 0 to {MAX_DELAY_SECONDS:.0f}"
         )
     return microseconds(delay)
+
+
+def _check_ttl(ttl: object) -> int | None:
+    if ttl is None:
+        return None
+    if isinstance(ttl, bool) or not isinstance(ttl, int | float):
+        raise InvalidMessage(f"ttl={ttl!r} is a {type(ttl).__name__}: give seconds, or None for no end")
+    if not MIN_TTL_SECONDS <= ttl <= MAX_TTL_SECONDS:  # a NaN is in no range
+        raise InvalidMessage(
+            f"ttl={ttl!r} is out of range: give seconds from {MIN_TTL_SECONDS} to {MAX_TTL_SECONDS:.0f}, "
+            "or None for no end"
+        )
+    return microseconds(ttl)
 
 
 def _check_priority(priority: object) -> int:

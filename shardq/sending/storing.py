@@ -9,7 +9,7 @@ from typing import Any, cast, overload
 
 import msgspec
 
-from shardq.clock import to_datetime
+from shardq.clock import seconds, to_datetime
 from shardq.codec import Codec
 from shardq.context.queue_context import QueueContext
 from shardq.errors import OutcomeUnknown, ShardqError
@@ -233,6 +233,7 @@ def unsent(send: PlannedSend, written: Written) -> Iterator[tuple[int, OutgoingM
                     due=to_datetime(planned.bundle.due),
                     headers=options.headers,
                     dedupe_key=options.dedupe_key,
+                    ttl=None if options.ttl is None else seconds(options.ttl),
                     id=str(identity) if doubtful else None,
                     attempt=Attempt(planned.bundle) if doubtful and planned.bundle.count > 1 else None,
                 ),

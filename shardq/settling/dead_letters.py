@@ -14,6 +14,7 @@ from shardq.storage.store import Store
 __all__ = [
     "DEAD_LETTER_SUFFIX",
     "EXHAUSTED",
+    "EXPIRED",
     "came_from",
     "check_dead_letter_queue",
     "check_reason",
@@ -27,6 +28,7 @@ __all__ = [
 
 DEAD_LETTER_SUFFIX = ".dead"
 EXHAUSTED = "delivered too often"
+EXPIRED = "expired"
 
 _QUEUE, _ID, _DELIVERIES, _REASON = "shardq-queue", "shardq-id", "shardq-deliveries", "shardq-reason"
 

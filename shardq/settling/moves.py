@@ -16,16 +16,16 @@ from shardq.context.retry import Answer
 from shardq.errors import UnsupportedByStore
 from shardq.held import Selection
 from shardq.outgoing_message import Headers
-from shardq.sending.doors import Door, admit, admitted
+from shardq.sending.doors import Door, admit, admitted, moved_bundle
 from shardq.sending.planned_bundles import PlannedBundle, choose_shard, sizes
 from shardq.settling.dead_letters import dead_letter_context, dead_letter_headers, original_headers
 from shardq.settling.settle import settle, spans_of
 from shardq.settling.stepwise import Moved, move_step_by_step
 from shardq.settling.verbs import DEAD_LETTER, FORWARD, REDRIVE, REPLACE, Verb
 from shardq.sharding.shard import Shard
-from shardq.storage.bundle_data import BundleData, encode_bundle
+from shardq.storage.bundle_data import BundleData
 from shardq.storage.bundle_id import derive_bundle_id
-from shardq.storage.requests import Bundle, Fenced
+from shardq.storage.requests import Fenced
 
 __all__ = ["BackToSource", "DeadLetters", "Move", "SameShard", "ToQueue", "unmarked"]
 
@@ -58,7 +58,11 @@ class Move:
         """The bundles that they are to be in the target, all in one shard."""
         now = self._target.store.now()
         place = choose_shard(self._target, now, sum(len(each.messages.bodies) for each in moved))
-        return [PlannedBundle(place, _bundle(each, self._target.ids.new(now), now)) for each in moved]
+        return [self._planned(place, each, self._target.ids.new(now), now) for each in moved]
+
+    def _planned(self, shard: Shard, moved: Moved, identity: bytes, due: int) -> PlannedBundle:
+        source = moved.selection.held.bundle
+        return PlannedBundle(shard, moved_bundle(self._door, source, identity, due, moved.messages))
 
     @property
     def _in_one_step(self) -> bool:
@@ -81,7 +85,7 @@ class SameShard(Move):
     def planned(self, moved: Sequence[Moved]) -> list[PlannedBundle]:
         """They stay in their shard."""
         shard, due = moved[0].selection.held.shard, self._source.store.now() + self._delay
-        return [PlannedBundle(shard, _bundle(each, _replacement_id(each.selection), due)) for each in moved]
+        return [self._planned(shard, each, _replacement_id(each.selection), due) for each in moved]
 
     @property
     def _in_one_step(self) -> bool:
@@ -147,12 +151,6 @@ def _chosen(selection: Selection) -> BundleData:
         messages.headers and [messages.headers[position] for position in selection.positions],
         messages.dedupe_keys and [messages.dedupe_keys[position] for position in selection.positions],
     )
-
-
-def _bundle(moved: Moved, identity: bytes, due: int) -> Bundle:
-    source, messages = moved.selection.held.bundle, moved.messages
-    data = encode_bundle(messages)
-    return Bundle(identity, source.priority, due, source.enqueued_at, len(messages.bodies), data)
 
 
 def _replacement_id(selection: Selection) -> bytes:

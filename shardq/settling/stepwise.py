@@ -21,12 +21,12 @@ from shardq.context.retry import Answer
 from shardq.errors import OutcomeUnknown, RepeatTooLate, StoreUnavailable
 from shardq.held import Selection
 from shardq.receipt import MessageId
-from shardq.sending.doors import Door, append
+from shardq.sending.doors import Door, append, moved_bundle
 from shardq.sending.planned_bundles import PlannedBundle, choose_shard, grouped_by_shard
 from shardq.settling.settle import settle, spans_of
 from shardq.settling.verbs import KEEP, Verb
 from shardq.sharding.shard import Shard
-from shardq.storage.bundle_data import BundleData, encode_bundle
+from shardq.storage.bundle_data import BundleData
 from shardq.storage.bundle_id import bundle_ids_until, made_at
 from shardq.storage.requests import Bundle, DedupeEntry, Fenced
 
@@ -83,14 +83,16 @@ def _before_the_ack(step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
 def _store(target: QueueContext, door: Door, moved: Sequence[Moved]) -> None:
     """Store copies of the messages, each once, whoever else does so; returns when all their keys are confirmed."""
     read_at = target.store.now()
-    copies = _reserved(target, moved, read_at)
+    copies = _reserved(target, door, moved, read_at)
     for group in grouped_by_shard(copies.values()):
         append(target, door, group, keys_read_at=read_at)
     if copies:
         target.retry(target.store.confirm_keys, target.name, list(copies))
 
 
-def _reserved(target: QueueContext, moved: Sequence[Moved], now: int) -> dict[DedupeEntry, PlannedBundle]:
+def _reserved(
+    target: QueueContext, door: Door, moved: Sequence[Moved], now: int
+) -> dict[DedupeEntry, PlannedBundle]:
     """The messages whose keys are not confirmed, each under the id that its first attempt chose."""
     messages = [
         (_key(each.selection, position), each.selection.held.bundle, each.messages.slice(number, 1))
@@ -105,18 +107,17 @@ def _reserved(target: QueueContext, moved: Sequence[Moved], now: int) -> dict[De
     ]
     standing = target.retry(target.store.reserve_keys, target.name, offered, _MEMORY)
     return {
-        entry: _copy(entry, source, data)
+        entry: _copy(door, entry, source, data)
         for entry, (_, source, data) in zip(standing, messages, strict=True)
         if not entry.confirmed
     }
 
 
-def _copy(entry: DedupeEntry, source: Bundle, message: BundleData) -> PlannedBundle:
+def _copy(door: Door, entry: DedupeEntry, source: Bundle, message: BundleData) -> PlannedBundle:
     """One message as it is to be in the target."""
     place = MessageId.parse(entry.message_id)
-    data = encode_bundle(msgspec.structs.replace(message, move_key=entry.key))
-    due = made_at(place.bundle_id)
-    bundle = Bundle(place.bundle_id, source.priority, due, source.enqueued_at, 1, data)
+    keyed = msgspec.structs.replace(message, move_key=entry.key)
+    bundle = moved_bundle(door, source, place.bundle_id, made_at(place.bundle_id), keyed)
     return PlannedBundle(place.shard, bundle, entry.key)
 
 

@@ -39,6 +39,7 @@ __all__ = [
     "Span",
     "StoredSlice",
     "Sweep",
+    "expired",
     "in_queue_since",
 ]
 
@@ -65,6 +66,7 @@ class Finish(msgspec.Struct, frozen=True):
     keep: bool = False  # keep them as processed, for the queue's history
     most_deliveries: int | None = None  # what was delivered more often, this time included, is only held
     since: int | None = None  # what came into the queue before this moment is only held
+    now: int = 0  # what has expired by this moment is only held
 
     def covers(self, piece: ClaimedSlice) -> bool:
         """True when the slice may be finished; of a bundle with keys nothing may: they are confirmed first."""
@@ -74,7 +76,7 @@ class Finish(msgspec.Struct, frozen=True):
             and keys.dedupe_keys is None
             and keys.move_key is None
             and (self.most_deliveries is None or piece.deliveries <= self.most_deliveries)
-            and (self.since is None or in_queue_since(piece.bundle) >= self.since)
+            and not expired(piece.bundle, self.now, self.since)
         )
 
 
@@ -85,6 +87,13 @@ def in_queue_since(bundle: Bundle) -> int:
     within its queue, by ``release(body=)``, keeps the moment of the id that it had.
     """
     return max(bundle.enqueued_at, made_at(bundle.id))
+
+
+def expired(bundle: Bundle, now: int, since: int | None = None) -> bool:
+    """True when its messages are not delivered any more: they have expired by now, or came before ``since``."""
+    if bundle.expires_at is not None and bundle.expires_at <= now:
+        return True
+    return since is not None and in_queue_since(bundle) < since
 
 
 class Claim(msgspec.Struct, frozen=True):

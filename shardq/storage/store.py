@@ -161,10 +161,10 @@ class Store(Protocol):
     def append(self, request: Append) -> None:
         """Store the bundles, each as one ready slice that holds all of its messages.
 
-        MUST be durable when it returns. A bundle whose id is stored, or was finished (acked, removed or
-        purged) within the last 15 minutes, MUST be left alone, so that a repeated append neither duplicates nor
-        revives. MUST list the shard in the directory no later than its entries can be seen. Raises
-        QueueNotFound when the queue does not exist.
+        MUST be durable when it returns. A bundle whose id is stored, or was finished (acked, removed or purged) in the
+        last 15 minutes, MUST be left alone, so that a repeated append neither duplicates nor revives. All fields of it
+        MUST be in each slice that is answered, the data where it is asked for. MUST list the shard in the directory no
+        later than its entries can be seen. Raises QueueNotFound when the queue does not exist.
         """
         ...
 

@@ -64,6 +64,13 @@ class FinishesWhateverItsAge(FinishingStore):
         return super().covers(replace(finish, since=None), piece)
 
 
+class FinishesWhatHasExpired(FinishingStore):
+    """Finishes messages that are not to be delivered any more."""
+
+    def covers(self, finish: Finish, piece: ClaimedSlice) -> bool:
+        return super().covers(replace(finish, now=0), piece)
+
+
 class FinishesHoweverOftenDelivered(FinishingStore):
     """Finishes messages that belong to the dead letters."""
 
@@ -91,6 +98,7 @@ BROKEN_CLAIMS: tuple[type[WrappedStore], ...] = (
     ForgetsWhatItFinished,
     FinishesWhatHasKeys,
     FinishesWhateverItsAge,
+    FinishesWhatHasExpired,
     FinishesHoweverOftenDelivered,
     FinishesWithoutHistory,
     FinishesInWordsOnly,

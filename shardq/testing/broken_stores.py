@@ -37,6 +37,39 @@ class DeliversEarly(WrappedStore):
         super().append(replace(request, bundles=tuple(early)))
 
 
+class ForgetsExpiry(WrappedStore):
+    """Stores no moment of expiry."""
+
+    def append(self, request: Append) -> None:
+        lasting = (replace(bundle, expires_at=None) for bundle in request.bundles)
+        super().append(replace(request, bundles=tuple(lasting)))
+
+
+class HidesExpiryWithTheBodies(WrappedStore):
+    """Has the moment of expiry only for whoever reads the bodies."""
+
+    def peek(self, request: Peek) -> PeekPage:
+        page = super().peek(request)
+        if request.bodies:
+            return page
+        bare = (replace(each, bundle=replace(each.bundle, expires_at=None)) for each in page.slices)
+        return replace(page, slices=tuple(bare))
+
+
+class ForgetsExpiryOfWhatItSplits(WrappedStore):
+    """Answers no moment of expiry for parts of a bundle."""
+
+    def claim(self, request: Claim) -> Claimed:
+        claimed = super().claim(request)
+        slices = (
+            each
+            if each.count == each.bundle.count
+            else replace(each, bundle=replace(each.bundle, expires_at=None))
+            for each in claimed.slices
+        )
+        return replace(claimed, slices=tuple(slices))
+
+
 class DuplicatesAppends(WrappedStore):
     """Stores a bundle once more when its append is repeated."""
 
@@ -205,6 +238,9 @@ BROKEN_STORES: tuple[type[WrappedStore], ...] = (
     *BROKEN_LEASES,
     *BROKEN_CLAIMS,
     DeliversEarly,
+    ForgetsExpiry,
+    HidesExpiryWithTheBodies,
+    ForgetsExpiryOfWhatItSplits,
     DuplicatesAppends,
     LosesTheLastOfABulk,
     LosesTheRestOfASplit,

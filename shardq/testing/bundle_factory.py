@@ -28,18 +28,25 @@ class BundleFactory:
         self._producer = os.urandom(6)
 
     def __call__(
-        self, count: int = 1, *, priority: int = 0, delay: float = 0, data: bytes | None = None
+        self,
+        count: int = 1,
+        *,
+        priority: int = 0,
+        delay: float = 0,
+        ttl: float | None = None,
+        data: bytes | None = None,
     ) -> Bundle:
-        """Make a new bundle of ``count`` messages, due ``delay`` seconds from now."""
+        """Make a new bundle of ``count`` messages, due ``delay`` seconds from now; it expires ``ttl`` after that."""
         now = self._now()
-        bundle_id = self._id(now)
+        bundle_id, due = self._id(now), now + microseconds(delay)
         return Bundle(
             id=bundle_id,
             priority=priority,
-            due=now + microseconds(delay),
+            due=due,
             enqueued_at=now,
             count=count,
             data=encode_bundle(BundleData([bundle_id] * count)) if data is None else data,
+            expires_at=None if ttl is None else due + microseconds(ttl),
         )
 
     def _id(self, now: int) -> bytes:

@@ -276,6 +276,32 @@ def test_delays_and_due_times_of_a_json_line_are_written_as_those_of_the_options
     assert "'soon' is no duration" in wrong.stderr
 
 
+def test_a_ttl_is_given_for_all_messages_or_in_a_line_and_shown(jobs, tmp_path: Path) -> None:
+    rest = tmp_path / "rest.jsonl"
+    lines = [{"body": "600"}, {"body": "5", "ttl": "5s"}, {"body": "7", "ttl": 7, "delay": "1h"}]
+    jobs.ok("send", "jobs", "-", "--jsonl", "--ttl", "10m", stdin="\n".join(map(json.dumps, lines)))
+    jobs.ok("send", "jobs", "none")
+    for message in jobs.lines("peek", "jobs"):
+        if message["body"] == "none":
+            assert message["expires_at"] is None
+        else:
+            due, end = (datetime.fromisoformat(message[name]) for name in ("due", "expires_at"))
+            assert end - due == timedelta(seconds=int(message["body"]))
+    # A line that is kept keeps its ttl
+    jobs.ok("pause", "jobs", "--sends")
+    failed = jobs("send", "jobs", "x", "--ttl", "90s", "--unsent", str(rest))
+    assert failed.exit_code != 0
+    assert json.loads(rest.read_text())["ttl"] == 90
+    # A wrong one is refused
+    for wrong in (("x", "--ttl", "soon"), ("x", "--ttl", "0s"), ('{"body":"x","ttl":"soon"}', "--jsonl")):
+        assert jobs("send", "jobs", *wrong).exit_code == 2
+
+
+def test_expired_messages_become_dead_letters_by_a_setting(jobs) -> None:
+    jobs.ok("alter", "jobs", "--dead-letter-expired")
+    assert jobs.json("describe", "jobs")["settings"]["dead_letter_expired"] is True
+
+
 def test_a_message_that_is_due_in_ten_minutes_is_not_delivered_now(jobs) -> None:
     jobs.ok("send", "jobs", "later", "--due", "10m")
     assert jobs.ok("receive", "jobs").stdout == ""

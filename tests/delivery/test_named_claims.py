@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -168,3 +169,24 @@ def test_a_claim_waits_where_a_reader_whose_clock_is_ahead_has_just_looked(queue
     later.start()
     assert len(take(claims(), "a")) == 10
     later.join()
+
+
+def test_what_expires_under_a_named_claim_is_still_its(
+    queue: shardq.Queue, claims: Callable[[], NamedClaims], clock: ManualClock
+) -> None:
+    queue.alter(dead_letter_expired=True)
+    queue.producer().send_many([b"1", b"2"], ttl=5)
+    assert take(claims(), "a") == [1, 2]
+    clock.advance(10)
+    assert take(claims(), "a", strict=True) == [1, 2]
+    assert claims().ack([named("a")]) == 0
+    assert queue.peek() == []
+
+
+def test_a_named_claim_gets_nothing_that_has_expired_before(
+    queue: shardq.Queue, claims: Callable[[], NamedClaims], clock: ManualClock
+) -> None:
+    queue.producer().send_many([b"1", b"2"], ttl=5)
+    queue.producer().send_many([b"3"])
+    clock.advance(10)
+    assert take(claims(), "a") == [3]

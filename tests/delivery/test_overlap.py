@@ -183,3 +183,18 @@ def test_a_store_that_does_one_thing_after_the_other_is_asked_for_one(queue: sha
         for batch in consumer.batches(5, wait=0):
             batch.ack()
         assert consumer._overlap._thread is None
+
+
+def test_what_expires_while_a_batch_is_acked_is_not_handed_out(
+    open_queue: Callable[..., Any], clock: ManualClock
+) -> None:
+    store, queue = open_queue(messages=4)
+    queue.producer().send_many([b"%d" % number for number in range(4, 8)], ttl=5)
+    queue.producer().send_many([b"8", b"9"])
+    with queue.consumer() as consumer:
+        batches = consumer.batches(4, wait=0)
+        next(batches).ack()
+        assert store.claims(2)
+        clock.advance(10)
+        assert [number for batch in batches for number in numbers(batch)] == [8, 9]
+        assert queue.counts().in_flight == 2

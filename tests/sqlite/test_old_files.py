@@ -165,3 +165,33 @@ def test_what_a_file_of_the_first_version_remembers_counts(store: SqliteStore, c
     token = b"u" * 16
     assert known.id not in {each.bundle.id for each in store.claim(Claim(SHARD, token, 9, 1)).slices}
     store.close()
+
+
+def test_what_a_file_of_the_fourth_version_holds_never_expires(tmp_path: Path, clock: ManualClock) -> None:
+    # Given a file with a message from before there was a ttl
+    columns = (
+        "shard_key, bundle_id, first, count, priority, due, deliveries, unstarted, sent_due, enqueued_at, "
+        "sent_count, data"
+    )
+    now = clock.now()
+    make_file(
+        tmp_path / "queue.db",
+        4,
+        [
+            ("INSERT INTO queue (name, version, settings) VALUES ('orders', 1, x'')", ()),
+            ("INSERT INTO shard VALUES (1, 'orders', 0, 0)", ()),
+            (
+                f"INSERT INTO slice ({columns}) VALUES (1, ?, 0, 1, 5, ?, 0, 0, ?, ?, 1, x'00')",
+                (WAITING, now, now, now),
+            ),
+        ],
+    )
+    store = SqliteStore(str(tmp_path / "queue.db"), clock=clock)
+    with pytest.raises(SchemaMismatch, match="shardq schema apply"):
+        store.load_queue("orders")
+    # When the schema is applied, the message has no moment of expiry, and others may have one
+    store.create_schema()
+    store.append(Append(SHARD, (BundleFactory(clock.now)(ttl=5),)))
+    shown = store.peek(Peek(SHARD, 10, bodies=False)).slices
+    assert {each.bundle.expires_at for each in shown} == {None, now + 5_000_000}
+    store.close()

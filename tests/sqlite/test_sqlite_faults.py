@@ -173,7 +173,7 @@ def test_a_log_that_a_reader_keeps_from_being_emptied_leaves_the_room_on_the_dis
 def test_a_file_of_a_later_version_is_left_alone(path: Path, store: SqliteStore, send: Callable) -> None:
     with closing(sqlite3.connect(path)) as other:
         other.execute("PRAGMA user_version = 7")
-    with pytest.raises(errors.SchemaMismatch, match=r"version 7.*up to 4: upgrade shardq"):
+    with pytest.raises(errors.SchemaMismatch, match=r"version 7.*up to \d+: upgrade shardq"):
         store.load_queue("orders")
     store.close()
     with pytest.raises(errors.SchemaMismatch):

@@ -23,6 +23,9 @@ CAUGHT_BY = {
     "HidesTheLost": "FencingContract",
     "ForgetsToHide": "ClaimContract",
     "DeliversEarly": "AppendContract",
+    "ForgetsExpiry": "ExpiryContract",
+    "HidesExpiryWithTheBodies": "ExpiryContract",
+    "ForgetsExpiryOfWhatItSplits": "ExpiryContract",
     "DuplicatesAppends": "AppendContract",
     "LosesTheLastOfABulk": "AppendContract",
     "LosesTheRestOfASplit": "ClaimContract",
@@ -52,6 +55,7 @@ CAUGHT_BY = {
     "DropsTheNameOnly": "DropContract",
     "Hinted": "HintContract",
     **{each.__name__: "FinishContract" for each in BROKEN_CLAIMS},
+    "FinishesWhatHasExpired": "ExpiryContract",
     **{each.__name__: "HintContract" for each in BROKEN_HINTS},
 }
 """The contract of what a store breaks. One that is not here is given to all contracts, which takes longer."""

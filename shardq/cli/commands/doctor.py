@@ -108,7 +108,7 @@ def check_queue(client: Client, queue: Queue, *, is_dead_letter_queue: bool) -> 
     if is_dead_letter_queue:
         return
     yield _age(name, settings, counts)
-    if settings.max_deliveries is not None:
+    if settings.has_dead_letters:
         yield _dead_letters(client, name, dead_letter_name(name, settings))
 
 

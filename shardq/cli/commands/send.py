@@ -61,6 +61,12 @@ def _check_folder(_context: click.Context, _parameter: click.Parameter, path: Pa
     metavar="MOMENT",
     help="Deliver from this moment on: ISO 8601, or a duration from now.",
 )
+@click.option(
+    "--ttl",
+    type=duration,
+    metavar="DURATION",
+    help="Do not deliver it any more when it was not finished within this time from when it is due.",
+)
 @click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header. May be repeated.")
 @click.option("--dedupe-key", help="Store no second message with this key. For one BODY.")
 @click.option(
@@ -90,8 +96,9 @@ def send(
 
     Prints the id of each message when it is stored, or with --json one object at the end. A line of --jsonl is an
     object with a body (a string, or any value with --codec json) or a body_base64. It may have priority, delay, due,
-    headers, dedupe_key and id, which replace the options. A header's value that is bytes is written as {"base64": ...}.
-    Empty lines are skipped. A due time without an offset is in your time zone; 10m means in ten minutes.
+    ttl, headers, dedupe_key and id, which replace the options. A header's value that is bytes is written as
+    {"base64": ...}. Empty lines are skipped. A due time without an offset is in your time zone; 10m means in ten
+    minutes.
     """
     if options["dedupe_key"] is not None and len(bodies) > 1:
         raise click.UsageError(
@@ -180,13 +187,18 @@ def _pieces(bodies: tuple[str, ...], file: Path | None, parse: Parse) -> Iterato
 
 
 def _shared(
-    *, priority: int, delay: float, due: datetime | None, headers: Sequence[str], dedupe_key: str | None
+    *,
+    priority: int,
+    delay: float,
+    due: datetime | None,
+    ttl: float | None,
+    headers: Sequence[str],
+    dedupe_key: str | None,
 ) -> OutgoingMessage:
     """The options as a message without a body."""
     pairs = dict(_pair(header) for header in headers)
-    return OutgoingMessage(
-        body=b"", priority=priority, delay=delay, due=due, headers=pairs or None, dedupe_key=dedupe_key
-    )
+    times: dict[str, Any] = {"delay": delay, "due": due, "ttl": ttl}
+    return OutgoingMessage(body=b"", priority=priority, headers=pairs or None, dedupe_key=dedupe_key, **times)
 
 
 def _pair(header: str) -> tuple[str, str]:

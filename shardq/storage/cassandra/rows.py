@@ -83,6 +83,7 @@ class Slice(msgspec.Struct, frozen=True, array_like=True):
     unstarted: bool = (
         False  # held: this delivery is not counted yet; given back: it takes its place in the order again
     )
+    expires_at: int | None = None  # of the bundle
 
     @property
     def end(self) -> int:
@@ -97,13 +98,15 @@ class Slice(msgspec.Struct, frozen=True, array_like=True):
 
     def bundle(self, data: bytes) -> Bundle:
         """The bundle that the slice is of, with its data."""
-        return Bundle(self.bundle_id, self.priority, self.due, self.enqueued_at, self.total, data)
+        sent = (self.priority, self.due, self.enqueued_at, self.total)
+        return Bundle(self.bundle_id, *sent, data, self.expires_at)
 
 
 class _ReadyValue(msgspec.Struct, frozen=True, array_like=True):
     count: int
     total: int
     enqueued_at: int
+    expires_at: int | None = None
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -116,6 +119,7 @@ class Ready(msgspec.Struct, frozen=True):
     seen: bytes | None = None
     written_at: int = 0
     data: bytes | None = None  # of an inline bundle
+    expires_at: int | None = None
 
     @property
     def place(self) -> tuple[int, int, bytes, int]:
@@ -135,12 +139,13 @@ class Ready(msgspec.Struct, frozen=True):
             self.enqueued_at,
             self.key.due,
             self.data is not None,
+            expires_at=self.expires_at,
         )
 
     @property
     def value(self) -> bytes:
         """What is stored of it."""
-        return encode(_ReadyValue(self.count, self.total, self.enqueued_at))
+        return encode(_ReadyValue(self.count, self.total, self.enqueued_at, self.expires_at))
 
     def part(self, first: int, end: int) -> Ready:
         """The messages between two positions that lie within it."""
@@ -156,15 +161,17 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     due: int
     enqueued_at: int
     count: int
+    expires_at: int | None = None
 
     @classmethod
     def of(cls, bundle: Bundle) -> Head:
         """The head of a bundle."""
-        return cls(bundle.priority, bundle.due, bundle.enqueued_at, bundle.count)
+        return cls(bundle.priority, bundle.due, bundle.enqueued_at, bundle.count, bundle.expires_at)
 
     def bundle(self, bundle_id: bytes, data: bytes) -> Bundle:
         """The bundle."""
-        return Bundle(bundle_id, self.priority, self.due, self.enqueued_at, self.count, data)
+        sent = (self.priority, self.due, self.enqueued_at, self.count)
+        return Bundle(bundle_id, *sent, data, self.expires_at)
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True):

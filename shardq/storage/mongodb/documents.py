@@ -18,8 +18,8 @@ __all__ = ["Document", "Kept", "Row", "Slice", "decode", "inserted", "moved_fiel
 Document: TypeAlias = dict[str, Any]
 
 # Of a bundle: what never changes,
-PRIORITY, SENT_DUE, ENQUEUED_AT, COUNT, DATA = "p", "o", "e", "n", "b"
-CONTENT = (PRIORITY, SENT_DUE, ENQUEUED_AT, COUNT, DATA)
+PRIORITY, SENT_DUE, ENQUEUED_AT, COUNT, DATA, EXPIRES_AT = "p", "o", "e", "n", "b", "l"
+CONTENT = (PRIORITY, SENT_DUE, ENQUEUED_AT, COUNT, DATA, EXPIRES_AT)
 # what changes during its life,
 DUE, DELIVERIES, TOKEN, UNSTARTED, COUNTED, SLICES, HISTORY = "d", "v", "t", "u", "m", "s", "h"
 STATE = (DUE, DELIVERIES, TOKEN, UNSTARTED, COUNTED, SLICES, HISTORY)
@@ -110,7 +110,8 @@ class Row(msgspec.Struct, frozen=True):
     def bundle(self) -> Bundle:
         """The bundle; its data is empty when no bodies were read."""
         raw = self.raw
-        return Bundle(self.id, raw[PRIORITY], raw[SENT_DUE], raw[ENQUEUED_AT], raw[COUNT], raw.get(DATA, b""))
+        sent = (raw[PRIORITY], raw[SENT_DUE], raw[ENQUEUED_AT], raw[COUNT])
+        return Bundle(self.id, *sent, raw.get(DATA, b""), raw.get(EXPIRES_AT))
 
     @property
     def due(self) -> int:
@@ -147,6 +148,7 @@ def decode(raw: Document) -> Row:
 
 def inserted(bundle: Bundle) -> Document:
     """Return the document of a new bundle: one ready slice."""
+    expiry = {} if bundle.expires_at is None else {EXPIRES_AT: bundle.expires_at}
     return {
         "_id": bundle.id,
         PRIORITY: bundle.priority,
@@ -157,6 +159,7 @@ def inserted(bundle: Bundle) -> Document:
         DELIVERIES: 0,
         COUNTED: bundle.count,
         DATA: bundle.data,
+        **expiry,
     }
 
 

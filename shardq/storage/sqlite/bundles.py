@@ -32,9 +32,9 @@ _INSERT_DATA = "INSERT INTO bundle_data (data_key, data) VALUES (?, ?)"
 _INSERT = """
     INSERT INTO slice (
         shard_key, bundle_id, first, count, priority, due, deliveries, unstarted,
-        sent_due, enqueued_at, sent_count, data_key, data
+        sent_due, enqueued_at, sent_count, data_key, data, expires_at
     )
-    SELECT ?1, ?2, 0, ?6, ?3, ?4, 0, 0, ?4, ?5, ?6, ?7, ?8
+    SELECT ?1, ?2, 0, ?6, ?3, ?4, 0, 0, ?4, ?5, ?6, ?7, ?8, ?11
     WHERE NOT EXISTS (SELECT 1 FROM slice WHERE bundle_id = ?2)
     AND NOT EXISTS (
         SELECT 1 FROM finished_id
@@ -118,10 +118,10 @@ def append(sql: sqlite3.Connection, request: Append, now: int) -> None:
 def _insert(sql: sqlite3.Connection, bundle: Bundle, shard_key: int, known_since: int, queue: str) -> None:
     head = (shard_key, bundle.id, bundle.priority, bundle.due, bundle.enqueued_at, bundle.count)
     if len(bundle.data) <= SHORT:
-        sql.execute(_INSERT, (*head, None, bundle.data, known_since, queue))
+        sql.execute(_INSERT, (*head, None, bundle.data, known_since, queue, bundle.expires_at))
         return
     key = sql.execute(_LAST_DATA).fetchone()[0] + 1
-    if sql.execute(_INSERT, (*head, key, None, known_since, queue)).rowcount == 1:
+    if sql.execute(_INSERT, (*head, key, None, known_since, queue, bundle.expires_at)).rowcount == 1:
         sql.execute(_INSERT_DATA, (key, bundle.data))
 
 

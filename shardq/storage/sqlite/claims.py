@@ -17,10 +17,10 @@ from shardq.storage.sqlite.slicing import skip, split, split_off
 
 __all__ = ["Answers", "Taken", "expire", "finish", "read", "take"]
 
-# A slice's key, position and deliveries, then its bundle: id, priority, due, enqueued at, count, data.
-_Row: TypeAlias = tuple[int, int, int, int, bytes, int, int, int, int, bytes | None]
+# A slice's key, position and deliveries, then its bundle: id, priority, due, enqueued at, count, expiry, data.
+_Row: TypeAlias = tuple[int, int, int, int, bytes, int, int, int, int, int | None, bytes | None]
 
-_BUNDLE = "bundle_id, priority, sent_due, enqueued_at, sent_count, data"
+_BUNDLE = "bundle_id, priority, sent_due, enqueued_at, sent_count, expires_at, data"
 _HELD = f"""
     SELECT slice_key, first, count, deliveries + unstarted, {_BUNDLE} FROM slice INDEXED BY slice_by_token
     WHERE shard_key = ? AND token = ? ORDER BY priority, sent_due, bundle_id, first
@@ -77,10 +77,10 @@ class Taken(msgspec.Struct, frozen=True):
         """The answer; slices whose data is missing were purged since, and are left out."""
         data = data or {}
         slices = []
-        for key, first, count, deliveries, *bundle, own in self.rows:
+        for key, first, count, deliveries, *bundle, expires_at, own in self.rows:
             body = own if own is not None else data.get(key)
             if body is not None:
-                slices.append(ClaimedSlice(Bundle(*bundle, body), first, count, deliveries))  # type: ignore[arg-type, call-arg]
+                slices.append(ClaimedSlice(Bundle(*bundle, body, expires_at), first, count, deliveries))  # type: ignore[arg-type, call-arg]
         return Claimed(tuple(slices), self.now + lease)
 
 

@@ -19,7 +19,7 @@ __all__ = ["count", "find", "peek"]
 
 _Place: TypeAlias = tuple[int | bytes, ...]
 _Row: TypeAlias = tuple[Any, ...]
-_PLACE = 12  # columns of a row before its place
+_PLACE = 13  # columns of a row before its place
 
 
 class _View(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ _COLUMNS = """
     first, count, deliveries, processed_at, due, token IS NOT NULL,
     bundle_id, priority, sent_due, enqueued_at, sent_count,
 """
-_WITH_DATA, _WITHOUT_DATA = f"{_COLUMNS} {DATA}", f"{_COLUMNS} x''"
+_WITH_DATA, _WITHOUT_DATA = f"{_COLUMNS} {DATA}, expires_at", f"{_COLUMNS} x'', expires_at"
 _WAITING = _view(
     """
         SELECT {}, priority, due, bundle_id, first FROM slice INDEXED BY slice_by_due

@@ -26,11 +26,11 @@ _COVERING = """
 _TAIL = """
     INSERT INTO slice (
         shard_key, bundle_id, first, count, priority, due, deliveries, unstarted, token, processed_at,
-        sent_due, enqueued_at, sent_count, data_key, data
+        sent_due, enqueued_at, sent_count, data_key, data, expires_at
     )
     SELECT
         shard_key, bundle_id, first + ?2, count - ?2, priority, due, deliveries, unstarted, token, processed_at,
-        sent_due, enqueued_at, sent_count, data_key, data
+        sent_due, enqueued_at, sent_count, data_key, data, expires_at
     FROM slice WHERE slice_key = ?1
 """
 _HEAD = "UPDATE slice SET count = ?2 WHERE slice_key = ?1"

@@ -30,6 +30,7 @@ _MODULES = (
     "dedupe",
     "directory",
     "dropping",
+    "expiry",
     "extend",
     "fencing",
     "finishing",
@@ -66,6 +67,7 @@ from shardq.testing.conformance.contract import Contract  # noqa: E402
 from shardq.testing.conformance.dedupe import DedupeContract  # noqa: E402
 from shardq.testing.conformance.directory import DirectoryContract  # noqa: E402
 from shardq.testing.conformance.dropping import DropContract  # noqa: E402
+from shardq.testing.conformance.expiry import ExpiryContract  # noqa: E402
 from shardq.testing.conformance.extend import ExtendContract  # noqa: E402
 from shardq.testing.conformance.fencing import FencingContract  # noqa: E402
 from shardq.testing.conformance.finishing import FinishContract  # noqa: E402
@@ -98,6 +100,7 @@ __all__ = [
     "DedupeContract",
     "DirectoryContract",
     "DropContract",
+    "ExpiryContract",
     "ExtendContract",
     "FencingContract",
     "FinishContract",
@@ -130,6 +133,7 @@ class StoreConformance(
     ClaimContract,
     StartContract,
     FinishContract,
+    ExpiryContract,
     OrderContract,
     AckContract,
     FencingContract,

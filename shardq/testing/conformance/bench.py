@@ -110,9 +110,19 @@ class Bench:
 
     # -- what a client does
 
-    def bundle(self, count: int = 1, *, priority: int = 0, delay: float = 0) -> Bundle:
+    def bundle(
+        self,
+        count: int = 1,
+        *,
+        priority: int = 0,
+        delay: float = 0,
+        ttl: float | None = None,
+        data: bytes | None = None,
+    ) -> Bundle:
         """Make a bundle without storing it."""
-        return self.make(count, priority=priority, delay=delay * self.harness.time_scale)
+        scale = self.harness.time_scale
+        expiry = None if ttl is None else ttl * scale
+        return self.make(count, priority=priority, delay=delay * scale, ttl=expiry, data=data)
 
     def append(self, *bundles: Bundle, shard: Shard | None = None, by: Store | None = None) -> None:
         """Store the bundles."""
