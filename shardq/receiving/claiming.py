@@ -46,7 +46,7 @@ class Receiving:
         self.ownership = Ownership(consumer)
         self.reader = ShardReader(context.store, context.name, self.ownership)
         self.filter = DeliveryFilter(context)
-        self._unanswered: dict[Shard, Claim] = {}
+        self._unanswered: dict[Shard, tuple[Claim, int]] = {}  # and when its lease is over at the latest
         self._enlisted_at = self._swept_at = -(10**18)
 
     @property
@@ -154,7 +154,7 @@ class Receiving:
         return self._context.retry(self.reader.take, settings.layout)
 
     def _claim(self, shard: Shard, limit: int, settings: QueueSettings, *, finish: bool) -> list[HeldSlice]:
-        request = self._unanswered.get(shard) or self._request(shard, limit, settings, finish=finish)
+        request = self._to_be_repeated(shard) or self._request(shard, limit, settings, finish=finish)
         claimed = self._claim_once(request)
         self._report(shard, request.limit, claimed)
         held = [
@@ -169,6 +169,15 @@ class Receiving:
             open_ones = [piece for piece in wanted if not piece.finished]
             return done + self.filter.deliverable(open_ones, settings)
         return self.filter.deliverable(wanted, settings)
+
+    def _to_be_repeated(self, shard: Shard) -> Claim | None:
+        """The shard's claim that was not answered. Once its lease is over, a new one takes what goes first.
+
+        A claim that may have finished messages is repeated all the same, for its answer.
+        """
+        request, until = self._unanswered.get(shard, (None, 0))
+        over = request is not None and request.finish is None and self._context.store.now() >= until
+        return None if over else request
 
     def _request(self, shard: Shard, limit: int, settings: QueueSettings, *, finish: bool) -> Claim:
         """A claim. One that is made ahead counts no delivery yet if the queue limits deliveries."""
@@ -194,7 +203,7 @@ class Receiving:
             with retry.within(CLAIM_PATIENCE):
                 claimed = retry(claim, request)
         except OutcomeUnknown:
-            self._unanswered[request.shard] = request
+            self._unanswered[request.shard] = request, self._context.store.now() + request.lease
             if request.finish is None:
                 raise
             claimed = retry(claim, request)
@@ -202,7 +211,7 @@ class Receiving:
         return claimed
 
     def _may_have_finished(self, shard: Shard) -> bool:
-        request = self._unanswered.get(shard)
+        request, _ = self._unanswered.get(shard, (None, 0))
         return request is not None and request.finish is not None
 
     def _report(self, shard: Shard, limit: int, claimed: Claimed) -> None:

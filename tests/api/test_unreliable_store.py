@@ -180,6 +180,27 @@ def test_a_claim_is_repeated_without_counting_a_delivery_or_hiding_messages(
     assert queue.counts().in_flight == 2
 
 
+@pytest.mark.parametrize("seconds", [9, 11])
+def test_an_unanswered_claim_is_repeated_while_its_lease_lasts_and_then_passes_nothing_over(
+    bench: Bench, seconds: int
+) -> None:
+    """When the lease is over its messages are in their places again, behind what goes first."""
+    bench.faulty.create_queue("q", shards=1, time_shards=1, visibility_timeout=10)
+    client = shardq.Client(bench.store, retry_seconds=0)
+    producer = bench.sound.queue("q").producer()
+    producer.send(b"last", priority=9)
+    consumer = client.queue("q").consumer()
+    bench.fail("claim", *[FaultKind.LOST_RESPONSE] * 2)
+    with suppress(shardq.OutcomeUnknown):
+        consumer.receive(1)
+    producer.send(b"first", priority=0)
+    bench.clock.advance(seconds)
+    (message,) = consumer.receive(1)
+    assert (message.body, message.deliveries) == ((b"last", 1) if seconds < 10 else (b"first", 1))
+    bench.clock.advance(20)
+    assert bench.received("q") == Counter([b"first", b"last"])
+
+
 @pytest.mark.parametrize("kind", ALL)
 @pytest.mark.parametrize(
     ("method", "settle", "left"),

@@ -63,10 +63,10 @@ class Script:
     ) -> None:
         """A consumer claims in shard q:0:0 before anybody asks; with the verb ``take`` that counts deliveries."""
         number = next(self._numbers)
-        self._event(at, "a/ahead", number, verb, Phase.INVOKE, shift, note="q:0:0")
+        self._event(at, "a/claims", number, verb, Phase.INVOKE, shift, note="q:0:0")
         ids = tuple(each.id for each in bodies) if phase is Phase.OK else ()
         if phase:
-            self._event(at + 0.1, "a/ahead", number, verb, phase, shift, bodies=ids)
+            self._event(at + 0.1, "a/claims", number, verb, phase, shift, bodies=ids)
 
     def settle(
         self,

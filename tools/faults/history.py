@@ -9,8 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-__all__ = ["Delivery", "Event", "Log", "Phase", "is_of_side", "read_history"]
+__all__ = ["CLAIMS", "Delivery", "Event", "Log", "Phase", "is_of_side", "read_history"]
 
+CLAIMS = "/claims"  # what follows a client's name where its claims are told
 SIDE = frozenset({"supply", "carry", "move", "redrive", "arrive"})
 
 
@@ -52,10 +53,10 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     actor: str
     number: int
     verb: str  # send, receive, bury (receive of a dead letter), ack, release, extend
-    # ahead: claim, start (counts what was claimed), take (claims and counts)
+    # of its claims: take (counts deliveries), claim (counts none), start (counts them later)
     # of the side queue: supply (send), carry (receive), move, redrive, arrive (receive of what was moved)
     phase: Phase
-    bodies: tuple[str, ...] = ()  # of a claim ahead: ids
+    bodies: tuple[str, ...] = ()  # of a claim: ids
     deliveries: tuple[Delivery, ...] = ()
     seconds: float = 0.0  # the delay of a send or release, the lease of an extension
     batch: int = 0  # the number of the receive that gave the bodies

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from .history import Delivery, Event, Phase, is_of_side
+from .history import CLAIMS, Delivery, Event, Phase, is_of_side
 
 __all__ = ["Holding", "Life", "Lives", "Operation"]
 
@@ -41,13 +41,10 @@ class Holding:
     asked: Event
     got: Event
     delivery: Delivery
-    ahead: list[Operation] = field(
+    claims: list[Operation] = field(
         default_factory=list
-    )  # claims before anybody asked that may have been of it
-
-    taken: Event | None = (
-        None  # the claim that gave it and counted it, if that may have been before anybody asked
-    )
+    )  # those before it that may have been of it, by whomever
+    taken: Event | None = None  # the claim that gave it and counted it, where that was written down
 
     @property
     def since(self) -> Event:
@@ -57,12 +54,12 @@ class Holding:
     @property
     def claimed(self) -> int:
         """The earliest moment at which it can have been claimed."""
-        return min([self.asked.at, *(each.invoked.at for each in self.ahead)])
+        return min([self.since.at, *(each.invoked.at for each in self.claims)])
 
     @property
     def shifts(self) -> list[int]:
         """How far the store's clock was ahead between its claim and its delivery, as far as is known."""
-        events = [event for each in self.ahead for event in (each.invoked, each.outcome) if event]
+        events = [event for each in self.claims for event in (each.invoked, each.outcome) if event]
         return [event.shift for event in (*events, self.asked, self.got)]
 
 
@@ -93,34 +90,34 @@ class Life:
 class Lives:
     """The messages of a history, and the operations of which nobody knows what they delivered.
 
-    A message that was claimed ahead, by whomever, counts as claimed since then; where nobody knows what a claim ahead
-    got, that is so for all messages of its shard.
+    A message that was claimed before, by whomever, counts as claimed since then; where nobody knows what a claim got
+    that counted no delivery, that is so for all messages of its shard.
     """
 
     def __init__(self, events: Iterable[Event]) -> None:
         self.by_body: dict[str, Life] = {}
         self.blind: list[Operation] = []
-        self._ahead: dict[str, list[Operation]] = defaultdict(list)  # by message id, or by shard
+        self._claims: dict[str, list[Operation]] = defaultdict(list)  # by message id, or by shard
         operations: dict[tuple[str, int], Operation] = {}
         for event in events:
             if is_of_side(event):
                 continue
             key = (event.actor, event.number)
             if event.phase is Phase.INVOKE:
-                operations[key] = Operation(event)
+                operations.setdefault(key, Operation(event))
             elif event.phase is Phase.LOST:
                 operations[key].lost |= set(event.bodies)
             else:
                 operations[key].outcome = event
-        self._takes: list[Operation] = []
+        self._not_handed_out: dict[str, list[Operation]] = {}  # claims that counted a delivery, by message id
         for operation in operations.values():
             self._add(operation)
         for life in self.by_body.values():
             life.holdings.sort(key=lambda each: each.got.at)
             for each in life.holdings:
-                each.ahead = self._claims_of(each)
+                each.claims = self._claims_of(each)
                 each.taken = _taken(each)
-        self.blind += self._not_handed_out()
+        self._not_handed_out = self._find_not_handed_out()
 
     def life(self, body: str) -> Life:
         return self.by_body.setdefault(body, Life(body))
@@ -131,8 +128,10 @@ class Lives:
                 self.life(body).sending = operation
         elif operation.invoked.verb in ("receive", "bury"):
             self._add_receive(operation)
-        elif operation.invoked.verb in ("claim", "take"):
+        elif operation.invoked.verb == "claim":
             self._add_claim(operation)
+        elif operation.invoked.verb == "take":
+            self._add_take(operation)
         elif operation.invoked.verb == "start":
             self.blind += [] if _is_sure(operation) else [operation]
         else:
@@ -153,44 +152,48 @@ class Lives:
         outcome = operation.outcome
         known = outcome.bodies if outcome and _is_sure(operation) else (operation.invoked.note,)
         for each in known:
-            self._ahead[each].append(operation)
-        self._takes += [operation] if operation.invoked.verb == "take" else []
+            self._claims[each].append(operation)
+
+    def _add_take(self, operation: Operation) -> None:
+        """What nobody knows it got was delivered once more by it: it is no first delivery afterwards."""
+        if not _is_sure(operation):
+            self.blind.append(operation)
+        for identity in operation.outcome.bodies if operation.outcome else ():
+            self._claims[identity].append(operation)
 
     def _claims_of(self, holding: Holding) -> list[Operation]:
         keys = (holding.delivery.id, holding.delivery.shard)
-        found = (each for key in keys if key in self._ahead for each in self._ahead[key])
+        found = (each for key in keys if key in self._claims for each in self._claims[key])
         return [each for each in found if each.invoked.at < holding.got.at]
 
-    def _not_handed_out(self) -> list[Operation]:
-        """The claims that counted deliveries of messages that their client did not hand out."""
+    def unseen(self, life: Life) -> int:
+        """How many deliveries of a message may have been counted since it was sent, without a holder."""
+        since = life.sending.invoked.at if life.sending else 0
+        ids = {each.delivery.id for each in life.holdings} or set(self._not_handed_out)
+        own = [each for identity in ids for each in self._not_handed_out.get(identity, ())]
+        return sum(each.ended > since for each in (*self.blind, *own))
+
+    def _find_not_handed_out(self) -> dict[str, list[Operation]]:
         handed_out = {
-            (f"{each.got.actor}/ahead", each.taken.number, each.delivery.id)
+            (each.taken.actor, each.taken.number, each.delivery.id)
             for life in self.by_body.values()
             for each in life.holdings
             if each.taken
         }
-        return [
-            each
-            for each in self._takes
-            if not _is_sure(each)
-            or not all(
-                (each.invoked.actor, each.invoked.number, identity) in handed_out
-                for identity in (each.outcome.bodies if each.outcome else ())
-            )
-        ]
+        found: dict[str, list[Operation]] = defaultdict(list)
+        for identity, claims in self._claims.items():
+            for each in claims:
+                event = each.invoked
+                if event.verb == "take" and (event.actor, event.number, identity) not in handed_out:
+                    found[identity].append(each)
+        return found
 
 
 def _taken(holding: Holding) -> Event | None:
-    """The last claim by the holder itself that surely gave and counted it; or else the first that may have."""
-    own = [
-        each
-        for each in holding.ahead
-        if each.invoked.verb == "take" and each.invoked.actor == f"{holding.got.actor}/ahead"
-    ]
-    sure = [each.invoked for each in own if _is_sure(each)]
-    if sure:
-        return max(sure, key=lambda event: event.at)
-    return min((each.invoked for each in own), key=lambda event: event.at, default=None)
+    """The last claim by the holder itself that gave and counted it."""
+    claimer = holding.got.actor + CLAIMS
+    own = [each.invoked for each in holding.claims if each.invoked.verb == "take"]
+    return max((each for each in own if each.actor == claimer), key=lambda event: event.at, default=None)
 
 
 def _is_sure(operation: Operation) -> bool:

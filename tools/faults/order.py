@@ -24,7 +24,7 @@ class Passed:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """One receive, and the last message in the shard's order that it got there for the first time."""
+    """One claim, or receive, and the last message in the shard's order that it got there for the first time."""
 
     last: Life
     rank: tuple[int, int, str, int]
@@ -55,10 +55,10 @@ def _by_shard(lives: Lives) -> dict[str, list[Life]]:
 def _reads(firsts: list[Life]) -> list[_Read]:
     found: dict[tuple[str, int], Life] = {}
     for life in firsts:
-        got = life.holdings[0].got
-        last = found.setdefault((got.actor, got.number), life)
+        claim = life.holdings[0].taken or life.holdings[0].got
+        last = found.setdefault((claim.actor, claim.number), life)
         if _rank(life) > _rank(last):
-            found[got.actor, got.number] = life
+            found[claim.actor, claim.number] = life
     return [_read(each) for each in found.values()]
 
 

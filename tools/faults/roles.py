@@ -12,14 +12,15 @@ from shardq.clock import SystemClock
 from shardq.storage.opening import open_store
 from shardq.storage.store import Store
 
-from .ahead import Ahead
 from .assignment import Assignment
 from .away import Away
 from .defects import DEFECTS
 from .dial import Dial
+from .logged_claims import LoggedClaims
 from .moving import Moving
 from .producing import Producing, Supplying
 from .receiving import Arriving, Collecting, Keeping, Overlapping, Prefetching, Working
+from .stage import CONSUMERS
 
 __all__ = ["play"]
 
@@ -45,8 +46,8 @@ def play(assignment: Assignment, dial: Dial) -> None:
     if assignment.defect:
         store = DEFECTS[assignment.defect](store)
     store = Away(store, dial, assignment.queue)
-    if assignment.role in ("ahead", "overlap"):
-        store = Ahead(store, assignment, dial)
+    if assignment.role in CONSUMERS:
+        store = LoggedClaims(store, assignment, dial)
     with Client(store, retry_seconds=assignment.retry_seconds) as client:
         ROLES[assignment.role](assignment, dial, client, stopped).run()
 

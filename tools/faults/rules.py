@@ -129,9 +129,7 @@ def dead_lettered_wrongly(life: Life, promise: Promise, lives: Lives) -> bool:
     limit, said = promise.max_deliveries, max(each.delivery.deliveries for each in life.burials)
     if limit is None or said < limit or life.sending is None:
         return True
-    since = life.sending.invoked.at
-    unseen = sum(each.ended > since for each in lives.blind)
-    return said > len(life.holdings) + unseen
+    return said > len(life.holdings) + lives.unseen(life)
 
 
 def in_flight_for_ever(life: Life, promise: Promise, _: Lives) -> bool:

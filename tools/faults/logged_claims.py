@@ -1,12 +1,10 @@
-"""What a consumer claims before anybody asks it for a message, written down for the checker."""
+"""The claims of a consumer, which may come before anybody asks it for a message, written down for the checker."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import TypeVar
 
 from shardq.errors import ShardqError, StoreUnavailable
 from shardq.receipt import MessageId
@@ -17,52 +15,59 @@ from shardq.storage.wrapped_store import WrappedStore
 
 from .assignment import Assignment
 from .dial import Dial, true_monotonic_ns
-from .history import Event, Log, Phase
+from .history import CLAIMS, Event, Log, Phase
 
-__all__ = ["Ahead"]
-
-T = TypeVar("T")
+__all__ = ["LoggedClaims"]
 
 
-class Ahead(WrappedStore):
+class LoggedClaims(WrappedStore):
     """Logs every claim with its shard and the ids that it gave, and every request that counts deliveries.
 
-    A prefetching consumer counts a delivery when it hands the message out; others count it with the claim.
+    A prefetching consumer counts a delivery when it hands the message out; others count it with the claim. A claim that
+    is repeated under its token is one operation.
     """
 
     def __init__(self, inner: Store, assignment: Assignment, dial: Dial) -> None:
         super().__init__(inner)
-        self._name, self._dial = f"{assignment.name}/ahead", dial
+        self._name, self._dial = f"{assignment.name}{CLAIMS}", dial
         self._shifts = assignment.store_goes_by_clock
         self._log = Log(Path(assignment.log))
         self._numbers, self._lock = count(1), threading.Lock()
+        self._unanswered: dict[bytes, int] = {}  # the number of each, by its token
 
     def claim(self, request: Claim) -> Claimed:
         """Claim, and write down what."""
-        return self._logged(
-            "take" if request.started else "claim",
-            request.shard,
-            lambda: super(Ahead, self).claim(request),
-            lambda claimed: _ids(request.shard, claimed),
-        )
+        verb = "take" if request.started else "claim"
+        with self._lock:
+            earlier = self._unanswered.pop(request.token, None)
+            number = next(self._numbers) if earlier is None else earlier
+        if earlier is None:
+            self._write(number, verb, Phase.INVOKE, (), str(request.shard))
+        try:
+            claimed = super().claim(request)
+        except ShardqError as error:
+            phase = Phase.UNKNOWN if earlier else _phase(error)
+            if phase is Phase.UNKNOWN:
+                self._unanswered[request.token] = number
+            self._write(number, verb, phase, ())
+            raise
+        self._write(number, verb, Phase.OK, _ids(request.shard, claimed))
+        return claimed
 
     def extend(self, request: Extend) -> Fenced:
         """Extend; write down whether the deliveries that it starts were counted."""
         if not request.starts:
             return super().extend(request)
-        return self._logged("start", request.shard, lambda: super(Ahead, self).extend(request), lambda _: ())
-
-    def _logged(self, verb: str, shard: Shard, do: Callable[[], T], ids: Callable[[T], tuple[str, ...]]) -> T:
         with self._lock:
             number = next(self._numbers)
-        self._write(number, verb, Phase.INVOKE, (), str(shard))
+        self._write(number, "start", Phase.INVOKE, (), str(request.shard))
         try:
-            done = do()
+            fenced = super().extend(request)
         except ShardqError as error:
-            self._write(number, verb, _phase(error), ())
+            self._write(number, "start", _phase(error), ())
             raise
-        self._write(number, verb, Phase.OK, ids(done))
-        return done
+        self._write(number, "start", Phase.OK, ())
+        return fenced
 
     def _write(self, number: int, verb: str, phase: Phase, ids: tuple[str, ...], note: str = "") -> None:
         shift = self._dial.ahead if self._shifts else 0
