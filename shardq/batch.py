@@ -79,13 +79,19 @@ class Batch(Sequence[Message]):
         self._acking()
         self._settler.ack(self._open)
 
-    def release(self, *, delay: float = 0.0) -> None:
-        """Release the messages: they are redelivered after ``delay`` seconds. Raises LeaseLost."""
-        self._settler.release(self._open, delay)
+    def release(self, *, delay: float = 0.0, reason: str | None = None) -> None:
+        """Release the messages: they are redelivered after ``delay`` seconds. Raises LeaseLost.
 
-    def give_back(self) -> None:
-        """Release messages that nobody has started to work on. This delivery is not counted. Raises LeaseLost."""
-        self._settler.give_back(self._open)
+        Those of which this was the last delivery go to the dead-letter queue, as in :meth:`shardq.Message.release`.
+        """
+        self._settler.release(self._open, delay, reason)
+
+    def give_back(self, *, delay: float = 0.0) -> None:
+        """Release the messages without counting this delivery, as when the work has not begun. Raises LeaseLost.
+
+        They are redelivered after ``delay`` seconds.
+        """
+        self._settler.give_back(self._open, delay)
 
     def extend(self, seconds: float) -> None:
         """Extend the leases of the messages, to ``seconds`` from now. Raises LeaseLost."""

@@ -40,12 +40,16 @@ class Settler(Protocol):
         """Finish messages."""
         ...
 
-    def release(self, selections: Sequence[Selection], delay: float) -> None:
-        """Give messages back, deliverable again after so many seconds."""
+    def release(self, selections: Sequence[Selection], delay: float, reason: str | None) -> None:
+        """Give messages back, deliverable again after so many seconds; those delivered too often are dead letters."""
         ...
 
-    def give_back(self, selections: Sequence[Selection]) -> None:
-        """Give messages back that nobody has started to work on, without counting this delivery."""
+    def give_back(self, selections: Sequence[Selection], delay: float) -> None:
+        """Give messages back without counting this delivery, deliverable again after so many seconds."""
+        ...
+
+    def is_last(self, held: HeldSlice) -> bool:
+        """True when its messages become dead letters if they are released."""
         ...
 
     def extend(self, selections: Sequence[Selection], seconds: float) -> None:
@@ -146,6 +150,14 @@ class Message:
         return self._held.deliveries
 
     @property
+    def last_delivery(self) -> bool:
+        """True when the message has had its queue's ``max_deliveries``: if it is released, it becomes a dead letter.
+
+        Raises StoreUnavailable or QueueNotFound when the settings have to be read again and cannot.
+        """
+        return self._settler.is_last(self._held)
+
+    @property
     def lease_until(self) -> datetime:
         """When the lease expires, by the store's clock. From then on the message can be redelivered."""
         return to_datetime(self._held.lease_until)
@@ -157,17 +169,25 @@ class Message:
         """
         self._settler.ack([self._selection])
 
-    def release(self, *, delay: float = 0.0, body: Any = None) -> None:
+    def release(self, *, delay: float = 0.0, body: Any = None, reason: str | None = None) -> None:
         """Release the message: it is redelivered after ``delay`` seconds.
 
-        With a ``body`` a new message takes its place, in one atomic step. The new message has that body, the same
-        headers and priority, and its deliveries count from 0. Raises LeaseLost when the message is no longer held by
-        this consumer; InvalidMessage or MessageTooLarge for the body.
+        If this was its :attr:`last_delivery`, it goes to the dead-letter queue instead, with the ``reason``; without
+        one it was "delivered too often". With a ``body`` a new message takes its place, in one atomic step. The new
+        message has that body, the same headers and priority, and its deliveries count from 0. Raises LeaseLost when
+        the message is no longer held by this consumer; InvalidMessage or MessageTooLarge for the body.
         """
         if body is None:
-            self._settler.release([self._selection], delay)
+            self._settler.release([self._selection], delay, reason)
         else:
             self._settler.replace(self._selection, body, delay)
+
+    def give_back(self, *, delay: float = 0.0) -> None:
+        """Release the message without counting this delivery: it is redelivered after ``delay`` seconds.
+
+        A message that is always given back never becomes a dead letter. Raises LeaseLost.
+        """
+        self._settler.give_back([self._selection], delay)
 
     def extend(self, seconds: float) -> None:
         """Extend the lease, to ``seconds`` from now. Raises LeaseLost when the message is no longer held."""

@@ -35,6 +35,11 @@ class LiveSettings:
         self._record, self._settings = self._load()
         self._read_at = timer()
 
+    @property
+    def known(self) -> QueueSettings:
+        """The settings as they were read last, however long ago that is."""
+        return self._settings
+
     def current(self) -> QueueSettings:
         """The settings; read from the store again when they are older than a second. Raises QueueNotFound."""
         if self._timer() - self._read_at > REFRESH_SECONDS:

@@ -108,8 +108,8 @@ class ToQueue(Move):
 class DeadLetters(Move):
     """To the dead-letter queue, with headers that tell where from and why."""
 
-    def __init__(self, source: QueueContext, reason: str) -> None:
-        super().__init__(source, dead_letter_context(source), DEAD_LETTER)
+    def __init__(self, source: QueueContext, reason: str, verb: Verb = DEAD_LETTER) -> None:
+        super().__init__(source, dead_letter_context(source), verb)
         self._reason = reason
 
     def changed(self, selection: Selection) -> BundleData:

@@ -120,6 +120,13 @@ class Settling:
         self._context.counters.add(**{self._verb.counter: done})
         return self
 
+    def add(self, other: Settling) -> None:
+        """Take over what another one has done, so that one error tells of both."""
+        self.done += other.done
+        self.lost += other.lost
+        self.failed += other.failed
+        self.failures.take_over(other.failures)
+
     @property
     def lost_count(self) -> int:
         """How many messages are lost."""

@@ -14,16 +14,16 @@ from shardq.clock import microseconds
 from shardq.codec import BYTES, Codec
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Answer, Failures
-from shardq.errors import InvalidReceipt, LeaseLost, ShardqError
+from shardq.errors import InvalidMessage, InvalidReceipt, LeaseLost, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState, held_unseen
 from shardq.message import Message
 from shardq.receipt import Receipt
 from shardq.sending.prepared import check_delay
-from shardq.settings import check_number
-from shardq.settling.dead_letters import check_reason
+from shardq.settings import QueueSettings, check_number
+from shardq.settling.dead_letters import EXHAUSTED, check_reason
 from shardq.settling.moves import DeadLetters, Move, SameShard, ToQueue
 from shardq.settling.settle import Settling, by_shard, settle, spans_of
-from shardq.settling.verbs import ACK, EXTEND, GIVE_BACK, KEEP, RELEASE, START, Verb
+from shardq.settling.verbs import ACK, EXHAUST, EXTEND, GIVE_BACK, KEEP, RELEASE, START, Verb
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import ClaimedSlice, Fenced, Span
 
@@ -63,13 +63,29 @@ class Settlement:
             hooks.after_ack(name, messages)
         self._raise_if_any(settling, ACK)
 
-    def release(self, selections: Sequence[Selection], delay: float) -> None:
-        """Give messages back, deliverable again after so many seconds."""
-        self._release(selections, RELEASE, check_delay(delay))
+    def release(self, selections: Sequence[Selection], delay: float, reason: str | None = None) -> None:
+        """Give messages back, deliverable again after so many seconds.
 
-    def give_back(self, selections: Sequence[Selection]) -> None:
-        """Give messages back that nobody has started to work on, in their places and without a delivery."""
-        self._release(selections, GIVE_BACK, 0)
+        Those that had their last delivery become dead letters, with the reason. What can be read no longer is given
+        back all the same.
+        """
+        duration, why = check_delay(delay), EXHAUSTED if reason is None else check_reason(reason)
+        last: list[Selection] = []
+        others: list[Selection] = []
+        for each in selections:
+            (last if self.is_last(each.held) and _is_readable(each.held) else others).append(each)
+        settling = self._release(others, RELEASE, duration)
+        if last:
+            settling.add(self._move(last, DeadLetters(self._context, why, EXHAUST)))
+        self._raise_if_any(settling, RELEASE)
+
+    def give_back(self, selections: Sequence[Selection], delay: float = 0.0) -> None:
+        """Give messages back without a delivery; those without a delay that never had one take their places again."""
+        self._raise_if_any(self._release(selections, GIVE_BACK, check_delay(delay)), GIVE_BACK)
+
+    def is_last(self, held: HeldSlice) -> bool:
+        """True when messages have had the deliveries that their queue allows. Reads the settings only if it may be."""
+        return self._reaches(held, self._context.live.known) and self._reaches(held, self._context.settings)
 
     def extend(self, selections: Sequence[Selection], seconds: float) -> None:
         """Hold messages for so many seconds from now on."""
@@ -106,14 +122,22 @@ class Settlement:
 
     def move(self, selections: Sequence[Selection], move: Move) -> None:
         """Move messages: all of a shard, or none. If some of them are lost, the others are moved without them."""
-        settling = Settling(self._context, move.verb, move.carry_out, by_receipt=self._by_receipt)
-        self._raise_if_any(self._settle(settling, selections), move.verb)
+        self._raise_if_any(self._move(selections, move), move.verb)
 
-    def _release(self, selections: Sequence[Selection], verb: Verb, delay: int) -> None:
+    def _move(self, selections: Sequence[Selection], move: Move) -> Settling:
+        settling = Settling(self._context, move.verb, move.carry_out, by_receipt=self._by_receipt)
+        return self._settle(settling, selections)
+
+    def _release(self, selections: Sequence[Selection], verb: Verb, delay: int) -> Settling:
         settling = Settling(self._context, verb, duration=delay, by_receipt=self._by_receipt)
         for shard in by_shard(self._settle(settling, selections).done):
             self._released(shard)
-        self._raise_if_any(settling, verb)
+        return settling
+
+    def _reaches(self, held: HeldSlice, settings: QueueSettings) -> bool:
+        return (
+            held.known and settings.max_deliveries is not None and held.deliveries >= settings.max_deliveries
+        )
 
     def _extend(self, selections: Sequence[Selection], lease: int, verb: Verb) -> None:
         untils: dict[Shard, int] = {}
@@ -160,6 +184,14 @@ class Settlement:
     def _not_done(self, count: int, verb: Verb) -> str:
         subject, were = ("message", "was") if count == 1 else ("messages", "were")
         return f"{count} {subject} of queue {self._context.name!r} {were} not {verb.name}"
+
+
+def _is_readable(held: HeldSlice) -> bool:
+    """False when the bundle is damaged in the store: it cannot be moved, and is left for a person to look at."""
+    try:
+        return bool(held.messages)
+    except InvalidMessage:
+        return False
 
 
 def _why(lost: Sequence[Selection]) -> str:

@@ -9,8 +9,8 @@ from shardq.sending import doors
 from shardq.sending.doors import Door
 
 __all__ = [
-    "ACK", "DEAD_LETTER", "DROP", "EXTEND", "FORWARD", "GIVE_BACK", "KEEP", "REDRIVE", "RELEASE", "REPLACE",
-    "START", "Verb",
+    "ACK", "DEAD_LETTER", "DROP", "EXHAUST", "EXTEND", "FORWARD", "GIVE_BACK", "KEEP", "REDRIVE", "RELEASE",
+    "REPLACE", "START", "Verb",
 ]  # fmt: skip
 
 
@@ -72,4 +72,8 @@ REDRIVE = msgspec.structs.replace(FORWARD, keeps=False, door=doors.REDRIVE)
 DEAD_LETTER = Verb(
     "dead-lettered", "dead_lettered", _FINISHED, unanswered_explains_gone=True, door=doors.DEAD_LETTER
 )
+EXHAUST = Verb(
+    "released", "dead_lettered", _RELEASED,
+    repeatable=True, unanswered_explains_gone=True, door=doors.DEAD_LETTER,
+)  # fmt: skip
 REPLACE = Verb("released", "released", _RELEASED, unanswered_explains_gone=True, door=doors.REPLACE)

@@ -173,7 +173,7 @@ class Release(msgspec.Struct, frozen=True):
     shard: Shard
     spans: tuple[Span, ...]
     delay: int = 0
-    started: bool = True  # False: nobody worked on them, so this delivery does not count
+    started: bool = True  # False: this delivery does not count: nobody worked on them, or they are put off
 
 
 class Forward(msgspec.Struct, frozen=True):

@@ -213,8 +213,8 @@ class Store(Protocol):
     def release(self, request: Release) -> Fenced:
         """Give back what is still held under each span's token, deliverable from now + delay; nobody holds it then.
 
-        A message that was never delivered (``started`` is False, and no delivery came before) and has no delay takes
-        its old place in the order, by its bundle's due time.
+        Without ``started`` the delivery MUST NOT count, by whatever it was counted. What was never delivered then, and
+        has no delay, takes its old place in the order, by its bundle's due time.
         """
         ...
 

@@ -75,6 +75,13 @@ class CountsEveryRelease(WrappedStore):
         return super().release(replace(request, started=True))
 
 
+class CountsWhatIsPutOff(WrappedStore):
+    """Counts a delivery that is not to count, if the message is given back with a delay."""
+
+    def release(self, request: Release) -> Fenced:
+        return super().release(replace(request, started=request.started or request.delay > 0))
+
+
 class CountsEveryClaim(WrappedStore):
     """Counts a delivery when it is claimed, whoever says that nobody works on it yet."""
 
@@ -147,6 +154,7 @@ BROKEN_LEASES: tuple[type[WrappedStore], ...] = (
     ForgetsToHide,
     ForgetsDeliveries,
     CountsEveryRelease,
+    CountsWhatIsPutOff,
     CountsEveryClaim,
     CountsNoStart,
     StartsWhatItExtends,

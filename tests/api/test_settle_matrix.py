@@ -102,6 +102,21 @@ def receipt(verb: str, *arguments: object) -> Callable[[Scene], Act]:
     return prepare
 
 
+def last(prepare: Callable[[Scene], Act]) -> Callable[[Scene], Act]:
+    """A way to settle a message after the only delivery that it is allowed."""
+
+    def prepare_last(scene: Scene) -> Act:
+        act = prepare(scene)
+
+        def act_on_the_last() -> int:
+            scene.queue.alter(max_deliveries=1)
+            return act()
+
+        return act_on_the_last
+
+    return prepare_last
+
+
 def named(verb: str) -> Callable[[Scene], Act]:
     def prepare(scene: Scene) -> Act:
         claims = NamedClaims(scene.queue._context, lease=LEASE, memory=86_400_000_000)
@@ -136,7 +151,12 @@ WAYS = {
     "release by message": Way(message("release"), "ready", "release"),
     "release by batch": Way(batch("release"), "ready", "release"),
     "give_back by batch": Way(batch("give_back"), "ready", "release"),
+    "give_back by message": Way(message("give_back"), "ready", "release"),
     "release by receipt": Way(receipt("release"), "ready", "release"),
+    "last release by message": Way(last(message("release")), "q.dead", "forward"),
+    "last release by batch": Way(last(batch("release")), "q.dead", "forward"),
+    "last release by receipt": Way(last(receipt("release")), "ready", "release"),
+    "last give_back by message": Way(last(message("give_back")), "ready", "release"),
     "extend by message": Way(message("extend", 60), "held for longer", "extend"),
     "extend by batch": Way(batch("extend", 60), "held for longer", "extend"),
     "extend by receipt": Way(receipt("extend", 60), "held for longer", "extend"),

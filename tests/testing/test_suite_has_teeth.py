@@ -33,6 +33,7 @@ CAUGHT_BY = {
     "ClaimsInDisorder": "OrderContract",
     "ForgetsDeliveries": "ReleaseContract",
     "CountsEveryRelease": "ReleaseContract",
+    "CountsWhatIsPutOff": "ReleaseContract",
     "CountsEveryClaim": "StartContract",
     "CountsNoStart": "StartContract",
     "StartsWhatItExtends": "StartContract",

@@ -64,6 +64,47 @@ class ReleaseContract(Contract):
             bench.release(*taken.spans, started=started)
         assert seen == [1, 2, 2, 2, 3, 3]
 
+    def test_a_release_that_does_not_count_can_have_a_delay(self, bench: Bench) -> None:
+        bundle = bench.given(3)
+        bench.release(*bench.claim(lease=5).spans, delay=60, started=False)
+        (slice_,) = bench.peek()
+        assert (slice_.state, slice_.deliveries) == (EntryState.DELAYED, 0)
+        bench.advance(30)
+        assert bench.claim(by=bench.other).messages == []
+        bench.advance(40)
+        taken = bench.claim(by=bench.other)
+        assert (taken.messages, taken.deliveries) == (of_bundle(bundle), {1})
+
+    def test_deliveries_before_one_that_is_put_off_still_count(self, bench: Bench) -> None:
+        bench.given(2)
+        seen: list[int] = []
+        for started in (True, False, False, True, False, True):
+            taken = bench.claim()
+            seen += taken.deliveries
+            bench.release(*taken.spans, delay=10, started=started)
+            bench.advance(20)
+        assert seen == [1, 2, 2, 2, 3, 3]
+
+    def test_a_delivery_that_an_extension_counted_is_taken_back_when_it_is_put_off(
+        self, bench: Bench
+    ) -> None:
+        bench.given(2)
+        taken = bench.claim(started=False)
+        bench.extend(*taken.spans, starts=True)
+        bench.release(*taken.spans, delay=10, started=False)
+        bench.advance(20)
+        assert bench.claim().deliveries == {1}
+
+    def test_putting_off_under_a_token_that_lost_its_hold_takes_no_delivery_back(self, bench: Bench) -> None:
+        bundle = bench.given(2)
+        stale = bench.claim(lease=5)
+        bench.advance(10)
+        bench.claim(lease=5, by=bench.other)
+        fenced = bench.release(*stale.spans, delay=10, started=False)
+        assert sorted(of_spans(fenced.lost)) == of_bundle(bundle)
+        bench.advance(20)
+        assert bench.claim().deliveries == {3}
+
     def test_a_part_is_released_and_the_rest_stays_held(self, bench: Bench) -> None:
         bundle = bench.given(6)
         taken = bench.claim()
