@@ -31,6 +31,7 @@ from shardq.errors import (
 )
 from shardq.hooks import Hooks
 from shardq.message import Message, StoredMessage
+from shardq.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze
 from shardq.outgoing_message import Attempt, Headers, HeaderValue, OutgoingMessage
 from shardq.producer import Producer
 from shardq.queue import Queue, QueueCounts, ShardState
@@ -46,6 +47,7 @@ __all__ = [
     "MSGPACK",
     "TEXT",
     "Attempt",
+    "Backoff",
     "Batch",
     "Client",
     "Clock",
@@ -53,6 +55,8 @@ __all__ = [
     "Codec",
     "Consumer",
     "Counts",
+    "DeadLetter",
+    "Discard",
     "EntryState",
     "Finding",
     "HeaderValue",
@@ -68,6 +72,7 @@ __all__ = [
     "Message",
     "MessageId",
     "MessageTooLarge",
+    "Outcome",
     "OutcomeUnknown",
     "OutgoingMessage",
     "PartialSend",
@@ -82,10 +87,12 @@ __all__ = [
     "Receipt",
     "RepeatTooLate",
     "ReplayConflict",
+    "Retry",
     "SchemaMismatch",
     "Shard",
     "ShardState",
     "ShardqError",
+    "Snooze",
     "StoreUnavailable",
     "StoredMessage",
     "UnsupportedByStore",

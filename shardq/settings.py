@@ -32,6 +32,10 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         a message that was delivered this often without an ack moves to the dead-letter queue; None: never
     ``dead_letter_queue``
         the name of the dead-letter queue; None: ``<queue>.dead``
+    ``retry_delay``
+        the time until workers try a failed message again; it doubles with each delivery, and half of it is random
+    ``max_retry_delay``
+        the longest such time
     ``retention``
         a message that is older than this is dropped instead of delivered; None: messages stay until they are acked
     ``dead_letter_expired``
@@ -54,6 +58,8 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     visibility_timeout: float = 30.0
     max_deliveries: int | None = 5
     dead_letter_queue: str | None = None
+    retry_delay: float = 1.0
+    max_retry_delay: float = 300.0
     retention: float | None = None
     dead_letter_expired: bool = False
     history_retention: float = 0.0
@@ -105,6 +111,8 @@ class QueueSettingsArguments(TypedDict, total=False):
     visibility_timeout: float
     max_deliveries: int | None
     dead_letter_queue: str | None
+    retry_delay: float
+    max_retry_delay: float
     retention: float | None
     dead_letter_expired: bool
     history_retention: float
@@ -143,6 +151,8 @@ _WHOLE = {"shards": (1, 10_000), "time_shards": (1, 10_000), "max_message_bytes"
 _SECONDS = {
     "time_shard_seconds": (0.1, 30 * 86_400.0),
     "visibility_timeout": (0.05, 7 * 86_400.0),
+    "retry_delay": (0.0, 7 * 86_400.0),
+    "max_retry_delay": (0.0, 7 * 86_400.0),
     "history_retention": (0.0, 10 * _YEAR),
     "dedupe_window": (1.0, _YEAR),
 }

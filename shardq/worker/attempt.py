@@ -1,29 +1,27 @@
-"""One batch that a handler works on: how the handler is called, what became of each message, and how it is settled."""
+"""One batch that a handler works on: how the handler is called, and what became of each message."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import msgspec
 
 from shardq.batch import Batch
 from shardq.callables import check_has_run
-from shardq.errors import InvalidMessage, InvalidSetting, LeaseLost
+from shardq.errors import InvalidSetting
 from shardq.message import Message
-from shardq.queue import Queue
-from shardq.worker.options import Backoff
+from shardq.outcome import DeadLetter, Discard, Outcome, Retry, Snooze
+from shardq.worker.policy import ErrorFunction, chosen
 from shardq.worker.report import Tally
 from shardq.worker.shell_command import CommandFailed
 
 __all__ = [
     "Attempt",
-    "AttemptSettling",
     "BatchHandler",
     "EachMessage",
-    "Failure",
+    "Ending",
     "Handler",
     "HandlerCalls",
     "MessageHandler",
@@ -32,18 +30,17 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-_Key = TypeVar("_Key", int, str)
-
 MessageHandler = Callable[[Message], object]
 BatchHandler = Callable[[Batch], object]
 Handler = Callable[[Any], object]
 """A handler of either kind. The option ``by_batch`` says which."""
 
 
-class Failure(msgspec.Struct, frozen=True):
-    """A message whose handler raised, and the reason that a dead letter carries."""
+class Ending(msgspec.Struct, frozen=True):
+    """A message that was not worked, what is to become of it, and why: the reason that a dead letter carries."""
 
     message: Message
+    outcome: Outcome
     reason: str
 
 
@@ -52,8 +49,8 @@ class Attempt:
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
-        self.worked: list[Message] = []
-        self.failures: list[Failure] = []
+        self.finished: list[Message] = []  # worked, or discarded
+        self.endings: list[Ending] = []
         self.interrupted: list[Message] = []  # the handler was interrupted, or returned what has not run
         self.started = 0
 
@@ -75,6 +72,7 @@ class EachMessage(msgspec.Struct, frozen=True):
     """Calls the handler with one message at a time. A message that fails does not affect the others."""
 
     handler: MessageHandler
+    policy: ErrorFunction
 
     def run(self, attempt: Attempt, tally: Tally, stopping: Callable[[], bool]) -> None:
         """Call the handler with each message in turn."""
@@ -85,7 +83,7 @@ class EachMessage(msgspec.Struct, frozen=True):
             try:
                 result = self.handler(message)
             except Exception as error:
-                _fail(attempt, tally, [message], error)
+                _fail(attempt, tally, [message], error, self.policy)
             except BaseException:
                 attempt.interrupted.append(message)
                 raise
@@ -94,9 +92,10 @@ class EachMessage(msgspec.Struct, frozen=True):
 
 
 class WholeBatch(msgspec.Struct, frozen=True):
-    """Calls the handler with the whole batch. When it raises, the messages that it has not settled have failed."""
+    """Calls the handler with the whole batch. What it raises is about the messages that it has not settled."""
 
     handler: BatchHandler
+    policy: ErrorFunction
 
     def run(self, attempt: Attempt, tally: Tally, stopping: Callable[[], bool]) -> None:
         """Call the handler once, with all messages."""
@@ -107,7 +106,7 @@ class WholeBatch(msgspec.Struct, frozen=True):
         try:
             result = self.handler(attempt.batch)
         except Exception as error:
-            _fail(attempt, tally, messages, error)
+            _fail(attempt, tally, messages, error, self.policy)
         except BaseException:
             attempt.interrupted += messages
             raise
@@ -116,33 +115,82 @@ class WholeBatch(msgspec.Struct, frozen=True):
 
 
 def _finish(attempt: Attempt, tally: Tally, messages: list[Message], handler: object, result: object) -> None:
-    """Count the messages as worked. Raises InvalidSetting when the handler returned something that has not run yet."""
+    """The handler returned. Raises InvalidSetting for something that has not run yet, or for an outcome's class."""
     try:
-        check_has_run("handler", handler, result)
+        _check_returned(handler, result)
     except InvalidSetting:
         attempt.interrupted += messages
         raise
-    attempt.worked += messages
+    if isinstance(result, Outcome):
+        _end(attempt, tally, messages, result, _cause(result))
+        return
+    attempt.finished += messages
     tally.add(worked=len(messages))
 
 
-def _fail(attempt: Attempt, tally: Tally, messages: list[Message], error: Exception) -> None:
-    reason = _describe(error)
-    _log_failure(messages, reason, error)
-    attempt.failures += [Failure(message, reason) for message in messages]
-    for _ in messages:
-        tally.fail(reason)
+def _check_returned(handler: object, result: object) -> None:
+    check_has_run("handler", handler, result)
+    if isinstance(result, type) and issubclass(result, Outcome):
+        raise InvalidSetting(
+            f"the handler returned the class {result.__name__}: return an outcome, such as {result.__name__}(...)"
+        )
 
 
-def _log_failure(messages: list[Message], reason: str, error: Exception) -> None:
-    """Log a failure, with its traceback unless a command failed: that of a command says nothing."""
+def _fail(
+    attempt: Attempt, tally: Tally, messages: list[Message], error: Exception, policy: ErrorFunction
+) -> None:
+    """The handler raised: an outcome, or an error for which the policy has one."""
+    if isinstance(error, Outcome):
+        _end(attempt, tally, messages, error, _cause(error))
+        return
+    groups: dict[Outcome, list[Message]] = {}
+    for message in messages:
+        groups.setdefault(chosen(policy, message, error), []).append(message)
+    for outcome, group in groups.items():
+        _end(attempt, tally, group, outcome, error)
+
+
+def _end(
+    attempt: Attempt, tally: Tally, messages: list[Message], outcome: Outcome, error: BaseException | None
+) -> None:
+    """Note what is to become of messages, log it, and count it."""
+    reason = outcome.reason or (str(outcome) if error is None else _describe(error))
+    _log_ending(messages, outcome, reason, error)
+    match outcome:
+        case Discard():
+            attempt.finished += messages
+            tally.add(discarded=len(messages))
+            return
+        case Snooze():
+            tally.add(snoozed=len(messages))
+        case _:
+            tally.fail(reason, len(messages))
+    attempt.endings += [Ending(message, outcome, reason) for message in messages]
+
+
+_WORDS: dict[type[Outcome], tuple[int, str]] = {
+    Retry: (logging.WARNING, "failed"),
+    DeadLetter: (logging.WARNING, "failed"),
+    Discard: (logging.WARNING, "discarded"),
+    Snooze: (logging.INFO, "snoozed"),
+}
+
+
+def _log_ending(messages: list[Message], outcome: Outcome, reason: str, error: BaseException | None) -> None:
+    """Log it, with the traceback of the error unless a command failed: that of a command says nothing."""
+    level, word = next(words for kind, words in _WORDS.items() if isinstance(outcome, kind))
     first = messages[0]
     which = f"message {first.id}" if len(messages) == 1 else f"{len(messages)} messages, first {first.id},"
     trace = None if isinstance(error, CommandFailed) else error
-    _log.warning("%s failed, delivery %d: %s", which, first.deliveries, reason, exc_info=trace)
+    _log.log(level, "%s %s, delivery %d: %s", which, word, first.deliveries, reason, exc_info=trace)
 
 
-def _describe(error: Exception) -> str:
+def _cause(outcome: Outcome) -> BaseException | None:
+    """The error that an outcome was raised from, or while it was handled."""
+    return outcome.__cause__ or (None if outcome.__suppress_context__ else outcome.__context__)
+
+
+def _describe(error: BaseException) -> str:
     """The reason that a dead letter carries. Bytes that are no text, as in file names, are escaped."""
     try:
         text = str(error)
@@ -150,76 +198,3 @@ def _describe(error: Exception) -> str:
         text = ""
     reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return reason.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-class AttemptSettling:
-    """Acks messages that are worked, gives back those not started, and releases or dead-letters those that failed."""
-
-    def __init__(self, queue: Queue, attempt: Attempt, backoff: Backoff, tally: Tally) -> None:
-        self._queue, self._attempt, self._backoff, self._tally = queue, attempt, backoff, tally
-        self._max_deliveries: int | None = None
-
-    def steps(self) -> Iterator[Callable[[], None]]:
-        """The steps of settling, in order. Each can be repeated, and no two settle the same message."""
-        attempt = self._attempt
-        yield from self._step(attempt.worked, Batch.ack)
-        yield from self._step(attempt.unstarted, Batch.give_back, counter="given_back")
-        yield from self._step(attempt.interrupted, Batch.release)
-        if attempt.failures:
-            yield self._read_limit
-            yield from self._failures()
-
-    def _read_limit(self) -> None:
-        self._max_deliveries = self._queue.settings.max_deliveries
-
-    def _failures(self) -> Iterator[Callable[[], None]]:
-        limit = self._max_deliveries
-        for deliveries, failures in _grouped(
-            self._attempt.failures, lambda failure: failure.message.deliveries
-        ):
-            if limit is None or deliveries < limit:
-                release = partial(Batch.release, delay=self._backoff.delay(deliveries))
-                yield from self._step(_messages(failures), release)
-                continue
-            for reason, group in _grouped(failures, lambda failure: failure.reason):
-                yield from self._step(
-                    _messages(group), partial(self._dead_letter, reason=reason), counter="dead_lettered"
-                )
-
-    def _step(
-        self, messages: Sequence[Message], settle: Callable[[Batch], None], *, counter: str | None = None
-    ) -> Iterator[Callable[[], None]]:
-        if messages:
-            yield partial(self._settle, self._attempt.batch.part(messages), settle, counter)
-
-    def _settle(self, part: Batch, settle: Callable[[Batch], None], counter: str | None) -> None:
-        lost = 0
-        try:
-            settle(part)
-        except LeaseLost as error:
-            lost = len(error.messages)
-            self._tally.add(lease_lost=lost)
-            _log.warning("%s", error)
-        if counter:
-            self._tally.add(**{counter: len(part) - lost})
-
-    def _dead_letter(self, part: Batch, *, reason: str) -> None:
-        try:
-            part.dead_letter(reason)
-            _log.info("%d messages went to the dead-letter queue: %s", len(part), reason)
-        except InvalidMessage as error:
-            _log.error("messages stay in their queue, because they cannot be moved: %s", error)
-            part.release(delay=self._backoff.longest)
-
-
-def _grouped(
-    failures: Iterable[Failure], key: Callable[[Failure], _Key]
-) -> Iterable[tuple[_Key, list[Failure]]]:
-    groups: dict[_Key, list[Failure]] = {}
-    for failure in failures:
-        groups.setdefault(key(failure), []).append(failure)
-    return groups.items()
-
-
-def _messages(failures: Iterable[Failure]) -> list[Message]:
-    return [failure.message for failure in failures]

@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-import random
 from typing import TypedDict
 
 import msgspec
 
 from shardq.codec import Codec, check_codec, codec_named
-from shardq.settings import check_number
+from shardq.outcome import LONGEST_DELAY, Backoff
+from shardq.settings import QueueSettings, check_number
+from shardq.worker.policy import OnError, check_on_error
 
-__all__ = ["Backoff", "SharedKeywords", "WorkerKeywords", "WorkerOptions"]
+__all__ = ["SharedKeywords", "WorkerKeywords", "WorkerOptions"]
 
 MAX_BATCH = 100_000
 MAX_IDLE_SECONDS = 7 * 86_400.0
-_LONGEST_DELAY = 7 * 86_400.0
-_MAX_DOUBLINGS = 60
-
-
-class Backoff(msgspec.Struct, frozen=True):
-    """A delay that doubles from ``first`` seconds up to ``longest``. Half of it is random, to spread retries out."""
-
-    first: float
-    longest: float
-
-    def __post_init__(self) -> None:
-        check_number("retry_delay", self.first, 0.0, _LONGEST_DELAY)
-        check_number("max_retry_delay", self.longest, 0.0, _LONGEST_DELAY)
-
-    def delay(self, attempt: int) -> float:
-        """Seconds to wait after the attempt of this number, counted from 1."""
-        doublings = min(max(attempt - 1, 0), _MAX_DOUBLINGS)
-        return min(self.longest, self.first * 2.0**doublings) * random.uniform(0.5, 1.0)
 
 
 class SharedKeywords(TypedDict, total=False):
@@ -39,8 +22,9 @@ class SharedKeywords(TypedDict, total=False):
 
     batch: int
     codec: Codec | str
-    retry_delay: float
-    max_retry_delay: float
+    retry_delay: float | None
+    max_retry_delay: float | None
+    on_error: OnError
     keep_leases: bool
     idle_exit: float | None
     prefetch: int
@@ -60,7 +44,10 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     - ``codec``: a codec, or the name of one: ``bytes``, ``text``, ``json``, ``msgpack``. A pool pickles it, so
       the codecs that shardq ships are given to a pool by name.
     - ``retry_delay``: until a message whose handler raised is delivered again; doubles with each delivery, up to
-      ``max_retry_delay``, and half of it is random.
+      ``max_retry_delay``, and half of it is random. None: those of the queue.
+    - ``on_error``: what becomes of a message whose handler raised an error: a mapping of types of errors to outcomes
+      (of several, that of the most special class), a function of message and error that returns an outcome or None, or
+      the name of such a function, ``package.module:function``. Anything else is a :class:`~shardq.Retry`.
     - ``keep_leases``: extend the leases of received messages while the handler runs.
     - ``idle_exit``: end when the queue has been empty for so long. None: never.
     - ``prefetch``: messages claimed ahead.
@@ -69,8 +56,9 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     by_batch: bool = False
     batch: int = 100
     codec: Codec | str = "bytes"
-    retry_delay: float = 1.0
-    max_retry_delay: float = 300.0
+    retry_delay: float | None = None
+    max_retry_delay: float | None = None
+    on_error: OnError = None
     keep_leases: bool = True
     idle_exit: float | None = None
     prefetch: int = 0
@@ -80,14 +68,20 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.idle_exit is not None:
             check_number("idle_exit", self.idle_exit, 0.0, MAX_IDLE_SECONDS)
         check_codec(self.body_codec)
-        Backoff(self.retry_delay, self.max_retry_delay)  # checks both
+        for name, value in (("retry_delay", self.retry_delay), ("max_retry_delay", self.max_retry_delay)):
+            if value is not None:
+                check_number(name, value, 0.0, LONGEST_DELAY)
+        check_on_error(self.on_error)
 
     @property
     def body_codec(self) -> Codec:
         """The codec, also where it was given by name."""
         return codec_named(self.codec) if isinstance(self.codec, str) else self.codec
 
-    @property
-    def backoff(self) -> Backoff:
-        """The delays before a failed message is delivered again."""
-        return Backoff(self.retry_delay, self.max_retry_delay)
+    def backoff(self, settings: QueueSettings) -> Backoff:
+        """The delays before a failed message of a queue with these settings is delivered again."""
+        first, longest = self.retry_delay, self.max_retry_delay
+        return Backoff(
+            settings.retry_delay if first is None else first,
+            settings.max_retry_delay if longest is None else longest,
+        )

@@ -154,7 +154,7 @@ def _check_sendable(plan: WorkerPlan) -> None:
         pickle.dumps(plan)
     except Exception as error:
         raise InvalidSetting(
-            f"the handler or the codec cannot be sent to other processes ({error}): name the handler, as "
+            f"the handler, the codec or on_error cannot be sent to other processes ({error}): name functions, as "
             "'package.module:function', and the codec, as 'json', or define them at the top of a module"
         ) from error
 

@@ -13,14 +13,21 @@ class WorkerReport(msgspec.Struct, frozen=True):
     """Counters of one worker, or of several added up. They count messages, unless stated otherwise."""
 
     worked: int = 0  # the handler returned
-    failed: int = 0  # the handler raised; a message counts each time
+    failed: int = 0  # the handler raised, or asked for a retry or a dead letter; a message counts each time
     dead_lettered: int = 0  # failed for the last time, and moved to the dead-letter queue
+    snoozed: int = 0  # to be delivered later, without having failed; a message counts each time
+    discarded: int = 0  # acked although they were not worked
     given_back: int = 0  # received, but not started before the worker stopped
     lease_lost: int = 0  # worked or failed, but their lease had expired: they are delivered again
     batches: int = 0  # bulk reads
     store_faults: int = 0  # how often the store was unavailable for longer than the client retries
     in_flight: int = 0  # held at this moment
     last_failure: str | None = None
+
+    @property
+    def handled(self) -> int:
+        """How often the handler has ended, in messages."""
+        return self.worked + self.failed + self.snoozed + self.discarded
 
     def __add__(self, other: WorkerReport) -> WorkerReport:
         numbers: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in _NUMBERS}
@@ -42,9 +49,9 @@ class Tally:
         changed: dict[str, Any] = {name: getattr(self._report, name) + more for name, more in amounts.items()}
         self._report = msgspec.structs.replace(self._report, **changed)
 
-    def fail(self, reason: str) -> None:
-        """Count a failure, and keep its reason."""
-        self.add(failed=1)
+    def fail(self, reason: str, messages: int) -> None:
+        """Count failures, and keep their reason."""
+        self.add(failed=messages)
         self._report = msgspec.structs.replace(self._report, last_failure=reason)
 
     def hold(self, count: int) -> None:

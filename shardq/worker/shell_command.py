@@ -11,17 +11,24 @@ import msgspec
 
 from shardq.errors import ShardqError
 from shardq.message import Message
+from shardq.outcome import DeadLetter
 
 __all__ = ["CommandFailed", "ShellCommand"]
+
+WRONG_INPUT = 65  # EX_DATAERR: the message is not worth another try
 
 _MAX_NOTE = 200
 _TAIL_BYTES = 64 * 1024
 
 
 class CommandFailed(ShardqError):
-    """Raised when the command for a message exits with another code than 0."""
+    """Raised when the command for a message exits with another code than 0: ``exit_code``, below 0 for a signal."""
 
     code = "command_failed"
+
+    def __init__(self, text: str, exit_code: int = 1) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
 
 
 class ShellCommand(msgspec.Struct, frozen=True):
@@ -29,20 +36,25 @@ class ShellCommand(msgspec.Struct, frozen=True):
 
     The environment variables ``SHARDQ_ID`` and ``SHARDQ_DELIVERIES`` hold the message's id and its number of
     deliveries. The command writes to the standard output of the worker. An exit code other than 0 is a failure, and
-    the last line of its standard error is the reason. Processes that it leaves behind are not waited for.
+    the last line of its standard error is the reason. With 65 (EX_DATAERR in ``sysexits.h``: the input is wrong) the
+    message becomes a dead letter at once. Processes that it leaves behind are not waited for.
     """
 
     command: str
 
     def __call__(self, message: Message) -> None:
-        """Run the command; raises CommandFailed."""
+        """Run the command; raises CommandFailed, or DeadLetter."""
         environment = os.environ | {"SHARDQ_ID": message.id, "SHARDQ_DELIVERIES": str(message.deliveries)}
         with tempfile.TemporaryFile() as errors:  # a pipe would be open for as long as any process has it
             ended = subprocess.run(
                 self.command, shell=True, input=message.raw, stderr=errors, env=environment, check=False
             )
-            if ended.returncode != 0:
-                raise CommandFailed(f"exit code {ended.returncode}{_note(errors)}")
+            if ended.returncode == 0:
+                return
+            failure = CommandFailed(f"exit code {ended.returncode}{_note(errors)}", ended.returncode)
+            if ended.returncode == WRONG_INPUT:
+                raise DeadLetter() from failure
+            raise failure
 
 
 def _note(errors: IO[bytes]) -> str:

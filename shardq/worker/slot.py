@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 from shardq.errors import ShardqError
-from shardq.worker.options import Backoff
+from shardq.outcome import Backoff
 from shardq.worker.process import Ended, WorkerPlan, run_process
 from shardq.worker.report import WorkerReport
 from shardq.worker.signals import end_group, without_interrupts
@@ -86,7 +86,7 @@ class Child:
 
 def _steps(report: WorkerReport) -> tuple[int, ...]:
     """The counters that change while a process gets on."""
-    return report.worked, report.failed, report.batches, report.store_faults
+    return report.handled, report.batches, report.store_faults
 
 
 class Slot:
@@ -164,7 +164,7 @@ class Slot:
         self._restart(child, error or WorkersFailing(f"{self._name} ended with exit code {code}"))
 
     def _restart(self, child: Child, error: ShardqError) -> None:
-        progressed = child.report.worked + child.report.failed > 0
+        progressed = child.report.handled > 0
         self._deaths = 1 if progressed else self._deaths + 1
         if self._deaths > self._max_restarts:
             self.finished = True

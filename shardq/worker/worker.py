@@ -10,18 +10,20 @@ from typing import Literal, Unpack, cast, overload
 from shardq.callables import check_runs
 from shardq.consumer import Consumer
 from shardq.errors import ShardqError
+from shardq.outcome import Backoff
 from shardq.queue import Queue
 from shardq.worker.attempt import (
     Attempt,
-    AttemptSettling,
     BatchHandler,
     EachMessage,
     HandlerCalls,
     MessageHandler,
     WholeBatch,
 )
-from shardq.worker.options import Backoff, SharedKeywords, WorkerKeywords, WorkerOptions
+from shardq.worker.options import SharedKeywords, WorkerKeywords, WorkerOptions
+from shardq.worker.policy import ErrorFunction, error_policy
 from shardq.worker.report import Tally, WorkerReport
+from shardq.worker.settling import AttemptSettling
 
 __all__ = ["Worker"]
 
@@ -38,6 +40,9 @@ class Worker:
     to ``max_retry_delay``. After the queue's ``max_deliveries`` the message goes to the dead-letter queue with the
     exception as its reason. Each failure is logged with its traceback. Delivery is at least once: a handler can run
     twice for the same message, and must allow for that.
+
+    A handler can raise or return what else is to become of its message: an :class:`~shardq.Outcome`. The option
+    ``on_error`` gives outcomes to errors.
 
     With ``by_batch`` the handler takes the whole :class:`~shardq.Batch` and may settle parts of it itself.
     Async and generator functions are refused with InvalidSetting: calling them runs nothing.
@@ -76,8 +81,7 @@ class Worker:
     ) -> None:
         check_runs("handler", handler)
         self._queue, self._options = queue, WorkerOptions(**options)
-        self._calls = _calls(handler, by_batch=self._options.by_batch)
-        self._backoff = self._options.backoff
+        self._calls = _calls(handler, error_policy(self._options.on_error), by_batch=self._options.by_batch)
         self._tally = Tally()
         self._stopping = False
         self._consumer: Consumer | None = None
@@ -134,7 +138,7 @@ class Worker:
         try:
             self._calls.run(attempt, self._tally, self._is_stopping)
         finally:
-            for step in AttemptSettling(self._queue, attempt, self._backoff, self._tally).steps():
+            for step in AttemptSettling(self._queue, attempt, self._options, self._tally).steps():
                 self._persist(step)
 
     def _persist(self, step: Callable[[], None]) -> None:
@@ -172,7 +176,7 @@ class Worker:
         return self._stopping
 
 
-def _calls(handler: MessageHandler | BatchHandler, *, by_batch: bool) -> HandlerCalls:
+def _calls(handler: MessageHandler | BatchHandler, policy: ErrorFunction, *, by_batch: bool) -> HandlerCalls:
     if by_batch:
-        return WholeBatch(cast("BatchHandler", handler))
-    return EachMessage(cast("MessageHandler", handler))
+        return WholeBatch(cast("BatchHandler", handler), policy)
+    return EachMessage(cast("MessageHandler", handler), policy)

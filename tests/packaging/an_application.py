@@ -46,7 +46,11 @@ def charge(message: shardq.Message) -> None:
         message.body, language, message.due.isoformat(), message.receipt, message.dedupe_key, message.priority
     )
     message.extend(30)
-    message.release(delay=1.5)
+    message.release(delay=1.5, reason="late")
+    message.give_back(delay=60)
+    last: bool = message.last_delivery
+    if last:
+        raise shardq.Discard("old")
     message.forward("others", atomic=False)
     message.dead_letter("broken")
     message.ack()
@@ -61,6 +65,12 @@ def charge_all(batch: shardq.Batch) -> None:
         message.ack()
     print(first, len(batch), batch.bodies, until)
     batch.release(delay=2)
+    batch.give_back(delay=2)
+
+
+def judge(message: shardq.Message, error: Exception) -> shardq.Outcome | None:
+    print(message.id, error)
+    return shardq.Snooze(60)
 
 
 def send(producer: shardq.Producer) -> str:
@@ -117,7 +127,15 @@ def work(queue: shardq.Queue) -> None:
     Worker(queue, charge_all, by_batch=True, codec=shardq.JSON).stop()
     Worker(queue, lambda message: print(message.body, message.headers)).run()
     Worker(queue, lambda batch: print(batch.bodies), by_batch=True).run()
-    print(report.worked, WorkerOptions(batch=3), ShellCommand("true"))
+    later = shardq.Retry(after=shardq.Backoff(1, 60), reason="busy")
+    Worker(queue, charge, on_error={ConnectionError: later, ValueError: shardq.DeadLetter()}).run()
+    print(
+        report.worked,
+        report.snoozed,
+        report.discarded,
+        WorkerOptions(batch=3, on_error=judge),
+        ShellCommand("true"),
+    )
     pool = WorkerPool("sqlite:///queue.db", "orders", "shop:charge", processes=2, on_progress=print)
     total: PoolReport = pool.run()
     print(total.total.worked)

@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-from shardq import Batch, Message
+from shardq import Batch, DeadLetter, Discard, Message, Outcome, Snooze
 
 
 def nothing(message: Message) -> None:
@@ -52,3 +52,23 @@ def _first(message: Message) -> bool:
 
 async def asynchronous(message: Message) -> None:
     pass
+
+
+def as_told(message: Message) -> Outcome | None:
+    """Do what the body says."""
+    match message.body:
+        case b"snooze":
+            return Snooze(600)
+        case b"discard":
+            raise Discard("told so")
+        case b"dead":
+            raise DeadLetter("told so")
+        case b"ValueError":
+            raise ValueError("told so")
+        case b"KeyError":
+            raise KeyError("told so")
+    return None
+
+
+def choose(_message: Message, error: Exception) -> Outcome | None:
+    return Discard() if isinstance(error, KeyError) else None

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq import Batch, Message, Queue
+from shardq import Backoff, Batch, Message, Queue
 from shardq.client import Client
 from shardq.clock import SystemClock
 from shardq.storage.opening import open_store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore
 from shardq.worker import ShellCommand, Worker
-from shardq.worker.options import Backoff
 
 
 def fill(queue: Queue, count: int) -> None:

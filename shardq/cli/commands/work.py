@@ -44,14 +44,17 @@ USUAL = WorkerOptions()
 @click.option(
     "--retry-delay",
     type=duration,
-    default=USUAL.retry_delay,
-    help=f"Delay before a failed message is delivered again; doubles.  [{USUAL.retry_delay:g}]",
+    help="Delay before a failed message is delivered again; doubles.  [the queue's]",
 )
 @click.option(
     "--max-retry-delay",
     type=duration,
-    default=USUAL.max_retry_delay,
-    help=f"The longest such delay.  [{USUAL.max_retry_delay:g}]",
+    help="The longest such delay.  [the queue's]",
+)
+@click.option(
+    "--on-error",
+    metavar="MODULE:FUNCTION",
+    help="A function of message and error that returns what becomes of the message: an outcome, or None.",
 )
 @click.option(
     "--handler-timeout",
@@ -83,8 +86,8 @@ def work(
     """Run a handler on every message, in several processes.
 
     A message is acked when its handler returns, or when its command exits with code 0. Otherwise the message is
-    delivered again later. After the queue's max-deliveries it goes to the dead-letter queue. Functions are also
-    looked for in the current folder.
+    delivered again later. After the queue's max-deliveries it goes to the dead-letter queue, and at once when its
+    command exits with code 65 (EX_DATAERR). Functions are also looked for in the current folder.
 
     Ctrl-C or SIGTERM ends the workers after the messages at hand. A second one ends them at once, with the commands
     that still run, and the exit code is 130. The messages they held are delivered again when their leases expire.
@@ -117,6 +120,8 @@ def summary(report: PoolReport) -> str:
     facts = {
         "failed": total.failed,
         "dead-lettered": total.dead_lettered,
+        "snoozed": total.snoozed,
+        "discarded": total.discarded,
         "given back": total.given_back,
         "lost their lease": total.lease_lost,
     }

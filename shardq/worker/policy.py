@@ -1,0 +1,79 @@
+"""What becomes of a message whose handler raised an error: the option ``on_error`` of a worker."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from shardq.callables import check_runs, function_named
+from shardq.errors import InvalidSetting
+from shardq.message import Message
+from shardq.outcome import Outcome, Retry
+
+__all__ = ["ErrorFunction", "OnError", "check_on_error", "error_policy"]
+
+_log = logging.getLogger(__name__)
+
+ErrorFunction = Callable[[Message, Exception], Outcome | None]
+OnError = Mapping[type[Exception], Outcome] | ErrorFunction | str | None
+"""Outcomes by type of error, a function that chooses one (None: a usual retry), or the name of such a function."""
+
+
+def check_on_error(on_error: object) -> None:
+    """Raise InvalidSetting for what is none of these; a function that is named is looked for when it is needed."""
+    if isinstance(on_error, Mapping):
+        for kind, outcome in on_error.items():
+            _check_entry(kind, outcome)
+    elif on_error is not None and not isinstance(on_error, str):
+        check_runs("on_error", on_error)
+
+
+def error_policy(on_error: OnError) -> ErrorFunction:
+    """The function that chooses an outcome; raises InvalidSetting when there is none of the name that was given."""
+    if isinstance(on_error, str):
+        return function_named("on_error", on_error)
+    if isinstance(on_error, Mapping):
+        return _by_type(dict(on_error))
+    return on_error or _usual
+
+
+def chosen(policy: ErrorFunction, message: Message, error: Exception) -> Outcome:
+    """The outcome that the policy chooses. One that fails, or chooses something else, is logged: a usual retry then."""
+    try:
+        outcome = policy(message, error)
+    except Outcome as raised:
+        return raised
+    except Exception:
+        _log.exception("on_error failed for message %s, which is tried again as usual", message.id)
+        return Retry()
+    if outcome is not None and not isinstance(outcome, Outcome):
+        _log.error(
+            "on_error returned %r, which is no outcome: message %s is tried again as usual",
+            outcome,
+            message.id,
+        )
+        return Retry()
+    return outcome or Retry()
+
+
+def _usual(_message: Message, _error: Exception) -> None:
+    return None
+
+
+def _by_type(outcomes: dict[type[Exception], Outcome]) -> ErrorFunction:
+    """The outcome for the most special class of an error that is named."""
+
+    def choose(_: Message, error: Exception) -> Outcome | None:
+        named = (outcomes[kind] for kind in type(error).__mro__ if kind in outcomes)
+        return next(named, None)
+
+    return choose
+
+
+def _check_entry(kind: object, outcome: object) -> None:
+    if not (isinstance(kind, type) and issubclass(kind, Exception)):
+        raise InvalidSetting(f"on_error has the key {kind!r}: give a subclass of Exception")
+    if not isinstance(outcome, Outcome):
+        raise InvalidSetting(
+            f"on_error[{kind.__name__}]={outcome!r} is no outcome: give a Retry, Snooze, Discard or DeadLetter"
+        )

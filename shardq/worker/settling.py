@@ -1,0 +1,113 @@
+"""How the messages of a batch are settled when their handler has ended."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TypeVar
+
+from shardq.batch import Batch
+from shardq.errors import InvalidMessage, LeaseLost
+from shardq.message import Message
+from shardq.outcome import Backoff, DeadLetter, Retry, Snooze
+from shardq.queue import Queue
+from shardq.settings import QueueSettings
+from shardq.worker.attempt import Attempt, Ending
+from shardq.worker.options import WorkerOptions
+from shardq.worker.report import Tally
+
+__all__ = ["AttemptSettling"]
+
+_log = logging.getLogger(__name__)
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+class AttemptSettling:
+    """Acks messages that are finished, gives back those not started, and does with the others as their outcomes say."""
+
+    def __init__(self, queue: Queue, attempt: Attempt, options: WorkerOptions, tally: Tally) -> None:
+        self._queue, self._attempt, self._options, self._tally = queue, attempt, options, tally
+        self._backoff = options.backoff(QueueSettings())
+        self._last: frozenset[Message] = frozenset()
+
+    def steps(self) -> Iterator[Callable[[], None]]:
+        """The steps of settling, in order. Each can be repeated, and no two settle the same message."""
+        attempt = self._attempt
+        yield from self._step(attempt.finished, Batch.ack)
+        yield from self._step(attempt.unstarted, Batch.give_back, counter="given_back")
+        yield from self._step(attempt.interrupted, Batch.release)
+        snoozed = [each for each in attempt.endings if isinstance(each.outcome, Snooze)]
+        for seconds, endings in _grouped(snoozed, _seconds):
+            yield from self._step(_messages(endings), partial(Batch.give_back, delay=seconds))
+        failed = [each for each in attempt.endings if not isinstance(each.outcome, Snooze)]
+        if failed:
+            yield self._look
+            yield from self._failures(failed)
+
+    def _look(self) -> None:
+        """Ask for the settings of the queue, and which messages are to be delivered no more."""
+        self._backoff = self._options.backoff(self._queue.settings)
+        messages = _messages(self._attempt.endings)
+        self._last = frozenset(message for message in messages if message.last_delivery)
+
+    def _failures(self, failed: Sequence[Ending]) -> Iterator[Callable[[], None]]:
+        given_up = [each for each in failed if self._is_given_up(each)]
+        retried = [each for each in failed if not self._is_given_up(each)]
+        for (after, deliveries), endings in _grouped(retried, self._delayed):
+            delay = after.delay(deliveries) if isinstance(after, Backoff) else after
+            yield from self._step(_messages(endings), partial(Batch.release, delay=delay))
+        for reason, endings in _grouped(given_up, lambda each: each.reason):
+            settle = partial(self._dead_letter, reason=reason)
+            yield from self._step(_messages(endings), settle, counter="dead_lettered")
+
+    def _is_given_up(self, ending: Ending) -> bool:
+        return isinstance(ending.outcome, DeadLetter) or ending.message in self._last
+
+    def _delayed(self, ending: Ending) -> tuple[float | Backoff, int]:
+        """By what a message is delayed: those alike are released together."""
+        assert isinstance(ending.outcome, Retry)
+        after = ending.outcome.after
+        return self._backoff if after is None else after, ending.message.deliveries
+
+    def _step(
+        self, messages: Sequence[Message], settle: Callable[[Batch], None], *, counter: str | None = None
+    ) -> Iterator[Callable[[], None]]:
+        if messages:
+            yield partial(self._settle, self._attempt.batch.part(messages), settle, counter)
+
+    def _settle(self, part: Batch, settle: Callable[[Batch], None], counter: str | None) -> None:
+        lost = 0
+        try:
+            settle(part)
+        except LeaseLost as error:
+            lost = len(error.messages)
+            self._tally.add(lease_lost=lost)
+            _log.warning("%s", error)
+        if counter:
+            self._tally.add(**{counter: len(part) - lost})
+
+    def _dead_letter(self, part: Batch, *, reason: str) -> None:
+        try:
+            part.dead_letter(reason)
+            _log.info("%d messages went to the dead-letter queue: %s", len(part), reason)
+        except InvalidMessage as error:
+            _log.error("messages stay in their queue, because they cannot be moved: %s", error)
+            part.release(delay=self._backoff.longest, reason=reason)
+
+
+def _grouped(endings: Iterable[Ending], key: Callable[[Ending], _Key]) -> Iterable[tuple[_Key, list[Ending]]]:
+    groups: dict[_Key, list[Ending]] = {}
+    for ending in endings:
+        groups.setdefault(key(ending), []).append(ending)
+    return groups.items()
+
+
+def _seconds(ending: Ending) -> float:
+    assert isinstance(ending.outcome, Snooze)
+    return ending.outcome.seconds
+
+
+def _messages(endings: Iterable[Ending]) -> list[Message]:
+    return [ending.message for ending in endings]
