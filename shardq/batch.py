@@ -53,6 +53,11 @@ class Batch(Sequence[Message]):
         return [body for selection in self._selections for body in self._settler.bodies(selection)]
 
     @property
+    def queue(self) -> str | None:
+        """The name of the queue that the messages are from; None for an empty batch."""
+        return self._selections[0].held.shard.queue if self._selections else None
+
+    @property
     def lease_until(self) -> datetime | None:
         """When the first lease expires, by the store's clock; None for an empty batch."""
         first = min((selection.held.lease_until for selection in self._selections), default=None)

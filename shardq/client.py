@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
-from typing import Unpack
+from typing import Literal, Unpack
 
 from shardq.callables import check_runs
 from shardq.clock import Clock, SystemClock, to_datetime
 from shardq.closing import Closing
+from shardq.codec import BYTES, Codec
+from shardq.consumer import Consumer
 from shardq.context.queue_context import Counts, QueueContexts
 from shardq.context.retry import RETRY_SECONDS
 from shardq.errors import InvalidSetting, OutcomeUnknown, QueueExists, QueueNotFound, StoreUnavailable
 from shardq.hooks import Hooks
 from shardq.queue import Queue
+from shardq.receiving.turns import check_queues, turns_of
 from shardq.settings import QueueSettings, QueueSettingsArguments, check_number, check_store
 from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
 from shardq.sharding.shard import check_queue_name
@@ -85,6 +88,48 @@ class Client(Closing):
     def queue(self, name: str) -> Queue:
         """An existing queue. Raises InvalidName or QueueNotFound."""
         return Queue(self._contexts.of(name))
+
+    def consumer(
+        self,
+        queues: Sequence[str],
+        *,
+        weights: Mapping[str, float] | None = None,
+        order: Literal["fair", "strict"] = "fair",
+        codec: Codec = BYTES,
+        name: str | None = None,
+        visibility_timeout: float | None = None,
+        keep_leases: bool = False,
+    ) -> Consumer:
+        """Return a consumer that receives from several queues. It waits for all of them at once.
+
+        Each batch is of one queue: :attr:`shardq.Batch.queue`. With ``order="fair"`` the queues that have messages
+        share the receiving by their ``weights``, counted in messages; without one a queue has 1. With
+        ``order="strict"`` a queue is received from only while those before it in the list have nothing. While there is
+        work, what comes into another queue is noticed within half a second. The settings of each queue hold for its
+        messages. The other options are those of :meth:`shardq.Queue.consumer`.
+
+        A queue that is paused, deleted or cannot be read is left out, and the others go on. A receive that finds
+        nothing raises then, unless the queue is only paused. Raises InvalidName, InvalidSetting or QueueNotFound.
+
+        >>> client = shardq.connect(url)
+        >>> for queue in ("urgent", "usual"):
+        ...     id = client.create_queue(queue).producer().send(b"to do")
+        >>> with client.consumer(["urgent", "usual"], weights={"urgent": 3}) as consumer:
+        ...     for batch in consumer.batches(100, wait=0):
+        ...         print(batch.queue, batch.bodies)
+        ...         batch.ack()
+        urgent [b'to do']
+        usual [b'to do']
+        """
+        turns = turns_of(check_queues(queues), weights, order)
+        return Consumer(
+            [self._contexts.of(queue) for queue in queues],
+            turns=turns,
+            codec=codec,
+            name=name,
+            visibility_timeout=visibility_timeout,
+            keep_leases=keep_leases,
+        )
 
     def queues(self, prefix: str = "") -> tuple[str, ...]:
         """The names of all queues that start with the prefix, sorted."""

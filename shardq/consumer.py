@@ -16,11 +16,13 @@ from shardq.context.queue_context import QueueContext
 from shardq.errors import Closed, LeaseLost
 from shardq.held import HeldSlice
 from shardq.message import Message
-from shardq.receiving.claiming import Idling, Receiving
+from shardq.receiving.idling import Idling
 from shardq.receiving.overlap import Overlap
 from shardq.receiving.prefetcher import Prefetcher
+from shardq.receiving.receiving import Receiving
+from shardq.receiving.turns import Turns
 from shardq.settings import check_number
-from shardq.settling.lease_keeper import LeaseKeeper
+from shardq.settling.lease_keeper import LeaseKeeper, LeaseKeepers
 from shardq.settling.settlement import MAX_LEASE_SECONDS, Settlement
 
 __all__ = ["Consumer"]
@@ -29,7 +31,9 @@ MAX_BATCH = 100_000
 
 
 class Consumer(Closing):
-    """Receives messages of one queue. Made by :meth:`shardq.Queue.consumer`.
+    """Receives messages of one queue, or of several.
+
+    Made by :meth:`shardq.Queue.consumer`, or for several queues by :meth:`shardq.Client.consumer`.
 
     A consumer is used by one thread at a time; its batches and messages may be passed to other threads. A forked
     child needs a consumer of its own. The consumers of a queue share its messages: each message is delivered to one
@@ -47,8 +51,9 @@ class Consumer(Closing):
 
     def __init__(
         self,
-        context: QueueContext,
+        contexts: Sequence[QueueContext],
         *,
+        turns: Turns | None = None,
         codec: Codec = BYTES,
         name: str | None = None,
         visibility_timeout: float | None = None,
@@ -60,28 +65,22 @@ class Consumer(Closing):
             check_number("visibility_timeout", visibility_timeout, 0.05, MAX_LEASE_SECONDS)
         check_number("prefetch", prefetch, 0, MAX_BATCH, whole=True)
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-        self._context = context
+        self._context = first = contexts[0]
         self._receiving = Receiving(
-            context, self.name, visibility_timeout=visibility_timeout, ahead=prefetch > 0
+            contexts, self.name, visibility_timeout=visibility_timeout, ahead=prefetch > 0, turns=turns
         )
-        self._settlement = Settlement(context, codec, self._receiving.reader.changed)
+        self._codec, self._contexts = codec, {context.name: context for context in contexts}
+        self._settlements = {context.name: self._settlement(context) for context in contexts}
+        self._names = ", ".join(map(repr, self._receiving.names))
         self._stopped = threading.Event()
         self._closed = False
         self._process = os.getpid()
-        self._idling = Idling(context, self._receiving.reader, self._stopped.is_set)
-        self._keeper = (
-            LeaseKeeper(Settlement(context, codec), context.retry, self._receiving.lease)
-            if keep_leases
-            else None
-        )
+        self._idling = Idling(first.store, first.retry, self._receiving, self._stopped.is_set)
+        self._keepers = LeaseKeepers(self._make_keeper) if keep_leases else None
         self._prefetcher = (
-            Prefetcher(
-                context, self._receiving, Settlement(context, codec, self._receiving.reader.changed), prefetch
-            )
-            if prefetch
-            else None
+            Prefetcher(first, self._receiving, self._settlement(first), prefetch) if prefetch else None
         )
-        self._overlap = Overlap(context, self._receiving, self._settlement)
+        self._overlap = Overlap(first.retry, self._receiving, self._give_back)
 
     def receive(self, limit: int = 1, *, wait: float = 0.0) -> Batch:
         """Receive up to ``limit`` messages, and hold them for the visibility timeout.
@@ -95,7 +94,7 @@ class Consumer(Closing):
         redelivered when their leases expire.
         """
         check_number("limit", limit, 1, MAX_BATCH, whole=True)
-        return Batch(self._receive(limit, wait), self._settlement)
+        return self._batch(self._receive(limit, wait))
 
     def batches(self, limit: int, *, wait: float | None = None) -> Iterator[Batch]:
         """Receive batch after batch, none of them empty.
@@ -111,7 +110,7 @@ class Consumer(Closing):
             while not self._stopped.is_set():
                 held = self._receive(limit, patience)
                 if held:
-                    yield Batch(held, self._settlement, self._next_claim(held, limit))
+                    yield self._batch(held, self._next_claim(held, limit))
                     del held  # so that nothing but the caller holds it while the next is waited for
                 elif wait is not None:
                     return
@@ -125,7 +124,7 @@ class Consumer(Closing):
         if it is, the next call that receives hands it out.
         """
         held = self._receive(1, wait, finish=self._context.hooks is None)
-        batch = Batch(held, self._settlement)
+        batch = self._batch(held)
         try:
             batch.ack()
         except LeaseLost:  # the process slept through the lease: it is somebody else's
@@ -148,16 +147,16 @@ class Consumer(Closing):
         self._overlap.leave()
         if self._prefetcher is not None:
             self._prefetcher.stop()
-        if self._keeper is not None:
-            self._keeper.stop()
+        if self._keepers is not None:
+            self._keepers.stop()
         self._receiving.resign()
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Closed(f"this consumer of queue {self._context.name!r} is closed: make another one")
+            raise Closed(f"this consumer of queue {self._names} is closed: make another one")
         if self._process != os.getpid():
             raise Closed(
-                f"this consumer of queue {self._context.name!r} belongs to the parent process: "
+                f"this consumer of queue {self._names} belongs to the parent process: "
                 "make another one in this process"
             )
         self._context.retry.check_open()
@@ -165,12 +164,27 @@ class Consumer(Closing):
     def _receive(self, limit: int, wait: float, *, finish: bool = False) -> Sequence[HeldSlice]:
         check_number("wait", wait, 0.0, 10 * MAX_LEASE_SECONDS)
         self._check_open()
-        if self._keeper is not None:
-            self._keeper.let_go()
+        if self._keepers is not None:
+            self._keepers.let_go()
         held = self._take(limit, wait) if self._prefetcher else self._claim(limit, wait, finish=finish)
-        if self._keeper is not None:
-            self._keeper.keep(held)
+        if self._keepers is not None:
+            self._keepers.keep(held)
         return held
+
+    def _batch(self, held: Sequence[HeldSlice], acking: Callable[[], None] = lambda: None) -> Batch:
+        """What was received as a batch; all of it is of one queue."""
+        queue = held[0].shard.queue if held else self._context.name
+        return Batch(held, self._settlements[queue], acking)
+
+    def _settlement(self, context: QueueContext) -> Settlement:
+        return Settlement(context, self._codec, self._receiving.queues[context.name].reader.changed)
+
+    def _make_keeper(self, queue: str) -> LeaseKeeper:
+        settlement = Settlement(self._contexts[queue], self._codec)
+        return LeaseKeeper(settlement, self._context.retry, self._receiving.queues[queue].lease)
+
+    def _give_back(self, held: Sequence[HeldSlice]) -> None:
+        self._settlements[held[0].shard.queue].give_back([piece.select() for piece in held])
 
     def _next_claim(self, held: Sequence[HeldSlice], limit: int) -> Callable[[], None]:
         """What an ack of the batch begins: only a full one says that more is due."""
@@ -183,16 +197,17 @@ class Consumer(Closing):
         if held := self._overlap.take(limit):
             return held
         deadline = time.monotonic() + wait
+        news: tuple[str, ...] | None = None
         with self._overlap.claiming:
             while True:
                 left = deadline - time.monotonic()
-                held = self._receiving.fill(limit, thorough=left <= 0, finish=finish)
+                held = self._receiving.fill(limit, thorough=left <= 0, finish=finish, news=news)
                 if held:
                     self._idling.reset()
                     return held
                 if left <= 0 or self._stopped.is_set():
                     return []
-                self._idling.sleep(left)
+                news = self._idling.sleep(left)
 
     def _take(self, limit: int, wait: float) -> Sequence[HeldSlice]:
         assert self._prefetcher is not None

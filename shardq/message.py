@@ -94,6 +94,11 @@ class Message:
         return str(self._message_id)
 
     @property
+    def queue(self) -> str:
+        """The name of the queue that the message is from."""
+        return self._held.shard.queue
+
+    @property
     def receipt(self) -> str:
         """The id and the claim, as text. Another process can ack with it: see :meth:`shardq.Queue.ack`."""
         return str(Receipt(self._message_id, self._held.token))

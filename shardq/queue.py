@@ -109,7 +109,7 @@ class Queue:
         InvalidSetting.
         """
         return Consumer(
-            self._context,
+            [self._context],
             codec=codec,
             name=name,
             visibility_timeout=visibility_timeout,

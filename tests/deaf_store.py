@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from shardq.storage.wrapped_store import WrappedStore
 
@@ -10,6 +11,6 @@ from shardq.storage.wrapped_store import WrappedStore
 class DeafStore(WrappedStore):
     """Whoever is woken was woken by other signals than the inner store's."""
 
-    def wait(self, queue: str, seconds: float) -> bool:
+    def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
         time.sleep(seconds)
-        return False
+        return ()

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from shardq.clock import seconds
-from shardq.context.queue_context import QueueContext
+from shardq.context.retry import Retry
 from shardq.errors import ShardqError
 from shardq.held import HeldSlice, first_of
-from shardq.receiving.claiming import CLAIM_PATIENCE, Receiving
-from shardq.settling.settlement import Settlement
+from shardq.receiving.claiming import CLAIM_PATIENCE
+from shardq.receiving.receiving import Receiving
 
 __all__ = ["Overlap"]
 
@@ -34,8 +34,10 @@ class Overlap:
     meanwhile leaves them claimed and their delivery counted, as one that ends while it reads does.
     """
 
-    def __init__(self, context: QueueContext, receiving: Receiving, settlement: Settlement) -> None:
-        self._context, self._receiving, self._settlement = context, receiving, settlement
+    def __init__(
+        self, retry: Retry, receiving: Receiving, give_back: Callable[[Sequence[HeldSlice]], None]
+    ) -> None:
+        self._retry, self._receiving, self._give_back_held = retry, receiving, give_back
         self.claiming = threading.Lock()
         """Held while a thread claims: one does at a time."""
         self._lock = threading.RLock()  # taken in one step, unlike a Condition: Ctrl-C may come anywhere
@@ -62,7 +64,7 @@ class Overlap:
         """Up to so many of the messages that were claimed; the others are released. Waits for a claim under way."""
         wanted, surplus = first_of(self._take(), limit)
         self._give_back(surplus)
-        return self._receiving.filter.unexpired(wanted)
+        return self._receiving.unexpired(wanted)
 
     def give_back(self) -> None:
         """Release what was claimed and not taken."""
@@ -84,7 +86,7 @@ class Overlap:
             with self._lock:
                 claim.held = held
                 self._changed.notify_all()
-                patience = min(LONGEST_WAIT, seconds(self._receiving.lease) / 4)
+                patience = min(LONGEST_WAIT, seconds(self._receiving.lease_of(held)) / 4)
                 taken = self._changed.wait_for(lambda: self._claim is not claim or not held, patience)
                 if self._claim is claim:
                     self._claim = None
@@ -96,7 +98,7 @@ class Overlap:
         if not self.claiming.acquire(blocking=False):
             return []
         try:
-            with self._context.retry.within(CLAIM_PATIENCE):
+            with self._retry.within(CLAIM_PATIENCE):
                 return self._receiving.fill(limit, thorough=False)
         except ShardqError as error:
             _log.debug("nothing was claimed during an ack: %s", error)
@@ -122,6 +124,6 @@ class Overlap:
         if not held:
             return
         try:
-            self._settlement.give_back([piece.select() for piece in held])
+            self._give_back_held(held)
         except ShardqError as error:
             _log.warning("what was claimed during an ack comes back when its lease is over: %s", error)

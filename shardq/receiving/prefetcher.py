@@ -14,7 +14,8 @@ from shardq.clock import seconds
 from shardq.context.queue_context import QueueContext
 from shardq.errors import ShardqError
 from shardq.held import HeldSlice, first_of
-from shardq.receiving.claiming import Idling, Receiving
+from shardq.receiving.idling import Idling
+from shardq.receiving.receiving import Receiving
 from shardq.settling.lease_keeper import LeaseKeeper
 from shardq.settling.settlement import Settlement
 
@@ -56,10 +57,14 @@ class Prefetcher:
         self._wanted = True
         self._stopped = False
         self._error: ShardqError | None = None
-        self._idling = Idling(context, receiving.reader, lambda: self._stopped, self._claiming)
-        self._keeper = LeaseKeeper(settlement, context.retry, receiving.lease)
+        self._idling = Idling(context.store, context.retry, receiving, lambda: self._stopped, self._claiming)
+        self._keeper = LeaseKeeper(settlement, context.retry, self._lease)
         self._thread = threading.Thread(target=self._run, name="shardq-prefetcher", daemon=True)
         self._thread.start()
+
+    @property
+    def _lease(self) -> int:
+        return self._receiving.queues[self._context.name].lease
 
     def take(self, limit: int, seconds: float) -> list[HeldSlice]:
         """Up to so many messages; waits so many seconds for the first. An empty list while delivery is paused.
@@ -72,7 +77,7 @@ class Prefetcher:
             return []
         error: ShardqError | None = None
         for patience in HAND_OUT_PATIENCE:
-            taken = self._receiving.filter.unexpired(self._pop(limit, seconds))
+            taken = self._receiving.unexpired(self._pop(limit, seconds))
             with self._context.retry.within(patience):
                 error = self._start(taken)
             held = self._of_this_consumer(taken)
@@ -122,7 +127,7 @@ class Prefetcher:
             self._changed.wait_for(lambda: self._stopped or self._error is None)
 
     def _fetch(self) -> None:
-        lease = seconds(self._receiving.lease)
+        lease = seconds(self._lease)
         with self._lock:
             self._changed.wait_for(
                 lambda: self._stopped or (self._wanted and self._buffer.room > 0), lease / 4
@@ -178,7 +183,7 @@ class Prefetcher:
 
     def _start(self, taken: Sequence[HeldSlice]) -> ShardqError | None:
         """Count deliveries that are not counted, and extend leases that are half over."""
-        lease = self._receiving.lease
+        lease = self._lease
         half = self._context.store.now() + lease // 2
         try:
             if selections := [piece.select() for piece in taken if not piece.started]:

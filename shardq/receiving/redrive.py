@@ -10,7 +10,7 @@ from shardq.codec import BYTES
 from shardq.context.queue_context import QueueContext
 from shardq.errors import ShardqError
 from shardq.held import HeldSlice, Selection
-from shardq.receiving.claiming import Receiving
+from shardq.receiving.receiving import Receiving
 from shardq.sending.doors import REDRIVE, admit, too_large
 from shardq.sending.planned_bundles import sizes
 from shardq.settling.dead_letters import came_from, existing_dead_letters
@@ -36,11 +36,13 @@ def redrive(target: QueueContext, limit: int) -> int:
     source = existing_dead_letters(target)
     if source is None:
         return 0
-    receiving = Receiving(source, f"redrive-{secrets.token_hex(4)}", visibility_timeout=REDRIVE_LEASE_SECONDS)
+    receiving = Receiving(
+        [source], f"redrive-{secrets.token_hex(4)}", visibility_timeout=REDRIVE_LEASE_SECONDS
+    )
     settlement = Settlement(source, BYTES)
     moved = largest = 0
     claimed: list[HeldSlice] = []
-    keeper = LeaseKeeper(settlement, source.retry, receiving.lease)
+    keeper = LeaseKeeper(settlement, source.retry, receiving.queues[source.name].lease)
     try:
         while moved < limit:
             held = receiving.fill(REDRIVE_BATCH, thorough=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from weakref import WeakKeyDictionary
 
 from shardq.clock import seconds
@@ -14,7 +14,7 @@ from shardq.errors import Closed, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState
 from shardq.settling.settlement import Settlement
 
-__all__ = ["LeaseKeeper"]
+__all__ = ["LeaseKeeper", "LeaseKeepers"]
 
 _log = logging.getLogger(__name__)
 
@@ -86,3 +86,29 @@ class LeaseKeeper:
             self._stopped.set()
         except ShardqError as error:
             _log.warning("some leases were not extended, trying again: %s", error)
+
+
+class LeaseKeepers:
+    """A lease keeper for each queue that something was received from. ``make`` makes that of a queue."""
+
+    def __init__(self, make: Callable[[str], LeaseKeeper]) -> None:
+        self._make = make
+        self._keepers: dict[str, LeaseKeeper] = {}
+
+    def keep(self, held: Sequence[HeldSlice]) -> None:
+        """Extend these, which are of one queue, until they are settled or let go of."""
+        if held:
+            queue = held[0].shard.queue
+            if queue not in self._keepers:
+                self._keepers[queue] = self._make(queue)
+            self._keepers[queue].keep(held)
+
+    def let_go(self) -> None:
+        """Extend nothing more of what could not be settled."""
+        for keeper in self._keepers.values():
+            keeper.let_go()
+
+    def stop(self) -> None:
+        """Extend nothing more."""
+        for keeper in self._keepers.values():
+            keeper.stop()

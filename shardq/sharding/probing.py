@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
@@ -134,20 +135,25 @@ class Probing:
             shard: entry.error for shard, entry in entries if entry is not None and entry.error is not None
         }
 
-    def keep(self, shards: set[Shard]) -> None:
-        """Forget all others."""
-        self._failing = {shard: entry for shard, entry in self._failing.items() if shard in shards}
+    def keep(self, queue: str, shards: set[Shard]) -> None:
+        """Forget all others of the queue."""
+        self._failing = {
+            shard: entry for shard, entry in self._failing.items() if shard in shards or shard.queue != queue
+        }
 
     def _ask(
         self, shards: Sequence[Shard], *, glance: bool = False, deep: bool = False
     ) -> tuple[list[Probe], list[tuple[Shard, ShardqError]]]:
-        """Probe in as few requests as it takes; raises when nothing can be read at all."""
+        """Probe in as few requests as it takes; raises when nothing can be read at all.
+
+        The largest groups are asked first, so that one unreadable queue does not look like an unreadable store.
+        """
         found: list[Probe] = []
         failed: list[tuple[Shard, ShardqError]] = []
-        waiting = [list(shards)] if shards else []
+        waiting = deque([list(shards)] if shards else [])
         failures = 0
         while waiting:
-            group = waiting.pop()
+            group = waiting.popleft()
             try:
                 found += self._store.probe(group, glance=glance, deep=deep)
             except (StoreUnavailable, OutcomeUnknown) as error:
@@ -158,5 +164,5 @@ class Probing:
                     failed.append((group[0], error))
                 else:
                     middle = len(group) // 2
-                    waiting += [group[middle:], group[:middle]]
+                    waiting += (group[:middle], group[middle:])
         return found, failed

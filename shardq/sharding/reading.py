@@ -27,6 +27,7 @@ from shardq.sharding.ownership import Ownership
 from shardq.sharding.probing import FIRST_DEEP_LOOK, KnownShard, Probing
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard
+from shardq.sharding.surveying import Looks, survey
 from shardq.storage.requests import Probe
 from shardq.storage.store import Store
 
@@ -53,17 +54,29 @@ class ShardReader:
     """Chooses shards for one consumer. For one thread."""
 
     def __init__(
-        self, store: Store, queue: str, ownership: Ownership, timer: Callable[[], float] = time.monotonic
+        self,
+        store: Store,
+        queue: str,
+        ownership: Ownership,
+        timer: Callable[[], float] = time.monotonic,
+        probing: Probing | None = None,
     ) -> None:
-        self._store, self._queue, self._ownership, self._timer = store, queue, ownership, timer
-        self._probing = Probing(store, timer)
+        self.queue = queue
+        self._store, self._ownership, self._timer = store, ownership, timer
+        self._probing = probing or Probing(store, timer)  # of all queues that are surveyed together
         self._shards: tuple[Shard, ...] = ()
+        self._current: set[Shard] = set()  # those that are being written
         self._known: dict[Shard, KnownShard] = {}
         self._candidates: list[tuple[bool, int, int, Shard]] = []
         self._directory: tuple[Shard, ...] = ()
         self._directory_at = self._surveyed_at = self._others_at = -(10**18)
         self._others_skipped = False
         self._patience = NEXT_AFTER
+
+    @property
+    def has_candidates(self) -> bool:
+        """True when the last survey found shards with work that are not used up."""
+        return bool(self._candidates)
 
     @property
     def consumers(self) -> int:
@@ -121,7 +134,7 @@ class ShardReader:
         """Look at those that failed now, each alone, and take their messages and others' for candidates."""
         now = self._store.now()
         for probe in self._probing.look_alone(list(self._probing.errors(self._shards))):
-            self._learn(probe, now)
+            self.learn(probe, now)
         self._choose(now, thorough=True)
 
     def avoid(self, shard: Shard, microseconds: int) -> None:
@@ -135,33 +148,34 @@ class ShardReader:
         A thorough survey looks at every shard and takes other consumers' too: after it, no candidate means no
         work, but for what `errors` tells of.
         """
-        now = self._store.now()
-        current = set(layout.shards_between(self._queue, now - CURRENT_GRACE, now))
-        deep = self._look_deep(now)
-        if thorough or (not deep and _over(self._directory_at, self._eased(DIRECTORY_INTERVAL), now)):
-            self._directory, self._directory_at = self._store.shards(self._queue), now
-        self._shards = tuple(sorted(current.union(self._directory)))
-        self._probing.keep(set(self._shards))
-        looked_at = [
+        survey({self: layout}, self._probing, self._store.now(), self._timer, thorough=thorough)
+
+    def looks(self, layout: Layout, now: int, *, seen: set[Shard], thorough: bool) -> Looks:
+        """Find out which shards there are, and which of them need a look besides those that were seen."""
+        self._current = set(layout.shards_between(self.queue, now - CURRENT_GRACE, now))
+        if thorough or (not seen and _over(self._directory_at, self._eased(DIRECTORY_INTERVAL), now)):
+            self._directory, self._directory_at = self._store.shards(self.queue), now
+        self._shards = tuple(sorted(self._current.union(self._directory)))
+        self._probing.keep(self.queue, set(self._shards))
+        full = {
             shard
             for shard in self._shards
-            if shard not in deep and (thorough or self._needs_look(shard, now))
-        ]
-        glanced_at = self._choose_glances(current.difference(looked_at, deep), now)
-        began = self._timer()
-        for probe in self._probing.look(looked_at) if looked_at else ():
-            self._learn(probe, now)
-        for probe in self._probing.look(glanced_at, glance=True) if glanced_at else ():
-            self._notice(probe, now)
-        looks = bool(looked_at) + bool(glanced_at)
-        self._patience = max(
-            NEXT_AFTER, round(NEXT_LOOKS * 1_000_000 * (self._timer() - began)) // max(1, looks)
-        )
+            if shard not in seen and (thorough or self._needs_look(shard, now))
+        }
+        if any(
+            self._has_rested(shard, now) for shard in full
+        ):  # then all together, or each costs a request soon
+            full |= self._current.difference(seen)
+        return Looks(sorted(full), self._choose_glances(self._current.difference(full, seen), now))
+
+    def surveyed(self, now: int, look_took: float, *, thorough: bool) -> None:
+        """Choose candidates. A look took so many seconds."""
+        self._patience = max(NEXT_AFTER, round(NEXT_LOOKS * 1_000_000 * look_took))
         self._known = {
             shard: known for shard in self._shards if (known := self._known.get(shard)) is not None
         }
         self._choose(now, thorough)
-        self._forget(current, now)
+        self._forget(self._current, now)
         self._surveyed_at = now
 
     def seconds_until_due(self) -> float | None:
@@ -187,29 +201,22 @@ class ShardReader:
         """An interval, the longer the more consumers share the looking."""
         return max(interval, interval * self.consumers // 5)
 
-    def _look_deep(self, now: int) -> set[Shard]:
-        """Look without hints at what is due for it, all in one request; returns what was seen so."""
+    def deep_looks(self, now: int) -> Sequence[Sequence[Shard]]:
+        """The shards to look at without hints: those that may share a request, then the others one by one."""
         due = [shard for shard in self._shards if self._is_deep_due(shard, now, ahead=0)]
         if not due:
-            return set()
+            return ()
         ahead = min(max(DEEP_TOGETHER, self.consumers * 1_000_000), 2 * DEEP_TOGETHER)
         due = [shard for shard in self._shards if self._is_deep_due(shard, now, ahead=ahead)]
         together = [shard for shard in due if not self._known[shard].deep_alone]
-        alone = [[shard] for shard in due if self._known[shard].deep_alone]
-        return set().union(*(self._look_deep_at(group, now) for group in (together, *alone) if group))
+        return together, *([shard] for shard in due if self._known[shard].deep_alone)
 
-    def _look_deep_at(self, shards: Sequence[Shard], now: int) -> set[Shard]:
-        began = self._timer()
-        seen = set()
-        for probe in self._probing.look_deep(shards):
-            self._learn(probe, now)
-            seen.add(probe.shard)
-        took = round(max(0.0, self._timer() - began) * 1_000_000)
+    def looked_deep(self, shards: Sequence[Shard], seen: set[Shard], now: int, took: int) -> None:
+        """Note when these were looked at without hints, how long it took in microseconds, and which were seen."""
         for shard in shards:
             known = self._known[shard]
             known.deep_from, known.deep_after = now, max(DEEP_INTERVAL, DEEP_SHARE * took)
             known.deep_alone = shard not in seen
-        return seen
 
     def _is_deep_due(self, shard: Shard, now: int, *, ahead: int) -> bool:
         """True for an own shard whose next deep look comes within a time; the first of a shard is not made early."""
@@ -232,18 +239,24 @@ class ShardReader:
 
     def _needs_look(self, shard: Shard, now: int) -> bool:
         known = self._known.get(shard)
-        if known is None or known.stale or _over(known.seen_at, self._eased(REST), now):
+        if known is None or known.stale or self._has_rested(shard, now):
             return True
         return known.probe.next_due is not None and known.probe.next_due <= now
 
-    def _learn(self, probe: Probe, now: int) -> None:
+    def _has_rested(self, shard: Shard, now: int) -> bool:
+        known = self._known.get(shard)
+        return known is not None and _over(known.seen_at, self._eased(REST), now)
+
+    def learn(self, probe: Probe, now: int) -> None:
+        """Take over what a full look tells."""
         known = self._known.get(probe.shard)
         if known is None:
             self._known[probe.shard] = KnownShard(probe, now, now + FORGET_AFTER, now, now)
         else:
             known.learn(probe, now)
 
-    def _notice(self, probe: Probe, now: int) -> None:
+    def notice(self, probe: Probe, now: int) -> None:
+        """Take over what a glance tells."""
         known = self._known.get(probe.shard)
         if known is not None:  # else it was looked at in full for the first time, and that failed
             known.notice(probe, now)

@@ -290,11 +290,11 @@ class Store(Protocol):
         """Count the consumer no longer among the live ones."""
         ...
 
-    def wait(self, queue: str, seconds: float) -> bool:
-        """Sleep until something may have been appended or released since this thread's last wait for the queue.
+    def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
+        """Sleep until something may have been appended to one of the queues, or released in it.
 
-        True then, False when the seconds are over; they are real ones, whatever the clock says. MAY return
-        True without need. An append by any thread of this process MUST end it at once. One by another process
-        SHOULD end it within 50 ms; a store without such signals sleeps, and its consumers poll.
+        Returns the queues where that was since this thread's last wait for them, in their order, and MAY return others;
+        none when the seconds are over: real ones, whatever the clock says. An append by any thread of this process MUST
+        end it at once. One by another process SHOULD within 50 ms; without such signals, consumers poll.
         """
         ...

@@ -153,8 +153,8 @@ class WrappedStore:
     def resign(self, queue: str, consumer: str) -> None:
         self._call("resign", self.inner.resign, queue, consumer)
 
-    def wait(self, queue: str, seconds: float) -> bool:
-        return self._call("wait", self.inner.wait, queue, seconds)
+    def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
+        return self._call("wait", self.inner.wait, queues, seconds)
 
 
 class SignalledStore(WrappedStore):
@@ -192,10 +192,10 @@ class SignalledStore(WrappedStore):
         self._signals.announce(request.append.shard.queue)
         return fenced
 
-    def wait(self, queue: str, seconds: float) -> bool:
+    def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
         """Sleep until something is appended or released by a client that signals through the same line."""
         deadline = time.monotonic() + seconds
         while not self._signals.watches() and (left := deadline - time.monotonic()) > 0:
-            if super().wait(queue, min(left, _GLANCE)):
-                return True
-        return self._signals.wait(queue, max(0.0, deadline - time.monotonic()))
+            if news := super().wait(queues, min(left, _GLANCE)):
+                return news
+        return self._signals.wait(queues, max(0.0, deadline - time.monotonic()))

@@ -234,6 +234,13 @@ class DropsTheNameOnly(WrappedStore):
         return known
 
 
+class TellsOfOneQueueOnly(WrappedStore):
+    """Forgets the other queues that something came into when it tells of one."""
+
+    def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
+        return super().wait(queues, min(seconds, 0.2))[:1]
+
+
 BROKEN_STORES: tuple[type[WrappedStore], ...] = (
     *BROKEN_LEASES,
     *BROKEN_CLAIMS,
@@ -257,4 +264,5 @@ BROKEN_STORES: tuple[type[WrappedStore], ...] = (
     SweepsNothing,
     ReservesForEveryone,
     DropsTheNameOnly,
+    TellsOfOneQueueOnly,
 )

@@ -22,7 +22,7 @@ class SignalledHarness(SqliteHarness):
 
     def open(self) -> SignalledStore:  # type: ignore[override]
         store = SignalledStore(DeafStore(super().open()), open_redis(self.redis_url))
-        assert store.wait("the line", 10.0), "the line does not stand"
+        assert store.wait(["the line"], 10.0), "the line does not stand"
         return store
 
 

@@ -11,7 +11,9 @@ from msgspec import structs
 
 import shardq
 from shardq.context.queue_context import REFRESH_SECONDS
-from shardq.receiving.claiming import ENLIST_LIFETIME, LONGEST_POLL_SECONDS, Idling
+from shardq.context.retry import Retry
+from shardq.receiving.claiming import ENLIST_LIFETIME
+from shardq.receiving.idling import LONGEST_POLL_SECONDS, Idling
 from shardq.sharding.ownership import Ownership
 from shardq.sharding.reading import ShardReader
 from shardq.sharding.shard import Shard
@@ -23,10 +25,11 @@ from shardq.testing import ManualClock
 
 def longest(consumers: int, due: float | None) -> float:
     """Seconds, on a store that signals; ``due`` in so many."""
-    reader: Any = SimpleNamespace(consumers=consumers, seconds_until_due=lambda: due)
-    store = SimpleNamespace(capabilities=SimpleNamespace(signals=True))
-    context: Any = SimpleNamespace(store=store, settings=SimpleNamespace(delivery_paused=False))
-    return Idling(context, reader, lambda: False)._longest()
+    receiving: Any = SimpleNamespace(
+        names=("q",), paused=(), consumers=consumers, seconds_until_due=lambda: due
+    )
+    store: Any = SimpleNamespace(capabilities=SimpleNamespace(signals=True))
+    return Idling(store, Retry(0), receiving, lambda: False)._longest()
 
 
 @pytest.mark.parametrize(("consumers", "seconds"), [(1, 5), (5, 5), (8, 8), (10, 10), (100, 10)])
@@ -46,23 +49,17 @@ def test_a_consumer_that_sleeps_its_longest_still_counts_as_live() -> None:
 def test_who_was_told_of_a_message_and_found_none_looks_again_when_the_settings_may_tell_of_other_shards() -> (
     None
 ):
-    signals = iter([True, True])
-    store = SimpleNamespace(capabilities=SimpleNamespace(signals=True), wait=lambda *_: next(signals))
-    context: Any = SimpleNamespace(
-        store=store,
-        name="q",
-        settings=SimpleNamespace(delivery_paused=False),
-        retry=lambda call, *arguments: call(*arguments),
-    )
-    reader: Any = SimpleNamespace(consumers=1, seconds_until_due=lambda: None)
-    idling = Idling(context, reader, lambda: False)
+    signals = iter([("q",), ("q",)])
+    store: Any = SimpleNamespace(capabilities=SimpleNamespace(signals=True), wait=lambda *_: next(signals))
+    receiving: Any = SimpleNamespace(names=("q",), paused=(), consumers=1, seconds_until_due=lambda: None)
+    idling = Idling(store, Retry(0), receiving, lambda: False)
     assert idling._longest() > REFRESH_SECONDS
     idling.sleep(60)  # a signal ends it, and then nothing is found
     assert idling._longest() == REFRESH_SECONDS
     idling.sleep(60)
     idling.reset()  # this time something is found
     assert idling._longest() > REFRESH_SECONDS
-    idling._signalled = True
+    idling._signalled = ("q",)
     idling.sleep(0)  # no signal ends this one
     assert idling._longest() > REFRESH_SECONDS
 
@@ -77,14 +74,14 @@ def test_a_consumer_that_knows_an_old_layout_reads_the_shards_of_the_new_one_soo
     queue = client.queue("q")
     wait, told = client._store.wait, []
 
-    def meanwhile(name: str, seconds: float) -> bool:
+    def meanwhile(names: Sequence[str], seconds: float) -> tuple[str, ...]:
         if told:
-            return wait(name, seconds)
-        told.append(name)
+            return wait(names, seconds)
+        told.append(names)
         other.queue("q").alter(shards=1, time_shards=4)
         clock.advance(30)
         other.queue("q").producer().send(b"x")
-        return True
+        return ("q",)
 
     queue._context.store.wait = meanwhile  # type: ignore[method-assign, assignment]
     slept: list[float] = []

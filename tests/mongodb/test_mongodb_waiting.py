@@ -26,7 +26,7 @@ GUARD = 20.0
 
 def settled(store: MongoStore, queue: str) -> None:
     """Wait until nothing is new any more, so that the watch stands."""
-    while store.wait(queue, 0.3):
+    while store.wait([queue], 0.3):
         pass
 
 
@@ -53,7 +53,7 @@ def test_an_append_by_another_process_wakes_within_milliseconds(
     latencies = []
     for _ in range(15):
         here.send(True)
-        assert store.wait(shard.queue, GUARD)
+        assert store.wait([shard.queue], GUARD)
         woken = time.monotonic()
         latencies.append(woken - here.recv())
         settled(store, shard.queue)
@@ -70,8 +70,8 @@ def test_ten_idle_consumers_send_next_to_nothing(
     settled(store, shard.queue)
     proxy.arm(-1)
 
-    def idle() -> bool:
-        return store.wait(shard.queue, 0.1) and store.wait(shard.queue, 3.0)
+    def idle() -> tuple[str, ...]:
+        return store.wait([shard.queue], 0.1) and store.wait([shard.queue], 3.0)
 
     with ThreadPoolExecutor(10) as pool:
         assert not any(future.result() for future in [pool.submit(idle) for _ in range(10)])
@@ -84,14 +84,14 @@ def test_what_comes_while_the_watch_is_interrupted_is_not_missed(
     waiting = open_store(proxied)
     settled(waiting, shard.queue)
     with ThreadPoolExecutor(1) as pool:
-        woken = pool.submit(lambda: waiting.wait(shard.queue, 0) or waiting.wait(shard.queue, GUARD))
+        woken = pool.submit(lambda: waiting.wait([shard.queue], 0) or waiting.wait([shard.queue], GUARD))
         proxy.interrupt()
         store.append(Append(shard, (BundleFactory(store.now)(),)))
         assert woken.result(timeout=GUARD)
     # And the watch stands again
     settled(waiting, shard.queue)
     store.append(Append(shard, (BundleFactory(store.now)(),)))
-    assert waiting.wait(shard.queue, GUARD)
+    assert waiting.wait([shard.queue], GUARD)
 
 
 def test_signals_are_found_after_more_of_them_than_the_collection_holds(
@@ -101,7 +101,7 @@ def test_signals_are_found_after_more_of_them_than_the_collection_holds(
     database["shardq.signal"].insert_many([{"q": "x" * 200} for _ in range(3000)])
     settled(store, shard.queue)
     open_store().append(Append(shard, (BundleFactory(store.now)(),)))
-    assert store.wait(shard.queue, GUARD)
+    assert store.wait([shard.queue], GUARD)
 
 
 def test_a_closed_store_has_no_thread_left_that_waits_for_signals(store: MongoStore, shard: Shard) -> None:

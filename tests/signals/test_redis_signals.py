@@ -32,7 +32,7 @@ Opener = Callable[[str], SignalledStore]
 def settled(store: SignalledStore, queue: str) -> None:
     """Wait until the line stands and nothing is new any more."""
     deadline = time.monotonic() + GUARD
-    while store.wait(queue, 0.1) or not store._signals.watches():
+    while store.wait([queue], 0.1) or not store._signals.watches():
         assert time.monotonic() < deadline, "the line does not come to stand"
 
 
@@ -62,10 +62,10 @@ def test_an_append_by_another_process_wakes_within_milliseconds(
     settled(store, shard.queue)
     latencies = []
     for _ in range(15):
-        while store.wait(shard.queue, 0.02):
+        while store.wait([shard.queue], 0.02):
             pass
         here.send(True)
-        assert store.wait(shard.queue, GUARD)
+        assert store.wait([shard.queue], GUARD)
         woken = time.monotonic()
         latencies.append(woken - here.recv())
     here.send(False)
@@ -79,8 +79,8 @@ def test_only_those_who_wait_for_the_queue_are_woken(open_on: Opener, shard: Sha
     settled(other, "another-queue")
     settled(other, shard.queue)
     send(store, shard)
-    assert other.wait(shard.queue, GUARD)
-    assert not other.wait("another-queue", 0.1)
+    assert other.wait([shard.queue], GUARD)
+    assert not other.wait(["another-queue"], 0.1)
 
 
 def test_many_announcements_become_few_messages(open_on: Opener, shard: Shard, redis_url: str) -> None:
@@ -115,7 +115,7 @@ def test_a_send_does_not_wait_for_a_redis_that_hangs(
     began = time.monotonic()
     send(sending, shard)
     assert time.monotonic() - began < 6
-    assert waiting.wait(shard.queue, GUARD)
+    assert waiting.wait([shard.queue], GUARD)
 
 
 def test_what_redis_did_not_take_is_told_again(open_on: Opener, shard: Shard, own_redis: OwnRedis) -> None:
@@ -127,12 +127,12 @@ def test_what_redis_did_not_take_is_told_again(open_on: Opener, shard: Shard, ow
         redis.config_set("maxclients", 1)
         # When something is sent that it does not take
         send(sending, shard)
-        assert not waiting.wait(shard.queue, 0.3)
+        assert not waiting.wait([shard.queue], 0.3)
         assert not sending.diagnose()[-1].ok
         # Then it is told as soon as the server takes it, and without an interruption
         redis.config_set("maxclients", 100)
-    assert waiting.wait(shard.queue, GUARD)
-    assert not waiting.wait("another-queue", 0)
+    assert waiting.wait([shard.queue], GUARD)
+    assert not waiting.wait(["another-queue"], 0)
 
 
 def test_while_redis_is_away_sends_go_on_and_waits_end_in_time(
@@ -150,19 +150,19 @@ def test_while_redis_is_away_sends_go_on_and_waits_end_in_time(
     began = time.monotonic()
     for _ in range(5):
         send(sending, shard)
-    waiting.wait(shard.queue, 0)
-    assert waiting.wait(shard.queue, 0.2) is False
+    waiting.wait([shard.queue], 0)
+    assert waiting.wait([shard.queue], 0.2) == ()
     assert time.monotonic() - began < GUARD
     assert waiting.count(shard).ready == 5
     assert not waiting.diagnose()[-1].ok
     # And when it is there again, what came meanwhile counts as told, and what comes is told
     with ThreadPoolExecutor(1) as pool:
-        woken = pool.submit(waiting.wait, shard.queue, GUARD)
+        woken = pool.submit(waiting.wait, [shard.queue], GUARD)
         own_redis.start()
         assert woken.result(timeout=GUARD)
     settled(waiting, shard.queue)
     send(sending, shard)
-    assert waiting.wait(shard.queue, GUARD)
+    assert waiting.wait([shard.queue], GUARD)
     assert waiting.diagnose()[-1].ok
     # And the log has said so, each once
     lost, found = (record.getMessage() for record in caplog.records)
@@ -175,11 +175,11 @@ def test_while_redis_is_away_sends_go_on_and_waits_end_in_time(
 def test_while_redis_is_away_the_stores_own_signals_serve(path: Path, shard: Shard) -> None:
     nobody = open_redis("redis://127.0.0.1:1/0")
     waiting, other = SignalledStore(SqliteStore(str(path)), nobody), SqliteStore(str(path))
-    waiting.wait(shard.queue, 0)
-    while waiting.wait(shard.queue, 0.1):
+    waiting.wait([shard.queue], 0)
+    while waiting.wait([shard.queue], 0.1):
         pass
     with ThreadPoolExecutor(1) as pool:
-        woken = pool.submit(waiting.wait, shard.queue, GUARD)
+        woken = pool.submit(waiting.wait, [shard.queue], GUARD)
         other.append(Append(shard, (BundleFactory(other.now)(),)))
         assert woken.result(timeout=GUARD)
     waiting.close()
@@ -202,11 +202,11 @@ def test_a_forked_child_tells_and_is_told(open_on: Opener, shard: Shard, redis_u
             send(store, shard)
             settled(store, shard.queue)
             os.write(there, b"it waits")
-            code = 0 if store.wait(shard.queue, GUARD) else 2
+            code = 0 if store.wait([shard.queue], GUARD) else 2
         finally:
             os._exit(code)
     # Then the parent is told by the child, and the child by the parent
-    assert store.wait(shard.queue, GUARD)
+    assert store.wait([shard.queue], GUARD)
     os.read(here, 100)
     send(store, shard)
     assert os.waitpid(child, 0) == (child, 0)
@@ -229,10 +229,10 @@ def test_what_was_told_during_an_interruption_counts_as_heard(
         send(sending, shard)
         while redis.info("commandstats")["cmdstat_publish"]["calls"] == told:
             time.sleep(0.01)
-        assert not waiting.wait(shard.queue, 0.1)
+        assert not waiting.wait([shard.queue], 0.1)
         redis.config_set("maxclients", 100)
     # Then the one who waits looks when it hears again
-    assert waiting.wait(shard.queue, GUARD)
+    assert waiting.wait([shard.queue], GUARD)
 
 
 def test_a_closed_store_has_no_thread_left(open_on: Opener, shard: Shard, redis_url: str) -> None:
@@ -258,5 +258,5 @@ def test_what_others_publish_on_the_channel_does_no_harm(
     with Redis.from_url(redis_url) as redis:
         redis.publish("shardq:0", b"\xff no names")
     send(store, shard)
-    assert other.wait(shard.queue, GUARD)
+    assert other.wait([shard.queue], GUARD)
     assert other._signals.watches()

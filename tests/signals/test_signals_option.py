@@ -109,7 +109,7 @@ def test_the_password_is_shown_nowhere(
         findings = store.diagnose()
         assert findings[-1].name == "signals"
         assert findings[-1].ok is fits
-        store.wait("orders", 0.1)
+        store.wait(["orders"], 0.1)
         shown = f"{findings} {store!r} {vars(store)!r} {vars(store._line)!r} {caplog.text}"
         assert SECRET not in shown
         assert "shardq-secret" not in shown

@@ -38,7 +38,7 @@ def test_a_missing_file_reads_as_empty_and_is_not_made(path: Path, shard: Shard)
         assert store.probe([shard])[0].empty
         assert store.claim(Claim(shard, b"t" * 16, 1, 1)).slices == ()
         assert store.drop_queue("orders") is False
-        assert store.wait("orders", 0.01) is False
+        assert store.wait(["orders"], 0.01) == ()
         store.diagnose()
         with pytest.raises(errors.QueueNotFound, match="orders"):
             store.append(Append(shard, ()))

@@ -8,7 +8,7 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,17 @@ FORK = multiprocessing.get_context("fork")
 
 def wait_and_tell(path: str, pipe: Any) -> None:
     store = SqliteStore(path)
-    store.wait("orders", 0)
+    store.wait(["orders"], 0)
     pipe.send("ready")
-    while store.wait("orders", 3):
+    while store.wait(["orders"], 3):
         pipe.send(time.monotonic())
     store.close()
 
 
 def fork_and_wait(store: SqliteStore, pipe: Any) -> None:
-    store.wait("orders", 0)
+    store.wait(["orders"], 0)
     pipe.send("ready")
-    store.wait("orders", 10)
+    store.wait(["orders"], 10)
     pipe.send(time.monotonic())
 
 
@@ -57,13 +57,13 @@ def test_another_process_wakes_within_50_ms(path: Path, store: SqliteStore, shar
 
 def test_a_commit_long_after_the_wait_began_is_seen(path: Path, store: SqliteStore, shard: Shard) -> None:
     other = SqliteStore(str(path))
-    store.wait("orders", 0)
+    store.wait(["orders"], 0)
     timer = threading.Timer(
         1.5, lambda: other.append(Append(shard, (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
     )
     began = time.monotonic()
     timer.start()
-    assert store.wait("orders", 10)
+    assert store.wait(["orders"], 10)
     assert 1.4 < time.monotonic() - began < 9
     timer.join()
     other.close()
@@ -75,9 +75,9 @@ def test_a_thread_is_woken_at_once(store: SqliteStore, send: Callable) -> None:
     woken = []
 
     def wait() -> None:
-        store.wait("orders", 0)
+        store.wait(["orders"], 0)
         ready.set()
-        if store.wait("orders", 10):
+        if store.wait(["orders"], 10):
             woken.append(time.monotonic())
 
     ready = threading.Event()
@@ -92,26 +92,26 @@ def test_a_thread_is_woken_at_once(store: SqliteStore, send: Callable) -> None:
 
 
 def test_what_came_between_two_waits_ends_the_second(store: SqliteStore, send: Callable) -> None:
-    store.wait("orders", 0)
+    store.wait(["orders"], 0)
     send()
-    assert store.wait("orders", 10)
-    assert not store.wait("orders", 0.02)
+    assert store.wait(["orders"], 10)
+    assert not store.wait(["orders"], 0.02)
 
 
 def test_a_release_wakes_and_another_queue_does_not(store: SqliteStore, send: Callable, shard: Shard) -> None:
     sent = send()
     store.claim(Claim(shard, b"t" * 16, 1, 1_000_000))
-    store.wait("orders", 0)
+    store.wait(["orders"], 0)
     store.create_queue(QueueRecord("other", b"", 1))
     store.append(Append(Shard("other", 0, 0), (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
-    assert not store.wait("orders", 0.05)
+    assert not store.wait(["orders"], 0.05)
     store.release(Release(shard, (Span(sent.id, 0, 1, b"t" * 16),)))
-    assert store.wait("orders", 0)
+    assert store.wait(["orders"], 0)
 
 
 def test_waiting_holds_no_transaction_open(path: Path, store: SqliteStore, send: Callable) -> None:
-    store.wait("orders", 0)
-    thread = threading.Thread(target=store.wait, args=("orders", 0.5))
+    store.wait(["orders"], 0)
+    thread = threading.Thread(target=store.wait, args=(["orders"], 0.5))
     thread.start()
     for _ in range(200):
         send(data=b"x" * 200_000)
@@ -127,9 +127,9 @@ def open_descriptors() -> int:
 def test_a_watch_is_kept_between_waits_and_given_back_by_close(path: Path) -> None:
     store = SqliteStore(str(path))
     store.create_schema()
-    store.wait("orders", 0)
+    store.wait(["orders"], 0)
     kept = open_descriptors()
-    threads = [threading.Thread(target=store.wait, args=("orders", 0)) for _ in range(5)]
+    threads = [threading.Thread(target=store.wait, args=(["orders"], 0)) for _ in range(5)]
     for thread in threads:
         thread.start()
         thread.join()
@@ -142,13 +142,13 @@ def test_a_watch_is_kept_between_waits_and_given_back_by_close(path: Path) -> No
 def test_a_watch_of_a_folder_that_was_made_again_is_made_again_too(path: Path) -> None:
     store = SqliteStore(str(path))
     store.create_schema()
-    store.wait("orders", 0)
+    store.wait(["orders"], 0)
     for file in path.parent.iterdir():
         file.unlink()
     path.parent.rmdir()
     path.parent.mkdir()
     for _ in range(2):
-        store.wait("orders", 0.02)
+        store.wait(["orders"], 0.02)
     assert store._signals._resting
     assert all(sleeper.lasting for sleeper in store._signals._resting)
     store.close()
@@ -159,7 +159,7 @@ def test_a_watch_of_a_folder_that_was_made_again_is_made_again_too(path: Path) -
 def test_a_forked_process_does_not_take_its_parents_events(
     path: Path, store: SqliteStore, shard: Shard
 ) -> None:
-    store.wait("orders", 0)
+    store.wait(["orders"], 0)
     here, there = FORK.Pipe()
     children = [FORK.Process(target=fork_and_wait, args=(store, there)) for _ in range(2)]
     for child in children:
@@ -171,7 +171,7 @@ def test_a_forked_process_does_not_take_its_parents_events(
     )
     timer.start()
     began = time.monotonic()
-    assert store.wait("orders", 10)
+    assert store.wait(["orders"], 10)
     assert time.monotonic() - began < 0.9  # an event woke it, not the look after a second
     assert max(here.recv(), here.recv()) - began < 0.9
     for child in children:
@@ -185,12 +185,12 @@ def test_where_the_system_gives_no_watch_the_log_is_polled(
 ) -> None:
     monkeypatch.setitem(sys.modules, "inotify_simple", None)
     other = SqliteStore(str(path))
-    store.wait("orders", 0)
+    store.wait(["orders"], 0)
     timer = threading.Timer(
         0.3, lambda: other.append(Append(shard, (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
     )
     timer.start()
-    assert store.wait("orders", 10)
+    assert store.wait(["orders"], 10)
     timer.join()
     other.close()
 
@@ -198,17 +198,17 @@ def test_where_the_system_gives_no_watch_the_log_is_polled(
 def test_a_busy_queue_beside_it_does_not_keep_a_waiting_thread_busy(store: SqliteStore, path: Path) -> None:
     other = SqliteStore(str(path))
     other.create_queue(QueueRecord("busy", b"", 1))
-    store.wait("orders", 0)
+    store.wait(["orders"], 0)
     looks = 0
-    number = store._signals._number
+    numbers = store._signals._numbers
 
-    def count(queue: str) -> int:
+    def count(queues: Sequence[str]) -> Mapping[str, int]:
         nonlocal looks
         looks += 1
-        return number(queue)
+        return numbers(queues)
 
-    store._signals._number = count
-    thread = threading.Thread(target=store.wait, args=("orders", 0.5))
+    store._signals._numbers = count
+    thread = threading.Thread(target=store.wait, args=(["orders"], 0.5))
     thread.start()
     while thread.is_alive():
         other.append(Append(Shard("busy", 0, 0), (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))

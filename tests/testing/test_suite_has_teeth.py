@@ -54,6 +54,7 @@ CAUGHT_BY = {
     "SweepsNothing": "LeftoverContract",
     "ReservesForEveryone": "DedupeContract",
     "DropsTheNameOnly": "DropContract",
+    "TellsOfOneQueueOnly": "SignalContract",
     "Hinted": "HintContract",
     **{each.__name__: "FinishContract" for each in BROKEN_CLAIMS},
     "FinishesWhatHasExpired": "ExpiryContract",

@@ -6,6 +6,8 @@ at once, so the local notifier is the process's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shardq.storage.per_process import PerProcess
 from shardq.storage.signals.publisher import LocalNotifier
 
@@ -19,6 +21,6 @@ def announce(queue: str) -> None:
     _notifier.get().announce((queue,))
 
 
-def wait(queue: str, seconds: float) -> bool:
-    """Return True when something was announced since this thread's last wait, False after ``seconds``."""
-    return _notifier.get().wait(queue, seconds)
+def wait(queues: Sequence[str], seconds: float) -> tuple[str, ...]:
+    """Return the queues that were announced since this thread's last wait for them; none after ``seconds``."""
+    return _notifier.get().wait(queues, seconds)

@@ -279,9 +279,9 @@ class CassandraStore:
 
     # -- signals -------------------------------------------------------------------------------------------
 
-    def wait(self, queue: str, seconds: float) -> bool:
+    def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
         """Sleep until this process appends or releases something; what others do is not told."""
-        return signals.wait(queue, seconds)
+        return signals.wait(queues, seconds)
 
     def _place(self, shard: Shard) -> Shard:
         return self._incarnations.place(self._session, shard)

@@ -279,9 +279,9 @@ class MongoStore:
         """Count the consumer no longer."""
         consumers.resign(self._session, self._incarnations.of(queue), consumer)
 
-    def wait(self, queue: str, seconds: float) -> bool:
+    def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
         """Sleep until something is appended or released: here at once, by other processes within milliseconds."""
-        return self._signals.wait(queue, seconds)
+        return self._signals.wait(queues, seconds)
 
     def _place(self, shard: Shard) -> Shard:
         return replace(shard, queue=self._incarnations.of(shard.queue))

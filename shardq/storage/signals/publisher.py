@@ -6,7 +6,7 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from shardq.storage.requests import Finding
@@ -79,18 +79,23 @@ class LocalNotifier:
             self._of_all += 1
             self._changed.notify_all()
 
-    def wait(self, queue: str, seconds: float) -> bool:
-        """Return True when something was announced since this thread's last wait, False after ``seconds``."""
+    def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
+        """Return the queues that were announced since this thread's last wait for them; none after ``seconds``."""
         deadline = time.monotonic() + seconds
         seen: dict[str, tuple[int, int]] = self._seen.__dict__.setdefault("counts", {})
         with self._lock:
-            while (count := (self._of_all, self._counts.get(queue, 0))) == seen.get(queue, (0, 0)):
+            while not (news := self._news(queues, seen)):
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    return False
+                    return ()
                 self._changed.wait(left)
-            seen[queue] = count
-            return True
+        seen.update(news)
+        return tuple(news)
+
+    def _news(self, queues: Sequence[str], seen: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+        """The queues whose count differs from the one that was seen last, with what it is now."""
+        counts = ((queue, (self._of_all, self._counts.get(queue, 0))) for queue in queues)
+        return {queue: count for queue, count in counts if count != seen.get(queue, (0, 0))}
 
 
 class Publisher:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from contextlib import closing
 
 from shardq.storage.per_process import PerProcess
@@ -30,11 +31,11 @@ class Signals:
         own.notifier.announce((queue,))
         own.publisher.announce(queue)
 
-    def wait(self, queue: str, seconds: float) -> bool:
-        """Return True when something was announced since this thread's last wait, False after ``seconds``."""
+    def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
+        """Return the queues that were announced since this thread's last wait for them; none after ``seconds``."""
         own = self._own.get()
         own.watch()
-        return own.notifier.wait(queue, seconds)
+        return own.notifier.wait(queues, seconds)
 
     def watches(self) -> bool:
         """True while what other clients announce is heard; begins to listen if need be."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Sequence
+
+import msgspec
 
 from shardq.errors import QueueNotFound
 from shardq.storage.requests import QueueRecord
 from shardq.storage.sqlite import schema
 
-__all__ = ["announce", "create", "incarnation", "listing", "load", "require", "signal", "update"]
+__all__ = ["announce", "create", "incarnation", "listing", "load", "require", "signals", "update"]
 
 _INSERT = """
     INSERT INTO queue (name, version, settings, incarnation) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO NOTHING
@@ -18,6 +21,7 @@ _SELECT = "SELECT name, settings, version FROM queue WHERE name = ?"
 _UPDATE = "UPDATE queue SET settings = ?, version = ? WHERE name = ? AND version = ?"
 _LIST = "SELECT name FROM queue WHERE substr(name, 1, length(?1)) = ?1 ORDER BY name"
 _SIGNAL = "SELECT signal FROM queue WHERE name = ?"
+_SIGNALS = "SELECT name, signal FROM json_each(?) AS asked JOIN queue ON name = asked.value"
 _ANNOUNCE = "UPDATE queue SET signal = signal + 1 WHERE name = ?"
 _INCARNATION = "SELECT incarnation FROM queue WHERE name = ?"
 _BYTES = 5  # of an incarnation: never twice the same for one name
@@ -47,10 +51,9 @@ def listing(sql: sqlite3.Connection, prefix: str) -> tuple[str, ...]:
     return tuple(name for (name,) in sql.execute(_LIST, (prefix,)))
 
 
-def signal(sql: sqlite3.Connection, name: str) -> int:
-    """Return a number that changes when something becomes deliverable; 0 for a queue that does not exist."""
-    row = sql.execute(_SIGNAL, (name,)).fetchone()
-    return int(row[0]) if row else 0
+def signals(sql: sqlite3.Connection, names: Sequence[str]) -> dict[str, int]:
+    """Return for each of the queues that exist a number that changes when something becomes deliverable there."""
+    return dict(sql.execute(_SIGNALS, (msgspec.json.encode(names).decode(),)).fetchall())
 
 
 def announce(sql: sqlite3.Connection, name: str) -> None:

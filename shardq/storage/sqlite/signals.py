@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,14 +15,14 @@ __all__ = ["Signals"]
 
 
 class Signals:
-    """Sleeps until a queue's number in the file changes.
+    """Sleeps until the number of one of several queues changes in the file.
 
     Threads of this process are woken by :meth:`announce`. For the sake of other processes the file's log is watched:
     through the operating system where it can do that, else by looking at it now and then.
     """
 
-    def __init__(self, number: Callable[[str], int], path: Path) -> None:
-        self._number = number
+    def __init__(self, numbers: Callable[[Sequence[str]], Mapping[str, int]], path: Path) -> None:
+        self._numbers = numbers
         self._path = path
         self._seen = threading.local()
         self._start()
@@ -34,17 +34,17 @@ class Signals:
             for sleeper in self._sleepers:
                 sleeper.wake()
 
-    def wait(self, queue: str, seconds: float) -> bool:
-        """Return True when the number has changed since this thread's last wait, False after ``seconds``."""
+    def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
+        """Return the queues whose numbers have changed since this thread's last wait; none after ``seconds``."""
         deadline = time.monotonic() + seconds
         with self._sleeper() as sleeper:
-            while not self._news(queue):
+            while not (news := self._news(queues)):
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    return False
+                    return ()
                 sleeper.sleep(left)
             sleeper.found()
-        return True
+        return news
 
     def close(self) -> None:
         """Give the watches back that no thread uses now; waiting afterwards takes new ones."""
@@ -53,13 +53,13 @@ class Signals:
                 sleeper.close()
             self._resting.clear()
 
-    def _news(self, queue: str) -> bool:
-        """Tell whether the number differs from the one that this thread saw last; 0 if it never looked."""
-        number = self._number(queue)
+    def _news(self, queues: Sequence[str]) -> tuple[str, ...]:
+        """Return the queues whose numbers differ from those that this thread saw last; 0 if it never looked."""
+        numbers = self._numbers(queues)
         seen: dict[str, int] = self._seen.__dict__.setdefault("numbers", {})
-        changed = number != seen.get(queue, 0)
-        seen[queue] = number
-        return changed
+        news = tuple(queue for queue in queues if numbers.get(queue, 0) != seen.get(queue, 0))
+        seen.update((queue, numbers.get(queue, 0)) for queue in news)
+        return news
 
     @contextmanager
     def _sleeper(self) -> Iterator[Sleeper]:

@@ -81,7 +81,7 @@ class SqliteStore:
         self._session = Session(
             _check_path(path), durable=synchronous == "full", patience=_check_timeout(busy_timeout)
         )
-        self._signals = Signals(self._signal, self._session.path)
+        self._signals = Signals(self._numbers, self._session.path)
         self._answers = PerProcess(Answers)
 
     def now(self) -> int:
@@ -250,14 +250,14 @@ class SqliteStore:
 
     # -- signals -------------------------------------------------------------------------------------------
 
-    def wait(self, queue: str, seconds: float) -> bool:
+    def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
         """Sleep until something is appended or released: here at once, by other processes within 50 ms."""
-        return self._signals.wait(queue, seconds)
+        return self._signals.wait(queues, seconds)
 
-    def _signal(self, queue: str) -> int:
+    def _numbers(self, names: Sequence[str]) -> dict[str, int]:
         if self._session.identity() is None:
-            return 0
-        return self._session.read(lambda sql: queues.signal(sql, queue))
+            return {}
+        return self._session.read(lambda sql: queues.signals(sql, names))
 
 
 def _check_path(path: str) -> Path:

@@ -1,0 +1,81 @@
+"""Sleeping while there is nothing to receive."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+from shardq.context.queue_context import REFRESH_SECONDS
+from shardq.context.retry import Retry
+from shardq.receiving.receiving import Receiving
+from shardq.storage.store import Store
+
+__all__ = ["Idling"]
+
+# If the store signals appends, polls only find what a signal missed. Many consumers share them.
+SLOW_POLL_SECONDS = 5.0
+SLOW_POLLS_PER_SECOND = 1  # of all consumers together
+LONGEST_POLL_SECONDS = 10.0  # of each consumer: one that is silent for 16 seconds counts as gone
+# If it does not, each empty read doubles the pause, from the first to the last one.
+FIRST_POLL_SECONDS = 0.005
+LAST_POLL_SECONDS = 0.25  # longer if there are so many consumers that they would make more polls than
+POLLS_PER_SECOND = 12  # of all consumers together
+SLICE_SECONDS = 0.5  # a stop is noticed within this time
+
+
+class Idling:
+    """Sleeps until there may be something to read: until a signal, the next known due time, or the next poll."""
+
+    def __init__(
+        self,
+        store: Store,
+        retry: Retry,
+        receiving: Receiving,
+        stopped: Callable[[], bool],
+        lock: AbstractContextManager[object] | None = None,
+    ) -> None:
+        self._store, self._retry, self._receiving, self._stopped = store, retry, receiving, stopped
+        self._lock = lock or nullcontext()  # of what receives, if other threads use it
+        self._poll = FIRST_POLL_SECONDS
+        self._signalled: tuple[str, ...] = ()  # where something may have come since something was last read
+
+    def reset(self) -> None:
+        """Something was read: poll quickly again."""
+        self._poll = FIRST_POLL_SECONDS
+        self._signalled = ()
+
+    def sleep(self, at_most: float) -> tuple[str, ...]:
+        """Sleep, but not longer than so many seconds. Returns the queues in which something may have come.
+
+        A store that does not signal what others send tells nothing of that, so all of them may have something.
+        """
+        with self._lock:
+            until = time.monotonic() + min(at_most, self._longest())
+        signalled, self._signalled = self._signalled, ()
+        while (left := until - time.monotonic()) > 0 and not self._stopped():
+            news = self._retry(self._store.wait, self._receiving.names, min(left, SLICE_SECONDS))
+            if news:
+                self._signalled = news
+                return news
+        return signalled if self._store.capabilities.signals else self._receiving.names
+
+    def _longest(self) -> float:
+        """Seconds until the next look.
+
+        If a signal came and nothing was found, the message may be in the shards of a new layout. So the next look comes
+        when the settings are read again.
+        """
+        receiving = self._receiving
+        due = receiving.seconds_until_due()
+        slow = max(SLOW_POLL_SECONDS, receiving.consumers / SLOW_POLLS_PER_SECOND)
+        paused = receiving.paused
+        slow = REFRESH_SECONDS if self._signalled or paused else slow
+        longest = min(slow, LONGEST_POLL_SECONDS, *(() if due is None else (due,)))
+        if len(paused) == len(receiving.names):
+            return SLICE_SECONDS
+        if self._store.capabilities.signals:
+            return longest
+        last = max(LAST_POLL_SECONDS, receiving.consumers / POLLS_PER_SECOND)
+        self._poll, poll = min(self._poll * 2, last), self._poll
+        return min(longest, poll)

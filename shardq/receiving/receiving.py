@@ -1,0 +1,267 @@
+"""Receiving for a consumer, from one queue or from several in turn.
+
+The queues of a consumer share its looks and its waits, so twenty idle queues cost little more than one. Each has its
+own settings. One that cannot be read, does not exist any more or is paused is left out, and the others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from shardq.context.queue_context import QueueContext
+from shardq.context.retry import Failures
+from shardq.errors import OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
+from shardq.held import HeldSlice, SettleState
+from shardq.receiving.claiming import CLAIM_PATIENCE, QueueClaims
+from shardq.receiving.turns import InOrder, Turns
+from shardq.sharding.probing import Probing
+from shardq.sharding.reading import SURVEY_INTERVAL
+from shardq.sharding.ring import Layout
+from shardq.sharding.shard import Shard
+from shardq.sharding.surveying import Surveyed, survey
+
+__all__ = ["Receiving"]
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LEFT_OUT_SECONDS = 1.0  # until a queue that failed is tried again
+SURVEY_SECONDS = SURVEY_INTERVAL / 1_000_000  # until all queues are compared again while there is work
+SWEEP_SECONDS = 0.05  # after which messages come first again
+NEWS_SECONDS = 5.0  # for which only those queues are looked at that a signal came from
+
+
+class _LeftOut(msgspec.Struct, frozen=True):
+    """Why a queue is left out, and since when."""
+
+    error: ShardqError
+    since: float
+
+
+class Receiving:
+    """Claims messages for one consumer and one thread at a time. What one call claims is of one queue."""
+
+    def __init__(
+        self,
+        contexts: Sequence[QueueContext],
+        consumer: str,
+        *,
+        visibility_timeout: float | None = None,
+        ahead: bool = False,
+        turns: Turns | None = None,
+    ) -> None:
+        first = contexts[0]  # all are of one client
+        self._store, self._retry, self._counters = first.store, first.retry, first.counters
+        self._probing = Probing(first.store, time.monotonic)
+        self.queues = {
+            context.name: QueueClaims(
+                context, consumer, self._probing, visibility_timeout=visibility_timeout, ahead=ahead
+            )
+            for context in contexts
+        }
+        self.names = tuple(self.queues)
+        self._turns = turns or InOrder(self.names)
+        self._left_out: dict[str, _LeftOut] = {}
+        self._all_looked_at = -1e9
+
+    def lease_of(self, held: Sequence[HeldSlice]) -> int:
+        """For how long these are held, in microseconds; 0 for none."""
+        return self.queues[held[0].shard.queue].lease if held else 0
+
+    def unexpired(self, held: Sequence[HeldSlice]) -> list[HeldSlice]:
+        """Those of one queue's messages that have not expired since they were claimed; the others are dropped."""
+        return self.queues[held[0].shard.queue].filter.unexpired(held) if held else []
+
+    # -- what a consumer sleeps by ------------------------------------------------------------------------------
+
+    @property
+    def consumers(self) -> int:
+        """How many consumers share the looking, where they are most."""
+        return max(queue.ownership.consumers for queue in self.queues.values())
+
+    @property
+    def paused(self) -> list[str]:
+        """The queues that deliver nothing, as far as is known."""
+        return [queue.name for queue in self._present() if queue.is_paused]
+
+    def seconds_until_due(self) -> float | None:
+        """Seconds until something that is known of can be taken, or has to be looked at; None: neither."""
+        moments = (queue.reader.seconds_until_due() for queue in self._present())
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    # -- claiming -----------------------------------------------------------------------------------------------
+
+    def fill(
+        self, limit: int, *, thorough: bool, finish: bool = False, news: Collection[str] | None = None
+    ) -> list[HeldSlice]:
+        """Claim up to ``limit`` messages of one queue, from as many shards as that takes.
+
+        With ``finish`` a store may ack in the same step what the delivery filter would let pass. What it acked is
+        finished in the answer, and everything else is open. Such a claim is repeated until it is answered or the time
+        is over, and then OutcomeUnknown is raised, whatever other shards may have.
+
+        A shard that fails is left out for a while, and the others are read; so is a queue. If they have nothing and the
+        read is thorough, or if there are no others, the error is raised after the usual repetitions. So an empty result
+        of a thorough read means that nothing was due in any of the queues.
+
+        With ``news``, only these queues have to be looked at, and those where a look is due.
+        """
+        alone = len(self.queues) == 1
+        look_at_all = alone or thorough or news is None or self._is_time_to_look_at_all(NEWS_SECONDS)
+        names = None if look_at_all else set(news or ())
+        with self._retry.within():
+            held = self._retry(self._fill, limit, thorough=thorough, finish=finish, names=names)
+        self._count(held)
+        for piece in held:
+            if piece.finished:
+                piece.mark(range(piece.count), SettleState.FINISHED)
+        return held
+
+    def resign(self) -> None:
+        """Count as a live consumer no longer."""
+        for queue in self.queues.values():
+            queue.resign()
+
+    def _fill(self, limit: int, *, thorough: bool, finish: bool, names: set[str] | None) -> list[HeldSlice]:
+        began = time.monotonic()
+        queues = self._open(names, thorough=thorough)
+        if len(queues) > 1 and names is None and self._is_time_to_compare(queues):
+            self._look(queues, names)
+        held = self._claim(queues, limit, finish=finish)
+        if not held:
+            self._look(queues, names, thorough=thorough)
+            held = self._claim(queues, limit, finish=finish)
+        if not held and names is None and self._unreadable(queues, thorough=thorough):
+            for queue in queues:
+                queue.reader.look_at_failing()
+            held = self._claim(queues, limit, finish=finish)
+        self._take_back(queues, held, began)
+        if not held and names is None:
+            self._raise_if_any(queues, thorough=thorough)
+        return held
+
+    def _open(self, names: set[str] | None, *, thorough: bool) -> list[QueueClaims]:
+        """The queues to claim from: those that exist and deliver now."""
+        opened = [
+            queue
+            for queue in self.queues.values()
+            if (names is None or queue.name in names or queue.has_reason)
+            and (thorough or not self._is_left_out(queue.name))
+            and self._try(queue, queue.opens, instead=False, patience=CLAIM_PATIENCE)
+        ]
+        self._sweep()
+        return opened
+
+    def _sweep(self) -> None:
+        """Sweep queues whose time has come: all, or as many as it takes no longer than a moment to begin with."""
+        began = time.monotonic()
+        for queue in self._present():
+            swept = self._try(queue, queue.sweeps, instead=False)
+            if swept and time.monotonic() - began > SWEEP_SECONDS:
+                return  # the others are swept by the next calls
+
+    def _claim(self, queues: Sequence[QueueClaims], limit: int, *, finish: bool) -> list[HeldSlice]:
+        """Claim from the queue whose turn it is. A claim that was not answered comes first."""
+        by_name = {queue.name: queue for queue in queues if queue.has_candidates}
+        if not by_name:
+            return []
+        order = [by_name[name] for name in self._turns.order() if name in by_name]
+        for queue in sorted(order, key=lambda queue: not queue.is_unanswered):
+            claim = partial(queue.claim, limit, finish=finish)
+            held: list[HeldSlice] = self._try(queue, claim, instead=[])
+            if held:
+                self._turns.took(queue.name, sum(piece.count for piece in held))
+                return held
+        return []
+
+    def _look(self, queues: Sequence[QueueClaims], names: set[str] | None, *, thorough: bool = False) -> None:
+        if names is None:
+            self._all_looked_at = time.monotonic()
+        if not queues:
+            return
+        layouts: dict[Surveyed, Layout] = {queue.reader: queue.layout for queue in queues}
+        errors = self._retry(
+            survey, layouts, self._probing, self._store.now(), time.monotonic, thorough=thorough
+        )
+        for name, error in errors.items():
+            self._leave_out(name, error)
+
+    def _is_time_to_compare(self, queues: Sequence[QueueClaims]) -> bool:
+        """True when something is to be claimed, and others may have got something since they were looked at."""
+        return self._is_time_to_look_at_all(SURVEY_SECONDS) and any(queue.has_candidates for queue in queues)
+
+    def _is_time_to_look_at_all(self, seconds: float) -> bool:
+        return time.monotonic() - self._all_looked_at > seconds
+
+    # -- queues that fail ---------------------------------------------------------------------------------------
+
+    def _try(
+        self, queue: QueueClaims, do: Callable[[], T], *, instead: T, patience: float | None = None
+    ) -> T:
+        """Do it. If there are other queues, one that fails is left out, unless a message of it may have been acked."""
+        if len(self.queues) == 1:
+            return do()
+        try:
+            with self._retry.within(patience):
+                return do()
+        except (StoreUnavailable, OutcomeUnknown, QueueNotFound) as error:
+            if queue.may_have_finished:
+                raise
+            self._leave_out(queue.name, error)
+            return instead
+
+    def _leave_out(self, name: str, error: ShardqError) -> None:
+        if name not in self._left_out:
+            _log.warning("queue %s is left out until it can be read: %s", name, error)
+        self._left_out[name] = _LeftOut(error, time.monotonic())
+
+    def _take_back(self, queues: Sequence[QueueClaims], held: Sequence[HeldSlice], began: float) -> None:
+        """Leave out no longer what did not fail since then: it was read to its end, or gave messages."""
+        source = held[0].shard.queue if held else None
+        for queue in queues:
+            left_out = self._left_out.get(queue.name)
+            if left_out is not None and left_out.since < began and source in (None, queue.name):
+                del self._left_out[queue.name]
+                _log.warning("queue %s can be read again", queue.name)
+
+    def _is_left_out(self, name: str) -> bool:
+        left_out = self._left_out.get(name)
+        return left_out is not None and time.monotonic() - left_out.since < LEFT_OUT_SECONDS
+
+    def _present(self) -> list[QueueClaims]:
+        """The queues that are not left out."""
+        return [queue for queue in self.queues.values() if queue.name not in self._left_out]
+
+    def _unreadable(self, queues: Sequence[QueueClaims], *, thorough: bool) -> dict[Shard, ShardqError]:
+        """Shards that could not be read: unless it is thorough, only if no others can."""
+        errors = [queue.reader.errors(thorough=thorough) for queue in queues]
+        if not thorough and not all(errors):
+            return {}
+        return {shard: error for each in errors for shard, error in each.items()}
+
+    def _raise_if_any(self, queues: Sequence[QueueClaims], *, thorough: bool) -> None:
+        left_out = [self._left_out[name].error for name in self.names if name in self._left_out]
+        if left_out and (thorough or len(left_out) == len(self.queues)):
+            raise min(left_out, key=lambda error: error.retryable)
+        if errors := self._unreadable(queues, thorough=thorough):
+            failures = Failures()
+            for shard, error in errors.items():
+                failures.add(shard, error)
+            names = ", ".join(sorted({repr(shard.queue) for shard in errors}))
+            which = f"queue {names}" if len(self.queues) == 1 else f"{len(self.queues)} queues"
+            raise failures.error(f"{which} gave nothing, and could not be read")
+
+    def _count(self, held: Sequence[HeldSlice]) -> None:
+        received = sum(piece.count for piece in held)
+        redelivered = sum(piece.count for piece in held if piece.deliveries > 1)
+        acked = sum(piece.count for piece in held if piece.finished)
+        self._counters.add(
+            received=received, redelivered=redelivered, acked=acked, empty_reads=int(not received)
+        )
