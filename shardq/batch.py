@@ -102,12 +102,14 @@ class Batch(Sequence[Message]):
         """Extend the leases of the messages, to ``seconds`` from now. Raises LeaseLost."""
         self._settler.extend(self._open, seconds)
 
-    def forward(self, queue: str, *, atomic: bool = True) -> None:
+    def forward(
+        self, queue: str, *, delay: float = 0.0, priority: int | None = None, atomic: bool = True
+    ) -> None:
         """Move the messages to another queue, as :meth:`shardq.Message.forward` does.
 
         The messages of one shard are moved in one atomic step.
         """
-        self._settler.forward(self._open, queue, atomic=atomic)
+        self._settler.forward(self._open, queue, delay=delay, priority=priority, atomic=atomic)
 
     def dead_letter(self, reason: str) -> None:
         """Move the messages to the dead-letter queue now. Raises LeaseLost."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -11,7 +11,7 @@ import msgspec
 from shardq.clock import to_datetime
 from shardq.codec import Codec
 from shardq.held import HeldSlice, Selection
-from shardq.outgoing_message import Headers
+from shardq.outgoing_message import Headers, HeaderValue
 from shardq.receipt import MessageId, Receipt
 from shardq.storage.requests import EntryState
 
@@ -56,8 +56,18 @@ class Settler(Protocol):
         """Hold messages for so many seconds from now on."""
         ...
 
-    def forward(self, selections: Sequence[Selection], queue: str, *, atomic: bool) -> None:
-        """Move messages to another queue of the same client."""
+    def forward(
+        self,
+        selections: Sequence[Selection],
+        queue: str,
+        *,
+        body: Any = None,
+        headers: Mapping[str, HeaderValue] | None = None,
+        delay: float = 0.0,
+        priority: int | None = None,
+        atomic: bool,
+    ) -> None:
+        """Move messages to another queue of the same client. What is None stays as it is."""
         ...
 
     def dead_letter(self, selections: Sequence[Selection], reason: str) -> None:
@@ -198,15 +208,36 @@ class Message:
         """Extend the lease, to ``seconds`` from now. Raises LeaseLost when the message is no longer held."""
         self._settler.extend([self._selection], seconds)
 
-    def forward(self, queue: str, *, atomic: bool = True) -> None:
+    def forward(
+        self,
+        queue: str,
+        *,
+        body: Any = None,
+        headers: Mapping[str, HeaderValue] | None = None,
+        delay: float = 0.0,
+        priority: int | None = None,
+        atomic: bool = True,
+    ) -> None:
         """Move the message to another queue of the same client: ack it here and send it there, in one atomic step.
+
+        It is there what it is here, but for the ``body``, ``headers`` (all of them) and ``priority`` that are given. It
+        is delivered there after ``delay`` seconds. A time at which it expires stays.
 
         Where the store cannot do that, UnsupportedByStore is raised. With ``atomic=False`` the message is sent first
         and then acked: after a crash in between it is in both queues, and moving it again within 7 days completes the
-        move. Raises LeaseLost, with nothing sent, when the message is no longer held. Raises QueueNotFound,
-        QueuePaused or MessageTooLarge when the other queue does not take it.
+        move; what the first attempt has sent stays as it was sent. Raises LeaseLost, with nothing sent, when the
+        message is no longer held. Raises QueueNotFound, QueuePaused or MessageTooLarge when the other queue does not
+        take it, and InvalidMessage for what cannot be sent.
         """
-        self._settler.forward([self._selection], queue, atomic=atomic)
+        self._settler.forward(
+            [self._selection],
+            queue,
+            body=body,
+            headers=headers,
+            delay=delay,
+            priority=priority,
+            atomic=atomic,
+        )
 
     def dead_letter(self, reason: str) -> None:
         """Move the message to the dead-letter queue now, however often it was delivered. Raises LeaseLost."""

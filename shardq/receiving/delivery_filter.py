@@ -20,6 +20,7 @@ from shardq.settings import QueueSettings
 from shardq.settling.dead_letters import EXHAUSTED, EXPIRED
 from shardq.settling.settle import Settling, give_back_unseen
 from shardq.settling.settlement import Settlement
+from shardq.settling.stepwise import entry_of_copy
 from shardq.settling.verbs import DROP
 from shardq.storage.bundle_data import decode_keys
 from shardq.storage.requests import Bundle, DedupeEntry, expired
@@ -128,7 +129,7 @@ def _keys(piece: HeldSlice) -> Iterator[DedupeEntry]:
     if keys is None:
         return
     if keys.move_key is not None:
-        yield DedupeEntry(keys.move_key, str(piece.message_id(0)))
+        yield entry_of_copy(keys.move_key, piece.message_id(0), piece.bundle)
     if keys.dedupe_keys is not None:
         for position, key in enumerate(keys.dedupe_keys[piece.first : piece.first + piece.count]):
             if key is not None:

@@ -19,6 +19,8 @@ __all__ = [
     "PreparedMessage",
     "SendOptions",
     "check_delay",
+    "check_headers",
+    "check_priority",
     "describe",
     "prepare_options",
     "size_of",
@@ -84,10 +86,10 @@ class Alike(Sequence[PreparedMessage]):
 def prepare_options(message: OutgoingMessage, queue: str) -> SendOptions:
     """Check everything but the body; raises InvalidMessage, naming what is wrong."""
     return SendOptions(
-        _check_priority(message.priority),
+        check_priority(message.priority),
         check_delay(message.delay),
         _check_due(message),
-        _check_headers(message.headers),
+        check_headers(message.headers),
         _check_dedupe_key(message.dedupe_key),
         MessageId.parse(message.id, queue) if message.id is not None else None,
         message.attempt,
@@ -143,7 +145,8 @@ def _check_ttl(ttl: object) -> int | None:
     return microseconds(ttl)
 
 
-def _check_priority(priority: object) -> int:
+def check_priority(priority: object) -> int:
+    """The priority; raises InvalidMessage when it is no whole number from 0 to 9."""
     if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 9:
         raise InvalidMessage(f"priority={priority!r}: give a whole number from 0 (first) to 9 (last)")
     return priority
@@ -181,7 +184,8 @@ def _check_dedupe_key(key: object) -> str | None:
     return key
 
 
-def _check_headers(headers: Mapping[str, Any] | None) -> Headers | None:
+def check_headers(headers: Mapping[str, Any] | None) -> Headers | None:
+    """A copy of the headers, None if there are none; raises InvalidMessage for one that cannot be stored."""
     if headers is None or (isinstance(headers, Mapping) and not headers):
         return None
     if not isinstance(headers, Mapping):

@@ -27,14 +27,37 @@ from shardq.storage.bundle_data import BundleData
 from shardq.storage.bundle_id import derive_bundle_id
 from shardq.storage.requests import Fenced
 
-__all__ = ["BackToSource", "DeadLetters", "Move", "SameShard", "ToQueue", "unmarked"]
+__all__ = ["BackToSource", "Changes", "DeadLetters", "Move", "SameShard", "ToQueue", "unmarked"]
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """What becomes of messages on their way. None leaves it as it is."""
+
+    body: bytes | None = None
+    headers: Headers | None = None  # empty: they have none any more
+    priority: int | None = None
+    delay: int = 0  # microseconds
+
+    def made_in(self, messages: BundleData) -> BundleData:
+        """The messages with the other body and headers."""
+        if self.body is not None:
+            messages = msgspec.structs.replace(messages, bodies=[self.body] * len(messages.bodies))
+        if self.headers is not None:
+            headers = [self.headers] * len(messages.bodies) if self.headers else None
+            messages = msgspec.structs.replace(messages, headers=headers)
+        return messages
+
+
+UNCHANGED = Changes()
 
 
 class Move:
     """Where messages go, and what changes on the way."""
 
-    def __init__(self, source: QueueContext, target: QueueContext, verb: Verb) -> None:
-        self._source, self._target, self.verb = source, target, verb
+    def __init__(
+        self, source: QueueContext, target: QueueContext, verb: Verb, changes: Changes = UNCHANGED
+    ) -> None:
+        self._source, self._target, self.verb, self._changes = source, target, verb, changes
 
     @property
     def _door(self) -> Door:
@@ -43,7 +66,7 @@ class Move:
 
     def carry_out(self, shard: Shard, group: Sequence[Selection]) -> Answer[Fenced]:
         """Move the selected messages of one shard, all or none. Raises QueuePaused or MessageTooLarge."""
-        moved = [Moved(selection, self.changed(selection)) for selection in group]
+        moved = [self._moved(selection) for selection in group]
         admit(self._target, self._door, max(size for each in moved for size in sizes(each.messages)))
         if not self._in_one_step:
             return move_step_by_step(self._source, self._target, self.verb, shard, moved)
@@ -52,17 +75,23 @@ class Move:
 
     def changed(self, selection: Selection) -> BundleData:
         """The selected messages as they are to be in the target."""
-        return _chosen(selection)
+        return self._changes.made_in(_chosen(selection))
 
     def planned(self, moved: Sequence[Moved]) -> list[PlannedBundle]:
         """The bundles that they are to be in the target, all in one shard."""
         now = self._target.store.now()
-        place = choose_shard(self._target, now, sum(len(each.messages.bodies) for each in moved))
-        return [self._planned(place, each, self._target.ids.new(now), now) for each in moved]
+        due = now + self._changes.delay
+        place = choose_shard(self._target, due, sum(len(each.messages.bodies) for each in moved))
+        return [self._planned(place, each, self._target.ids.new(now), due) for each in moved]
+
+    def _moved(self, selection: Selection) -> Moved:
+        common = selection.held.bundle
+        if self._changes.priority is not None:
+            common = msgspec.structs.replace(common, priority=self._changes.priority)
+        return Moved(selection, self.changed(selection), common, self._changes.delay)
 
     def _planned(self, shard: Shard, moved: Moved, identity: bytes, due: int) -> PlannedBundle:
-        source = moved.selection.held.bundle
-        return PlannedBundle(shard, moved_bundle(self._door, source, identity, due, moved.messages))
+        return PlannedBundle(shard, moved_bundle(self._door, moved.bundle, identity, due, moved.messages))
 
     @property
     def _in_one_step(self) -> bool:
@@ -73,18 +102,12 @@ class SameShard(Move):
     """Back into the shard as new messages with another body."""
 
     def __init__(self, source: QueueContext, body: bytes, delay: int) -> None:
-        super().__init__(source, source, REPLACE)
+        super().__init__(source, source, REPLACE, Changes(body=body, delay=delay))
         admit(source, self._door, len(body))
-        self._body, self._delay = body, delay
-
-    def changed(self, selection: Selection) -> BundleData:
-        """The messages with the other body."""
-        messages = _chosen(selection)
-        return msgspec.structs.replace(messages, bodies=[self._body] * len(messages.bodies))
 
     def planned(self, moved: Sequence[Moved]) -> list[PlannedBundle]:
         """They stay in their shard."""
-        shard, due = moved[0].selection.held.shard, self._source.store.now() + self._delay
+        shard, due = moved[0].selection.held.shard, self._source.store.now() + self._changes.delay
         return [self._planned(shard, each, _replacement_id(each.selection), due) for each in moved]
 
     @property
@@ -93,10 +116,10 @@ class SameShard(Move):
 
 
 class ToQueue(Move):
-    """To another queue of the same client."""
+    """To another queue of the same client, maybe with another body, headers, priority or due time."""
 
-    def __init__(self, source: QueueContext, queue: str, *, atomic: bool) -> None:
-        super().__init__(source, source.sibling(queue), FORWARD)
+    def __init__(self, source: QueueContext, queue: str, changes: Changes, *, atomic: bool) -> None:
+        super().__init__(source, source.sibling(queue), FORWARD, changes)
         admit(self._target, self._door)
         if atomic and not self._in_one_step:
             raise UnsupportedByStore(

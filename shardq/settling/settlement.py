@@ -7,7 +7,7 @@ shards are settled; the error is raised at the end.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from shardq.clock import microseconds
@@ -18,10 +18,10 @@ from shardq.errors import InvalidMessage, InvalidReceipt, LeaseLost, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState, held_unseen
 from shardq.message import Message
 from shardq.receipt import Receipt
-from shardq.sending.prepared import check_delay
+from shardq.sending.prepared import check_delay, check_headers, check_priority
 from shardq.settings import QueueSettings, check_number
 from shardq.settling.dead_letters import EXHAUSTED, check_reason
-from shardq.settling.moves import DeadLetters, Move, SameShard, ToQueue
+from shardq.settling.moves import Changes, DeadLetters, Move, SameShard, ToQueue
 from shardq.settling.settle import Settling, by_shard, settle, spans_of
 from shardq.settling.verbs import ACK, EXHAUST, EXTEND, GIVE_BACK, KEEP, RELEASE, START, Verb
 from shardq.sharding.shard import Shard
@@ -100,9 +100,25 @@ class Settlement:
         """Count the delivery of messages that are about to be handed out, and hold them; what is lost is marked so."""
         self._extend(selections, lease, START)
 
-    def forward(self, selections: Sequence[Selection], queue: str, *, atomic: bool) -> None:
-        """Move messages to another queue of the same client."""
-        self.move(selections, ToQueue(self._context, queue, atomic=atomic))
+    def forward(
+        self,
+        selections: Sequence[Selection],
+        queue: str,
+        *,
+        body: Any = None,
+        headers: Mapping[str, Any] | None = None,
+        delay: float = 0.0,
+        priority: int | None = None,
+        atomic: bool,
+    ) -> None:
+        """Move messages to another queue of the same client. What is None stays as it is."""
+        changes = Changes(
+            None if body is None else self._codec.encode(body),
+            None if headers is None else check_headers(headers) or {},
+            None if priority is None else check_priority(priority),
+            check_delay(delay),
+        )
+        self.move(selections, ToQueue(self._context, queue, changes, atomic=atomic))
 
     def dead_letter(self, selections: Sequence[Selection], reason: str) -> None:
         """Move messages to the dead-letter queue."""

@@ -1,10 +1,11 @@
 """Moving messages between shards of a store that cannot ack in one and append to another in one step.
 
-Each message becomes a bundle of its own. The first attempt reserves a key of the target queue for the id of that
-bundle, which also decides its shard and due time. Later attempts find the key and store the same bundle again, however
-the messages were claimed then. The copy carries the key, and a consumer is handed the copy only when the key is
-confirmed. So an attempt that finds the key confirmed only has to ack the message. One that finds it unconfirmed knows
-that nobody has received the copy, and stores it again, which changes nothing where it is stored.
+Each message becomes a bundle of its own. The first attempt reserves a key of the target queue for the place of that
+bundle: its id, its shard, and its due time and priority. Later attempts find the key and store the bundle in that
+place, however the messages were claimed then, and whatever they would have chosen. The copy carries the key, and a
+consumer is handed the copy only when the key is confirmed. So an attempt that finds the key confirmed only has to ack
+the message. One that finds it unconfirmed knows that nobody has received the copy. It looks whether an earlier attempt
+has stored it, and stores it if not. A stored copy stays as it is, though a later attempt may have changed it otherwise.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from shardq.storage.bundle_data import BundleData
 from shardq.storage.bundle_id import bundle_ids_until, made_at
 from shardq.storage.requests import Bundle, DedupeEntry, Fenced
 
-__all__ = ["Moved", "move_step_by_step"]
+__all__ = ["Moved", "entry_of_copy", "move_step_by_step"]
 
 _log = logging.getLogger(__name__)
 
@@ -43,11 +44,21 @@ _MEMORY = 7 * 86_400_000_000
 _PREFIX = "shardq-move:"
 
 
+_PLACED = "@"  # ends the move key of a copy whose place is not that of its id alone
+
+
 class Moved(msgspec.Struct, frozen=True):
     """What is selected of one held slice, and its messages as they are to be in the target."""
 
     selection: Selection
     messages: BundleData
+    bundle: Bundle  # what they have in common there
+    delay: int = 0  # microseconds
+
+    @property
+    def is_placed(self) -> bool:
+        """True when their due time or priority is not as usual, so that their keys have to say it."""
+        return self.delay > 0 or self.bundle.priority != self.selection.held.bundle.priority
 
 
 def move_step_by_step(
@@ -80,45 +91,94 @@ def _before_the_ack(step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
         raise StoreUnavailable(f"messages were not moved, and are still where they were: {error}") from error
 
 
+def entry_of_copy(move_key: str, identity: MessageId, bundle: Bundle) -> DedupeEntry:
+    """The key that a stored copy carries, as it was reserved."""
+    key = move_key.removesuffix(_PLACED)
+    placed = key != move_key
+    return DedupeEntry(key, _Place(identity, bundle.priority, bundle.due, placed=placed).text)
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """Where a copy is stored. As text it is what stands under the key of its move."""
+
+    id: MessageId
+    priority: int
+    due: int
+    placed: bool  # due time and priority are in the text; else they follow from the id and the source
+
+    @property
+    def text(self) -> str:
+        return f"{self.id}@{self.priority}@{self.due}" if self.placed else str(self.id)
+
+    @classmethod
+    def parse(cls, text: str, priority: int) -> _Place:
+        """Read the place of a copy of a message with this priority."""
+        name, *placed = text.split("@")
+        identity = MessageId.parse(name)
+        if placed:
+            return cls(identity, int(placed[0]), int(placed[1]), placed=True)
+        return cls(identity, priority, made_at(identity.bundle_id), placed=False)
+
+
+class _Copy(msgspec.Struct, frozen=True):
+    """One message on its way: its key, what it is to be in the target, and what it has in common with others there."""
+
+    key: str
+    moved: Moved
+    message: BundleData
+
+    def at(self, door: Door, place: _Place) -> PlannedBundle:
+        """The message in its place."""
+        carried = msgspec.structs.replace(self.message, move_key=self.key + _PLACED * place.placed)
+        common = msgspec.structs.replace(self.moved.bundle, priority=place.priority)
+        bundle = moved_bundle(door, common, place.id.bundle_id, place.due, carried)
+        return PlannedBundle(place.id.shard, bundle, self.key)
+
+
 def _store(target: QueueContext, door: Door, moved: Sequence[Moved]) -> None:
     """Store copies of the messages, each once, whoever else does so; returns when all their keys are confirmed."""
     read_at = target.store.now()
-    copies = _reserved(target, door, moved, read_at)
-    for group in grouped_by_shard(copies.values()):
-        append(target, door, group, keys_read_at=read_at)
-    if copies:
-        target.retry(target.store.confirm_keys, target.name, list(copies))
-
-
-def _reserved(
-    target: QueueContext, door: Door, moved: Sequence[Moved], now: int
-) -> dict[DedupeEntry, PlannedBundle]:
-    """The messages whose keys are not confirmed, each under the id that its first attempt chose."""
-    messages = [
-        (_key(each.selection, position), each.selection.held.bundle, each.messages.slice(number, 1))
+    copies = [
+        _Copy(_key(each.selection, position), each, each.messages.slice(number, 1))
         for each in moved
         for number, position in enumerate(each.selection.positions)
     ]
-    shard = choose_shard(target, now, len(messages))
-    ids = bundle_ids_until(now, len(messages))
-    offered = [
-        DedupeEntry(key, str(MessageId(shard, identity, 0)))
-        for identity, (key, _, _) in zip(ids, messages, strict=True)
-    ]
+    offered = _offered(target, copies, read_at)
     standing = target.retry(target.store.reserve_keys, target.name, offered, _MEMORY)
-    return {
-        entry: _copy(door, entry, source, data)
-        for entry, (_, source, data) in zip(standing, messages, strict=True)
-        if not entry.confirmed
-    }
+    unconfirmed = [entry for entry in standing if not entry.confirmed]
+    missing = []
+    for copy, entry, own in zip(copies, standing, offered, strict=True):
+        place = _Place.parse(entry.message_id, copy.moved.selection.held.bundle.priority)
+        if not entry.confirmed and (entry == own or not _is_stored(target, place.id)):
+            missing.append(copy.at(door, place))
+    for group in grouped_by_shard(missing):
+        append(target, door, group, keys_read_at=read_at)
+    if unconfirmed:
+        target.retry(target.store.confirm_keys, target.name, unconfirmed)
 
 
-def _copy(door: Door, entry: DedupeEntry, source: Bundle, message: BundleData) -> PlannedBundle:
-    """One message as it is to be in the target."""
-    place = MessageId.parse(entry.message_id)
-    keyed = msgspec.structs.replace(message, move_key=entry.key)
-    bundle = moved_bundle(door, source, place.bundle_id, made_at(place.bundle_id), keyed)
-    return PlannedBundle(place.shard, bundle, entry.key)
+def _offered(target: QueueContext, copies: Sequence[_Copy], now: int) -> list[DedupeEntry]:
+    """The places of the copies, if no earlier attempt has chosen others."""
+    moved = copies[0].moved  # of one move all are delayed alike
+    shard = choose_shard(target, now + moved.delay, len(copies))
+    ids = bundle_ids_until(now, len(copies))
+    return [
+        DedupeEntry(
+            copy.key,
+            _Place(
+                MessageId(shard, identity, 0),
+                copy.moved.bundle.priority,
+                made_at(identity) + copy.moved.delay,
+                placed=copy.moved.is_placed,
+            ).text,
+        )
+        for identity, copy in zip(ids, copies, strict=True)
+    ]
+
+
+def _is_stored(target: QueueContext, copy: MessageId) -> bool:
+    found = target.retry(target.store.find, copy.shard, copy.bundle_id, copy.position)
+    return found is not None
 
 
 def _key(selection: Selection, position: int) -> str:

@@ -134,6 +134,12 @@ def forward(scene: Scene) -> Act:
     return lambda: message.forward("other", atomic=scene.store.capabilities.forward_across_shards)
 
 
+def forward_changed(scene: Scene) -> Act:
+    message = scene.held()
+    atomic = scene.store.capabilities.forward_across_shards
+    return lambda: message.forward("other", body=BODY, headers={"b": 2}, priority=1, atomic=atomic)
+
+
 def redrive(scene: Scene) -> Act:
     scene.held().dead_letter("bad")
     return scene.queue.redrive
@@ -185,6 +191,7 @@ DOORS = {
     "send_many": Door(send_many, "q", unanswered=shardq.PartialSend, hook=Refused),
     "joined sends": Door(joined_sends, "q", hook=Refused, messages=2),
     "forward": Door(forward, "other", moves=True),
+    "forward, changed": Door(forward_changed, "other", moves=True),
     "redrive": Door(redrive, "q", moves=True),
     "replay": Door(replay, "other"),
     "dead_letter": Door(dead_letter, "q.dead", paused=None, too_large=None, moves=True),

@@ -43,6 +43,40 @@ def test_a_move_that_was_cut_off_is_completed_by_claims_of_another_size(
         client.delete_queue(queue.name)
 
 
+LONG = b"long" * 10_000  # too long to be kept inside its row
+
+
+@pytest.mark.parametrize(("first", "second"), [(b"short", LONG), (LONG, b"short"), (b"a", b"b")])
+def test_a_forward_that_was_cut_off_is_completed_by_one_that_changes_the_message_otherwise(
+    open_store: Callable[[], CassandraStore], first: bytes, second: bytes
+) -> None:
+    client = shardq.Client(open_store())
+    queues = [
+        client.create_queue(f"m{os.urandom(6).hex()}", shards=1, time_shards=1, visibility_timeout=3)
+        for _ in STEPS
+    ]
+    for step, queue in enumerate(queues):
+        client.create_queue(f"{queue.name}.to", shards=2, time_shards=2)
+        queue.producer().send(b"sent")
+        dying = DyingStore(open_store())
+        (message,) = shardq.Client(dying).queue(queue.name).consumer().receive(1, wait=10)
+        dying.calls_left, dying.after = step, True
+        with pytest.raises(Died):
+            message.forward(f"{queue.name}.to", body=first, priority=1, delay=1, atomic=False)
+    for step, queue in enumerate(queues):
+        target = client.queue(f"{queue.name}.to")
+        if STEPS[step] != "acknowledge":
+            (message,) = queue.consumer().receive(1, wait=10)
+            message.forward(target.name, body=second, priority=8, delay=2, atomic=False)
+        (received,) = target.consumer().receive(5, wait=10)
+        assert received.body in (first, second)
+        received.ack()
+        assert target.consumer().receive(5, wait=2).bodies == []
+        assert (target.counts().oldest, queue.counts().oldest) == (None, None)
+        client.delete_queue(queue.name)
+        client.delete_queue(target.name)
+
+
 def test_a_key_that_its_producer_did_not_confirm_is_confirmed_when_its_message_is_handed_out(
     open_store: Callable[[], CassandraStore],
 ) -> None:

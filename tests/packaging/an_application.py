@@ -51,7 +51,7 @@ def charge(message: shardq.Message) -> None:
     last: bool = message.last_delivery
     if last:
         raise shardq.Discard("old")
-    message.forward("others", atomic=False)
+    message.forward("others", body={"a": 2}, headers={"b": 1}, delay=5, priority=1, atomic=False)
     message.dead_letter("broken")
     message.ack()
 
@@ -66,6 +66,7 @@ def charge_all(batch: shardq.Batch) -> None:
     print(first, len(batch), batch.bodies, until)
     batch.release(delay=2)
     batch.give_back(delay=2)
+    batch.forward("others", delay=1, priority=2)
 
 
 def judge(message: shardq.Message, error: Exception) -> shardq.Outcome | None:
