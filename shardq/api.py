@@ -20,6 +20,7 @@ from shardq.errors import (
     OutcomeUnknown,
     PartialSend,
     QueueExists,
+    QueueFull,
     QueueNotFound,
     QueuePaused,
     RepeatTooLate,
@@ -36,7 +37,7 @@ from shardq.outgoing_message import Attempt, Headers, HeaderValue, OutgoingMessa
 from shardq.producer import Producer
 from shardq.queue import Queue, QueueCounts, ShardState
 from shardq.receipt import MessageId, Receipt
-from shardq.settings import QueueSettings, QueueSettingsArguments
+from shardq.settings import Overflow, QueueSettings, QueueSettingsArguments
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import EntryState, Finding
@@ -75,11 +76,13 @@ __all__ = [
     "Outcome",
     "OutcomeUnknown",
     "OutgoingMessage",
+    "Overflow",
     "PartialSend",
     "Producer",
     "Queue",
     "QueueCounts",
     "QueueExists",
+    "QueueFull",
     "QueueNotFound",
     "QueuePaused",
     "QueueSettings",

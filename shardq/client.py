@@ -18,6 +18,7 @@ from shardq.context.retry import RETRY_SECONDS
 from shardq.errors import InvalidSetting, OutcomeUnknown, QueueExists, QueueNotFound, StoreUnavailable
 from shardq.hooks import Hooks
 from shardq.queue import Queue
+from shardq.receiving.trimming import drop_oldest
 from shardq.receiving.turns import check_queues, turns_of
 from shardq.settings import QueueSettings, QueueSettingsArguments, check_number, check_store
 from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
@@ -54,7 +55,7 @@ class Client(Closing):
         self, store: Store, *, hooks: Hooks | None = None, retry_seconds: float = RETRY_SECONDS
     ) -> None:
         _check_hooks(hooks)
-        self._contexts = QueueContexts(store, hooks=hooks, retry_seconds=retry_seconds)
+        self._contexts = QueueContexts(store, drop_oldest, hooks=hooks, retry_seconds=retry_seconds)
         self._store, self._retry = store, self._contexts.retry
 
     def create_queue(

@@ -6,6 +6,7 @@
     ├── QueueNotFound          the queue does not exist
     ├── QueueExists            a queue of that name exists already
     ├── QueuePaused            the queue refuses new messages while its sends are paused
+    ├── QueueFull              as many messages or bytes wait in the queue as it may hold
     ├── InvalidName            a queue cannot have this name
     ├── InvalidSetting         a setting or an argument has the wrong type or is out of its range
     ├── InvalidMessage         a body, header, priority, delay or key cannot be stored
@@ -53,6 +54,7 @@ __all__ = [
     "OutcomeUnknown",
     "PartialSend",
     "QueueExists",
+    "QueueFull",
     "QueueNotFound",
     "QueuePaused",
     "RepeatTooLate",
@@ -91,6 +93,21 @@ class QueuePaused(ShardqError):
 
     code = "queue_paused"
     retryable = True
+
+
+class QueueFull(ShardqError):
+    """Raised when messages are sent to a queue that holds as many as its ``max_messages`` or ``max_bytes`` allow.
+
+    Nothing of what the error is about was stored. ``messages`` and ``size``, in bytes, are what waits in the queue, as
+    this client knew it. Send again when some of it was received.
+    """
+
+    code = "queue_full"
+    retryable = True
+
+    def __init__(self, text: str, *, messages: int = 0, size: int = 0) -> None:
+        super().__init__(text)
+        self.messages, self.size = messages, size
 
 
 class InvalidName(ShardqError):

@@ -35,7 +35,8 @@ class QueueCounts(msgspec.Struct, frozen=True):
     """Messages of a queue by state.
 
     ``oldest`` is when the oldest message that is not processed was sent. ``ready_since`` is when the first of the
-    ready messages became deliverable. Each is None when there is no such message.
+    ready messages became deliverable. Each is None when there is no such message. ``bytes`` are those of the ready and
+    delayed messages, bodies and headers, if the queue has ``max_bytes``; else they are not counted, and None.
     """
 
     ready: int
@@ -44,6 +45,7 @@ class QueueCounts(msgspec.Struct, frozen=True):
     processed: int
     oldest: datetime | None
     ready_since: datetime | None = None
+    bytes: int | None = None
 
 
 class ShardState(msgspec.Struct, frozen=True):
@@ -126,11 +128,10 @@ class Queue:
     def shard_states(self) -> tuple[ShardState, ...]:
         """Count the messages by state in each shard that is in use. Raises QueueNotFound."""
         context = self._context
-        context.live.current()
+        sizes = context.live.current().max_bytes is not None
         shards = context.retry(context.store.shards, self.name)
-        return tuple(
-            ShardState(shard, _counts(context.retry(context.store.count, shard))) for shard in shards
-        )
+        counts = (context.retry(context.store.count, shard, sizes=sizes) for shard in shards)
+        return tuple(ShardState(shard, _counts(each)) for shard, each in zip(shards, counts, strict=True))
 
     def peek(self, limit: int = 10, *, codec: Codec = BYTES) -> list[StoredMessage]:
         """Look at up to ``limit`` messages in any state, without changing them.
@@ -267,7 +268,8 @@ def _counts(counts: ShardCounts) -> QueueCounts:
     oldest, since = (
         None if moment is None else to_datetime(moment) for moment in (counts.oldest, counts.ready_since)
     )
-    return QueueCounts(counts.ready, counts.delayed, counts.in_flight, counts.processed, oldest, since)
+    states = (counts.ready, counts.delayed, counts.in_flight, counts.processed)
+    return QueueCounts(*states, oldest, since, counts.bytes)
 
 
 def _total(parts: list[QueueCounts]) -> QueueCounts:
@@ -278,4 +280,5 @@ def _total(parts: list[QueueCounts]) -> QueueCounts:
         sum(part.processed for part in parts),
         min((part.oldest for part in parts if part.oldest is not None), default=None),
         min((part.ready_since for part in parts if part.ready_since is not None), default=None),
+        sum(sizes) if (sizes := [part.bytes for part in parts if part.bytes is not None]) else None,
     )

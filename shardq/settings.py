@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 import msgspec
 
@@ -12,9 +12,12 @@ from shardq.sharding.ring import Layout
 from shardq.sharding.shard import check_queue_name
 from shardq.storage.store import Capabilities
 
-__all__ = ["QueueSettings", "QueueSettingsArguments", "check_number", "check_store"]
+__all__ = ["Overflow", "QueueSettings", "QueueSettingsArguments", "check_number", "check_store"]
 
 _YEAR = 366 * 86_400.0
+
+Overflow = Literal["reject", "drop_oldest"]
+"""What becomes of a message that is sent to a full queue."""
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -46,6 +49,12 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         the time for which a second message with the same dedupe key is not stored
     ``max_message_bytes``
         the largest size of a message, body and headers together
+    ``max_messages``
+        the number of messages that may wait, ready or delayed; none: any number
+    ``max_bytes``
+        the bytes of messages that may wait, bodies and headers; none: any number
+    ``overflow``
+        what becomes of a message that is sent to a full queue: reject raises QueueFull, drop_oldest makes room for it
     ``delivery_paused``
         whether deliveries are stopped: see :meth:`~shardq.Queue.pause`
     ``sends_paused``
@@ -65,6 +74,9 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     history_retention: float = 0.0
     dedupe_window: float = 300.0
     max_message_bytes: int = 1_048_576
+    max_messages: int | None = None
+    max_bytes: int | None = None
+    overflow: Overflow = "reject"
     delivery_paused: bool = False
     sends_paused: bool = False
 
@@ -72,6 +84,11 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def has_dead_letters(self) -> bool:
         """True when messages may move to the dead-letter queue by themselves."""
         return self.max_deliveries is not None or self.dead_letter_expired
+
+    @property
+    def is_bounded(self) -> bool:
+        """True when only so much may wait in the queue."""
+        return self.max_messages is not None or self.max_bytes is not None
 
     @property
     def layout(self) -> Layout:
@@ -118,6 +135,9 @@ class QueueSettingsArguments(TypedDict, total=False):
     history_retention: float
     dedupe_window: float
     max_message_bytes: int
+    max_messages: int | None
+    max_bytes: int | None
+    overflow: Overflow
     delivery_paused: bool
     sends_paused: bool
 
@@ -147,31 +167,38 @@ def check_number(name: str, value: object, low: float, high: float, *, whole: bo
         raise InvalidSetting(f"{name}={value!r} is out of range: give {low:.15g} to {high:.15g}")
 
 
-_WHOLE = {"shards": (1, 10_000), "time_shards": (1, 10_000), "max_message_bytes": (1, 2**40)}
+_OPTIONAL = {"max_deliveries", "dead_letter_queue", "retention", "max_messages", "max_bytes"}
+_WHOLE = {
+    "shards": (1, 10_000),
+    "time_shards": (1, 10_000),
+    "max_deliveries": (1, 10_000),
+    "max_message_bytes": (1, 2**40),
+    "max_messages": (1, 2**53),
+    "max_bytes": (1, 2**53),
+}
 _SECONDS = {
     "time_shard_seconds": (0.1, 30 * 86_400.0),
     "visibility_timeout": (0.05, 7 * 86_400.0),
     "retry_delay": (0.0, 7 * 86_400.0),
     "max_retry_delay": (0.0, 7 * 86_400.0),
+    "retention": (1.0, 10 * _YEAR),
     "history_retention": (0.0, 10 * _YEAR),
     "dedupe_window": (1.0, _YEAR),
 }
 
 
 def _check(name: str, value: Any) -> None:
+    if value is None and name in _OPTIONAL:
+        return
     if name in _WHOLE:
         check_number(name, value, *_WHOLE[name], whole=True)
     elif name in _SECONDS:
         check_number(name, value, *_SECONDS[name])
-    elif name == "max_deliveries":
-        if value is not None:
-            check_number(name, value, 1, 10_000, whole=True)
-    elif name == "retention":
-        if value is not None:
-            check_number(name, value, 1.0, 10 * _YEAR)
+    elif name == "overflow":
+        if value not in get_args(Overflow):
+            raise InvalidSetting(f"{name}={value!r}: give one of {', '.join(get_args(Overflow))}")
     elif name == "dead_letter_queue":
-        if value is not None:
-            _check_queue(name, value)
+        _check_queue(name, value)
     elif name in ("dead_letter_expired", "delivery_paused", "sends_paused"):
         if not isinstance(value, bool):
             raise InvalidSetting(f"{name}={value!r} is a {type(value).__name__}: give True or False")

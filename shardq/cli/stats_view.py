@@ -44,6 +44,7 @@ class Total(msgspec.Struct, frozen=True):
     processed: int
     oldest: datetime | None
     oldest_seconds: float | None
+    bytes: int | None = None  # of what is ready or delayed; None if the queue has no max_bytes
     per_second: dict[str, float] | None = None
     shards: Sequence[ShardState] | None = None
 
@@ -70,6 +71,12 @@ class Snapshot(msgspec.Struct, frozen=True):
         counts: list[QueueCounts] = [shard.counts for shard in self.shards]
         return min((part.oldest for part in counts if part.oldest is not None), default=None)
 
+    @property
+    def bytes(self) -> int | None:
+        """The bytes of what waits, where they are counted."""
+        sizes = [shard.counts.bytes for shard in self.shards if shard.counts.bytes is not None]
+        return sum(sizes) if sizes else None
+
 
 def total_of(now: Snapshot, before: Snapshot | None = None, *, shards: bool = False) -> Total:
     """The sums over all shards, with the changes since the snapshot before."""
@@ -84,6 +91,7 @@ def total_of(now: Snapshot, before: Snapshot | None = None, *, shards: bool = Fa
         **numbers,
         oldest=now.oldest,
         oldest_seconds=age,
+        bytes=now.bytes,
         per_second=rates,
         shards=now.shards if shards else None,
     )
@@ -101,7 +109,8 @@ def rows_of(total: Total) -> list[tuple[str, str, str]]:
         for state in STATES
     ]
     age = "none" if total.oldest_seconds is None else in_words(total.oldest_seconds)
-    return [*rows, ("oldest", age, "")]
+    size = [] if total.bytes is None else [("bytes", f"{total.bytes:,}", "")]
+    return [*rows, ("oldest", age, ""), *size]
 
 
 def watch_live(queue: Queue, snapshots: Iterable[Snapshot], *, shards: bool) -> None:

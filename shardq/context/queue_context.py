@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
+from shardq.context.fullness import Fullness
 from shardq.context.joining import JoiningStore
 from shardq.context.retry import Retry
 from shardq.errors import OutcomeUnknown, QueueNotFound
@@ -93,6 +94,7 @@ class Counts(msgspec.Struct, frozen=True):
     forwarded: int = 0
     dead_lettered: int = 0
     expired: int = 0  # dropped because their ttl or the retention was over
+    dropped: int = 0  # the oldest of a full queue, for others
     lease_lost: int = 0
     claims: int = 0  # claims that were tried
     lock_contention: int = 0  # claims that found the shard locked by another
@@ -123,6 +125,9 @@ class Counters:
             return Counts(**self._values)
 
 
+MakeRoom: TypeAlias = "Callable[[QueueContext, int], int]"
+
+
 class QueueContext(msgspec.Struct, frozen=True):
     """One queue of one client: its store, its settings and the client's shared parts."""
 
@@ -135,6 +140,8 @@ class QueueContext(msgspec.Struct, frozen=True):
     counters: Counters
     hooks: Hooks | None
     sibling: Callable[[str], QueueContext]  # another queue of the same client; raises QueueNotFound
+    fullness: Fullness
+    make_room: MakeRoom  # drops so many of the oldest messages; returns how many it did
 
     @property
     def settings(self) -> QueueSettings:
@@ -145,9 +152,11 @@ class QueueContext(msgspec.Struct, frozen=True):
 class QueueContexts:
     """The queues of one client, and what they share. Safe for threads, and in forked children."""
 
-    def __init__(self, store: Store, *, hooks: Hooks | None = None, retry_seconds: float) -> None:
+    def __init__(
+        self, store: Store, make_room: MakeRoom, *, hooks: Hooks | None = None, retry_seconds: float
+    ) -> None:
         check_number("retry_seconds", retry_seconds, 0.0, 3_600.0)
-        self._hooks = hooks
+        self._hooks, self._make_room = hooks, make_room
         self.counters = Counters()
         self.retry = Retry(retry_seconds, self.counters.repeated)
         self.store = JoiningStore(store, self.retry.check_open)
@@ -173,6 +182,8 @@ class QueueContexts:
             counters=self.counters,
             hooks=self._hooks,
             sibling=self.of,
+            fullness=Fullness(self.store, self.retry, name),
+            make_room=self._make_room,
         )
         with self._lock.get():
             return self._known.setdefault(name, context)

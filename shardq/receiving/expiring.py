@@ -17,7 +17,7 @@ from shardq.settling.settle import give_back_unseen
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Claim, EntryState, Peek, StoredSlice, Sweep
 
-__all__ = ["expire", "sweep"]
+__all__ = ["PAGE_MESSAGES", "claim_unseen", "expire", "is_claimable", "sweep"]
 
 PAGE_MESSAGES = 1_000
 CLAIM_LEASE = 60_000_000  # microseconds
@@ -66,7 +66,7 @@ def _let_first_go(context: QueueContext, shard: Shard) -> int:
 def _expired_in_front(context: QueueContext, shard: Shard) -> int:
     """How many messages a claim would get before the first that has not expired."""
     page = context.retry(context.store.peek, Peek(shard, PAGE_MESSAGES, bodies=False))
-    claimable = (piece for piece in page.slices if _is_claimable(context, piece))
+    claimable = (piece for piece in page.slices if is_claimable(context, piece))
     found = takewhile(lambda piece: is_expired(context, piece.bundle), claimable)
     return min(sum(piece.count for piece in found), PAGE_MESSAGES)
 
@@ -81,7 +81,7 @@ def _until_last_expired(context: QueueContext, shard: Shard) -> int:
     """How many messages a claim has to take to get the last that has expired; 0 if none has."""
     count = needed = 0
     for piece in slices(context, Peek(shard, PAGE_MESSAGES, bodies=False)):
-        if _is_claimable(context, piece):
+        if is_claimable(context, piece):
             count += piece.count
             needed = count if is_expired(context, piece.bundle) else needed
     return needed
@@ -91,7 +91,7 @@ def _let_go(context: QueueContext, shard: Shard, count: int) -> int:
     """Claim so many messages, let go of what has expired, and give the others back in their places."""
     let_go, kept = 0, list[HeldSlice]()
     try:
-        while count > 0 and (held := _claim(context, shard, min(count, PAGE_MESSAGES))):
+        while count > 0 and (held := claim_unseen(context, shard, min(count, PAGE_MESSAGES))):
             delivered = DeliveryFilter(context).deliverable(held, context.settings)
             kept += delivered
             claimed = _messages(held)
@@ -102,7 +102,8 @@ def _let_go(context: QueueContext, shard: Shard, count: int) -> int:
     return let_go
 
 
-def _claim(context: QueueContext, shard: Shard, count: int) -> list[HeldSlice]:
+def claim_unseen(context: QueueContext, shard: Shard, count: int) -> list[HeldSlice]:
+    """Claim messages that nobody is to work on."""
     token = secrets.token_bytes(TOKEN_BYTES)
     request = Claim(shard, token, count, CLAIM_LEASE, "sweep", started=False)
     claimed = context.retry(context.store.claim, request)
@@ -129,7 +130,8 @@ def _found_expired(context: QueueContext, shard: Shard) -> Iterator[StoredSlice]
             yield piece
 
 
-def _is_claimable(context: QueueContext, piece: StoredSlice) -> bool:
+def is_claimable(context: QueueContext, piece: StoredSlice) -> bool:
+    """True for messages that a claim would get."""
     return piece.state is not EntryState.DELAYED and not _is_held(context, piece)
 
 

@@ -17,6 +17,7 @@ import msgspec
 from shardq.context.queue_context import QueueContext
 from shardq.errors import MessageTooLarge, OutcomeUnknown, QueuePaused, RepeatTooLate
 from shardq.receipt import MessageId
+from shardq.sending.bounds import let_in
 from shardq.sending.planned_bundles import PlannedBundle
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, encode_bundle
@@ -53,6 +54,7 @@ class Door(msgspec.Struct, frozen=True):
 
     obeys_pause: bool = True  # it lets in nothing while the queue's sends are paused
     obeys_size: bool = True  # it lets in no message above the queue's max_message_bytes
+    obeys_bounds: bool = True  # it lets in no more than the queue's max_messages and max_bytes allow
     counts_sent: bool = True  # in the client's counters; moves are counted as what they are
     fresh_ids: bool = False  # a bundle's id is as old as its first send
     keeps_expiry: bool = True  # what is moved through it expires when it would have where it was
@@ -61,8 +63,10 @@ class Door(msgspec.Struct, frozen=True):
 SEND = Door(fresh_ids=True)
 RUN = COPY = REPLAY = Door()
 FORWARD = REDRIVE = Door(counts_sent=False)
-REPLACE = Door(obeys_pause=False, counts_sent=False)
-DEAD_LETTER = Door(obeys_pause=False, obeys_size=False, counts_sent=False, keeps_expiry=False)
+REPLACE = Door(obeys_pause=False, obeys_bounds=False, counts_sent=False)
+DEAD_LETTER = Door(
+    obeys_pause=False, obeys_size=False, obeys_bounds=False, counts_sent=False, keeps_expiry=False
+)
 
 
 def moved_bundle(door: Door, source: Bundle, identity: bytes, due: int, messages: BundleData) -> Bundle:
@@ -98,9 +102,12 @@ def too_large(context: QueueContext, size: int) -> MessageTooLarge:
 
 
 def admitted(context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]) -> Append:
-    """The request for bundles of one shard; raises QueuePaused or MessageTooLarge."""
+    """The request for bundles of one shard; raises QueuePaused, MessageTooLarge or QueueFull."""
     admit(context, door, max(planned.largest for planned in bundles))
-    return Append(bundles[0].shard, tuple(planned.bundle for planned in bundles))
+    request = Append(bundles[0].shard, tuple(planned.bundle for planned in bundles))
+    if door.obeys_bounds:
+        let_in(context, request.bundles)
+    return request
 
 
 def append(
@@ -108,8 +115,8 @@ def append(
 ) -> None:
     """Store bundles of one shard. ``keys_read_at`` is when the keys of those that have one were found unconfirmed.
 
-    Repeated for the client's ``retry_seconds``. Raises QueuePaused, MessageTooLarge or RepeatTooLate, OutcomeUnknown
-    when some attempt may have stored them, or what else keeps the store from it.
+    Repeated for the client's ``retry_seconds``. Raises QueuePaused, QueueFull, MessageTooLarge or RepeatTooLate,
+    OutcomeUnknown when some attempt may have stored them, or what else keeps the store from it.
     """
     request = admitted(context, door, bundles)
     context.retry(_Attempts(context, door, request, bundles, keys_read_at))

@@ -9,7 +9,7 @@ from shardq.sending import doors
 from shardq.sending.doors import Door
 
 __all__ = [
-    "ACK", "DEAD_LETTER", "DROP", "EXHAUST", "EXTEND", "FORWARD", "GIVE_BACK", "KEEP", "REDRIVE", "RELEASE",
+    "ACK", "DEAD_LETTER", "DROP", "EXHAUST", "EXTEND", "FORWARD", "GIVE_BACK", "KEEP", "OVERFLOW", "REDRIVE", "RELEASE",
     "REPLACE", "START", "Verb",
 ]  # fmt: skip
 
@@ -56,6 +56,7 @@ ACK = Verb(
 DROP = Verb(
     "dropped", "expired", _FINISHED, gone_is_done=True, unanswered_explains_gone=True, tells_lost=False
 )
+OVERFLOW = msgspec.structs.replace(DROP, counter="dropped")
 RELEASE = Verb(
     "released", "released", _RELEASED,
     repeatable=True, unanswered_explains_gone=True, unanswered_explains_lost=True,

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from shardq.clock import SystemClock
 from shardq.context.queue_context import QueueContext, QueueContexts
+from shardq.receiving.trimming import drop_oldest
 from shardq.spark.options import QueueOptions
 from shardq.storage.opening import open_store
 
@@ -24,4 +25,4 @@ def context_of(options: QueueOptions, queue: str | None = None) -> QueueContext:
 
 @lru_cache(maxsize=8)
 def _contexts(url: str, retry_seconds: float, _process: int) -> QueueContexts:
-    return QueueContexts(open_store(url, SystemClock()), retry_seconds=retry_seconds)
+    return QueueContexts(open_store(url, SystemClock()), drop_oldest, retry_seconds=retry_seconds)

@@ -246,10 +246,10 @@ class Store(Protocol):
         """Remove all messages of the shard, held ones too, but not the history; returns how many they were."""
         ...
 
-    def count(self, shard: Shard) -> ShardCounts:
-        """Messages by state. MUST NOT read bodies.
+    def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:
+        """Messages by state; with ``sizes`` it MUST also have the ``bytes`` of what is ready or delayed.
 
-        A lease that ran out counts as ready, since its end; ``oldest`` leaves out the history.
+        MUST NOT hand over bodies, nor read them without ``sizes``. A lease that ran out counts as ready, since its end.
         """
         ...
 

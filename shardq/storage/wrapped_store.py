@@ -133,8 +133,8 @@ class WrappedStore:
     def purge(self, shard: Shard) -> int:
         return self._call("purge", self.inner.purge, shard)
 
-    def count(self, shard: Shard) -> ShardCounts:
-        return self._call("count", self.inner.count, shard)
+    def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:
+        return self._call("count", self.inner.count, shard, sizes=sizes)
 
     def sweep(self, request: Sweep) -> int:
         return self._call("sweep", self.inner.sweep, request)

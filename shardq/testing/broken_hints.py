@@ -45,9 +45,9 @@ class HintedStore(WrappedStore):
             return Claimed((), self.now() + request.lease)
         return super().claim(request)
 
-    def count(self, shard: Shard) -> ShardCounts:
+    def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:
         """Count from the watermark on."""
-        return ShardCounts() if shard in self.above else super().count(shard)
+        return ShardCounts() if shard in self.above else super().count(shard, sizes=sizes)
 
     def shards(self, queue: str) -> tuple[Shard, ...]:
         """Show the directory."""
@@ -148,9 +148,11 @@ class LowersItsWatermarkForItself(HintedStore):
         """Claim what it has looked at."""
         return self.inner.claim(request) if request.shard in self._lowered else super().claim(request)
 
-    def count(self, shard: Shard) -> ShardCounts:
+    def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:
         """Count what it has looked at."""
-        return self.inner.count(shard) if shard in self._lowered else super().count(shard)
+        if shard in self._lowered:
+            return self.inner.count(shard, sizes=sizes)
+        return super().count(shard, sizes=sizes)
 
 
 class OffersTheLastAfterADeepLook(HintedStore):

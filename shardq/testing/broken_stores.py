@@ -25,6 +25,7 @@ from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing.broken_claims import BROKEN_CLAIMS
 from shardq.testing.broken_leases import BROKEN_LEASES
+from shardq.testing.broken_looks import BROKEN_LOOKS
 
 __all__ = ["BROKEN_STORES"]
 
@@ -35,39 +36,6 @@ class DeliversEarly(WrappedStore):
     def append(self, request: Append) -> None:
         early = (replace(bundle, due=bundle.due - 1_000_000) for bundle in request.bundles)
         super().append(replace(request, bundles=tuple(early)))
-
-
-class ForgetsExpiry(WrappedStore):
-    """Stores no moment of expiry."""
-
-    def append(self, request: Append) -> None:
-        lasting = (replace(bundle, expires_at=None) for bundle in request.bundles)
-        super().append(replace(request, bundles=tuple(lasting)))
-
-
-class HidesExpiryWithTheBodies(WrappedStore):
-    """Has the moment of expiry only for whoever reads the bodies."""
-
-    def peek(self, request: Peek) -> PeekPage:
-        page = super().peek(request)
-        if request.bodies:
-            return page
-        bare = (replace(each, bundle=replace(each.bundle, expires_at=None)) for each in page.slices)
-        return replace(page, slices=tuple(bare))
-
-
-class ForgetsExpiryOfWhatItSplits(WrappedStore):
-    """Answers no moment of expiry for parts of a bundle."""
-
-    def claim(self, request: Claim) -> Claimed:
-        claimed = super().claim(request)
-        slices = (
-            each
-            if each.count == each.bundle.count
-            else replace(each, bundle=replace(each.bundle, expires_at=None))
-            for each in claimed.slices
-        )
-        return replace(claimed, slices=tuple(slices))
 
 
 class DuplicatesAppends(WrappedStore):
@@ -192,8 +160,8 @@ class PurgesOnlyWhatWaits(WrappedStore):
 class MiscountsTheHeld(WrappedStore):
     """Counts held messages among the ready ones too."""
 
-    def count(self, shard: Shard) -> ShardCounts:
-        counts = super().count(shard)
+    def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:
+        counts = super().count(shard, sizes=sizes)
         return replace(counts, ready=counts.ready + counts.in_flight)
 
 
@@ -244,10 +212,8 @@ class TellsOfOneQueueOnly(WrappedStore):
 BROKEN_STORES: tuple[type[WrappedStore], ...] = (
     *BROKEN_LEASES,
     *BROKEN_CLAIMS,
+    *BROKEN_LOOKS,
     DeliversEarly,
-    ForgetsExpiry,
-    HidesExpiryWithTheBodies,
-    ForgetsExpiryOfWhatItSplits,
     DuplicatesAppends,
     LosesTheLastOfABulk,
     LosesTheRestOfASplit,

@@ -180,6 +180,7 @@ class Door(NamedTuple):
     target: str
     paused: type[Exception] | None = shardq.QueuePaused
     too_large: type[Exception] | None = shardq.MessageTooLarge
+    full: type[Exception] | None = shardq.QueueFull
     unanswered: type[Exception] = shardq.OutcomeUnknown
     hook: type[Exception] | None = None
     messages: int = 1
@@ -194,8 +195,8 @@ DOORS = {
     "forward, changed": Door(forward_changed, "other", moves=True),
     "redrive": Door(redrive, "q", moves=True),
     "replay": Door(replay, "other"),
-    "dead_letter": Door(dead_letter, "q.dead", paused=None, too_large=None, moves=True),
-    "replace": Door(replace, "q", paused=None, moves=True),
+    "dead_letter": Door(dead_letter, "q.dead", paused=None, too_large=None, full=None, moves=True),
+    "replace": Door(replace, "q", paused=None, full=None, moves=True),
     "run": Door(run, "q"),
     "copy": Door(copy, "other"),
 }
@@ -240,6 +241,22 @@ def test_the_limit_of_a_queue_is_obeyed_by_all_but_dead_letters(
     target.alter(max_message_bytes=SMALL)
     refused = obstructed(scene, door, act, door.too_large)
     target.alter(max_message_bytes=1_000)
+    if refused:
+        act()
+    assert scene.received(door.target)[BODY] == door.messages
+
+
+@every_store
+@every_door
+def test_the_bounds_of_a_queue_are_obeyed_by_all_but_messages_that_have_no_other_place_to_go(
+    url: str, clock: ManualClock, door: Door, in_one_step: bool
+) -> None:
+    scene = Scene(url, clock, in_one_step=in_one_step, retry_seconds=0.0)
+    act, target = door.prepare(scene), scene.client.queue(door.target)
+    scene.sound.queue(door.target).producer().send(b"there")
+    target.alter(max_messages=target.counts().ready)
+    refused = obstructed(scene, door, act, door.full)
+    target.alter(max_messages=None)
     if refused:
         act()
     assert scene.received(door.target)[BODY] == door.messages

@@ -32,6 +32,7 @@ CODES = {
     "PartialSend": "partial_send",
     "ProcessFailed": "process_failed",
     "QueueExists": "queue_exists",
+    "QueueFull": "queue_full",
     "QueueNotFound": "queue_not_found",
     "QueuePaused": "queue_paused",
     "RepeatTooLate": "repeat_too_late",

@@ -84,7 +84,7 @@ def test_what_is_left_of_a_drained_queue_is_named() -> None:
 class Uncounted(WrappedStore):
     """Counts nothing."""
 
-    def count(self, shard: Shard) -> ShardCounts:
+    def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:
         return ShardCounts()
 
 

@@ -48,7 +48,7 @@ def description(queue: Queue) -> QueueDescription:
     return QueueDescription(
         name=queue.name,
         settings=settings,
-        dead_letter_queue=dead_letter_name(queue.name, settings) if settings.max_deliveries else None,
+        dead_letter_queue=dead_letter_name(queue.name, settings) if settings.has_dead_letters else None,
         shards_in_layout=settings.shards * settings.time_shards,
         shards_in_use=len(states),
         lap_seconds=settings.time_shards * settings.time_shard_seconds,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 
@@ -53,6 +53,8 @@ def _option(name: str, hint: Any, text: str) -> Callable[[_F], _F]:
     flag = "--" + name.replace("_", "-")
     if hint is bool:
         return click.option(f"{flag}/--no-{flag[2:]}", default=None, help=text)
+    if get_origin(hint) is Literal:
+        return click.option(flag, type=click.Choice(get_args(hint)), default=None, help=text)
     optional = type(None) in get_args(hint)
     plain = next(iter(get_args(hint))) if optional else hint
     reader = _or_none(_READERS[plain]) if optional else _READERS[plain]

@@ -78,7 +78,14 @@ def announce_late(session: Session, request: Append, now: int) -> None:
 def ready_of(bundle: Bundle) -> Ready:
     """Return the ready row of a new bundle."""
     key = Key(READY, bundle.priority, bundle.due, bundle.id, 0)
-    return Ready(key, bundle.count, bundle.count, bundle.enqueued_at, expires_at=bundle.expires_at)
+    return Ready(
+        key,
+        bundle.count,
+        bundle.count,
+        bundle.enqueued_at,
+        expires_at=bundle.expires_at,
+        size=len(bundle.data),
+    )
 
 
 def _write(session: Session, request: Append) -> None:

@@ -77,9 +77,9 @@ def find(row: WideRow, bundle_id: bytes, position: int, now: int) -> StoredSlice
     return row.undisturbed(lambda: _find(row, bundle_id, position, now))[0]
 
 
-def count(row: WideRow, now: int) -> ShardCounts:
+def count(row: WideRow, now: int, *, sizes: bool) -> ShardCounts:
     """Messages by state. The cost grows with the number of slices, not of messages or bytes."""
-    return row.undisturbed(lambda: _count(row, now))[0]
+    return row.undisturbed(lambda: _count(row, now, sizes=sizes))[0]
 
 
 def is_empty(row: WideRow, now: int) -> bool:
@@ -98,13 +98,15 @@ def _find(row: WideRow, bundle_id: bytes, position: int, now: int) -> StoredSlic
     return None
 
 
-def _count(row: WideRow, now: int) -> ShardCounts:
+def _count(row: WideRow, now: int, *, sizes: bool = False) -> ShardCounts:
+    size = 0
     states = dict.fromkeys(EntryState, 0)
     oldest: int | None = None
     due: list[int] = []
     ready = row.all_ready(now, bodies=False)
     for each in (*_of_leases(row.all_leases(now), {}), *map(_of_ready, ready)):
         states[each.state(now)] += each.slice.count
+        size += 0 if each.state(now) is EntryState.IN_FLIGHT else each.slice.share
         due += [each.place[1]] if each.state(now) is EntryState.READY else []
         oldest = each.slice.enqueued_at if oldest is None else min(oldest, each.slice.enqueued_at)
     processed = sum(each.kept.count for each in row.history((-1, b"", 0), _FOREVER))
@@ -115,6 +117,7 @@ def _count(row: WideRow, now: int) -> ShardCounts:
         processed,
         oldest,
         min(due, default=None),
+        size if sizes else None,
     )
 
 

@@ -84,6 +84,12 @@ class Slice(msgspec.Struct, frozen=True, array_like=True):
         False  # held: this delivery is not counted yet; given back: it takes its place in the order again
     )
     expires_at: int | None = None  # of the bundle
+    size: int = 0  # of the bundle's data, in bytes; what clients of before sent has none
+
+    @property
+    def share(self) -> int:
+        """The bytes of the bundle's data that these messages have."""
+        return self.size * self.count // self.total
 
     @property
     def end(self) -> int:
@@ -107,6 +113,7 @@ class _ReadyValue(msgspec.Struct, frozen=True, array_like=True):
     total: int
     enqueued_at: int
     expires_at: int | None = None
+    size: int = 0
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -120,6 +127,7 @@ class Ready(msgspec.Struct, frozen=True):
     written_at: int = 0
     data: bytes | None = None  # of an inline bundle
     expires_at: int | None = None
+    size: int = 0  # of the bundle's data
 
     @property
     def place(self) -> tuple[int, int, bytes, int]:
@@ -140,12 +148,13 @@ class Ready(msgspec.Struct, frozen=True):
             self.key.due,
             self.data is not None,
             expires_at=self.expires_at,
+            size=self.size,
         )
 
     @property
     def value(self) -> bytes:
         """What is stored of it."""
-        return encode(_ReadyValue(self.count, self.total, self.enqueued_at, self.expires_at))
+        return encode(_ReadyValue(self.count, self.total, self.enqueued_at, self.expires_at, self.size))
 
     def part(self, first: int, end: int) -> Ready:
         """The messages between two positions that lie within it."""

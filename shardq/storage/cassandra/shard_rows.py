@@ -267,10 +267,10 @@ def _control_and_leases(answer: Answer) -> tuple[ControlRow, list[LeaseRow]]:
 
 def _ready_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[Ready]:
     for priority, due, row_id, first, value, written_at, *data in rows:
-        count, total, enqueued_at, expires_at = msgspec.structs.astuple(decode_ready(value))
+        count, total, enqueued_at, expires_at, size = msgspec.structs.astuple(decode_ready(value))
         key = Key(READY, priority, due, row_id, first)
         carried = data[0] if data else None
-        yield Ready(key, count, total, enqueued_at, value, written_at, carried, expires_at)
+        yield Ready(key, count, total, enqueued_at, value, written_at, carried, expires_at, size)
 
 
 def _lease(row_id: bytes, number: int, value: bytes) -> LeaseRow:

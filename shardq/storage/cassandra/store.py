@@ -245,9 +245,9 @@ class CassandraStore:
         """Remove all messages of the shard, some hundred at a time; returns how many they were."""
         return removal.purge(self._session, self._place(shard), self.now() + bundles.HEAD_START, self.now)
 
-    def count(self, shard: Shard) -> ShardCounts:
+    def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:
         """Messages by state; the cost grows with the number of slices."""
-        return peeking.count(self._row(self._place(shard)), self.now())
+        return peeking.count(self._row(self._place(shard)), self.now(), sizes=sizes)
 
     def sweep(self, request: Sweep) -> int:
         """Give up history, up to 200 slices of each shard, and what is left of incarnations that are over."""

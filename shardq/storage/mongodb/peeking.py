@@ -10,6 +10,7 @@ from typing import TypeAlias
 from shardq.errors import InvalidCursor
 from shardq.storage.mongodb.documents import (
     COUNTED,
+    DATA,
     DUE,
     ENQUEUED_AT,
     EVERY_PRIORITY,
@@ -21,6 +22,7 @@ from shardq.storage.mongodb.documents import (
     Kept,
     Row,
     Slice,
+    decode,
     processed,
 )
 from shardq.storage.mongodb.shard_rows import HISTORY_INDEX, ShardRows
@@ -63,8 +65,11 @@ def find(rows: ShardRows, bundle_id: bytes, position: int, now: int) -> StoredSl
     return None
 
 
-def count(rows: ShardRows, now: int) -> ShardCounts:
-    """Messages by state, out of the index but for bundles that are cut; the cost grows with the number of bundles."""
+def count(rows: ShardRows, now: int, *, sizes: bool) -> ShardCounts:
+    """Messages by state, out of the index but for bundles that are cut; the cost grows with the number of bundles.
+
+    For ``sizes`` the server reads each bundle that waits.
+    """
     totals = {EntryState.READY: 0, EntryState.DELAYED: 0, EntryState.IN_FLIGHT: 0}
     oldest: list[int] = []
     ready_since: int | None = None
@@ -98,7 +103,21 @@ def count(rows: ShardRows, now: int) -> ShardCounts:
         processed=kept,
         oldest=min(oldest, default=None),
         ready_since=ready_since,
+        bytes=_bytes(rows, now) if sizes else None,
     )
+
+
+def _bytes(rows: ShardRows, now: int) -> int:
+    """The bytes of what is ready or delayed, as the server measures them."""
+    length = {"$binarySize": f"${DATA}"}
+    free = {"$or": [{COUNTED: {"$gt": 0}}, {COUNTED: {"$lt": 0}, DUE: {"$lte": now}}]}
+    whole = [{"$match": WAITING | free}, {"$group": {"_id": None, "bytes": {"$sum": length}}}]
+    total = sum(int(each["bytes"]) for each in rows.aggregate(whole))
+    cut: list[Document] = [{"$match": WAITING | {COUNTED: 0}}, {"$set": {DATA: length}}]
+    for row in map(decode, rows.aggregate(cut)):
+        waiting = sum(piece.count for piece in row.slices if _state(piece, now) is not EntryState.IN_FLIGHT)
+        total += row.raw[DATA] * waiting // row.count
+    return total
 
 
 def is_empty(rows: ShardRows) -> bool:

@@ -243,12 +243,12 @@ class MongoStore:
         """Remove all messages of the shard, a thousand bundles at a time; returns how many they were."""
         return self._within(shard, lambda place: removal.purge(self._session, place), not_)
 
-    def count(self, shard: Shard) -> ShardCounts:
-        """Messages by state; the cost grows with the number of bundles, whose bodies are not read."""
+    def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:
+        """Messages by state; the cost grows with the number of bundles, whose bodies the server reads for ``sizes``."""
         return self._within(
             shard,
-            lambda place: peeking.count(ShardRows(self._session, place), self.now()),
-            lambda counts: counts == ShardCounts(),
+            lambda place: peeking.count(ShardRows(self._session, place), self.now(), sizes=sizes),
+            lambda counts: counts in (ShardCounts(), ShardCounts(bytes=0)),
         )
 
     def sweep(self, request: Sweep) -> int:

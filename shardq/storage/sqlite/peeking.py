@@ -79,6 +79,17 @@ _COUNT = """
 """
 
 
+_LENGTH = """
+    coalesce(
+        length(data), (SELECT length(data) FROM bundle_data WHERE bundle_data.data_key = slice.data_key)
+    )
+"""
+_SIZES = f"""
+    SELECT coalesce(sum({_LENGTH} * count / sent_count), 0) FROM slice INDEXED BY slice_by_due
+    WHERE shard_key = ?1 AND processed_at IS NULL AND (token IS NULL OR due <= ?2)
+"""
+
+
 def peek(sql: sqlite3.Connection, request: Peek, now: int) -> PeekPage:
     """Return a page of the shard's slices in the order of delivery, or of its history in that of processing.
 
@@ -104,11 +115,16 @@ def find(
     return found if found and found.first + found.count > position else None
 
 
-def count(sql: sqlite3.Connection, shard: Shard, now: int) -> ShardCounts:
-    """Messages by state. The cost grows with the number of slices, not of messages or bytes."""
+def count(sql: sqlite3.Connection, shard: Shard, now: int, *, sizes: bool) -> ShardCounts:
+    """Messages by state. The cost grows with the number of slices, not of messages or bytes.
+
+    With ``sizes`` the rows are read too; the length of what is stored beside them is known without reading it.
+    """
     key = directory.key_of(sql, shard)
     ready, later, held, processed, *since = sql.execute(_COUNT, (key, now)).fetchone()
-    return ShardCounts(ready, later - held, held, processed, *since)
+    size = sql.execute(_SIZES, (key, now)).fetchone()[0] if sizes else None
+    oldest, ready_since = since
+    return ShardCounts(ready, later - held, held, processed, oldest, ready_since, size)
 
 
 def _up_to(cursor: Iterable[_Row], limit: int) -> tuple[list[_Row], bool]:

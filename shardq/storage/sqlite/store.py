@@ -214,9 +214,9 @@ class SqliteStore:
         """Remove all messages of the shard in one transaction; returns how many they were."""
         return self._session.write(lambda sql: removal.purge(sql, shard, self.now()))
 
-    def count(self, shard: Shard) -> ShardCounts:
-        """Messages by state; the cost grows with the number of slices."""
-        return self._session.read(lambda sql: peeking.count(sql, shard, self.now()))
+    def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:
+        """Messages by state; the cost grows with the number of slices, with ``sizes`` with the bytes of short ones."""
+        return self._session.read(lambda sql: peeking.count(sql, shard, self.now(), sizes=sizes))
 
     def sweep(self, request: Sweep) -> int:
         """Remove up to 1,000 leftovers of each kind; returns how many."""

@@ -135,6 +135,34 @@ class LookingContract(Contract):
         counts = bench.other.count(bench.shard)
         assert (counts.ready, counts.delayed, counts.in_flight, counts.processed) == (2, 2, 1, 2)
 
+    @pytest.mark.parametrize("size", [10, 1_000, 20_000])
+    def test_count_measures_what_is_ready_or_delayed_when_it_is_asked_to(
+        self, bench: Bench, size: int
+    ) -> None:
+        def measured() -> int | None:
+            return bench.other.count(bench.shard, sizes=True).bytes
+
+        assert measured() == 0
+        bundles = [
+            bench.bundle(data=bytes(size)),
+            bench.bundle(4, data=bytes(4 * size)),
+            bench.bundle(2, delay=600, data=bytes(2 * size)),
+        ]
+        bench.append(*bundles)
+        assert bench.other.count(bench.shard).bytes is None
+        assert measured() == 7 * size
+        taken = bench.claim(3, lease=20)
+        assert measured() == 4 * size
+        bench.ack(taken.span(0, 1), keep=True)
+        bench.release(taken.span(0, 1, of=1))
+        assert measured() == 5 * size
+        bench.advance(30)  # the last lease is over
+        assert measured() == 6 * size
+        bench.ack(*bench.claim().spans)
+        assert measured() == 2 * size
+        bench.store.purge(bench.shard)
+        assert measured() == 0
+
     def test_count_of_an_empty_shard_is_nothing(self, bench: Bench) -> None:
         assert bench.store.count(bench.shard) == ShardCounts()
         assert bench.store.count(bench.shard_of(bench.queue, 4, 4)) == ShardCounts()

@@ -1,0 +1,71 @@
+"""The bounds of a queue: how much may wait in it, and what becomes of what is sent to a full one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardq.context.fullness import Waiting
+from shardq.context.queue_context import QueueContext
+from shardq.errors import QueueFull
+from shardq.settings import QueueSettings
+from shardq.storage.requests import Bundle
+
+__all__ = ["let_in"]
+
+
+def let_in(context: QueueContext, bundles: Sequence[Bundle]) -> None:
+    """Note bundles that are about to be stored. If they do not fit, raises QueueFull or drops what is the oldest.
+
+    What waits is counted at most every second (see :class:`~shardq.context.fullness.Fullness`), so that what other
+    clients send between two counts comes on top of the bounds. A queue without bounds costs nothing.
+    """
+    settings = context.settings
+    if not settings.is_bounded:
+        return
+    more = Waiting(sum(bundle.count for bundle in bundles), sum(len(bundle.data) for bundle in bundles))
+    fullness = context.fullness
+    with fullness.lock.get():
+        sizes = settings.max_bytes is not None
+        counted = fullness.count(sizes=sizes)
+        if _excess(settings, fullness.known + more):
+            counted = fullness.count(sizes=sizes, again=True) or counted
+        if settings.overflow == "drop_oldest":
+            _check(context, settings, _that_stays(fullness.known), more)
+            if counted and (excess := _excess(settings, fullness.known + more)):
+                fullness.dropped(context.make_room(context, excess))
+        else:
+            _check(context, settings, fullness.known, more)
+        fullness.add(more)
+
+
+def _check(context: QueueContext, settings: QueueSettings, there: Waiting, more: Waiting) -> None:
+    """Raise QueueFull if both together are above a bound."""
+    if not _excess(settings, there + more):
+        return
+    unit, bound = ("messages", settings.max_messages), ("bytes", settings.max_bytes)
+    bounds = ", ".join(f"max_{name}={most:,}" for name, most in (unit, bound) if most is not None)
+    kind = "delayed messages" if settings.overflow == "drop_oldest" else "messages"
+    raise QueueFull(
+        f"queue {context.name!r} is full: {there.messages:,} {kind} wait in it ({there.bytes:,} bytes), and "
+        f"{more.messages:,} more ({more.bytes:,} bytes) are above {bounds}; nothing of them was stored: send them "
+        "again when some were received, send fewer at a time, or raise the bound",
+        messages=there.messages,
+        size=there.bytes,
+    )
+
+
+def _that_stays(waiting: Waiting) -> Waiting:
+    """The delayed messages, which are not dropped; of their bytes only the share is known."""
+    share = waiting.bytes * waiting.delayed // max(waiting.messages, 1)
+    return Waiting(waiting.delayed, share, waiting.delayed)
+
+
+def _excess(settings: QueueSettings, waiting: Waiting) -> int:
+    """How many messages are too many, if all are alike."""
+    excess = 0
+    if settings.max_messages is not None:
+        excess = waiting.messages - settings.max_messages
+    if settings.max_bytes is not None and waiting.bytes > settings.max_bytes:
+        surplus = (waiting.bytes - settings.max_bytes) * waiting.messages
+        excess = max(excess, -(-surplus // waiting.bytes))
+    return max(excess, 0)
