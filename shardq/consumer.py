@@ -13,8 +13,8 @@ from shardq.batch import Batch
 from shardq.closing import Closing
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.context.queue_context import QueueContext
-from shardq.errors import Closed, LeaseLost
-from shardq.held import HeldSlice
+from shardq.errors import Closed, LeaseLost, OutcomeUnknown, StoreUnavailable
+from shardq.held import HeldSlice, first_of
 from shardq.message import Message
 from shardq.receiving.idling import Idling
 from shardq.receiving.overlap import Overlap
@@ -80,6 +80,10 @@ class Consumer(Closing):
         self._prefetcher = (
             Prefetcher(first, self._receiving, self._settlement(first), prefetch) if prefetch else None
         )
+        self._left: list[HeldSlice] = []  # acked, and still to be handed out
+        self._unacked: list[
+            HeldSlice
+        ] = []  # of a pop that failed: whether they are acked is asked by the next one
         self._overlap = Overlap(first.retry, self._receiving, self._give_back)
 
     def receive(self, limit: int = 1, *, wait: float = 0.0) -> Batch:
@@ -121,15 +125,28 @@ class Consumer(Closing):
         """Receive one message and ack it before it is returned; None when none is due within ``wait`` seconds.
 
         The message is delivered at most once: if the caller fails, it is lost. After OutcomeUnknown it may be acked;
-        if it is, the next call that receives hands it out.
+        if it is, the next ``pop`` within the visibility timeout hands it out.
         """
-        held = self._receive(1, wait, finish=self._context.hooks is None)
-        batch = self._batch(held)
-        try:
-            batch.ack()
-        except LeaseLost:  # the process slept through the lease: it is somebody else's
-            return None
+        batch = self.pop_many(1, wait=wait)
         return batch[0] if batch else None
+
+    def pop_many(self, limit: int, *, wait: float = 0.0) -> Batch:
+        """Receive up to ``limit`` messages of one shard and ack them before they are returned, as :meth:`pop` does.
+
+        They are received and acked in one step where the store can do that: on SQLite, and on MongoDB what is the whole
+        rest of a bundle; else in two. The batch is empty when none is due within ``wait`` seconds. Call it again for
+        those of other shards.
+
+        Each message is delivered at most once: if the caller fails, all of them are lost. After StoreUnavailable they
+        are not acked, after OutcomeUnknown they may be. Those that are acked the next ``pop`` or ``pop_many`` within
+        the visibility timeout hands out.
+        """
+        check_number("limit", limit, 1, MAX_BATCH, whole=True)
+        held, later = first_of([piece for piece in self._unacked if not self._is_over(piece)], limit)
+        if not held:
+            held = list(self._receive(limit, wait, finish=self._context.hooks is None))
+        self._check_open()
+        return self._acked(held, later)
 
     def stop(self) -> None:
         """End waiting and :meth:`batches` within half a second. For signal handlers and other threads."""
@@ -194,8 +211,8 @@ class Consumer(Closing):
         return lambda: None if self._stopped.is_set() else self._overlap.begin(limit)
 
     def _claim(self, limit: int, wait: float, *, finish: bool) -> list[HeldSlice]:
-        if held := self._overlap.take(limit):
-            return held
+        if held := self._left or self._overlap.take(limit):
+            return self._first(held, limit)
         deadline = time.monotonic() + wait
         news: tuple[str, ...] | None = None
         with self._overlap.claiming:
@@ -204,10 +221,31 @@ class Consumer(Closing):
                 held = self._receiving.fill(limit, thorough=left <= 0, finish=finish, news=news)
                 if held:
                     self._idling.reset()
-                    return held
+                    return self._first(held, limit)
                 if left <= 0 or self._stopped.is_set():
                     return []
                 news = self._idling.sleep(left)
+
+    def _acked(self, held: Sequence[HeldSlice], later: list[HeldSlice]) -> Batch:
+        """Ack messages that are popped; returns those that nobody else can have had. The later ones come next."""
+        self._unacked, lost = later, frozenset[Message]()
+        try:
+            self._batch(held).ack()
+        except LeaseLost as error:  # the process slept through the lease: they are somebody else's
+            lost = frozenset(error.messages)
+        except (StoreUnavailable, OutcomeUnknown):
+            self._unacked = [*held, *later]
+            raise
+        batch = self._batch([piece for piece in held if not (piece.unanswered and self._is_over(piece))])
+        return batch.part(message for message in batch if message not in lost) if lost else batch
+
+    def _first(self, held: Sequence[HeldSlice], limit: int) -> list[HeldSlice]:
+        """Up to so many of the messages; the others are for the next call. Only what is acked can be more."""
+        first, self._left = first_of(held, limit)
+        return first
+
+    def _is_over(self, piece: HeldSlice) -> bool:
+        return self._context.store.now() >= piece.lease_until
 
     def _take(self, limit: int, wait: float) -> Sequence[HeldSlice]:
         assert self._prefetcher is not None

@@ -143,12 +143,16 @@ class QueueClaims:
             retry(store.resign, self._context.name, self._consumer)
 
     def claim(self, limit: int, *, finish: bool) -> list[HeldSlice]:
-        """Claim from shard after shard, until half of the first lease is over. One that fails is left out a while."""
+        """Claim from shard after shard, until half of the first lease is over. One that fails is left out a while.
+
+        With ``finish`` from one shard only: what it gave may be acked, and an error of the next one would lose it. Only
+        the answer to a claim that is repeated can be of more than ``limit`` messages, all acked.
+        """
         assert self._settings is not None
         settings = self._settings
         held: list[HeldSlice] = []
         missing = limit
-        while missing > 0 and not self._is_time_to_hand_out(held):
+        while missing > 0 and not (finish and held) and not self._is_time_to_hand_out(held):
             shard = self._next(settings)
             if shard is None:
                 break
@@ -181,14 +185,19 @@ class QueueClaims:
             HeldSlice(shard, piece, request.token, claimed.lease_until, started=request.started)
             for piece in claimed.slices
         ]
-        wanted, surplus = first_of(held, limit)
-        if surplus:
-            give_back_unseen(self._context, surplus)
-        if any(piece.finished for piece in wanted):  # of what it would keep back nothing is finished
-            done = [piece for piece in wanted if piece.finished]
-            open_ones = [piece for piece in wanted if not piece.finished]
-            return done + self.filter.deliverable(open_ones, settings)
-        return self.filter.deliverable(wanted, settings)
+        done = [piece for piece in held if piece.finished]  # of what the filter would keep back nothing is
+        missing = limit - sum(piece.count for piece in done)
+        rest = [piece for piece in held if not piece.finished]
+        wanted, surplus = first_of(rest, missing) if missing > 0 else ([], rest)
+        try:
+            if surplus:
+                give_back_unseen(self._context, surplus)
+            return done + self.filter.deliverable(wanted, settings)
+        except ShardqError as error:
+            if not done:
+                raise
+            _log.warning("messages of shard %s come later than those that are acked: %s", shard, error)
+            return done
 
     def _to_be_repeated(self, shard: Shard) -> Claim | None:
         """The shard's claim that was not answered. Once its lease is over, a new one takes what goes first.

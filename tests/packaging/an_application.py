@@ -93,6 +93,8 @@ def receive(consumer: shardq.Consumer) -> None:
     for each in consumer.batches(10, wait=0):
         charge_all(each)
     one: shardq.Message | None = consumer.pop(wait=1)
+    many: shardq.Batch = consumer.pop_many(10, wait=1)
+    print(many.bodies)
     try:
         batch.ack()
     except shardq.LeaseLost as lost:

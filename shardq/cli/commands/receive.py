@@ -14,7 +14,6 @@ from shardq.cli.message_view import body_text, view_of
 from shardq.cli.printing import note, print_json, print_line
 from shardq.cli.times import duration
 from shardq.consumer import Consumer
-from shardq.errors import LeaseLost
 
 __all__ = ["Settle", "receive", "receive_messages"]
 
@@ -91,22 +90,13 @@ def receive_messages(
 ) -> int:
     """Show up to ``limit`` messages in batches, until none arrives within ``wait`` seconds. Returns how many."""
     shown = 0
+    take = consumer.pop_many if settle is Settle.BEFORE else consumer.receive
     while shown < limit:
-        batch = consumer.receive(min(limit - shown, MAX_BATCH), wait=wait)
+        batch = take(min(limit - shown, MAX_BATCH), wait=wait)
         if not batch:
             break
-        if settle is Settle.BEFORE and not _acked(batch):
-            continue
         show(batch)
         shown += len(batch)
         if settle is Settle.AFTER:
             batch.ack()
     return shown
-
-
-def _acked(batch: Batch) -> bool:
-    try:
-        batch.ack()
-    except LeaseLost:  # somebody else has some of them by now, so none is shown twice
-        return False
-    return True

@@ -51,7 +51,8 @@ _KEEP = Change("""
 _MARK = "INSERT OR REPLACE INTO finishing (client, token, until) VALUES (?, ?, ?)"
 _MARKED = "SELECT 1 FROM finishing WHERE client = ? AND token = ?"
 _EXPIRE = "DELETE FROM finishing WHERE until < ?"
-_REMEMBERED = 32
+_REMEMBERED = 32  # answers
+_REMEMBERED_MESSAGES = 1_000  # in them, but for the last one
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -143,6 +144,7 @@ class Answers:
     def __init__(self) -> None:
         self.client = os.urandom(16)
         self._known: OrderedDict[bytes, Claimed] = OrderedDict()
+        self._messages = 0  # in them
         self._doubtful: tuple[bytes, Claimed] | None = None
 
     def known(self, token: bytes, now: int) -> Claimed | None:
@@ -170,8 +172,15 @@ class Answers:
         self._doubtful = None
         if stored:
             self._known[token] = answer
-        while len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
+            self._messages += _messages(answer)
+        while len(self._known) > 1 and (
+            len(self._known) > _REMEMBERED or self._messages > _REMEMBERED_MESSAGES
+        ):
+            self._messages -= _messages(self._known.popitem(last=False)[1])
+
+
+def _messages(answer: Claimed) -> int:
+    return sum(piece.count for piece in answer.slices)
 
 
 def finish(sql: sqlite3.Connection, request: Claim, now: int, answers: Answers) -> Claimed | Taken:
