@@ -8,10 +8,11 @@ import msgspec
 
 from shardq.errors import InvalidName
 
-__all__ = ["MAX_NAME_LENGTH", "Shard", "check_queue_name"]
+__all__ = ["MAX_NAME_LENGTH", "NAME", "Shard", "check_queue_name"]
 
-MAX_NAME_LENGTH = 100
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+MAX_NAME_LENGTH = 200
+NAME = r"[A-Za-z0-9][A-Za-z0-9._/@-]*"
+_NAME = re.compile(NAME)
 
 
 class Shard(msgspec.Struct, frozen=True, order=True):
@@ -35,8 +36,9 @@ class Shard(msgspec.Struct, frozen=True, order=True):
 def check_queue_name(name: object) -> str:
     """Return the name if a queue may have it, else raise :class:`~shardq.InvalidName`.
 
-    1 to 100 characters out of ``A-Z a-z 0-9 . _ -``, the first a letter or digit. The colon is missing on
-    purpose: it separates the parts of a shard's name, so no queue's name can reach another queue's shards.
+    1 to 200 characters out of ``A-Z a-z 0-9 . _ - / @``, the first a letter or digit. The colon is missing on
+    purpose: it separates the parts of a shard's name, so no queue's name can reach another queue's shards. So is the
+    tilde: a store may write it for a character that has a meaning of its own there.
     """
     if not isinstance(name, str):
         raise InvalidName(f"queue name {name!r} is a {type(name).__name__}: give a str")
@@ -46,6 +48,7 @@ def check_queue_name(name: object) -> str:
         )
     if not _NAME.fullmatch(name):
         raise InvalidName(
-            f"queue name {name!r} cannot be used: use letters, digits, '.', '_' and '-', first a letter or digit"
+            f"queue name {name!r} cannot be used: use letters, digits, '.', '_', '-', '/' and '@', "
+            "first a letter or digit"
         )
     return name

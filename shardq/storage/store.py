@@ -20,12 +20,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-import msgspec
-
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import (
     Acknowledge,
     Append,
+    Capabilities,
     Claim,
     Claimed,
     DedupeEntry,
@@ -44,16 +43,6 @@ from shardq.storage.requests import (
 )
 
 __all__ = ["Capabilities", "Store"]
-
-
-class Capabilities(msgspec.Struct, frozen=True):
-    """What a store can do beyond the MUSTs. Callers ask this, never for a store's name."""
-
-    forward_across_shards: bool  # `forward` is atomic when source and target are different shards
-    max_message_bytes: int  # the largest `max_message_bytes` that a queue on this store may have
-    max_shards: int  # the largest number of time shards x concurrency shards of a queue
-    requests_at_once: int = 1  # requests of a client that are worth having under way at the same time
-    signals: bool = False  # `wait` ends soon after an append by another process, so consumers need not poll
 
 
 class Store(Protocol):
@@ -93,7 +82,11 @@ class Store(Protocol):
     # -- queues ------------------------------------------------------------------------------------------------
 
     def create_queue(self, record: QueueRecord) -> bool:
-        """Store a new queue. False, and nothing changed, when the name is taken. Applies the schema first."""
+        """Store a new queue. False, and nothing changed, when the name is taken. Applies the schema first.
+
+        MUST take every name that `check_queue_name` lets pass, and keep all of them apart; a name of more than 100
+        characters MAY be refused, with InvalidName. What it takes MUST NOT reach another queue's data, existing or not.
+        """
         ...
 
     def load_queue(self, name: str) -> QueueRecord | None:

@@ -57,6 +57,7 @@ CAUGHT_BY = {
     "SweepsNothing": "LeftoverContract",
     "ReservesForEveryone": "DedupeContract",
     "DropsTheNameOnly": "DropContract",
+    "ReadsAPathInNames": "NameContract",
     "TellsOfOneQueueOnly": "SignalContract",
     "Hinted": "HintContract",
     **{each.__name__: "FinishContract" for each in BROKEN_CLAIMS},
