@@ -25,6 +25,7 @@ __all__ = [
     "Claimed",
     "ClaimedSlice",
     "DedupeEntry",
+    "Enlisted",
     "EntryState",
     "Extend",
     "Fenced",
@@ -252,11 +253,7 @@ class ShardCounts(msgspec.Struct, frozen=True):
 
 
 class Sweep(msgspec.Struct, frozen=True):
-    """Remove what no operation needs any more from the shards of a queue.
-
-    Orphans of crashed clients, history processed before ``history_before``, dedupe keys whose window is over,
-    consumers that are gone.
-    """
+    """Remove orphans of crashed clients, history of before ``history_before``, keys and consumers that are over."""
 
     queue: str
     history_before: int
@@ -274,6 +271,14 @@ class QueueRecord(msgspec.Struct, frozen=True):
         """The record of a queue to be created. No change of an earlier queue of the name fits its version."""
         first = 1 + int.from_bytes(os.urandom(4), "big") % 2**30  # as many changes again fit into 32 bits
         return cls(name, settings, first)
+
+
+class Enlisted(msgspec.Struct, frozen=True):
+    """What a consumer has to know of a queue, as the store has it when the consumer is enlisted there."""
+
+    record: QueueRecord
+    consumers: tuple[str, ...]  # the live ones, sorted
+    shards: tuple[Shard, ...]  # the shard directory
 
 
 class DedupeEntry(msgspec.Struct, frozen=True):

@@ -28,6 +28,7 @@ from shardq.storage.requests import (
     Claim,
     Claimed,
     DedupeEntry,
+    Enlisted,
     Extend,
     Fenced,
     Finding,
@@ -275,8 +276,12 @@ class Store(Protocol):
 
     # -- consumers, signals ------------------------------------------------------------------------------------
 
-    def enlist(self, queue: str, consumer: str, lifetime: int) -> tuple[str, ...]:
-        """Count the consumer among the live ones until now + lifetime; returns all live ones, sorted."""
+    def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:
+        """Count the consumer among the live ones of each queue until now + lifetime; None for one that does not exist.
+
+        The answers MUST tell what `load_queue` and `shards` would, and all live ones. One request for all queues where
+        the store can. MUST raise SchemaMismatch as `load_queue` does.
+        """
         ...
 
     def resign(self, queue: str, consumer: str) -> None:

@@ -17,6 +17,7 @@ from shardq.storage.requests import (
     Claim,
     Claimed,
     DedupeEntry,
+    Enlisted,
     Extend,
     Fenced,
     Finding,
@@ -147,8 +148,8 @@ class WrappedStore:
     def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
         self._call("confirm_keys", self.inner.confirm_keys, queue, entries)
 
-    def enlist(self, queue: str, consumer: str, lifetime: int) -> tuple[str, ...]:
-        return self._call("enlist", self.inner.enlist, queue, consumer, lifetime)
+    def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:
+        return self._call("enlist", self.inner.enlist, queues, consumer, lifetime)
 
     def resign(self, queue: str, consumer: str) -> None:
         self._call("resign", self.inner.resign, queue, consumer)
