@@ -63,6 +63,7 @@ def found_by_pyright(file: Path) -> tuple[set[int], str]:
         str(file.parent),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("{"), f"pyright could not be run: {done.stderr}"
     found = json.loads(done.stdout)["generalDiagnostics"]
     return {each["range"]["start"]["line"] + 1 for each in found}, done.stdout + done.stderr
 
