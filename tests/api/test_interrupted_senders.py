@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
@@ -106,6 +107,12 @@ def _wait_for_senders(producer: shardq.Producer, count: int) -> None:
         time.sleep(0.001)
 
 
+_SWALLOWING = (
+    "_at_fork_reinit",
+    "__del__",
+)  # beside callbacks of weak references, whose errors Python only prints
+
+
 class _InterruptAt:
     """Ends a call at one of the moments at which a signal's handler may run: entering a function, or back from C."""
 
@@ -124,7 +131,8 @@ class _InterruptAt:
         return self._left <= 0
 
     def _seen(self, frame: FrameType, event: str, _: Any) -> None:
-        if event in ("call", "c_return") and "_at_fork_reinit" not in frame.f_code.co_name:
+        swallowed = frame.f_code.co_name in _SWALLOWING or frame.f_code.co_filename == weakref.__file__
+        if event in ("call", "c_return") and not swallowed:
             self._left -= 1
             if not self._left:
                 sys.setprofile(None)
