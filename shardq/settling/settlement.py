@@ -77,6 +77,7 @@ class Settlement:
         settling = self._release(others, RELEASE, duration)
         if last:
             settling.add(self._move(last, DeadLetters(self._context, why, EXHAUST)))
+            self._failing = frozenset(settling.failures)
         self._raise_if_any(settling, RELEASE)
 
     def give_back(self, selections: Sequence[Selection], delay: float = 0.0) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -34,11 +35,25 @@ def forward(queue: shardq.Queue, limit: int) -> None:
             batch.forward(f"{queue.name}.dead", atomic=False)
 
 
+def forward_changed(queue: shardq.Queue, limit: int) -> None:
+    """Each attempt changes the messages in its own way."""
+    with queue.consumer() as consumer:
+        for message in consumer.receive(limit, wait=0):
+            headers = {"attempt": random.randbytes(random.choice((4, 4_000)))}
+            message.forward(
+                f"{queue.name}.dead",
+                headers=headers,
+                priority=random.randrange(10),
+                delay=random.choice((0, 0.5)),
+                atomic=False,
+            )
+
+
 def send_back(queue: shardq.Queue, limit: int) -> None:
     queue.redrive(limit)
 
 
-MOVES = (dead_letter, forward, send_back)
+MOVES = (dead_letter, forward, forward_changed, send_back)
 
 
 @pytest.mark.timeout(600)

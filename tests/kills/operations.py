@@ -148,6 +148,9 @@ OPERATIONS: dict[str, Operation] = {
         lambda store, given: _release(store, given, delay=given.lease), _everything
     ),
     "give back": Operation(lambda store, given: _release(store, given, started=False), _everything),
+    "put off": Operation(
+        lambda store, given: _release(store, given, delay=given.lease, started=False), _everything
+    ),
     "forward": Operation(lambda store, given: _forward(store, given, to=given.shard), _moved),
     "forward across": Operation(
         lambda store, given: _forward(store, given, to=given.beside), _moved, across=True

@@ -12,8 +12,9 @@ import pytest
 from shardq import errors
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, encode_bundle
-from shardq.storage.requests import Claim, Finish, Sweep
+from shardq.storage.requests import Bundle, Claim, Claimed, ClaimedSlice, Finish, Sweep
 from shardq.storage.sqlite import session
+from shardq.storage.sqlite.claims import Answers
 from shardq.storage.sqlite.connections import Connection
 from shardq.storage.sqlite.store import SqliteStore
 from shardq.testing import ManualClock
@@ -76,3 +77,16 @@ class BrokenDisk:
         error = sqlite3.OperationalError("disk I/O error")
         error.sqlite_errorcode = sqlite3.SQLITE_IOERR
         raise error
+
+
+@pytest.mark.parametrize(("messages", "remembered"), [(1, 32), (400, 2), (5_000, 1)])
+def test_few_answers_are_remembered_and_fewer_where_they_have_many_messages(
+    messages: int, remembered: int
+) -> None:
+    answers = Answers()
+    tokens = [bytes([number]) * 16 for number in range(40)]
+    for token in tokens:
+        piece = ClaimedSlice(Bundle(token, 5, 0, 0, messages, b""), 0, messages, 1, finished=True)
+        answers.begin(token, Claimed((piece,), lease_until=100))
+        answers.end(token, stored=True)
+    assert [token for token in tokens if answers.known(token, now=0)] == tokens[-remembered:]

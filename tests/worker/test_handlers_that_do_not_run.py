@@ -143,7 +143,9 @@ class CodecOfALambda:
         self.encode = self.decode = lambda body: body
 
 
-@pytest.mark.parametrize("options", [{}, {"codec": CodecOfALambda()}])
+@pytest.mark.parametrize(
+    "options", [{}, {"codec": CodecOfALambda()}, {"on_error": lambda _message, _error: None}]
+)
 def test_a_pool_refuses_what_cannot_be_sent_to_its_processes(options: dict[str, Any]) -> None:
     handler: Any = print if options else lambda message: message
     with pytest.raises(shardq.InvalidSetting, match="module:function"):
