@@ -86,4 +86,5 @@ def _message(identity: MessageId, piece: StoredSlice, data: BundleData, codec: C
         deliveries=piece.deliveries,
         dedupe_key=data.dedupe_keys[position] if data.dedupe_keys else None,
         expires_at=None if piece.bundle.expires_at is None else to_datetime(piece.bundle.expires_at),
+        group=piece.bundle.group or None,
     )

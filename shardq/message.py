@@ -10,7 +10,7 @@ import msgspec
 
 from shardq.clock import to_datetime
 from shardq.codec import Codec
-from shardq.held import HeldSlice, Selection
+from shardq.held import HeldSlice, Selection, SettleState
 from shardq.outgoing_message import Headers, HeaderValue
 from shardq.receipt import MessageId, Receipt
 from shardq.storage.requests import EntryState
@@ -31,6 +31,7 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     deliveries: int
     dedupe_key: str | None
     expires_at: datetime | None = None  # not delivered from then on; None: it has no ttl
+    group: str | None = None
 
 
 class Settler(Protocol):
@@ -136,6 +137,11 @@ class Message:
         return keys[self._position] if keys else None
 
     @property
+    def group(self) -> str | None:
+        """The group that the message was sent with. None of its later ones is delivered before this one is settled."""
+        return self._held.bundle.group or None
+
+    @property
     def priority(self) -> int:
         """The priority, from 0 (first) to 9 (last)."""
         return self._held.bundle.priority
@@ -177,6 +183,16 @@ class Message:
         """When the lease expires, by the store's clock. From then on the message can be redelivered."""
         return to_datetime(self._held.lease_until)
 
+    @property
+    def settled(self) -> bool:
+        """True once the message was acked, released or moved, by this consumer."""
+        return not self._held.in_states([self._position], [SettleState.OPEN, SettleState.LOST])
+
+    @property
+    def released(self) -> bool:
+        """True once the message was released, by this consumer."""
+        return bool(self._held.in_states([self._position], [SettleState.RELEASED]))
+
     def ack(self) -> None:
         """Finish the message: it is never delivered again. It can be repeated.
 
@@ -189,8 +205,10 @@ class Message:
 
         If this was its :attr:`last_delivery`, it goes to the dead-letter queue instead, with the ``reason``; without
         one it was "delivered too often". With a ``body`` a new message takes its place, in one atomic step. The new
-        message has that body, the same headers and priority, and its deliveries count from 0. Raises LeaseLost when
-        the message is no longer held by this consumer; InvalidMessage or MessageTooLarge for the body.
+        message has that body, the same headers, priority and place in its group, and its deliveries count from 0. The
+        later messages of its group that were received with it are given back too, and their deliveries are not
+        counted. Raises LeaseLost when the message is no longer held by this consumer; InvalidMessage or
+        MessageTooLarge for the body.
         """
         if body is None:
             self._settler.release([self._selection], delay, reason)

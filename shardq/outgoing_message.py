@@ -29,6 +29,7 @@ class Bundle(msgspec.Struct, frozen=True):
     count: int  # messages in it, 1 or more
     data: bytes  # their bodies and headers; opaque to a store
     expires_at: int | None = None  # not delivered from then on; a store keeps it, and its callers go by it
+    group: str = ""  # the ordering key of all of them; "": they have none
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -62,5 +63,6 @@ class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, HeaderValue] | None = None
     dedupe_key: str | None = None
     ttl: float | None = None
+    group: str | None = None
     id: str | None = None
     attempt: Attempt | None = None

@@ -73,6 +73,7 @@ class Producer(Closing):
         headers: Mapping[str, HeaderValue] | None = None,
         dedupe_key: str | None = None,
         ttl: float | None = None,
+        group: str | None = None,
     ) -> str:
         """Store one message and return its id.
 
@@ -80,11 +81,13 @@ class Producer(Closing):
         now, by the store's clock. ``due`` is an aware ``datetime``; a moment that has passed means now. A message that
         is not finished ``ttl`` seconds after it became due is not delivered any more. If a message
         with the same ``dedupe_key`` was sent within the queue's ``dedupe_window``, nothing is stored and the id of
-        that message is returned.
+        that message is returned. The messages of a ``group`` are delivered in the order of their sends, one after the
+        other.
 
-        Raises InvalidMessage, MessageTooLarge, QueuePaused, QueueNotFound or StoreUnavailable; nothing is stored
-        then. Raises OutcomeUnknown when the store did not answer, after repeating the attempt for the client's
-        ``retry_seconds``. To repeat it further without storing the message twice, send ``error.unsent[0]``. After 14
+        Raises InvalidMessage, MessageTooLarge, QueuePaused, QueueNotFound, UnsupportedByStore or StoreUnavailable;
+        nothing is stored then. Raises OutcomeUnknown when the store did not answer, after repeating the attempt for the
+        client's ``retry_seconds``. To repeat it further without storing the message twice, send
+        ``error.unsent[0]``. After 14
         minutes that raises RepeatTooLate, with nothing stored.
         """
         message = OutgoingMessage(
@@ -95,6 +98,7 @@ class Producer(Closing):
             headers=headers,
             dedupe_key=dedupe_key,
             ttl=ttl,
+            group=group,
         )
         if isinstance(body, OutgoingMessage):
             message = _alone(body, message)
@@ -117,6 +121,7 @@ class Producer(Closing):
         due: datetime | None = None,
         headers: Mapping[str, HeaderValue] | None = None,
         ttl: float | None = None,
+        group: str | None = None,
     ) -> Sequence[str]:
         """Store many messages, and return their ids in order.
 
@@ -129,7 +134,9 @@ class Producer(Closing):
         nothing is stored for certain, it raises the error itself, as :meth:`send` does.
         """
         self._check_open()
-        shared = OutgoingMessage(body=None, priority=priority, delay=delay, due=due, headers=headers, ttl=ttl)
+        shared = OutgoingMessage(
+            body=None, priority=priority, delay=delay, due=due, headers=headers, ttl=ttl, group=group
+        )
         _check_many(bodies)
         return BulkSend(self._context, bodies, shared, codec=self._codec, limits=self._limits).run()
 

@@ -189,7 +189,7 @@ class Queue:
         With another layout (``shards``, ``time_shards``, ``time_shard_seconds``) new messages go to the new shards.
         Consumers read the old shards until they are empty. Raises InvalidSetting, with nothing changed.
         """
-        check_dead_letter_queue(self.name, self.settings.change(changes))
+        check_dead_letter_queue(self.name, changes.get("dead_letter_queue"))
         settings = self._context.live.alter(changes)
         if settings.has_dead_letters:
             create_dead_letter_queue(self._context.store, self._context.retry, self.name, settings)

@@ -32,6 +32,7 @@ class MessageLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     headers: dict[str, HeaderText] | UnsetType = UNSET
     dedupe_key: str | UnsetType = UNSET
     ttl: float | str | UnsetType = UNSET
+    group: str | UnsetType = UNSET
     id: str | UnsetType = UNSET
 
 
@@ -87,6 +88,7 @@ def encode_line(message: OutgoingMessage, codec: str) -> bytes:
             headers=header_texts(dict(message.headers)) if message.headers else UNSET,
             dedupe_key=message.dedupe_key or UNSET,
             ttl=message.ttl if message.ttl is not None else UNSET,
+            group=message.group or UNSET,
             id=message.id or UNSET,
         )
     )

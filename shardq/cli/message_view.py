@@ -41,6 +41,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     deliveries: int
     dedupe_key: str | None
     expires_at: datetime | None = None
+    group: str | None = None
     receipt: str | UnsetType = UNSET
     lease_until: datetime | UnsetType = UNSET
 
@@ -60,6 +61,7 @@ def view_of(message: Message | StoredMessage, codec: str, *, held: bool = False)
         deliveries=message.deliveries,
         dedupe_key=message.dedupe_key,
         expires_at=message.expires_at,
+        group=message.group,
         receipt=message.receipt if held and isinstance(message, Message) else UNSET,
         lease_until=message.lease_until if held and isinstance(message, Message) else UNSET,
     )

@@ -15,7 +15,7 @@ from shardq.clock import microseconds
 from shardq.codec import BYTES
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidMessage, LeaseLost, OutcomeUnknown, ShardqError, StoreUnavailable
-from shardq.held import HeldSlice
+from shardq.held import HeldSlice, SettleState
 from shardq.settings import QueueSettings
 from shardq.settling.dead_letters import EXHAUSTED, EXPIRED
 from shardq.settling.settle import Settling, give_back_unseen
@@ -40,7 +40,8 @@ class DeliveryFilter:
     def deliverable(self, held: Sequence[HeldSlice], settings: QueueSettings) -> list[HeldSlice]:
         """Let go of messages that have expired, dead-letter those that were delivered too often, return the others.
 
-        If the keys cannot be confirmed, all are released and the error is raised.
+        If the keys cannot be confirmed, all are released and the error is raised. If a message of a group can be
+        neither delivered nor taken away, those that follow it are released.
         """
         try:
             self._confirm_keys(held)
@@ -57,16 +58,19 @@ class DeliveryFilter:
 
     def _kept(self, held: Sequence[HeldSlice], wanted: Callable[[HeldSlice], bool]) -> list[HeldSlice]:
         kept = []
+        stuck = set[str]()  # groups
+        behind = []
         for piece in held:
-            try:
-                if wanted(piece):
-                    kept.append(piece)
-            except (StoreUnavailable, OutcomeUnknown) as error:
-                _log.warning(
-                    "messages of shard %s were not dropped or dead-lettered, trying again when their lease is over: %s",
-                    piece.shard,
-                    error,
-                )
+            group = piece.bundle.group
+            if group in stuck:
+                behind.append(piece)
+            elif _is_wanted(piece, wanted):
+                kept.append(piece)
+            elif group and len(piece.positions(SettleState.FINISHED)) < piece.count:
+                stuck.add(group)
+        if behind:
+            with suppress(ShardqError):  # they come back by themselves when their lease is over
+                give_back_unseen(self._context, behind)
         return kept
 
     def _confirm_keys(self, held: Sequence[HeldSlice]) -> None:
@@ -134,3 +138,16 @@ def _keys(piece: HeldSlice) -> Iterator[DedupeEntry]:
         for position, key in enumerate(keys.dedupe_keys[piece.first : piece.first + piece.count]):
             if key is not None:
                 yield DedupeEntry(key, str(piece.message_id(position)))
+
+
+def _is_wanted(piece: HeldSlice, wanted: Callable[[HeldSlice], bool]) -> bool:
+    """True for what is to be delivered; False too for what could not be taken away."""
+    try:
+        return wanted(piece)
+    except (StoreUnavailable, OutcomeUnknown) as error:
+        _log.warning(
+            "messages of shard %s were not dropped or dead-lettered, trying again when their lease is over: %s",
+            piece.shard,
+            error,
+        )
+        return False

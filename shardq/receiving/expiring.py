@@ -78,13 +78,16 @@ def _let_rest_go(context: QueueContext, shard: Shard) -> int:
 
 
 def _until_last_expired(context: QueueContext, shard: Shard) -> int:
-    """How many messages a claim has to take to get the last that has expired; 0 if none has."""
+    """How many messages a claim has to take to get the last that has expired; 0 if none has.
+
+    In a shard of groups that is all: a claim takes the first of every group before others.
+    """
     count = needed = 0
     for piece in slices(context, Peek(shard, PAGE_MESSAGES, bodies=False)):
         if is_claimable(context, piece):
             count += piece.count
             needed = count if is_expired(context, piece.bundle) else needed
-    return needed
+    return count if needed and shard.is_grouped else needed
 
 
 def _let_go(context: QueueContext, shard: Shard, count: int) -> int:

@@ -178,7 +178,7 @@ class Prefetcher:
         if waiting := [piece for piece in held if not piece.started]:
             self._keeper.keep(waiting)
             with self._lock:
-                self._buffer.add(waiting, self._timer())
+                self._buffer.put_back(waiting, self._timer())
         return [piece for piece in held if piece.started]
 
     def _start(self, taken: Sequence[HeldSlice]) -> ShardqError | None:
@@ -239,6 +239,14 @@ class PrefetchBuffer:
         self._emptied = False
         self._messages += sum(piece.count for piece in held)
         self._waiting.extend(_Waiting(piece, now) for piece in held)
+
+    def put_back(self, held: list[HeldSlice], now: float) -> None:
+        """Let these wait again behind the others, and behind them what follows them in their groups."""
+        groups = {piece.bundle.group for piece in held} - {""}
+        following = [waiting for waiting in self._waiting if waiting.piece.bundle.group in groups]
+        self._waiting = deque(waiting for waiting in self._waiting if waiting not in following)
+        self.add(held, now)
+        self._waiting.extend(following)
 
     def take(self, limit: int) -> tuple[list[HeldSlice], list[HeldSlice], list[HeldSlice]]:
         """The messages to hand out, the slices that they are of, and the rest of the last slice, which waits on."""

@@ -117,8 +117,10 @@ def replay(source: QueueContext, target: QueueContext, since: int, until: int) -
     for _, piece in history_slices(source, since, until):
         now, data = target.store.now(), _messages(piece)
         identity = derive_bundle_id(piece.bundle.id, "replay", run, str(piece.first), str(piece.due))
-        shard = choose_shard(target, now, piece.count)
-        bundle = Bundle(identity, piece.bundle.priority, now, now, piece.count, encode_bundle(data))
+        priority, group = piece.bundle.priority, piece.bundle.group
+        shard = choose_shard(target, now, piece.count, group)
+        body = encode_bundle(data)
+        bundle = Bundle(identity, priority, now, now, piece.count, body, group=group)
         append(target, REPLAY, [PlannedBundle(shard, bundle, largest=max(sizes(data)))])
         sent += piece.count
     return sent
@@ -141,6 +143,8 @@ def _copy(piece: StoredSlice, data: BundleData, target: QueueContext) -> Planned
     source, due, layout = piece.bundle, _due(piece), target.settings.layout
     identity = derive_bundle_id(source.id, "copy", target.name, str(piece.first), str(piece.count))
     shard = Shard(target.name, layout.time_shard(due), int.from_bytes(identity[-4:]) % layout.shards)
+    if source.group:
+        shard = choose_shard(target, due, piece.count, source.group)
     changes = {"id": identity, "due": due, "count": piece.count, "data": encode_bundle(data)}
     bundle = msgspec.structs.replace(source, **changes)
     return PlannedBundle(shard, bundle, largest=max(sizes(data)))
@@ -161,7 +165,8 @@ def _hashed(piece: StoredSlice, data: BundleData) -> Copied:
     messages = len(data.bodies)
     headers: Sequence[object] = data.headers or [None] * messages
     keys: Sequence[object] = data.dedupe_keys or [None] * messages
-    common = (piece.bundle.priority, piece.bundle.enqueued_at, _due(piece), piece.bundle.expires_at)
+    source = piece.bundle
+    common = (source.priority, source.enqueued_at, _due(piece), source.expires_at, source.group)
     total = 0
     for body, header, key in zip(data.bodies, headers, keys, strict=True):
         message = _encoder.encode((body, header or None, key, *common))

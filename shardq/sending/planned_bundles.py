@@ -15,6 +15,7 @@ still for longer, another producer may have stored the message, and a consumer m
 
 from __future__ import annotations
 
+import reprlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -22,10 +23,10 @@ import msgspec
 
 from shardq.clock import microseconds
 from shardq.context.queue_context import QueueContext
-from shardq.errors import InvalidMessage
+from shardq.errors import InvalidMessage, UnsupportedByStore
 from shardq.receipt import MessageId
 from shardq.sending.prepared import Alike, PreparedMessage, SendOptions, size_of
-from shardq.sharding.shard import Shard
+from shardq.sharding.shard import Shard, group_shard
 from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.bundle_id import made_at
 from shardq.storage.requests import Bundle, DedupeEntry
@@ -74,9 +75,19 @@ class PlannedBundle(msgspec.Struct, frozen=True):
         return MessageId(self.shard, self.bundle.id, position)
 
 
-def choose_shard(context: QueueContext, due: int, messages: int) -> Shard:
-    """The shard for so many messages that are due at a moment in microseconds."""
-    return context.placement.choose(context.settings.layout, due, messages)
+def choose_shard(context: QueueContext, due: int, messages: int, group: str = "") -> Shard:
+    """The shard for so many messages that are due at a moment in microseconds; with a group, the group's.
+
+    Raises UnsupportedByStore for a group where the store has none.
+    """
+    if not group:
+        return context.placement.choose(context.settings.layout, due, messages)
+    if not context.store.capabilities.groups:
+        raise UnsupportedByStore(
+            f"group={reprlib.repr(group)}: the store of queue {context.name!r} keeps no order within groups yet: "
+            "use SQLite, or a queue of one shard with one consumer"
+        )
+    return group_shard(context.name, group)
 
 
 def grouped_by_shard(bundles: Iterable[PlannedBundle]) -> list[list[PlannedBundle]]:
@@ -97,28 +108,32 @@ def sizes(messages: BundleData) -> list[int]:
 
 
 def plan_bundles(context: QueueContext, messages: Sequence[PreparedMessage], now: int) -> list[PlannedBundle]:
-    """Bundles of messages that share priority, due time and ttl.
+    """Bundles of messages that share group, priority, due time and ttl.
 
     Messages with a dedupe key are bundles of their own; what comes after one is not put into a bundle from before it.
-    Messages that have an id already go back into the bundle that the id names.
+    Nor is a message of a group, when one of the group in between is in another bundle. Messages that have an id already
+    go back into the bundle that the id names.
     """
     if len(messages) == 1 or (isinstance(messages, Alike) and messages and _joins(messages.options)):
         return [_planned(context, messages, range(len(messages)), now)]
-    groups: dict[object, list[int]] = {}
-    keyed: Counter[object] = Counter()  # messages with a key, by their time
+    bundles: dict[object, list[int]] = {}
+    ended: Counter[object] = Counter()  # bundles that nothing more may join, by group or time
+    times: dict[str, object] = {}  # of the last message of each group
     for place, message in enumerate(messages):
         options = message.options
         time = (options.priority, options.moment(now), options.ttl)
+        line = options.group or time
+        alone = options.dedupe_key is not None and options.id is None
+        if alone or (options.group and (options.id or times.get(options.group, time) != time)):
+            ended[line] += 1
+        times[options.group] = time
         if options.id is not None:
-            group: object = (options.id.shard, options.id.bundle_id)
-        elif options.dedupe_key is not None:
-            keyed[time] += 1
-            group = place
+            bundle: object = (options.id.shard, options.id.bundle_id)
         else:
-            group = (*time, keyed[time])
-        groups.setdefault(group, []).append(place)
+            bundle = place if alone else (line, ended[line])
+        bundles.setdefault(bundle, []).append(place)
     return [
-        _planned(context, [messages[place] for place in places], places, now) for places in groups.values()
+        _planned(context, [messages[place] for place in places], places, now) for places in bundles.values()
     ]
 
 
@@ -131,18 +146,21 @@ def _planned(
 ) -> PlannedBundle:
     options = messages[0].options
     if options.id is not None:
-        return _planned_again(options.id, messages, places, now)
+        return _planned_again(context, options.id, messages, places, now)
     due = options.moment(now)  # the same for all of a call, so that their ids decide on their order
-    shard = choose_shard(context, due, len(messages))
-    identity, data = context.ids.new(now), encode_bundle(_data(messages))
-    bundle = Bundle(identity, options.priority, due, now, len(messages), data, options.expiry(due))
+    shard = choose_shard(context, due, len(messages), options.group)
+    bundle = _bundle(context.ids.new(now), messages, due, now)
     positions = range(len(messages))
     delay = options.delay if options.dedupe_key is not None and options.due is None else None
     return PlannedBundle(shard, bundle, options.dedupe_key, places=places, positions=positions, delay=delay)
 
 
 def _planned_again(
-    identity: MessageId, messages: Sequence[PreparedMessage], places: Sequence[int], now: int
+    context: QueueContext,
+    identity: MessageId,
+    messages: Sequence[PreparedMessage],
+    places: Sequence[int],
+    now: int,
 ) -> PlannedBundle:
     """The bundle that the messages were in when they were sent before."""
     options = messages[0].options
@@ -154,15 +172,32 @@ def _planned_again(
         raise InvalidMessage(
             f"message {identity} comes without its neighbours: send everything in `error.unsent`, in its order"
         )
+    if options.group and identity.shard != choose_shard(context, now, 1, options.group):
+        raise InvalidMessage(
+            f"message {identity} was not sent with group={options.group!r}: send it as it was"
+        )
     due = options.due if options.due is not None else now
-    data = encode_bundle(_data(messages))
     return PlannedBundle(
         identity.shard,
-        Bundle(identity.bundle_id, options.priority, due, now, len(messages), data, options.expiry(due)),
+        _bundle(identity.bundle_id, messages, due, now),
         options.dedupe_key,
         places=places,
         positions=range(len(messages)),
         again=options.dedupe_key is None,
+    )
+
+
+def _bundle(identity: bytes, messages: Sequence[PreparedMessage], due: int, now: int) -> Bundle:
+    options, data = messages[0].options, encode_bundle(_data(messages))
+    return Bundle(
+        id=identity,
+        priority=options.priority,
+        due=due,
+        enqueued_at=now,
+        count=len(messages),
+        data=data,
+        expires_at=options.expiry(due),
+        group=options.group,
     )
 
 
@@ -231,6 +266,11 @@ def _under(planned: PlannedBundle, identity: MessageId) -> PlannedBundle:
     bundle = planned.bundle
     if identity == planned.message_id(0):
         return planned
+    if identity.shard != planned.shard and (bundle.group or identity.shard.is_grouped):
+        raise InvalidMessage(
+            f"dedupe_key={planned.key!r} was sent before with another group than {bundle.group!r}, and may be stored: "
+            "send it with that group, or after the queue's dedupe_window"
+        )
     due = bundle.due if planned.delay is None else made_at(identity.bundle_id) + planned.delay
     bundle = msgspec.structs.replace(bundle, id=identity.bundle_id, due=due)
     return msgspec.structs.replace(planned, shard=identity.shard, bundle=bundle)

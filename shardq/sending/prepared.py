@@ -32,6 +32,7 @@ LAST_MOMENT = from_datetime(datetime.max.replace(tzinfo=UTC))
 MAX_HEADERS = 100
 MAX_HEADER_NAME_LENGTH = 200
 MAX_DEDUPE_KEY_LENGTH = 200
+MAX_GROUP_LENGTH = 200
 RESERVED_KEYS = "shardq-"  # what moves, copies, runs and named claims keep begins so
 _INT64 = range(-(2**63), 2**64)
 
@@ -44,6 +45,7 @@ class SendOptions(msgspec.Struct, frozen=True):
     due: int | None = None  # microseconds since the epoch, instead of the delay
     headers: Headers | None = None
     dedupe_key: str | None = None
+    group: str = ""  # "": none
     id: MessageId | None = None
     attempt: Attempt | None = None
     ttl: int | None = None  # microseconds from the due time
@@ -91,6 +93,7 @@ def prepare_options(message: OutgoingMessage, queue: str) -> SendOptions:
         _check_due(message),
         check_headers(message.headers),
         _check_dedupe_key(message.dedupe_key),
+        _check_group(message.group),
         MessageId.parse(message.id, queue) if message.id is not None else None,
         message.attempt,
         _check_ttl(message.ttl),
@@ -110,6 +113,7 @@ def describe(item: Any, message: PreparedMessage) -> OutgoingMessage:
         headers=options.headers,
         dedupe_key=options.dedupe_key,
         ttl=None if options.ttl is None else seconds(options.ttl),
+        group=options.group or None,
     )
 
 
@@ -182,6 +186,14 @@ def _check_dedupe_key(key: object) -> str | None:
             f"dedupe_key={key!r}: keys that begin with {RESERVED_KEYS!r} are shardq's own, give another one"
         )
     return key
+
+
+def _check_group(group: object) -> str:
+    if group is None:
+        return ""
+    if not isinstance(group, str) or not 1 <= len(group) <= MAX_GROUP_LENGTH or not _encodable(group):
+        raise InvalidMessage(f"group={reprlib.repr(group)}: give a str of 1 to {MAX_GROUP_LENGTH} characters")
+    return group
 
 
 def check_headers(headers: Mapping[str, Any] | None) -> Headers | None:

@@ -234,6 +234,7 @@ def unsent(send: PlannedSend, written: Written) -> Iterator[tuple[int, OutgoingM
                     headers=options.headers,
                     dedupe_key=options.dedupe_key,
                     ttl=None if options.ttl is None else seconds(options.ttl),
+                    group=options.group or None,
                     id=str(identity) if doubtful else None,
                     attempt=Attempt(planned.bundle) if doubtful and planned.bundle.count > 1 else None,
                 ),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Retry
-from shardq.errors import InvalidName, InvalidSetting, QueueNotFound
+from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.outgoing_message import Headers
 from shardq.settings import QueueSettings
-from shardq.sharding.shard import MAX_NAME_LENGTH
+from shardq.sharding.shard import check_queue_name
 from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store
 
@@ -23,6 +23,7 @@ __all__ = [
     "dead_letter_headers",
     "dead_letter_name",
     "existing_dead_letters",
+    "group_before",
     "original_headers",
 ]
 
@@ -31,31 +32,22 @@ EXHAUSTED = "delivered too often"
 EXPIRED = "expired"
 
 _QUEUE, _ID, _DELIVERIES, _REASON = "shardq-queue", "shardq-id", "shardq-deliveries", "shardq-reason"
+_GROUP = "shardq-group"
+_MARKS = frozenset((_QUEUE, _ID, _DELIVERIES, _REASON, _GROUP))
 
 
 def dead_letter_name(queue: str, settings: QueueSettings) -> str:
     """The name of a queue's dead-letter queue; raises InvalidName when the default one would be too long."""
-    if settings.dead_letter_queue is None and len(queue) + len(DEAD_LETTER_SUFFIX) > MAX_NAME_LENGTH:
-        raise InvalidName(
-            f"the dead-letter queue of {queue[:20]!r}... would have a name of {len(queue) + len(DEAD_LETTER_SUFFIX)} "
-            f"characters: name it with dead_letter_queue, give the queue a name of at most "
-            f"{MAX_NAME_LENGTH - len(DEAD_LETTER_SUFFIX)}, or set max_deliveries=None"
-        )
-    return settings.dead_letter_queue or queue + DEAD_LETTER_SUFFIX
+    return check_queue_name(settings.dead_letter_queue or queue + DEAD_LETTER_SUFFIX)
 
 
-def check_dead_letter_queue(queue: str, settings: QueueSettings) -> None:
-    """Raise InvalidSetting when a queue's dead letters would go to the queue itself.
-
-    Raises InvalidName when its dead-letter queue could not be named.
-    """
-    if settings.dead_letter_queue == queue:
+def check_dead_letter_queue(queue: str, name: object) -> None:
+    """Raise InvalidSetting when a queue's dead letters would go to the queue itself."""
+    if name == queue:
         raise InvalidSetting(
-            f"dead_letter_queue={queue!r} is the queue itself, which would deliver its dead letters for ever: "
+            f"dead_letter_queue={name!r} is the queue itself, which would deliver its dead letters for ever: "
             "name another queue"
         )
-    if settings.has_dead_letters:
-        dead_letter_name(queue, settings)
 
 
 def create_dead_letter_queue(store: Store, retry: Retry, queue: str, settings: QueueSettings) -> None:
@@ -85,9 +77,10 @@ def dead_letter_context(source: QueueContext) -> QueueContext:
     return found
 
 
-def dead_letter_headers(queue: str, identity: str, deliveries: int, reason: str) -> Headers:
-    """What a dead letter tells of its life: the queue, the id and the deliveries that it had, and why it is here."""
-    return {_QUEUE: queue, _ID: identity, _DELIVERIES: deliveries, _REASON: reason[:500]}
+def dead_letter_headers(queue: str, identity: str, deliveries: int, reason: str, group: str = "") -> Headers:
+    """What a dead letter tells of its life: queue, id, deliveries and group that it had, and why it is here."""
+    headers: Headers = {_QUEUE: queue, _ID: identity, _DELIVERIES: deliveries, _REASON: reason[:500]}
+    return headers | {_GROUP: group} if group else headers
 
 
 def check_reason(reason: object) -> str:
@@ -106,11 +99,13 @@ def came_from(headers: Headers | None) -> str | None:
     return name if isinstance(name, str) else None
 
 
+def group_before(headers: Headers | None) -> str:
+    """The group that a dead letter had; "" for none."""
+    group = (headers or {}).get(_GROUP)
+    return group if isinstance(group, str) else ""
+
+
 def original_headers(headers: Headers | None) -> Headers | None:
     """A dead letter's headers as they were when it was sent."""
-    kept = {
-        name: value
-        for name, value in (headers or {}).items()
-        if name not in (_QUEUE, _ID, _DELIVERIES, _REASON)
-    }
+    kept = {name: value for name, value in (headers or {}).items() if name not in _MARKS}
     return kept or None

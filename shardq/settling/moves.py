@@ -18,7 +18,12 @@ from shardq.held import Selection
 from shardq.outgoing_message import Headers
 from shardq.sending.doors import Door, admit, admitted, moved_bundle
 from shardq.sending.planned_bundles import PlannedBundle, choose_shard, sizes
-from shardq.settling.dead_letters import dead_letter_context, dead_letter_headers, original_headers
+from shardq.settling.dead_letters import (
+    dead_letter_context,
+    dead_letter_headers,
+    group_before,
+    original_headers,
+)
 from shardq.settling.settle import settle, spans_of
 from shardq.settling.stepwise import Moved, move_step_by_step
 from shardq.settling.verbs import DEAD_LETTER, FORWARD, REDRIVE, REPLACE, Verb
@@ -27,7 +32,16 @@ from shardq.storage.bundle_data import BundleData
 from shardq.storage.bundle_id import derive_bundle_id
 from shardq.storage.requests import Fenced
 
-__all__ = ["BackToSource", "Changes", "DeadLetters", "Move", "SameShard", "ToQueue", "unmarked"]
+__all__ = [
+    "BackToSource",
+    "Changes",
+    "DeadLetters",
+    "Move",
+    "SameShard",
+    "ToQueue",
+    "group_of_letters",
+    "unmarked",
+]
 
 
 class Changes(msgspec.Struct, frozen=True):
@@ -81,17 +95,22 @@ class Move:
         """The bundles that they are to be in the target, all in one shard."""
         now = self._target.store.now()
         due = now + self._changes.delay
-        place = choose_shard(self._target, due, sum(len(each.messages.bodies) for each in moved))
+        count = sum(len(each.messages.bodies) for each in moved)
+        place = choose_shard(self._target, due, count, moved[0].bundle.group)
         return [self._planned(place, each, self._target.ids.new(now), due) for each in moved]
 
     def _moved(self, selection: Selection) -> Moved:
-        common = selection.held.bundle
+        common = msgspec.structs.replace(selection.held.bundle, group=self.group(selection))
         if self._changes.priority is not None:
             common = msgspec.structs.replace(common, priority=self._changes.priority)
         return Moved(selection, self.changed(selection), common, self._changes.delay)
 
     def _planned(self, shard: Shard, moved: Moved, identity: bytes, due: int) -> PlannedBundle:
         return PlannedBundle(shard, moved_bundle(self._door, moved.bundle, identity, due, moved.messages))
+
+    def group(self, selection: Selection) -> str:
+        """The group in which they are to be in the target. For those of one shard, that is in one shard there."""
+        return selection.held.bundle.group
 
     @property
     def _in_one_step(self) -> bool:
@@ -140,17 +159,28 @@ class DeadLetters(Move):
         messages, held = _chosen(selection), selection.held
         before: Sequence[Headers | None] = messages.headers or [None] * len(messages.bodies)
         headers: list[Headers | None] = [
-            (old or {})
+            (original_headers(old) or {})
             | dead_letter_headers(
-                self._source.name, str(held.message_id(position)), held.deliveries, self._reason
+                self._source.name,
+                str(held.message_id(position)),
+                held.deliveries,
+                self._reason,
+                held.bundle.group,
             )
             for old, position in zip(before, selection.positions, strict=True)
         ]
         return msgspec.structs.replace(messages, headers=headers)
 
+    def group(self, selection: Selection) -> str:  # noqa: ARG002
+        """None: dead letters wait for nothing. A header has the group."""
+        return ""
+
 
 class BackToSource(Move):
-    """From the dead-letter queue to the queue that a letter came from, without the headers of a dead letter."""
+    """From the dead-letter queue to the queue that a letter came from, without the headers of a dead letter.
+
+    All of one call had no group, or groups of one shard.
+    """
 
     def __init__(self, source: QueueContext, target: QueueContext) -> None:
         super().__init__(source, target, REDRIVE)
@@ -158,6 +188,16 @@ class BackToSource(Move):
     def changed(self, selection: Selection) -> BundleData:
         """The letters as they were sent."""
         return unmarked(_chosen(selection))
+
+    def group(self, selection: Selection) -> str:
+        """The group that the letters had."""
+        return group_of_letters(selection)
+
+
+def group_of_letters(selection: Selection) -> str:
+    """The group that selected dead letters had when they were sent; "" for none. Those of a bundle had one group."""
+    headers = selection.held.messages.headers
+    return group_before(headers[selection.positions[0]]) if headers and selection.positions else ""
 
 
 def unmarked(messages: BundleData) -> BundleData:

@@ -51,12 +51,12 @@ def settle(
     if verb.holds:
         request = Extend(shard, spans, duration, shorten=verb.shortens, starts=verb.starts)
         return ask(store.extend, request)
-    if verb.state is SettleState.RELEASED and not verb.moves:
+    if verb.gives_back:
         return ask(store.release, Release(shard, spans, duration, started=not verb.unseen))
     keep = verb.keeps and context.settings.history_retention > 0
     acknowledge = Acknowledge(shard, spans, keep, moved=verb.moves and append is None)
     if append is not None:
-        return ask(store.forward, Forward(acknowledge, append))
+        return ask(store.forward, Forward(acknowledge, append, in_place=verb.in_place))
     return ask(store.acknowledge, acknowledge)
 
 
@@ -174,8 +174,14 @@ class Settling:
         ]
 
     def _lost(self, selection: Selection, *, moved: bool) -> Selection:
+        if self._verb.gives_back and self._went_with_an_earlier_one(selection.held):
+            return Selection(selection.held, [])
         explained = self._verb.unanswered_explains_lost or moved
         return selection.without(self._tried(selection)) if explained else selection
+
+    def _went_with_an_earlier_one(self, held: HeldSlice) -> bool:
+        """True for what was given back before its lease was over, when an earlier message of its group was."""
+        return held.shard.is_grouped and self._context.store.now() <= held.lease_until
 
     def _gone(self, selection: Selection) -> Selection:
         over = not self._by_receipt and self._context.store.now() > selection.held.lease_until

@@ -37,6 +37,9 @@ _WHY_LOST = {
     SettleState.RELEASED: "released before by this consumer",
     SettleState.LOST: "lease over, and delivered again: extend leases, or raise the visibility timeout",
 }
+_WHY_LOST_IN_GROUPS = (
+    "or an earlier message of its group was released, or had its lease run out: it comes after that"
+)
 
 
 class Settlement:
@@ -217,9 +220,11 @@ def _why(lost: Sequence[Selection]) -> str:
         state: sum(len(selection.in_states(state).positions) for selection in lost) for state in _WHY_LOST
     }
     found = [state for state, count in counts.items() if count]
-    return "; ".join(
+    why = "; ".join(
         _WHY_LOST[state] if len(found) == 1 else f"{counts[state]} {_WHY_LOST[state]}" for state in found
     )
+    grouped = any(selection.held.shard.is_grouped for selection in lost)
+    return f"{why}; {_WHY_LOST_IN_GROUPS}" if grouped and SettleState.LOST in found else why
 
 
 def ack_receipts(context: QueueContext, receipts: Iterable[str]) -> None:

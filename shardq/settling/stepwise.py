@@ -160,7 +160,7 @@ def _store(target: QueueContext, door: Door, moved: Sequence[Moved]) -> None:
 def _offered(target: QueueContext, copies: Sequence[_Copy], now: int) -> list[DedupeEntry]:
     """The places of the copies, if no earlier attempt has chosen others."""
     moved = copies[0].moved  # of one move all are delayed alike
-    shard = choose_shard(target, now + moved.delay, len(copies))
+    shard = choose_shard(target, now + moved.delay, len(copies), moved.bundle.group)
     ids = bundle_ids_until(now, len(copies))
     return [
         DedupeEntry(

@@ -29,6 +29,7 @@ class Verb(msgspec.Struct, frozen=True):
     starts: bool = False  # a delivery is counted
     unseen: bool = False  # a delivery is not counted
     door: Door | None = None  # the way into the queue that they are moved to; None: they are not moved
+    in_place: bool = False  # what it moves keeps its place in its group
     repeatable: bool = False  # it may be done again to messages of that state
     gone_is_done: bool = False  # a message that is gone before its lease ended counts as done
     unanswered_explains_gone: bool = False
@@ -39,6 +40,11 @@ class Verb(msgspec.Struct, frozen=True):
     def moves(self) -> bool:
         """True when it moves messages: all of a shard or none. What an unanswered attempt has moved is found lost."""
         return self.door is not None
+
+    @property
+    def gives_back(self) -> bool:
+        """True when messages wait again where they were."""
+        return self.state is SettleState.RELEASED and not self.moves
 
     @property
     def barred(self) -> tuple[SettleState, ...]:
@@ -77,4 +83,6 @@ EXHAUST = Verb(
     "released", "dead_lettered", _RELEASED,
     repeatable=True, unanswered_explains_gone=True, door=doors.DEAD_LETTER,
 )  # fmt: skip
-REPLACE = Verb("released", "released", _RELEASED, unanswered_explains_gone=True, door=doors.REPLACE)
+REPLACE = Verb(
+    "released", "released", _RELEASED, unanswered_explains_gone=True, door=doors.REPLACE, in_place=True
+)

@@ -2,7 +2,8 @@
 
 A reader remembers what it has seen of the queue's shards. A survey brings that up to date:
 
-- The shards that are being written now get a glance, all in one request.
+- The shards that are being written now get a glance, all in one request. If the queue has messages of groups, their
+  shards are always among them.
 - A shard gets a full look when something changed there, when its next due time has come, and every few seconds.
 - Older shards that still hold something are listed in the shard directory.
 
@@ -26,7 +27,7 @@ from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.sharding.ownership import Ownership
 from shardq.sharding.probing import FIRST_DEEP_LOOK, KnownShard, Probing
 from shardq.sharding.ring import Layout
-from shardq.sharding.shard import Shard
+from shardq.sharding.shard import Shard, group_shards
 from shardq.sharding.surveying import Looks, survey
 from shardq.storage.requests import Probe
 from shardq.storage.store import Store
@@ -42,11 +43,12 @@ REST = 2_000_000  # until a shard gets a full look again without a reason
 DEEP_INTERVAL = 30_000_000  # until a shard gets a deep look again, or
 DEEP_SHARE = 20  # so many times as long as the last one took
 DEEP_TOGETHER = (
-    5_000_000  # what comes due before an idle reader's next survey is looked at in the same request
+    5_000_000  # what comes due before an idle reader's next survey is looked at now, in the same request
 )
 SURVEY_INTERVAL = 500_000  # until shards are compared again while there is work
 DIRECTORY_INTERVAL = 1_000_000  # until the directory is read again
 FORGET_AFTER = 6_000_000  # until an empty shard is taken out of the directory
+FORGET_GROUPS_AFTER = 3_600_000_000  # the same for one of groups
 FORGET_AGAIN = 5_000_000  # until that is tried again
 
 
@@ -100,10 +102,6 @@ class ShardReader:
             raise next(iter(errors.values()))
         found = [known.probe for known in self._known.values() if known.probe.priority is not None]
         return sorted(found, key=lambda probe: (probe.due or 0, probe.shard))
-
-    def listed(self, shards: tuple[Shard, ...]) -> None:
-        """Take over what the directory says now."""
-        self._directory, self._directory_at = shards, self._store.now()
 
     def put_back(self, shard: Shard, priority: int, due: int) -> None:
         """There may be more to claim in the shard: the last message taken had this priority and due time."""
@@ -159,10 +157,15 @@ class ShardReader:
         self._current = set(layout.shards_between(self.queue, now - CURRENT_GRACE, now))
         if thorough or (not seen and _over(self._directory_at, self._eased(DIRECTORY_INTERVAL), now)):
             self._directory, self._directory_at = self._store.shards(self.queue), now
+        if any(shard.is_grouped for shard in self._directory):
+            self._current.update(group_shards(self.queue))
         self._shards = tuple(sorted(self._current.union(self._directory)))
         self._probing.keep(self.queue, set(self._shards))
-        unseen = set(self._shards).difference(seen)
-        full = {shard for shard in unseen if thorough or self._needs_look(shard, now)}
+        full = {
+            shard
+            for shard in self._shards
+            if shard not in seen and (thorough or self._needs_look(shard, now))
+        }
         if any(
             self._has_rested(shard, now) for shard in full
         ):  # then all together, or each costs a request soon
@@ -172,7 +175,9 @@ class ShardReader:
     def surveyed(self, now: int, look_took: float, *, thorough: bool) -> None:
         """Choose candidates. A look took so many seconds."""
         self._patience = max(NEXT_AFTER, round(NEXT_LOOKS * 1_000_000 * look_took))
-        self._known = {shard: self._known[shard] for shard in self._shards if shard in self._known}
+        self._known = {
+            shard: known for shard in self._shards if (known := self._known.get(shard)) is not None
+        }
         self._choose(now, thorough)
         self._forget(self._current, now)
         self._surveyed_at = now
@@ -250,7 +255,8 @@ class ShardReader:
         """Take over what a full look tells."""
         known = self._known.get(probe.shard)
         if known is None:
-            self._known[probe.shard] = KnownShard(probe, now, now + FORGET_AFTER, now, now)
+            forget_at = now + (FORGET_GROUPS_AFTER if probe.shard.is_grouped else FORGET_AFTER)
+            self._known[probe.shard] = KnownShard(probe, now, forget_at, now, now)
         else:
             known.learn(probe, now)
 
@@ -290,7 +296,10 @@ class ShardReader:
     def _forget(self, current: set[Shard], now: int) -> None:
         """Take empty shards out of the directory once nobody writes them any more."""
         for shard, known in self._known.items():
-            if known.probe.empty and shard not in current and known.forget_at <= now:
+            if shard.is_grouped and not known.probe.empty:
+                known.forget_at = now + FORGET_GROUPS_AFTER
+            is_written = shard in current and not shard.is_grouped
+            if known.probe.empty and not is_written and known.forget_at <= now:
                 known.forget_at = now + FORGET_AGAIN
                 with suppress(StoreUnavailable, OutcomeUnknown):  # it is tried again
                     self._store.forget(shard)

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import re
+from zlib import crc32
 
 import msgspec
 
 from shardq.errors import InvalidName
 
-__all__ = ["MAX_NAME_LENGTH", "NAME", "Shard", "check_queue_name"]
+__all__ = [
+    "GROUP_SHARDS",
+    "GROUP_TIME_SHARD",
+    "MAX_NAME_LENGTH",
+    "Shard",
+    "check_queue_name",
+    "group_shard",
+    "group_shards",
+]
 
-MAX_NAME_LENGTH = 200
-NAME = r"[A-Za-z0-9][A-Za-z0-9._/@-]*"
-_NAME = re.compile(NAME)
+MAX_NAME_LENGTH = 100
+GROUP_TIME_SHARD = 10_000
+"""Beyond every ring: the messages of groups are here, so that no change of a queue's layout moves a group."""
+
+GROUP_SHARDS = 16
+"""Of every queue. It never changes: a group would be in two shards."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class Shard(msgspec.Struct, frozen=True, order=True):
@@ -32,13 +46,31 @@ class Shard(msgspec.Struct, frozen=True, order=True):
     def __str__(self) -> str:
         return f"{self.queue}:{self.time_shard}:{self.number}"
 
+    @property
+    def is_grouped(self) -> bool:
+        """True for a shard that holds the messages of groups, and no others."""
+        return self.time_shard == GROUP_TIME_SHARD
+
+
+def group_shard(queue: str, group: str) -> Shard:
+    """Return the shard of a group: the same for ever, and of the same number in every queue.
+
+    >>> str(group_shard("orders", "customer-42"))
+    'orders:10000:5'
+    """
+    return Shard(queue, GROUP_TIME_SHARD, crc32(group.encode()) % GROUP_SHARDS)
+
+
+def group_shards(queue: str) -> tuple[Shard, ...]:
+    """Return all shards of a queue's groups."""
+    return tuple(Shard(queue, GROUP_TIME_SHARD, number) for number in range(GROUP_SHARDS))
+
 
 def check_queue_name(name: object) -> str:
     """Return the name if a queue may have it, else raise :class:`~shardq.InvalidName`.
 
-    1 to 200 characters out of ``A-Z a-z 0-9 . _ - / @``, the first a letter or digit. The colon is missing on
-    purpose: it separates the parts of a shard's name, so no queue's name can reach another queue's shards. So is the
-    tilde: a store may write it for a character that has a meaning of its own there.
+    1 to 100 characters out of ``A-Z a-z 0-9 . _ -``, the first a letter or digit. The colon is missing on
+    purpose: it separates the parts of a shard's name, so no queue's name can reach another queue's shards.
     """
     if not isinstance(name, str):
         raise InvalidName(f"queue name {name!r} is a {type(name).__name__}: give a str")
@@ -48,7 +80,6 @@ def check_queue_name(name: object) -> str:
         )
     if not _NAME.fullmatch(name):
         raise InvalidName(
-            f"queue name {name!r} cannot be used: use letters, digits, '.', '_', '-', '/' and '@', "
-            "first a letter or digit"
+            f"queue name {name!r} cannot be used: use letters, digits, '.', '_' and '-', first a letter or digit"
         )
     return name

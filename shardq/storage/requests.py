@@ -1,4 +1,4 @@
-"""The requests that a store gets, and its answers, as frozen values.
+"""The requests that a store gets, and its answers, as frozen values; and what stores differ in.
 
 Every moment is integer microseconds since 1970-01-01 UTC by the store's clock, every duration integer
 microseconds. A new field with a default breaks no store.
@@ -25,7 +25,6 @@ __all__ = [
     "Claimed",
     "ClaimedSlice",
     "DedupeEntry",
-    "Enlisted",
     "EntryState",
     "Extend",
     "Fenced",
@@ -44,16 +43,6 @@ __all__ = [
     "expired",
     "in_queue_since",
 ]
-
-
-class Capabilities(msgspec.Struct, frozen=True):
-    """What a store can do beyond the MUSTs. Callers ask this, never for a store's name."""
-
-    forward_across_shards: bool  # `forward` is atomic when source and target are different shards
-    max_message_bytes: int  # the largest `max_message_bytes` that a queue on this store may have
-    max_shards: int  # the largest number of time shards x concurrency shards of a queue
-    requests_at_once: int = 1  # requests of a client that are worth having under way at the same time
-    signals: bool = False  # `wait` ends soon after an append by another process, so consumers need not poll
 
 
 class EntryState(Enum):
@@ -193,6 +182,7 @@ class Forward(msgspec.Struct, frozen=True):
 
     acknowledge: Acknowledge
     append: Append
+    in_place: bool = False  # bundle by bundle, they take the places in their groups of what the spans name
 
 
 class Peek(msgspec.Struct, frozen=True):
@@ -253,7 +243,11 @@ class ShardCounts(msgspec.Struct, frozen=True):
 
 
 class Sweep(msgspec.Struct, frozen=True):
-    """Remove orphans of crashed clients, history of before ``history_before``, keys and consumers that are over."""
+    """Remove what no operation needs any more from the shards of a queue.
+
+    Orphans of crashed clients, history processed before ``history_before``, dedupe keys whose window is over,
+    consumers that are gone.
+    """
 
     queue: str
     history_before: int
@@ -273,20 +267,23 @@ class QueueRecord(msgspec.Struct, frozen=True):
         return cls(name, settings, first)
 
 
-class Enlisted(msgspec.Struct, frozen=True):
-    """What a consumer has to know of a queue, as the store has it when the consumer is enlisted there."""
-
-    record: QueueRecord
-    consumers: tuple[str, ...]  # the live ones, sorted
-    shards: tuple[Shard, ...]  # the shard directory
-
-
 class DedupeEntry(msgspec.Struct, frozen=True):
     """A dedupe key and the message that it stands for."""
 
     key: str
     message_id: str
     confirmed: bool = False  # the message is known to have been stored
+
+
+class Capabilities(msgspec.Struct, frozen=True):
+    """What a store can do beyond the MUSTs. Callers ask this, never for a store's name."""
+
+    forward_across_shards: bool  # `forward` is atomic when source and target are different shards
+    max_message_bytes: int  # the largest `max_message_bytes` that a queue on this store may have
+    max_shards: int  # the largest number of time shards x concurrency shards of a queue
+    requests_at_once: int = 1  # requests of a client that are worth having under way at the same time
+    signals: bool = False  # `wait` ends soon after an append by another process, so consumers need not poll
+    groups: bool = False  # bundles may have a group, whose order is kept
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -13,6 +13,17 @@ Rules for every method:
   for a temporary fault.
 - It MUST never raise a driver's exception: that is the ``__cause__`` of one of shardq's own.
 - It MUST build no statement out of data.
+
+Groups, where ``capabilities.groups``: every bundle of a shard that ``is_grouped`` has a group, and no other one has.
+
+- The order of a group is that of its appends, whatever the ids, priorities and due times; then that of the positions.
+- Deliverable is the first message of a group, when it is due and no lease on it runs. While its limit leaves room, a
+  claim MUST take what follows, too, as far as it is due. Its answer has the messages of each group in order.
+- What is held of a group MUST be its front part, held by one claim. So a release gives back, uncounted and in its
+  place, what it leaves held behind. A claim that takes the front over takes all that was held from its holder.
+- What ends the stay of a message MUST let the next one go in the same step, and end `wait` as an append does. Nothing
+  of a group is left when its last message is gone. No cost depends on the number of groups.
+- A probe MUST leave out what others are before. Counts and looks show its own due time; `peek` has groups in order.
 """
 
 from __future__ import annotations
@@ -28,7 +39,6 @@ from shardq.storage.requests import (
     Claim,
     Claimed,
     DedupeEntry,
-    Enlisted,
     Extend,
     Fenced,
     Finding,
@@ -83,11 +93,7 @@ class Store(Protocol):
     # -- queues ------------------------------------------------------------------------------------------------
 
     def create_queue(self, record: QueueRecord) -> bool:
-        """Store a new queue. False, and nothing changed, when the name is taken. Applies the schema first.
-
-        MUST take every name that `check_queue_name` lets pass, and keep all of them apart; a name of more than 100
-        characters MAY be refused, with InvalidName. What it takes MUST NOT reach another queue's data, existing or not.
-        """
+        """Store a new queue. False, and nothing changed, when the name is taken. Applies the schema first."""
         ...
 
     def load_queue(self, name: str) -> QueueRecord | None:
@@ -215,8 +221,8 @@ class Store(Protocol):
     def forward(self, request: Forward) -> Fenced:
         """Acknowledge and append in one atomic step, or do nothing and return what is lost or gone.
 
-        MUST work when both are in one shard. Across shards MAY raise UnsupportedByStore; `capabilities`
-        tells.
+        MUST work when both are in one shard. Across shards MAY raise UnsupportedByStore; `capabilities` tells. With
+        ``in_place`` each bundle MUST take the place of what the same span names, and what is held behind is given back.
         """
         ...
 
@@ -276,12 +282,8 @@ class Store(Protocol):
 
     # -- consumers, signals ------------------------------------------------------------------------------------
 
-    def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:
-        """Count the consumer among the live ones of each queue until now + lifetime; None for one that does not exist.
-
-        The answers MUST tell what `load_queue` and `shards` would, and all live ones. One request for all queues where
-        the store can. MUST raise SchemaMismatch as `load_queue` does.
-        """
+    def enlist(self, queue: str, consumer: str, lifetime: int) -> tuple[str, ...]:
+        """Count the consumer among the live ones until now + lifetime; returns all live ones, sorted."""
         ...
 
     def resign(self, queue: str, consumer: str) -> None:

@@ -17,7 +17,6 @@ from shardq.storage.requests import (
     Claim,
     Claimed,
     DedupeEntry,
-    Enlisted,
     Extend,
     Fenced,
     Finding,
@@ -148,8 +147,8 @@ class WrappedStore:
     def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
         self._call("confirm_keys", self.inner.confirm_keys, queue, entries)
 
-    def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:
-        return self._call("enlist", self.inner.enlist, queues, consumer, lifetime)
+    def enlist(self, queue: str, consumer: str, lifetime: int) -> tuple[str, ...]:
+        return self._call("enlist", self.inner.enlist, queue, consumer, lifetime)
 
     def resign(self, queue: str, consumer: str) -> None:
         self._call("resign", self.inner.resign, queue, consumer)
@@ -191,10 +190,32 @@ class SignalledStore(WrappedStore):
     def forward(self, request: Forward) -> Fenced:
         fenced = super().forward(request)
         self._signals.announce(request.append.shard.queue)
+        self._announce_next(request.acknowledge.shard)
         return fenced
 
+    def claim(self, request: Claim) -> Claimed:
+        claimed = super().claim(request)
+        if request.finish is not None:
+            self._announce_next(request.shard)
+        return claimed
+
+    def acknowledge(self, request: Acknowledge) -> Fenced:
+        fenced = super().acknowledge(request)
+        self._announce_next(request.shard)
+        return fenced
+
+    def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
+        removed = super().remove(shard, bundle_id, position)
+        self._announce_next(shard)
+        return removed
+
+    def _announce_next(self, shard: Shard) -> None:
+        """Tell of the message that may be the first of its group now."""
+        if shard.is_grouped:
+            self._signals.announce(shard.queue)
+
     def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
-        """Sleep until something is appended or released by a client that signals through the same line."""
+        """Sleep until something is appended, released or next in its group, by a client that signals on the line."""
         deadline = time.monotonic() + seconds
         while not self._signals.watches() and (left := deadline - time.monotonic()) > 0:
             if news := super().wait(queues, min(left, _GLANCE)):

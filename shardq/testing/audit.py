@@ -76,8 +76,10 @@ def drain(queue: str, store: Store) -> list[str]:
     found: list[str] = []
     for shard in store.shards(queue):
         slices = _listed(store, shard, processed=False)
-        due = of_slices(each for each in slices if each.state is EntryState.READY)
-        came = set(_deliver(store, shard, len(due)))
+        ready = [each for each in slices if each.state is EntryState.READY]
+        held_up = {each.bundle.group for each in slices if each.state is not EntryState.READY} - {""}
+        due = of_slices(each for each in ready if each.bundle.group not in held_up)
+        came = set(_deliver(store, shard, len(of_slices(ready))))
         missed = set(due) - came
         if missed:
             found.append(f"{shard} did not deliver {len(missed)} of {len(due)} messages that were due")

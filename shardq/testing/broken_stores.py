@@ -24,6 +24,7 @@ from shardq.storage.requests import (
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing.broken_claims import BROKEN_CLAIMS
+from shardq.testing.broken_groups import BROKEN_GROUPS
 from shardq.testing.broken_leases import BROKEN_LEASES
 from shardq.testing.broken_looks import BROKEN_LOOKS
 
@@ -202,20 +203,6 @@ class DropsTheNameOnly(WrappedStore):
         return known
 
 
-class ReadsAPathInNames(WrappedStore):
-    """Takes two signs in the name of a queue for one."""
-
-    def create_queue(self, record: QueueRecord) -> bool:
-        return super().create_queue(replace(record, name=record.name.replace("@", "/")))
-
-    def load_queue(self, name: str) -> QueueRecord | None:
-        record = super().load_queue(name.replace("@", "/"))
-        return None if record is None else replace(record, name=name)
-
-    def drop_queue(self, name: str) -> bool:
-        return super().drop_queue(name.replace("@", "/"))
-
-
 class TellsOfOneQueueOnly(WrappedStore):
     """Forgets the other queues that something came into when it tells of one."""
 
@@ -227,6 +214,7 @@ BROKEN_STORES: tuple[type[WrappedStore], ...] = (
     *BROKEN_LEASES,
     *BROKEN_CLAIMS,
     *BROKEN_LOOKS,
+    *BROKEN_GROUPS,
     DeliversEarly,
     DuplicatesAppends,
     LosesTheLastOfABulk,
@@ -244,6 +232,5 @@ BROKEN_STORES: tuple[type[WrappedStore], ...] = (
     SweepsNothing,
     ReservesForEveryone,
     DropsTheNameOnly,
-    ReadsAPathInNames,
     TellsOfOneQueueOnly,
 )

@@ -35,6 +35,7 @@ class BundleFactory:
         delay: float = 0,
         ttl: float | None = None,
         data: bytes | None = None,
+        group: str = "",
     ) -> Bundle:
         """Make a new bundle of ``count`` messages, due ``delay`` seconds from now; it expires ``ttl`` after that."""
         now = self._now()
@@ -47,6 +48,7 @@ class BundleFactory:
             count=count,
             data=encode_bundle(BundleData([bundle_id] * count)) if data is None else data,
             expires_at=None if ttl is None else due + microseconds(ttl),
+            group=group,
         )
 
     def _id(self, now: int) -> bytes:

@@ -24,7 +24,7 @@ from shardq.storage.requests import (
     Sweep,
 )
 from shardq.testing.harness import StoreHarness
-from shardq.testing.messages import of_spans
+from shardq.testing.messages import of_slices, of_spans
 from shardq.testing.store_agreement import PastClaim, StoreAgreement
 from shardq.testing.store_model import Verdict
 
@@ -32,10 +32,12 @@ __all__ = ["StoreStateMachine", "state_machine_for"]
 
 PICK = st.integers(0, 999)  # picks from a list that grows, by the remainder
 CLIENT = st.integers(0, 1)
+SHARD = st.integers(0, 5)
+GROUP = st.sampled_from(["a", "b"])
 
 
 class StoreStateMachine(StoreAgreement):
-    """Two clients of a store, used in any order on two shards of one queue.
+    """Two clients of a store, used in any order on two shards of one queue, and on one of groups.
 
     Where the store's time is real, every lease and delay is an hour and no time passes; where it is manual,
     they are seconds and time is moved.
@@ -44,16 +46,22 @@ class StoreStateMachine(StoreAgreement):
     # -- appending
 
     @rule(
-        where=CLIENT,
+        where=SHARD,
         count=st.integers(1, 6),
         priority=st.integers(0, 2),
         delay=st.sampled_from([0, 0, 7, 30]),
+        group=GROUP,
     )
-    def append(self, where: int, count: int, priority: int, delay: int) -> None:
+    def append(self, where: int, count: int, priority: int, delay: int, group: str) -> None:
         """Send a bundle."""
         self._pass()
-        bundle = self.make(count, priority=priority, delay=self._seconds(delay))
-        self._append(self.shards[where], bundle)
+        shard = self.shards[where % len(self.shards)]
+        self._append(shard, self._made(shard, count, group, priority=priority, delay=self._seconds(delay)))
+
+    def _made(self, shard: Shard, count: int, group: str, *, priority: int, delay: float = 0) -> Bundle:
+        """Make a bundle for a shard; only in one of groups does it have a group."""
+        group = group if shard.is_grouped else ""
+        return self.make(count, priority=priority, delay=delay, group=group)
 
     @precondition(lambda self: any(model.bundles for model in self.models.values()))
     @rule(pick=PICK, client=CLIENT)
@@ -71,7 +79,7 @@ class StoreStateMachine(StoreAgreement):
     # -- claiming
 
     @rule(
-        where=CLIENT,
+        where=SHARD,
         client=CLIENT,
         limit=st.integers(1, 9),
         lease=st.sampled_from([5, 20]),
@@ -100,7 +108,14 @@ class StoreStateMachine(StoreAgreement):
         repeated = bool(model.held_by(token))
         request = Claim(shard, token, limit, self._duration(lease), started=started)
         claimed = self._ask(msgspec.structs.replace(request, finish=Finish() if finish else None))
-        taken = model.claim(token, limit, now=self._moment(), until=claimed.lease_until, started=started)
+        taken = model.claim(
+            token,
+            limit,
+            now=self._moment(),
+            until=claimed.lease_until,
+            started=started,
+            answer=of_slices(claimed.slices),
+        )
         expected = [(each.key, each.deliveries + each.unstarted) for each in taken]
         actual = [
             ((each.bundle.id, each.first + i), each.deliveries)
@@ -168,13 +183,14 @@ class StoreStateMachine(StoreAgreement):
         self.models[shard].release(verdict.held, now + self._duration(delay), now=now, started=started)
 
     @precondition(lambda self: self.claims)
-    @rule(pick=PICK, cut=PICK, to=CLIENT, count=st.integers(1, 4), priority=st.integers(0, 2))
-    def forward(self, pick: int, cut: int, to: int, count: int, priority: int) -> None:
-        """Forward a part of a claim of the past, to its own shard or to the other one."""
+    @rule(pick=PICK, cut=PICK, to=SHARD, count=st.integers(1, 4), priority=st.integers(0, 2), group=GROUP)
+    def forward(self, pick: int, cut: int, to: int, count: int, priority: int, group: str) -> None:
+        """Forward a part of a claim of the past, to its own shard or to another one."""
         self._pass()
-        shard, spans, verdict = self._past(pick, cut, to)
-        target = self.shards[to] if self.store.capabilities.forward_across_shards else shard
-        bundle = self.make(count, priority=priority)
+        shard, spans, verdict = self._past(pick, cut, to % 2)
+        target = self.shards[to % len(self.shards)]
+        target = target if self.store.capabilities.forward_across_shards else shard
+        bundle = self._made(target, count, group, priority=priority)
         request = Forward(Acknowledge(shard, spans), Append(target, (bundle,)))
         self._agree(self.store.forward(request), verdict)
         if not verdict.lost and not verdict.gone:
@@ -212,7 +228,7 @@ class StoreStateMachine(StoreAgreement):
             "removed what was not there, or not"
         )
 
-    @rule(where=CLIENT, client=CLIENT, dice=st.integers(0, 4))
+    @rule(where=SHARD, client=CLIENT, dice=st.integers(0, 4))
     def purge(self, where: int, client: int, dice: int) -> None:
         """Purge a shard, now and then."""
         if dice == 3:

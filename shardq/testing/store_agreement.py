@@ -9,7 +9,7 @@ from typing import ClassVar
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from shardq.clock import microseconds
-from shardq.sharding.shard import Shard
+from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.requests import (
     Acknowledge,
     Claim,
@@ -22,6 +22,7 @@ from shardq.storage.requests import (
 )
 from shardq.storage.store import Store
 from shardq.testing.bundle_factory import BundleFactory
+from shardq.testing.group_model import GroupModel
 from shardq.testing.harness import LASTING_KINDS, RawState, StoreHarness
 from shardq.testing.messages import Message, of_entries, of_slices
 from shardq.testing.store_model import ShardModel
@@ -43,7 +44,7 @@ class PastClaim:
 
 
 class StoreAgreement(RuleBasedStateMachine):
-    """Two clients of a store, a model of two shards, and what has to agree; the rules are the subclass's."""
+    """Two clients of a store, a model of each shard, and what has to agree; the rules are the subclass's."""
 
     harness: ClassVar[StoreHarness]
 
@@ -55,6 +56,8 @@ class StoreAgreement(RuleBasedStateMachine):
         self.store.create_queue(QueueRecord(self.queue, b"", 1))
         self.make = BundleFactory(self.store.now)
         self.models = {Shard(self.queue, 0, number): ShardModel() for number in (0, 1)}
+        if self.store.capabilities.groups:
+            self.models[Shard(self.queue, GROUP_TIME_SHARD, 1)] = GroupModel()
         self.shards = tuple(self.models)
         self.claims: list[PastClaim] = []
 
@@ -89,7 +92,12 @@ class StoreAgreement(RuleBasedStateMachine):
         """Peek shows every message once, and the probe tells the first that can be claimed."""
         probes = self.store.probe(self.shards)
         for (shard, model), probe in zip(self.models.items(), probes, strict=True):
-            assert sorted(self._peek(shard)) == sorted(model.messages), "peek"
+            listed = self._peek(shard)
+            assert sorted(listed) == sorted(model.messages), "peek"
+            if isinstance(model, GroupModel):
+                for group in model.groups():
+                    keys = [each.key for each in group]
+                    assert [key for key in listed if key in keys] == keys, "the order of a group in peek"
             assert self.harness.real_time or probe == self._expected_probe(shard, model), "probe"
 
     def _peek(self, shard: Shard) -> list[Message]:
@@ -104,7 +112,7 @@ class StoreAgreement(RuleBasedStateMachine):
 
     def _expected_probe(self, shard: Shard, model: ShardModel) -> Probe:
         now = self._moment()
-        ahead = [each.due for each in model.messages.values() if each.due > now]
+        ahead = model.ahead(now)
         first = next(iter(model.deliverable(now)), None)
         return Probe(
             shard,

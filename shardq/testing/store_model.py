@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from shardq.storage.requests import Bundle, Span
@@ -71,8 +71,19 @@ class ShardModel:
         """Return what is held under the token."""
         return [each for each in self.messages.values() if each.token == token]
 
+    def ahead(self, now: int) -> list[int]:
+        """Return the moments ahead at which something becomes deliverable."""
+        return [each.due for each in self.messages.values() if each.due > now]
+
     def claim(
-        self, token: bytes, limit: int, *, now: int, until: int, started: bool = True
+        self,
+        token: bytes,
+        limit: int,
+        *,
+        now: int,
+        until: int,
+        started: bool = True,
+        answer: Sequence[Message] = (),  # noqa: ARG002 -- there is one right answer
     ) -> list[ModelMessage]:
         """Claim, or hold again what the token holds already."""
         again = self.held_by(token)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import msgspec
@@ -52,7 +52,27 @@ class Attempt:
         self.finished: list[Message] = []  # worked, or discarded
         self.endings: list[Ending] = []
         self.interrupted: list[Message] = []  # the handler was interrupted, or returned what has not run
+        self.held_back: list[Message] = []  # an earlier message of their group is delivered again before them
         self.started = 0
+        self._stopped = set[str]()  # groups
+
+    def holds_back(self, message: Message) -> bool:
+        """True when the message has to wait for an earlier one of its group. It is given back then."""
+        if message.group not in self._stopped:
+            return False
+        self.held_back.append(message)
+        return True
+
+    def take(self, messages: Iterable[Message], *, leave: bool) -> list[Message]:
+        """Return those that wait for no other message. Unless they ``leave``, the later ones of their groups wait."""
+        return [message for message in messages if self._takes(message, leaves=leave)]
+
+    def _takes(self, message: Message, *, leaves: bool) -> bool:
+        if self.holds_back(message):
+            return False
+        if message.group is not None and (message.released or not (leaves or message.settled)):
+            self._stopped.add(message.group)
+        return True
 
     @property
     def unstarted(self) -> list[Message]:
@@ -80,6 +100,8 @@ class EachMessage(msgspec.Struct, frozen=True):
             if stopping():
                 return
             attempt.started += 1
+            if attempt.holds_back(message):
+                continue
             try:
                 result = self.handler(message)
             except Exception as error:
@@ -122,10 +144,11 @@ def _finish(attempt: Attempt, tally: Tally, messages: list[Message], handler: ob
         attempt.interrupted += messages
         raise
     if isinstance(result, Outcome):
-        _end(attempt, tally, messages, result, _cause(result))
+        _end(attempt, tally, _taken(attempt, messages, result), result, _cause(result))
         return
-    attempt.finished += messages
-    tally.add(worked=len(messages))
+    worked = attempt.take(messages, leave=True)
+    attempt.finished += worked
+    tally.add(worked=len(worked))
 
 
 def _check_returned(handler: object, result: object) -> None:
@@ -141,19 +164,27 @@ def _fail(
 ) -> None:
     """The handler raised: an outcome, or an error for which the policy has one."""
     if isinstance(error, Outcome):
-        _end(attempt, tally, messages, error, _cause(error))
+        _end(attempt, tally, _taken(attempt, messages, error), error, _cause(error))
         return
     groups: dict[Outcome, list[Message]] = {}
     for message in messages:
-        groups.setdefault(chosen(policy, message, error), []).append(message)
+        outcome = chosen(policy, message, error)
+        groups.setdefault(outcome, []).extend(_taken(attempt, [message], outcome))
     for outcome, group in groups.items():
         _end(attempt, tally, group, outcome, error)
+
+
+def _taken(attempt: Attempt, messages: Iterable[Message], outcome: Outcome) -> list[Message]:
+    """Those of the messages for which the outcome holds: the others wait for an earlier one of their group."""
+    return attempt.take(messages, leave=isinstance(outcome, Discard))
 
 
 def _end(
     attempt: Attempt, tally: Tally, messages: list[Message], outcome: Outcome, error: BaseException | None
 ) -> None:
     """Note what is to become of messages, log it, and count it."""
+    if not messages:
+        return
     reason = outcome.reason or (str(outcome) if error is None else _describe(error))
     _log_ending(messages, outcome, reason, error)
     match outcome:

@@ -37,6 +37,7 @@ class AttemptSettling:
         attempt = self._attempt
         yield from self._step(attempt.finished, Batch.ack)
         yield from self._step(attempt.unstarted, Batch.give_back, counter="given_back")
+        yield from self._step(attempt.held_back, Batch.give_back, counter="given_back")
         yield from self._step(attempt.interrupted, Batch.release)
         snoozed = [each for each in attempt.endings if isinstance(each.outcome, Snooze)]
         for seconds, endings in _grouped(snoozed, _seconds):

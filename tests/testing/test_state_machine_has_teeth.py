@@ -27,6 +27,7 @@ BEYOND = {  # not seen in one shard, or only after long searches; the contracts 
     "LosesTheLastOfABulk",
     "ReleasesAtOnce",
     "RemembersDroppedQueues",
+    "ReplacesAtTheEnd",
     "ReservesForEveryone",
     "ShortensUnasked",
     "ShowsBodiesUnasked",

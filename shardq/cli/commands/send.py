@@ -69,6 +69,7 @@ def _check_folder(_context: click.Context, _parameter: click.Parameter, path: Pa
 )
 @click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header. May be repeated.")
 @click.option("--dedupe-key", help="Store no second message with this key. For one BODY.")
+@click.option("--group", help="Deliver the messages of this group in order, one after the other.")
 @click.option(
     "--unsent",
     type=_NEW_FILE,
@@ -96,7 +97,7 @@ def send(
 
     Prints the id of each message when it is stored, or with --json one object at the end. A line of --jsonl is an
     object with a body (a string, or any value with --codec json) or a body_base64. It may have priority, delay, due,
-    ttl, headers, dedupe_key and id, which replace the options. A header's value that is bytes is written as
+    ttl, headers, dedupe_key, group and id, which replace the options. A header's value that is bytes is written as
     {"base64": ...}. Empty lines are skipped. A due time without an offset is in your time zone; 10m means in ten
     minutes.
     """
@@ -194,11 +195,13 @@ def _shared(
     ttl: float | None,
     headers: Sequence[str],
     dedupe_key: str | None,
+    group: str | None,
 ) -> OutgoingMessage:
     """The options as a message without a body."""
     pairs = dict(_pair(header) for header in headers)
     times: dict[str, Any] = {"delay": delay, "due": due, "ttl": ttl}
-    return OutgoingMessage(body=b"", priority=priority, headers=pairs or None, dedupe_key=dedupe_key, **times)
+    keys: dict[str, Any] = {"dedupe_key": dedupe_key, "group": group}
+    return OutgoingMessage(body=b"", priority=priority, headers=pairs or None, **keys, **times)
 
 
 def _pair(header: str) -> tuple[str, str]:

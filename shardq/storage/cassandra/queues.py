@@ -10,7 +10,6 @@ deleted and created again shares no partition with the one before.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 import msgspec
 
@@ -28,7 +27,6 @@ __all__ = [
     "is_condemned",
     "listing",
     "load",
-    "load_all",
     "name_of",
     "not_found",
     "parted",
@@ -48,8 +46,7 @@ _CONDEMNED = -1
 
 _MEMORY = 0.25  # seconds for which calls go by what was seen, as producers do; whoever drops a queue waits for longer
 _LONG_MEMORY = 10.0  # that of glances, and of all calls while the record cannot be read
-_SIGN = "@"  # between a queue and its incarnation
-_STAND_IN = "~"  # for that sign in the name of a queue; no queue's name has it itself
+_SIGN = "@"  # no name of a queue has it
 
 
 def create(session: Session, record: QueueRecord) -> str | None:
@@ -61,18 +58,10 @@ def create(session: Session, record: QueueRecord) -> str | None:
 
 def load(session: Session, name: str) -> tuple[QueueRecord, str] | None:
     """Return the record and the incarnation, or None."""
-    return load_all(session, [name]).get(name)
-
-
-def load_all(session: Session, names: Sequence[str]) -> dict[str, tuple[QueueRecord, str]]:
-    """Return the records and the incarnations of the queues that exist, all read at the same time."""
-    answers = [session.start_read(_SELECT, (name,)) for name in names]
-    rows = [row for answer in answers for row in answer()]
-    return {
-        name: (QueueRecord(name, settings or b"", version), incarnation or "")
-        for name, settings, version, incarnation in rows
-        if version != _CONDEMNED
-    }
+    rows = session.read(_SELECT, (name,))
+    if not rows or rows[0][2] == _CONDEMNED:
+        return None
+    return QueueRecord(rows[0][0], rows[0][1] or b"", rows[0][2]), rows[0][3] or ""
 
 
 def update(session: Session, record: QueueRecord) -> bool:
@@ -179,11 +168,10 @@ class Incarnations:
 
 def name_of(queue: str, incarnation: str) -> str:
     """Return what an incarnation is called in the tables: the queue's name alone for one of before there were any."""
-    plain = queue.replace(_SIGN, _STAND_IN)
-    return f"{plain}{_SIGN}{incarnation}" if incarnation else plain
+    return f"{queue}{_SIGN}{incarnation}" if incarnation else queue
 
 
 def parted(name: str) -> tuple[str, str]:
     """Return queue and incarnation of such a name."""
-    plain, _, incarnation = name.partition(_SIGN)
-    return plain.replace(_STAND_IN, _SIGN), incarnation
+    queue, _, incarnation = name.partition(_SIGN)
+    return queue, incarnation

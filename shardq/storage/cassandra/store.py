@@ -39,7 +39,6 @@ from shardq.storage.requests import (
     Claim,
     Claimed,
     DedupeEntry,
-    Enlisted,
     Extend,
     Fenced,
     Finding,
@@ -121,7 +120,9 @@ class CassandraStore:
 
     def load_queue(self, name: str) -> QueueRecord | None:
         """Return the queue's record, or None."""
-        self._check_schema()
+        if not self._checked:
+            schema.require_current(self._session)
+            self._checked = True
         found = queues.load(self._session, name)
         if found is None:
             return None
@@ -267,10 +268,10 @@ class CassandraStore:
 
     # -- consumers -----------------------------------------------------------------------------------------
 
-    def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:
-        """Count the consumer among the live ones of each of these queues, all at the same time."""
-        self._check_schema()
-        return consumers.enlist(self._session, self._incarnations, queues, consumer, lifetime, self.now())
+    def enlist(self, queue: str, consumer: str, lifetime: int) -> tuple[str, ...]:
+        """Count the consumer among the live ones; raises QueueNotFound."""
+        name = self._incarnations.require(self._session, queue)
+        return consumers.enlist(self._session, name, consumer, lifetime, self.now())
 
     def resign(self, queue: str, consumer: str) -> None:
         """Count the consumer no longer."""
@@ -281,11 +282,6 @@ class CassandraStore:
     def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
         """Sleep until this process appends or releases something; what others do is not told."""
         return signals.wait(queues, seconds)
-
-    def _check_schema(self) -> None:
-        if not self._checked:
-            schema.require_current(self._session)
-            self._checked = True
 
     def _place(self, shard: Shard) -> Shard:
         return self._incarnations.place(self._session, shard)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 from pymongo.errors import DuplicateKeyError
@@ -35,11 +35,8 @@ __all__ = [
     "is_condemned",
     "listing",
     "load",
-    "load_all",
-    "name_of",
     "names_between",
     "not_found",
-    "parted",
     "plan",
     "planned",
     "remove",
@@ -51,14 +48,7 @@ QUEUES = "shardq.queue"
 _CONDEMNED = -1
 _ALIVE = {"version": {"$ne": _CONDEMNED}}
 _RESERVED = "system."
-_LONGEST = 255  # bytes of the name of a collection, with that of its database
-_BESIDE_NAME = len(".@0f3a5c7e91:2999:0") + 1  # of a shard, beside its database and its queue
-SIGN = "@"  # between a queue and the hexadecimal name of its incarnation
-_AT, _DOT = (
-    "~a",
-    "~d",
-)  # for that sign in the name of a queue, and for a dot after a dot; no queue's name has a tilde
-_SECOND_DOT = re.compile(r"(?<=\.)\.")  # two dots may not be in the name of a collection
+SIGN = "@"  # between a queue and the hexadecimal name of its incarnation; no queue's name has it
 
 T = TypeVar("T")
 
@@ -71,13 +61,6 @@ def create(session: Session, record: QueueRecord) -> bool:
     Raises InvalidName for what no collection can be named.
     """
     check_queue_name(record.name)
-    length, most = len(name_of(record.name)), _LONGEST - _BESIDE_NAME - len(session.database.name)
-    if length > most:
-        raise InvalidName(
-            f"queue name {record.name[:20]!r}... takes {length} characters of a collection's name, where "
-            "'@' takes two, "
-            f"and in the database {session.database.name!r} {most} are the most: use a shorter one"
-        )
     if record.name.startswith(_RESERVED):
         raise InvalidName(
             f"queue name {record.name!r} cannot be used on MongoDB: begin it otherwise than 'system.'"
@@ -96,16 +79,6 @@ def load(session: Session, name: str) -> QueueRecord | None:
     """Return the record, or None."""
     found = _find(session, name)
     return QueueRecord(found["_id"], found["settings"], found["version"]) if found else None
-
-
-def load_all(session: Session, names: Sequence[str]) -> dict[str, tuple[QueueRecord, str]]:
-    """Return the records of the queues that exist, each with what it is called."""
-    with session.translated(writing=False):
-        found = session.collection(QUEUES).find({"_id": {"$in": list(names)}} | _ALIVE)
-        return {
-            each["_id"]: (QueueRecord(each["_id"], each["settings"], each["version"]), _called(each))
-            for each in found
-        }
 
 
 def update(session: Session, record: QueueRecord) -> bool:
@@ -154,20 +127,7 @@ def current_name(session: Session, queue: str) -> str | None:
 
 def names_between(queue: str) -> tuple[tuple[str, str], ...]:
     """Return ranges, the ends not included, of what all of the queue's incarnations may be called, and nothing else."""
-    plain = name_of(queue)
-    return (plain, f"{plain} "), (f"{plain}{SIGN}", f"{plain}{SIGN}g")
-
-
-def name_of(queue: str, incarnation: str | None = None) -> str:
-    """Return what an incarnation is called: the queue's name alone for one of before there were any."""
-    plain = _SECOND_DOT.sub(_DOT, queue.replace(SIGN, _AT))
-    return f"{plain}{SIGN}{incarnation}" if incarnation else plain
-
-
-def parted(name: str) -> tuple[str, str | None]:
-    """Return queue and incarnation of such a name."""
-    plain, _, incarnation = name.partition(SIGN)
-    return plain.replace(_AT, SIGN).replace(_DOT, "."), incarnation or None
+    return (queue, f"{queue} "), (f"{queue}{SIGN}", f"{queue}{SIGN}g")
 
 
 def plan(session: Session, name: str, shards: int) -> None:
@@ -175,8 +135,8 @@ def plan(session: Session, name: str, shards: int) -> None:
 
     It asks for the right that making their collections needs, so that who lacks it is told now.
     """
-    queue, incarnation = parted(name)
-    which = {"_id": queue, "incarnation": incarnation} | _ALIVE
+    queue, _, incarnation = name.partition(SIGN)
+    which = {"_id": queue, "incarnation": incarnation or None} | _ALIVE
     with session.translated(writing=True):
         session.collection(QUEUES).update_one(
             which, {"$set": {"shards": shards}}, bypass_document_validation=True
@@ -192,7 +152,7 @@ def planned(session: Session) -> dict[str, int]:
 
 def require(session: Session, name: str) -> None:
     """Raise QueueNotFound unless a queue exists that is called so."""
-    queue, _ = parted(name)
+    queue = name.partition(SIGN)[0]
     if current_name(session, queue) != name:
         raise not_found(queue)
 
@@ -203,7 +163,8 @@ def not_found(name: str) -> QueueNotFound:
 
 
 def _called(found: Document) -> str:
-    return name_of(str(found["_id"]), found.get("incarnation"))
+    queue, incarnation = str(found["_id"]), found.get("incarnation")
+    return f"{queue}{SIGN}{incarnation}" if incarnation else queue
 
 
 def _find(session: Session, name: str) -> Document | None:
@@ -223,7 +184,7 @@ class Incarnations:
 
     def of(self, queue: str) -> str:
         """Return what the queue was called when it was last looked at; nothing is stored there if it does not exist."""
-        name, seen = self._seen.get(queue, (name_of(queue), None))
+        name, seen = self._seen.get(queue, (queue, None))
         if seen is not None and seen.passed() < _MEMORY:
             return name
         return self.look(queue) or name
@@ -234,12 +195,8 @@ class Incarnations:
         if name is None:
             self.forget(queue)
         else:
-            self.saw(queue, name)
+            self._seen[queue] = name, Moment.now()
         return name
-
-    def saw(self, queue: str, name: str) -> None:
-        """Go by it for a while."""
-        self._seen[queue] = name, Moment.now()
 
     def forget(self, queue: str) -> None:
         """Look at the next call."""

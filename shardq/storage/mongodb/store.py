@@ -38,7 +38,6 @@ from shardq.storage.requests import (
     Claim,
     Claimed,
     DedupeEntry,
-    Enlisted,
     Extend,
     Fenced,
     Finding,
@@ -271,9 +270,10 @@ class MongoStore:
         """Mark the entries' messages as stored."""
         dedupe.confirm(self._session, self._incarnations.of(queue), entries)
 
-    def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:
-        """Count the consumer among the live ones of all these queues, in four requests."""
-        return consumers.enlist(self._session, self._incarnations, queues, consumer, lifetime, self.now())
+    def enlist(self, queue: str, consumer: str, lifetime: int) -> tuple[str, ...]:
+        """Count the consumer among the live ones; raises QueueNotFound."""
+        name = self._incarnations.require(queue)
+        return consumers.enlist(self._session, name, consumer, lifetime, self.now())
 
     def resign(self, queue: str, consumer: str) -> None:
         """Count the consumer no longer."""

@@ -8,13 +8,26 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import msgspec
 
 from shardq.storage.requests import Append, Bundle
 from shardq.storage.sqlite import directory, queues
 
-__all__ = ["DATA", "MEMORY", "SHORT", "Change", "append", "delete", "delete_all", "prune"]
+__all__ = [
+    "BEHIND",
+    "BUNDLE",
+    "DATA",
+    "MEMORY",
+    "SHORT",
+    "STILL_BEHIND",
+    "Change",
+    "append",
+    "delete",
+    "delete_all",
+    "prune",
+]
 
 MEMORY = 15 * 60 * 1_000_000
 """For how long the id of a finished bundle is known at least, in microseconds."""
@@ -25,22 +38,51 @@ SHORT = 4000
 DATA = "coalesce(data, (SELECT data FROM bundle_data WHERE bundle_data.data_key = slice.data_key))"
 """The data of a slice's bundle."""
 
+BEHIND = 1 << 61
+"""What a due time has more while others of the group are before the slice: it lies beyond all moments then."""
+
+STILL_BEHIND = f"iif(due >= {BEHIND}, {BEHIND}, 0)"
+"""What is added to a slice's new due time, so that it stays where it is in its group."""
+
+BUNDLE = "bundle_id, priority, sent_due, enqueued_at, sent_count, data, expires_at, message_group"
+"""The columns of a slice's bundle, in the order of its fields."""
+
 _PERIOD = 300_000_000
 
 _LAST_DATA = "SELECT coalesce(max(data_key), 0) FROM bundle_data"
 _INSERT_DATA = "INSERT INTO bundle_data (data_key, data) VALUES (?, ?)"
-_INSERT = """
-    INSERT INTO slice (
-        shard_key, bundle_id, first, count, priority, due, deliveries, unstarted,
-        sent_due, enqueued_at, sent_count, data_key, data, expires_at
-    )
-    SELECT ?1, ?2, 0, ?6, ?3, ?4, 0, 0, ?4, ?5, ?6, ?7, ?8, ?11
-    WHERE NOT EXISTS (SELECT 1 FROM slice WHERE bundle_id = ?2)
+_IS_NEW = """
+    NOT EXISTS (SELECT 1 FROM slice WHERE bundle_id = ?2)
     AND NOT EXISTS (
         SELECT 1 FROM finished_id
         WHERE period IN (SELECT period FROM finished_period WHERE period >= ?9) AND bundle_id = ?2
         AND incarnation = (SELECT incarnation FROM queue WHERE name = ?10)
     )
+"""
+_INSERT = f"""
+    INSERT INTO slice (
+        shard_key, bundle_id, first, count, priority, due, deliveries, unstarted,
+        sent_due, enqueued_at, sent_count, data_key, data, expires_at
+    )
+    SELECT ?1, ?2, 0, ?6, ?3, ?4, 0, 0, ?4, ?5, ?6, ?7, ?8, ?11 WHERE {_IS_NEW}
+"""
+# At the end of its group, or at a place that is free.
+_INSERT_GROUPED = f"""
+    INSERT INTO slice (
+        shard_key, bundle_id, first, count, priority, due, deliveries, unstarted,
+        sent_due, enqueued_at, sent_count, data_key, data, expires_at, message_group, place
+    )
+    SELECT
+        ?1, ?2, 0, ?6, ?3, ?4 + iif(coalesce(?13, last.place) IS NULL, 0, {BEHIND}), 0, 0,
+        ?4, ?5, ?6, ?7, ?8, ?11, ?12, coalesce(?13, last.place, 0)
+    FROM (
+        SELECT (
+            SELECT place + count FROM slice INDEXED BY slice_by_group
+            WHERE shard_key = ?1 AND message_group = ?12 AND message_group <> '' AND processed_at IS NULL
+            ORDER BY place DESC LIMIT 1
+        ) AS place
+    ) AS last
+    WHERE {_IS_NEW}
 """
 # A bundle is over with its last slice. If it was cut, others than the chosen ones are looked for.
 _OVER = """
@@ -88,6 +130,10 @@ class Change:
             return sql.execute(self.one, (slice_keys[0], *values)).rowcount
         return sql.execute(self.many, (msgspec.json.encode(slice_keys).decode(), *values)).rowcount
 
+    def find(self, sql: sqlite3.Connection, slice_keys: Sequence[int]) -> sqlite3.Cursor:
+        """Return the rows of a query about the slices."""
+        return sql.execute(self.many, (msgspec.json.encode(slice_keys).decode(),))
+
 
 _CHOSEN_OVER = _OVER.format(Change.MANY)
 _REMEMBER_CHOSEN = _REMEMBER + _CHOSEN_OVER
@@ -105,23 +151,30 @@ _DELETE_ALL_DATA = f"{_DELETE_DATA} {_ALL_OVER} AND data_key IS NOT NULL)"
 _DELETE_ALL = f"DELETE FROM slice WHERE {_ALL}"
 
 
-def append(sql: sqlite3.Connection, request: Append, now: int) -> None:
-    """Store the bundles that are not known, each as one ready slice; raises QueueNotFound."""
+def append(sql: sqlite3.Connection, request: Append, now: int, places: Sequence[int] = ()) -> None:
+    """Store the bundles that are not known, each as one ready slice; raises QueueNotFound.
+
+    Those of a group come at its end; or at ``places``, behind what is there, until the group is armed.
+    """
     queue = request.shard.queue
     queues.announce(sql, queue)
     shard_key = directory.enter(sql, request.shard)
     known_since = (now - MEMORY) // _PERIOD
-    for bundle in request.bundles:
-        _insert(sql, bundle, shard_key, known_since, queue)
+    for bundle, place in zip_longest(request.bundles, places):
+        _insert(sql, bundle, shard_key, known_since, queue, place)
 
 
-def _insert(sql: sqlite3.Connection, bundle: Bundle, shard_key: int, known_since: int, queue: str) -> None:
+def _insert(
+    sql: sqlite3.Connection, bundle: Bundle, shard_key: int, known_since: int, queue: str, place: int | None
+) -> None:
     head = (shard_key, bundle.id, bundle.priority, bundle.due, bundle.enqueued_at, bundle.count)
+    insert, order = (_INSERT_GROUPED, (bundle.group, place)) if bundle.group else (_INSERT, ())
     if len(bundle.data) <= SHORT:
-        sql.execute(_INSERT, (*head, None, bundle.data, known_since, queue, bundle.expires_at))
+        sql.execute(insert, (*head, None, bundle.data, known_since, queue, bundle.expires_at, *order))
         return
     key = sql.execute(_LAST_DATA).fetchone()[0] + 1
-    if sql.execute(_INSERT, (*head, key, None, known_since, queue, bundle.expires_at)).rowcount == 1:
+    values = (*head, key, None, known_since, queue, bundle.expires_at, *order)
+    if sql.execute(insert, values).rowcount == 1:
         sql.execute(_INSERT_DATA, (key, bundle.data))
 
 

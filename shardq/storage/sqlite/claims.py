@@ -6,36 +6,32 @@ import os
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TypeAlias
 
 import msgspec
 
 from shardq.storage.requests import Bundle, Claim, Claimed, ClaimedSlice
-from shardq.storage.sqlite import bundles, directory
-from shardq.storage.sqlite.bundles import Change
+from shardq.storage.sqlite import bundles, directory, groups
+from shardq.storage.sqlite.bundles import BUNDLE, STILL_BEHIND, Change
+from shardq.storage.sqlite.groups import Row
 from shardq.storage.sqlite.slicing import skip, split, split_off
 
 __all__ = ["Answers", "Taken", "expire", "finish", "read", "take"]
 
-# A slice's key, position and deliveries, then its bundle: id, priority, due, enqueued at, count, expiry, data.
-_Row: TypeAlias = tuple[int, int, int, int, bytes, int, int, int, int, int | None, bytes | None]
-
-_BUNDLE = "bundle_id, priority, sent_due, enqueued_at, sent_count, expires_at, data"
 _HELD = f"""
-    SELECT slice_key, first, count, deliveries + unstarted, {_BUNDLE} FROM slice INDEXED BY slice_by_token
-    WHERE shard_key = ? AND token = ? ORDER BY priority, sent_due, bundle_id, first
+    SELECT slice_key, first, count, deliveries + unstarted, {BUNDLE} FROM slice INDEXED BY slice_by_token
+    WHERE shard_key = ? AND token = ? ORDER BY place, priority, sent_due, bundle_id, first
 """
 _DELIVERABLE = f"""
-    SELECT slice_key, first, count, deliveries + 1, {_BUNDLE} FROM slice INDEXED BY slice_by_due
+    SELECT slice_key, first, count, deliveries + 1, {BUNDLE} FROM slice INDEXED BY slice_by_due
     WHERE shard_key = ? AND priority IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9) AND due <= ? AND processed_at IS NULL
     ORDER BY priority, due, bundle_id, first
 """
-_PROLONG = Change("UPDATE slice SET due = ?2 WHERE {0}")
-_TAKE = Change("""
-    UPDATE slice SET due = ?2, token = ?3, deliveries = deliveries + 1 - ?4, unstarted = ?4 WHERE {0}
+_PROLONG = Change(f"UPDATE slice SET due = ?2 + {STILL_BEHIND} WHERE {{0}}")
+_TAKE = Change(f"""
+    UPDATE slice SET due = ?2 + {STILL_BEHIND}, token = ?3, deliveries = deliveries + 1 - ?4, unstarted = ?4 WHERE {{0}}
 """)
-_TAKE_HEAD = """
-    UPDATE slice SET count = ?5, due = ?2, token = ?3, deliveries = deliveries + 1 - ?4, unstarted = ?4
+_TAKE_HEAD = f"""
+    UPDATE slice SET count = ?5, due = ?2 + {STILL_BEHIND}, token = ?3, deliveries = deliveries + 1 - ?4, unstarted = ?4
     WHERE slice_key = ?1
 """
 _READ = """
@@ -59,9 +55,10 @@ class Taken(msgspec.Struct, frozen=True):
     """What a claim took, in the order of delivery; the data of long bundles is still to be read."""
 
     shard_key: int | None
-    rows: tuple[_Row, ...]
+    rows: tuple[Row, ...]
     now: int
     left: int = 0  # messages of the last slice that stay behind
+    stripped: tuple[int, ...] = ()  # slices of groups that somebody else held, behind what is taken
 
     @property
     def whole(self) -> list[int]:
@@ -72,16 +69,17 @@ class Taken(msgspec.Struct, frozen=True):
     @property
     def is_whole(self) -> bool:
         """True when the data of all is here."""
-        return all(row[-1] is not None for row in self.rows)
+        return all(row[9] is not None for row in self.rows)
 
     def claimed(self, lease: int, data: Mapping[int, bytes | None] | None = None) -> Claimed:
         """The answer; slices whose data is missing were purged since, and are left out."""
         data = data or {}
         slices = []
-        for key, first, count, deliveries, *bundle, expires_at, own in self.rows:
+        for key, first, count, deliveries, *bundle, own, expires_at, group in self.rows:
             body = own if own is not None else data.get(key)
             if body is not None:
-                slices.append(ClaimedSlice(Bundle(*bundle, body, expires_at), first, count, deliveries))  # type: ignore[arg-type, call-arg]
+                whole = Bundle(*bundle, body, expires_at, group)  # type: ignore[arg-type, call-arg]
+                slices.append(ClaimedSlice(whole, first, count, deliveries))
         return Claimed(tuple(slices), self.now + lease)
 
 
@@ -95,10 +93,13 @@ def take(sql: sqlite3.Connection, request: Claim, now: int) -> Taken:
     values = (until, request.token, int(not request.started))
     if taken.whole:
         _TAKE.run(sql, taken.whole, *values)
+    stripped = list(taken.stripped)
     if taken.left:
         key, _, count, *_ = taken.rows[-1]
-        split_off(sql, key, count)
+        stripped.append(split_off(sql, key, count))
         sql.execute(_TAKE_HEAD, (key, *values, count))
+    if request.shard.is_grouped:
+        groups.strip(sql, stripped, now)
     return taken
 
 
@@ -110,11 +111,19 @@ def _find(sql: sqlite3.Connection, request: Claim, now: int) -> tuple[Taken, boo
     held = sql.execute(_HELD, (shard_key, request.token)).fetchall()
     if held:
         return Taken(shard_key, tuple(held), now), True
-    return _deliverable(sql, shard_key, now, request.limit), False
+    if request.shard.is_grouped:
+        rows, wanted, stripped = groups.deliverable(sql, shard_key, now, request.limit)
+    else:
+        (rows, wanted), stripped = _deliverable(sql, shard_key, now, request.limit), []
+    if wanted < 0:
+        key, first, count, *rest = rows[-1]
+        rows[-1] = (key, first, count + wanted, *rest)  # type: ignore[assignment]
+    return Taken(shard_key, tuple(rows), now, max(-wanted, 0), tuple(stripped)), False
 
 
-def _deliverable(sql: sqlite3.Connection, shard_key: int, now: int, limit: int) -> Taken:
-    rows: list[_Row] = []
+def _deliverable(sql: sqlite3.Connection, shard_key: int, now: int, limit: int) -> tuple[list[Row], int]:
+    """Return slices until they hold ``limit`` messages, and how many are wanted still: below 0, so many too much."""
+    rows: list[Row] = []
     wanted = limit
     cursor = sql.execute(_DELIVERABLE, (shard_key, now))
     for row in cursor:
@@ -123,10 +132,7 @@ def _deliverable(sql: sqlite3.Connection, shard_key: int, now: int, limit: int) 
         if wanted <= 0:
             break
     cursor.close()
-    if wanted < 0:
-        key, first, count, *rest = rows[-1]
-        rows[-1] = (key, first, count + wanted, *rest)  # type: ignore[assignment]
-    return Taken(shard_key, tuple(rows), now, max(-wanted, 0))
+    return rows, wanted
 
 
 def read(sql: sqlite3.Connection, request: Claim, taken: Taken) -> Claimed:
@@ -202,7 +208,7 @@ def _answer(sql: sqlite3.Connection, request: Claim, now: int) -> Claimed | None
     """Finish what can be taken; None, with nothing finished, if some of it may not be."""
     assert request.finish is not None
     taken, held = _find(sql, request, now)
-    data = {row[0]: _data(sql, row[0]) for row in taken.rows if row[-1] is None}
+    data = {row[0]: _data(sql, row[0]) for row in taken.rows if row[9] is None}
     claimed = taken.claimed(request.lease, data)
     is_whole = len(claimed.slices) == len(taken.rows) > 0
     if held or not is_whole or not all(map(request.finish.covers, claimed.slices)):

@@ -13,13 +13,13 @@ from shardq.errors import InvalidCursor
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Bundle, EntryState, Peek, PeekPage, ShardCounts, StoredSlice
 from shardq.storage.sqlite import directory
-from shardq.storage.sqlite.bundles import DATA
+from shardq.storage.sqlite.bundles import BEHIND, DATA
 
 __all__ = ["count", "find", "peek"]
 
-_Place: TypeAlias = tuple[int | bytes, ...]
+_Place: TypeAlias = tuple[int | bytes | str, ...]
 _Row: TypeAlias = tuple[Any, ...]
-_PLACE = 13  # columns of a row before its place
+_PLACE = 14  # columns of a row before its place
 
 
 class _View(msgspec.Struct, frozen=True):
@@ -29,17 +29,40 @@ class _View(msgspec.Struct, frozen=True):
     heads: str  # the same rows without their data
     cursor: struct.Struct  # how a place is packed
     start: _Place  # before all places
+    ends_in_text: bool = False  # of any length, behind what is packed
+
+    def pack(self, place: _Place) -> bytes:
+        """Return the cursor of a place."""
+        if self.ends_in_text:
+            return self.cursor.pack(*place[:-1]) + str(place[-1]).encode()
+        return self.cursor.pack(*place)
+
+    def unpack(self, cursor: bytes) -> _Place:
+        """Return the place of a cursor; raises ValueError when it is of another kind of page."""
+        packed, text = cursor[: self.cursor.size], cursor[self.cursor.size :]
+        if len(packed) < self.cursor.size or bool(text) != self.ends_in_text:
+            raise ValueError("another length")
+        place: _Place = self.cursor.unpack(packed)
+        return (*place, text.decode()) if self.ends_in_text else place
 
 
-def _view(statement: str, cursor: str, start: _Place) -> _View:
-    return _View(statement.format(_WITH_DATA), statement.format(_WITHOUT_DATA), struct.Struct(cursor), start)
+def _view(statement: str, cursor: str, start: _Place, *, ends_in_text: bool = False) -> _View:
+    return _View(
+        statement.format(_WITH_DATA),
+        statement.format(_WITHOUT_DATA),
+        struct.Struct(cursor),
+        start,
+        ends_in_text,
+    )
 
 
-_COLUMNS = """
-    first, count, deliveries, processed_at, due, token IS NOT NULL,
+_DUE = f"iif(due >= {BEHIND}, due - {BEHIND}, due)"
+_COLUMNS = f"""
+    first, count, deliveries, processed_at, {_DUE}, token IS NOT NULL,
     bundle_id, priority, sent_due, enqueued_at, sent_count,
 """
-_WITH_DATA, _WITHOUT_DATA = f"{_COLUMNS} {DATA}, expires_at", f"{_COLUMNS} x'', expires_at"
+_REST = "expires_at, message_group"
+_WITH_DATA, _WITHOUT_DATA = f"{_COLUMNS} {DATA}, {_REST}", f"{_COLUMNS} x'', {_REST}"
 _WAITING = _view(
     """
         SELECT {}, priority, due, bundle_id, first FROM slice INDEXED BY slice_by_due
@@ -48,6 +71,17 @@ _WAITING = _view(
     """,
     cursor=">qq16sq",
     start=(-1, -1, b"", -1),
+)
+# Group after group, each in its order.
+_GROUPED = _view(
+    """
+        SELECT {}, place, message_group FROM slice INDEXED BY slice_by_group
+        WHERE shard_key = ?1 AND (message_group, place) > (?3, ?2) AND message_group <> '' AND processed_at IS NULL
+        ORDER BY message_group, place
+    """,
+    cursor=">q",
+    start=(-1, ""),
+    ends_in_text=True,
 )
 _HISTORY = _view(
     """
@@ -62,19 +96,19 @@ _CONTAINING = f"""
     SELECT {_WITH_DATA} FROM slice WHERE bundle_id = ? AND shard_key = ? AND first <= ? ORDER BY first DESC LIMIT 1
 """
 # Counted from the index alone, but for what is held.
-_COUNT = """
+_COUNT = f"""
     SELECT
-        coalesce(sum(count) FILTER (WHERE due <= ?2), 0), coalesce(sum(count) FILTER (WHERE due > ?2), 0),
+        coalesce(sum(count) FILTER (WHERE {_DUE} <= ?2), 0), coalesce(sum(count) FILTER (WHERE {_DUE} > ?2), 0),
         (
             SELECT coalesce(sum(count), 0) FROM slice INDEXED BY slice_by_token
-            WHERE shard_key = ?1 AND token IS NOT NULL AND due > ?2
+            WHERE shard_key = ?1 AND token IS NOT NULL AND {_DUE} > ?2
         ),
         (
             SELECT coalesce(sum(count), 0) FROM slice INDEXED BY slice_by_moment
             WHERE shard_key = ?1 AND processed_at IS NOT NULL
         ),
         min(enqueued_at),
-        min(due) FILTER (WHERE due <= ?2)
+        min({_DUE}) FILTER (WHERE {_DUE} <= ?2)
     FROM slice INDEXED BY slice_by_due WHERE shard_key = ?1 AND processed_at IS NULL
 """
 
@@ -95,7 +129,7 @@ def peek(sql: sqlite3.Connection, request: Peek, now: int) -> PeekPage:
 
     The cursor is the place of the page's last slice, so that what comes and goes meanwhile shifts nothing.
     """
-    view = _HISTORY if request.processed else _WAITING
+    view = _HISTORY if request.processed else _GROUPED if request.shard.is_grouped else _WAITING
     period = (request.since, request.until) if request.processed else ()
     place = _unpack(view, request.after)
     statement = view.bodies if request.bodies else view.heads
@@ -103,7 +137,7 @@ def peek(sql: sqlite3.Connection, request: Peek, now: int) -> PeekPage:
     rows, more = _up_to(cursor, request.limit)
     cursor.close()
     slices = tuple(_slice(row, now) for row in rows)
-    return PeekPage(slices, view.cursor.pack(*rows[-1][_PLACE:]) if more else b"")
+    return PeekPage(slices, view.pack(rows[-1][_PLACE:]) if more else b"")
 
 
 def find(
@@ -150,6 +184,9 @@ def _slice(row: _Row, now: int) -> StoredSlice:
 def _unpack(view: _View, cursor: bytes) -> _Place:
     if not cursor:
         return view.start
-    if len(cursor) != view.cursor.size:
-        raise InvalidCursor(f"peek cursor {cursor!r} is not from a page of this kind: start without one")
-    return view.cursor.unpack(cursor)
+    try:
+        return view.unpack(cursor)
+    except ValueError as error:
+        raise InvalidCursor(
+            f"peek cursor {cursor!r} is not from a page of this kind: start without one"
+        ) from error

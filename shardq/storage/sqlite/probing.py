@@ -9,15 +9,17 @@ import msgspec
 
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Probe
+from shardq.storage.sqlite.bundles import BEHIND
 
 __all__ = ["probe"]
 
-# Two seeks per priority and shard: the first slice that is due, the first that is not.
-_PROBE = """
+# Two seeks per priority and shard: the first slice that is due, the first that is not. None that is behind others.
+_PROBE = f"""
     SELECT asked.key, first.priority, first.due, (
         SELECT min((
             SELECT min(due) FROM slice INDEXED BY slice_by_due
-            WHERE shard_key = shard.shard_key AND priority = level.column1 AND due > ?2 AND processed_at IS NULL
+            WHERE shard_key = shard.shard_key AND priority = level.column1 AND due > ?2 AND due < {BEHIND}
+            AND processed_at IS NULL
         )) FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS level
     )
     FROM json_each(?1) AS asked

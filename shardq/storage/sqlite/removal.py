@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from shardq.sharding.shard import Shard
-from shardq.storage.sqlite import bundles, directory
+from shardq.storage.sqlite import bundles, directory, groups
 from shardq.storage.sqlite.slicing import cut_out
 
 __all__ = ["drop", "expire", "purge", "remove"]
@@ -39,7 +39,9 @@ def remove(sql: sqlite3.Connection, shard: Shard, bundle_id: bytes, position: in
     slice_key = cut_out(sql, shard_key, bundle_id, position)
     if slice_key is None:
         return False
+    over = groups.groups_of(sql, [slice_key]) if shard.is_grouped else []
     bundles.delete(sql, shard.queue, [slice_key], now)
+    groups.arm(sql, shard.queue, shard_key, over)
     return True
 
 

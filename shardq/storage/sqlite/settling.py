@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from shardq.storage import slicing
-from shardq.storage.requests import Acknowledge, Extend, Fenced, Forward, Release, Span
-from shardq.storage.sqlite import bundles, directory, queues
-from shardq.storage.sqlite.bundles import Change
-from shardq.storage.sqlite.slicing import cut
+from shardq.storage.requests import Acknowledge, Append, Extend, Fenced, Forward, Release, Span
+from shardq.storage.sqlite import bundles, directory, groups, queues
+from shardq.storage.sqlite.bundles import STILL_BEHIND, Change
+from shardq.storage.sqlite.slicing import Cut, cut
 
 __all__ = ["MOVES_KNOWN", "acknowledge", "extend", "forward", "prune_moves", "release", "tell"]
 
@@ -37,17 +37,18 @@ _PRUNE = """
 _KEEP = Change("""
     UPDATE slice SET processed_at = ?2, token = NULL, deliveries = deliveries + unstarted, unstarted = 0 WHERE {0}
 """)
-_HIDE = Change("UPDATE slice SET due = ?2 WHERE {0}")
-_HIDE_LONGER = Change("UPDATE slice SET due = max(due, ?2) WHERE {0}")
+_HIDE = Change(f"UPDATE slice SET due = ?2 + {STILL_BEHIND} WHERE {{0}}")
+_HIDE_LONGER = Change(f"UPDATE slice SET due = max(due, ?2 + {STILL_BEHIND}) WHERE {{0}}")
 _START = Change("UPDATE slice SET deliveries = deliveries + unstarted, unstarted = 0 WHERE {0}")
-_GIVE_BACK = Change("""
-    UPDATE slice SET due = ?2, token = NULL, deliveries = deliveries + unstarted, unstarted = 0 WHERE {0}
+_GIVE_BACK = Change(f"""
+    UPDATE slice SET due = ?2 + {STILL_BEHIND}, token = NULL, deliveries = deliveries + unstarted, unstarted = 0
+    WHERE {{0}}
 """)
 _UNDO = "token = NULL, deliveries = deliveries - 1 + unstarted, unstarted = 0"
-_GIVE_BACK_UNSTARTED = Change(f"UPDATE slice SET due = ?2, {_UNDO} WHERE {{0}}")
+_GIVE_BACK_UNSTARTED = Change(f"UPDATE slice SET due = ?2 + {STILL_BEHIND}, {_UNDO} WHERE {{0}}")
 # What this delivery was the first of takes its place in the order again.
 _PUT_BACK = Change(f"""
-    UPDATE slice SET due = iif(deliveries + unstarted > 1, ?2, min(sent_due, ?2)), {_UNDO} WHERE {{0}}
+    UPDATE slice SET due = iif(deliveries + unstarted > 1, ?2, min(sent_due, ?2)) + {STILL_BEHIND}, {_UNDO} WHERE {{0}}
 """)
 
 _SAVE = "SAVEPOINT held"
@@ -57,9 +58,16 @@ _KEEP_CHANGES = "RELEASE held"
 
 def acknowledge(sql: sqlite3.Connection, request: Acknowledge, now: int) -> Fenced:
     """Delete the slices, and the bundles that have none left; with ``keep`` they are the history's."""
-    queue = request.shard.queue
-    pieces = cut(sql, directory.key_of(sql, request.shard), request.spans)
-    slices = pieces.slice_keys
+    shard_key = directory.key_of(sql, request.shard)
+    pieces = cut(sql, shard_key, request.spans)
+    over = groups.groups_of(sql, pieces.slice_keys) if request.shard.is_grouped else []
+    fenced = _finish(sql, request, pieces, now)
+    groups.arm(sql, request.shard.queue, shard_key, over)
+    return fenced
+
+
+def _finish(sql: sqlite3.Connection, request: Acknowledge, pieces: Cut, now: int) -> Fenced:
+    queue, slices = request.shard.queue, pieces.slice_keys
     if request.moved:
         prune_moves(sql, now, 2 * len(request.spans))
         _REMEMBER.run(sql, slices, now, queues.incarnation(sql, queue))
@@ -86,6 +94,8 @@ def release(sql: sqlite3.Connection, request: Release, now: int) -> Fenced:
     pieces = cut(sql, shard_key, request.spans)
     _giving_back(request).run(sql, pieces.slice_keys, now + request.delay)
     if shard_key is not None:
+        if request.shard.is_grouped:
+            groups.put_back(sql, shard_key, pieces.slice_keys, now)
         queues.announce(sql, request.shard.queue)
     return tell(sql, request.shard.queue, pieces.fenced, now)
 
@@ -100,12 +110,31 @@ def forward(sql: sqlite3.Connection, request: Forward, now: int) -> Fenced:
     """Acknowledge and append, or neither when some message is lost or gone."""
     queues.require(sql, request.append.shard.queue)
     sql.execute(_SAVE)
-    fenced = acknowledge(sql, replace(request.acknowledge, moved=True), now)
-    if fenced.lost or fenced.gone:
-        sql.execute(_RESTORE)
+    finished = replace(request.acknowledge, moved=True)
+    if request.in_place and finished.shard.is_grouped:
+        fenced = _replace(sql, finished, request.append, now)
     else:
-        bundles.append(sql, request.append, now)
+        fenced = acknowledge(sql, finished, now)
+        if fenced == Fenced():
+            bundles.append(sql, request.append, now)
+    if fenced != Fenced():
+        sql.execute(_RESTORE)
     sql.execute(_KEEP_CHANGES)
+    return fenced
+
+
+def _replace(sql: sqlite3.Connection, request: Acknowledge, append: Append, now: int) -> Fenced:
+    """Finish messages of groups, and let bundles take their places; what is held behind them is given back."""
+    shard_key = directory.key_of(sql, request.shard)
+    pieces = cut(sql, shard_key, request.spans)
+    if shard_key is None or pieces.fenced != Fenced():
+        return tell(sql, request.shard.queue, pieces.fenced, now)
+    over = groups.groups_of(sql, pieces.slice_keys)
+    places = [groups.place_of(sql, shard_key, span.bundle_id, span.first) for span in request.spans]
+    groups.put_back(sql, shard_key, pieces.slice_keys, now)
+    fenced = _finish(sql, request, pieces, now)
+    bundles.append(sql, append, now, places)
+    groups.arm(sql, request.shard.queue, shard_key, over)
     return fenced
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from shardq.storage.requests import Fenced, Span
 from shardq.storage.slicing import covered, uncovered
+from shardq.storage.sqlite.bundles import BEHIND
 
 __all__ = ["Cut", "cut", "cut_out", "skip", "split", "split_off"]
 
@@ -23,18 +24,24 @@ _COVERING = """
     AND first >= coalesce((SELECT max(first) FROM slice WHERE bundle_id = ?1 AND first <= ?2), 0)
     ORDER BY first
 """
-_TAIL = """
+# Of a group, the tail is behind the front part.
+_TAIL = f"""
     INSERT INTO slice (
         shard_key, bundle_id, first, count, priority, due, deliveries, unstarted, token, processed_at,
-        sent_due, enqueued_at, sent_count, data_key, data, expires_at
+        sent_due, enqueued_at, sent_count, data_key, data, expires_at, message_group, place
     )
     SELECT
-        shard_key, bundle_id, first + ?2, count - ?2, priority, due, deliveries, unstarted, token, processed_at,
-        sent_due, enqueued_at, sent_count, data_key, data, expires_at
+        shard_key, bundle_id, first + ?2, count - ?2, priority,
+        due + iif(message_group = '' OR due >= {BEHIND}, 0, {BEHIND}), deliveries, unstarted, token, processed_at,
+        sent_due, enqueued_at, sent_count, data_key, data, expires_at,
+        message_group, place + iif(message_group = '', 0, ?2)
     FROM slice WHERE slice_key = ?1
 """
 _HEAD = "UPDATE slice SET count = ?2 WHERE slice_key = ?1"
-_SKIP = "UPDATE slice SET first = first + ?2, count = count - ?2 WHERE slice_key = ?1"
+_SKIP = """
+    UPDATE slice SET first = first + ?2, count = count - ?2, place = place + iif(message_group = '', 0, ?2)
+    WHERE slice_key = ?1
+"""
 # A limit keeps what a claim holds from being read whole for some of it.
 _HELD = """
     SELECT slice_key, bundle_id, first, count FROM slice INDEXED BY slice_by_token

@@ -17,7 +17,6 @@ from shardq.storage.requests import (
     Claim,
     Claimed,
     DedupeEntry,
-    Enlisted,
     Extend,
     Fenced,
     Finding,
@@ -66,7 +65,11 @@ class SqliteStore:
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities(
-        forward_across_shards=True, max_message_bytes=64 * 1024 * 1024, max_shards=100_000, signals=True
+        forward_across_shards=True,
+        max_message_bytes=64 * 1024 * 1024,
+        max_shards=100_000,
+        signals=True,
+        groups=True,
     )
 
     def __init__(
@@ -163,7 +166,7 @@ class SqliteStore:
 
     def claim(self, request: Claim) -> Claimed:
         """Take messages in one transaction, or finish them in it; long data is then read beside other writers."""
-        if request.finish is None:
+        if request.finish is None or request.shard.is_grouped:
             taken: Claimed | Taken = self._session.write(
                 lambda sql: claims.take(sql, request, self.now()), durable=False
             )
@@ -181,7 +184,10 @@ class SqliteStore:
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held."""
-        return self._session.write(lambda sql: settling.acknowledge(sql, request, self.now()))
+        fenced = self._session.write(lambda sql: settling.acknowledge(sql, request, self.now()))
+        if request.shard.is_grouped:
+            self._signals.announce()
+        return fenced
 
     def extend(self, request: Extend) -> Fenced:
         """Hide what is still held until now + lease."""
@@ -209,7 +215,10 @@ class SqliteStore:
 
     def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
         """Remove one message, out of the history too; False when it is not stored."""
-        return self._session.write(lambda sql: removal.remove(sql, shard, bundle_id, position, self.now()))
+        removed = self._session.write(lambda sql: removal.remove(sql, shard, bundle_id, position, self.now()))
+        if shard.is_grouped:
+            self._signals.announce()
+        return removed
 
     def purge(self, shard: Shard) -> int:
         """Remove all messages of the shard in one transaction; returns how many they were."""
@@ -239,12 +248,10 @@ class SqliteStore:
 
     # -- consumers -----------------------------------------------------------------------------------------
 
-    def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:
-        """Count the consumer among the live ones of all these queues, in one transaction."""
-        if self._session.identity() is None:
-            return (None,) * len(queues)
+    def enlist(self, queue: str, consumer: str, lifetime: int) -> tuple[str, ...]:
+        """Count the consumer among the live ones; raises QueueNotFound."""
         return self._session.write(
-            lambda sql: consumers.enlist(sql, queues, consumer, lifetime, self.now()), durable=False
+            lambda sql: consumers.enlist(sql, queue, consumer, lifetime, self.now()), durable=False
         )
 
     def resign(self, queue: str, consumer: str) -> None:

@@ -35,6 +35,9 @@ _MODULES = (
     "fencing",
     "finishing",
     "forward",
+    "group_leases",
+    "group_stays",
+    "groups",
     "hints",
     "history",
     "incarnations",
@@ -72,6 +75,9 @@ from shardq.testing.conformance.extend import ExtendContract  # noqa: E402
 from shardq.testing.conformance.fencing import FencingContract  # noqa: E402
 from shardq.testing.conformance.finishing import FinishContract  # noqa: E402
 from shardq.testing.conformance.forward import ForwardContract  # noqa: E402
+from shardq.testing.conformance.group_leases import GroupLeaseContract  # noqa: E402
+from shardq.testing.conformance.group_stays import GroupStayContract  # noqa: E402
+from shardq.testing.conformance.groups import GroupContract  # noqa: E402
 from shardq.testing.conformance.hints import HintContract  # noqa: E402
 from shardq.testing.conformance.history import HistoryContract  # noqa: E402
 from shardq.testing.conformance.incarnations import IncarnationContract  # noqa: E402
@@ -79,7 +85,6 @@ from shardq.testing.conformance.leftovers import LeftoverContract  # noqa: E402
 from shardq.testing.conformance.looking import LookingContract  # noqa: E402
 from shardq.testing.conformance.model import ModelContract  # noqa: E402
 from shardq.testing.conformance.moves import MoveContract  # noqa: E402
-from shardq.testing.conformance.names import NameContract  # noqa: E402
 from shardq.testing.conformance.order import OrderContract  # noqa: E402
 from shardq.testing.conformance.places import PlaceContract  # noqa: E402
 from shardq.testing.conformance.queues import QueueContract  # noqa: E402
@@ -106,6 +111,9 @@ __all__ = [
     "FencingContract",
     "FinishContract",
     "ForwardContract",
+    "GroupContract",
+    "GroupLeaseContract",
+    "GroupStayContract",
     "HintContract",
     "HistoryContract",
     "IncarnationContract",
@@ -113,7 +121,6 @@ __all__ = [
     "LookingContract",
     "ModelContract",
     "MoveContract",
-    "NameContract",
     "OrderContract",
     "PlaceContract",
     "QueueContract",
@@ -129,7 +136,6 @@ __all__ = [
 class StoreConformance(
     ClientContract,
     QueueContract,
-    NameContract,
     DropContract,
     IncarnationContract,
     AppendContract,
@@ -146,6 +152,9 @@ class StoreConformance(
     RetryContract,
     ForwardContract,
     MoveContract,
+    GroupContract,
+    GroupStayContract,
+    GroupLeaseContract,
     LookingContract,
     HintContract,
     RemovingContract,

@@ -44,8 +44,8 @@ class Bench:
     """Everything that a test needs to say its sentence.
 
     ``store`` is the client under test and ``other`` an independent one of the same storage. What is done
-    without naming a shard or a client is done in ``shard`` by ``store``. Seconds are those of the test: they
-    are stretched by the harness's time scale.
+    without naming a shard or a client is done in ``shard`` by ``store``, in bundles of ``group``. Seconds are those of
+    the test: they are stretched by the harness's time scale.
     """
 
     def __init__(self, harness: StoreHarness) -> None:
@@ -57,6 +57,7 @@ class Bench:
         self.shards: list[Shard] = []
         self.queue = self.new_queue()
         self.shard = self.shard_of(self.queue)
+        self.group = ""
 
     def close(self) -> None:
         """Drop the queues and finish the clients."""
@@ -83,14 +84,6 @@ class Bench:
         shard = Shard(queue, time_shard, number)
         self.shards.append(shard)
         return shard
-
-    def enlist(
-        self, consumer: str, lifetime: float, *queues: str, by: Store | None = None
-    ) -> tuple[str, ...]:
-        """Enlist a consumer for so many seconds; the live ones of the last queue, or of the bench's own."""
-        told = (by or self.store).enlist(queues or (self.queue,), consumer, self.duration(lifetime))[-1]
-        assert told is not None
-        return told.consumers
 
     def drop(self, queue: str) -> None:
         """Drop the queue with the other client; its books are not checked any more."""
@@ -126,21 +119,29 @@ class Bench:
         delay: float = 0,
         ttl: float | None = None,
         data: bytes | None = None,
+        group: str | None = None,
     ) -> Bundle:
         """Make a bundle without storing it."""
         scale = self.harness.time_scale
         expiry = None if ttl is None else ttl * scale
-        return self.make(count, priority=priority, delay=delay * scale, ttl=expiry, data=data)
+        group = self.group if group is None else group
+        return self.make(count, priority=priority, delay=delay * scale, ttl=expiry, data=data, group=group)
 
     def append(self, *bundles: Bundle, shard: Shard | None = None, by: Store | None = None) -> None:
         """Store the bundles."""
         (by or self.store).append(Append(shard or self.shard, bundles))
 
     def given(
-        self, count: int = 1, *, priority: int = 0, delay: float = 0, shard: Shard | None = None
+        self,
+        count: int = 1,
+        *,
+        priority: int = 0,
+        delay: float = 0,
+        group: str | None = None,
+        shard: Shard | None = None,
     ) -> Bundle:
         """Make a bundle and store it."""
-        bundle = self.bundle(count, priority=priority, delay=delay)
+        bundle = self.bundle(count, priority=priority, delay=delay, group=group)
         self.append(bundle, shard=shard)
         return bundle
 
@@ -202,11 +203,16 @@ class Bench:
         return (by or self.store).release(Release(self.shard, spans, self.duration(delay), started))
 
     def forward(
-        self, spans: tuple[Span, ...], *bundles: Bundle, to: Shard | None = None, keep: bool = False
+        self,
+        spans: tuple[Span, ...],
+        *bundles: Bundle,
+        to: Shard | None = None,
+        keep: bool = False,
+        in_place: bool = False,
     ) -> Fenced:
         """Finish the messages and store the bundles in one step."""
         acknowledge = Acknowledge(self.shard, spans, keep)
-        return self.store.forward(Forward(acknowledge, Append(to or self.shard, bundles)))
+        return self.store.forward(Forward(acknowledge, Append(to or self.shard, bundles), in_place))
 
     def probe(self, shard: Shard | None = None, *, deep: bool = False, by: Store | None = None) -> Probe:
         """Probe one shard with the other client."""

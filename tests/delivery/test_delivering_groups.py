@@ -1,0 +1,142 @@
+"""Groups, and what is claimed ahead, by name, or copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import shardq
+from shardq.clock import microseconds
+from shardq.held import HeldSlice
+from shardq.receiving.named_claims import ClaimName, NamedClaims
+from shardq.receiving.prefetcher import PrefetchBuffer
+from shardq.sending.copies import begin_copy, copy_shard, hash_of_shard
+from shardq.sharding.shard import Shard, group_shard
+from shardq.storage.opening import open_store
+from shardq.storage.requests import Bundle, ClaimedSlice
+from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
+
+LIMITS = pytest.mark.parametrize("max_deliveries", [None, 3])
+
+
+def numbers(batch: shardq.Batch) -> list[int]:
+    return [int(body) for body in batch.bodies]
+
+
+def end_thread(consumer: shardq.Consumer) -> None:
+    """End the thread that claims ahead: nothing more is claimed, and what waits goes on waiting."""
+    prefetcher = consumer._prefetcher
+    assert prefetcher is not None
+    with prefetcher._changed:
+        prefetcher._changed.wait_for(lambda: len(prefetcher._buffer) > 0, 30)
+        prefetcher._stopped = True
+        prefetcher._changed.notify_all()
+    prefetcher._thread.join()
+    prefetcher._stopped = False
+
+
+def fill(queue: shardq.Queue, count: int, group: str = "a") -> None:
+    with queue.producer() as producer:
+        for number in range(count):
+            producer.send(b"%d" % number, group=group)
+
+
+@LIMITS
+def test_what_was_claimed_ahead_behind_a_released_message_is_not_handed_out(
+    client: shardq.Client, clock: ManualClock, max_deliveries: int | None
+) -> None:
+    queue = client.create_queue("q", max_deliveries=max_deliveries)
+    fill(queue, 5)
+    with queue.consumer(prefetch=20) as consumer:
+        first = consumer.receive(1)
+        first.release(delay=10)
+        assert numbers(consumer.receive(10)) == []
+        clock.advance(11)
+        again = consumer.receive(10)
+        assert numbers(again) == list(range(len(again)))
+        assert [message.deliveries for message in again] == [2, *[1] * (len(again) - 1)]
+
+
+@LIMITS
+def test_what_was_claimed_ahead_behind_a_message_that_another_one_took_is_not_handed_out(
+    client: shardq.Client,
+    connect: Callable[[], shardq.Client],
+    clock: ManualClock,
+    max_deliveries: int | None,
+) -> None:
+    queue = client.create_queue("q", max_deliveries=max_deliveries, visibility_timeout=10)
+    fill(queue, 3)
+    with queue.consumer(prefetch=20) as consumer, connect().queue("q").consumer() as other:
+        assert numbers(consumer.receive(1)) == [0]
+        end_thread(consumer)
+        clock.advance(11)
+        assert numbers(other.receive(1)) == [0]
+        assert numbers(consumer.receive(10)) == []
+
+
+def test_a_failing_count_hands_nothing_out_before_what_it_follows(url: str, clock: ManualClock) -> None:
+    store = FaultyStore(open_store(url, clock), FaultPlan())
+    with shardq.Client(store, retry_seconds=0) as client:
+        queue = client.create_queue("q")
+        fill(queue, 6)
+        with queue.consumer(prefetch=20) as consumer:
+            store.plan = FaultPlan(faults=(Fault("extend", 1, FaultKind.UNAVAILABLE),))
+            found = [number for _ in range(6) for number in numbers(consumer.receive(1))]
+            assert found == list(range(6))
+
+
+def test_what_waits_again_takes_its_followers_behind_the_others() -> None:
+    def piece(number: int, group: str) -> HeldSlice:
+        bundle = Bundle(bytes([number]) * 16, 5, 0, 0, 1, b"", group=group)
+        return HeldSlice(Shard("q", 10_000, 0), ClaimedSlice(bundle, 0, 1, 1), b"t", 10)
+
+    buffer = PrefetchBuffer(10)
+    a1, b1, a2, free = piece(1, "a"), piece(2, "b"), piece(3, "a"), piece(4, "")
+    buffer.add([a1, b1, a2, free], 0)
+    taken, _, _ = buffer.take(1)
+    assert taken == [a1]
+    buffer.put_back(taken, 1)
+    assert buffer.pieces == [b1, free, a1, a2]
+    assert len(buffer) == 4
+
+
+def test_a_named_claim_gets_the_same_front_of_its_groups_again(
+    client: shardq.Client, connect: Callable[[], shardq.Client]
+) -> None:
+    queue = client.create_queue("q", visibility_timeout=30)
+    fill(queue, 10)
+    name = ClaimName(group_shard("q", "a"), "run")
+
+    def claims() -> NamedClaims:
+        return NamedClaims(connect().queue("q")._context, lease=microseconds(30), memory=microseconds(86_400))
+
+    for _ in range(2):
+        taking = claims().take(name, 4, owner="test", strict=True)
+        assert [int(body) for piece in taking.held for body in piece.messages.bodies] == [0, 1, 2, 3]
+    other = ClaimName(name.shard, "other")
+    assert claims().take(other, 4, owner="test", strict=True).held == []
+    assert claims().ack([name]) == 0
+    taking = claims().take(ClaimName(name.shard, "next"), 4, owner="test", strict=True)
+    assert [int(body) for piece in taking.held for body in piece.messages.bodies] == [4, 5, 6, 7]
+
+
+def test_a_copy_keeps_groups_and_their_order(client: shardq.Client, clock: ManualClock) -> None:
+    source, target = client.create_queue("source"), client.create_queue("target", shards=2)
+    with source.producer() as producer:
+        for number in range(40):
+            clock.advance(0.01)
+            producer.send(b"%d" % number, group="ab"[number % 2], priority=number % 3, delay=(number % 4) * 5)
+    with source.consumer() as consumer:
+        consumer.receive(3).release(delay=60)
+    run = begin_copy(target._context)
+    for state in source.shard_states():
+        copied = copy_shard(source._context, state.shard, target._context, run)
+        assert copied == copy_shard(source._context, state.shard, target._context, run)
+        assert copied == hash_of_shard(source._context, state.shard)
+    clock.advance(100)
+    with target.consumer() as consumer:
+        found = consumer.receive(100)
+    for group, first in (("a", 0), ("b", 1)):
+        bodies = [int(message.body) for message in found if message.group == group]
+        assert bodies == list(range(first, 40, 2))
