@@ -39,14 +39,18 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Fullness:
-    """What waits in a queue: what was counted last, and what this client has sent since the count began."""
+    """What waits in a queue: what was counted last, and what this client has sent since, or is about to store.
+
+    For callers that hold its lock.
+    """
 
     def __init__(
         self, store: Store, retry: Retry, queue: str, timer: Callable[[], float] = time.monotonic
     ) -> None:
         self._store, self._retry, self._queue, self._timer = store, retry, queue, timer
-        self._counted = self._sent = Waiting()
+        self.counted = self._sent = Waiting()
         self._began = self._took = float("-inf")
+        self._under_way = PerProcess(list[Waiting])
         self.lock = OwnLock()
         """Held by whoever counts, or lets something in by what was counted."""
         self.owner = PerProcess(lambda: secrets.token_hex(8))
@@ -55,16 +59,21 @@ class Fullness:
     @property
     def known(self) -> Waiting:
         """What waits, unless others have sent or received something meanwhile."""
-        return self._counted + self._sent
+        return sum(self._under_way.get(), self.counted + self._sent)
 
-    def add(self, more: Waiting) -> None:
-        """Note that this client is about to send so much."""
+    def begin(self, more: Waiting) -> None:
+        """Note that this client is about to store so much. A count meanwhile may see it or not."""
+        self._under_way.get().append(more)
+
+    def end(self, more: Waiting) -> None:
+        """Note that what was begun may be stored."""
+        self._under_way.get().remove(more)
         self._sent += more
 
     def dropped(self, messages: int) -> None:
         """Note that this client has dropped so many of what was counted."""
-        share = self._counted.bytes * messages // max(self._counted.messages, 1)
-        self._counted += Waiting(-messages, -share)
+        share = self.counted.bytes * messages // max(self.counted.messages, 1)
+        self.counted += Waiting(-messages, -share)
 
     def count(self, *, sizes: bool, again: bool = False) -> bool:
         """Count what waits if the last count is old; with ``again`` as soon as its cost allows. False if it did not."""
@@ -75,5 +84,5 @@ class Fullness:
         counted = Waiting()
         for shard in self._retry(self._store.shards, self._queue):
             counted += Waiting.of(self._retry(self._store.count, shard, sizes=sizes))
-        self._counted, self._sent, self._began, self._took = counted, Waiting(), now, self._timer() - now
+        self.counted, self._sent, self._began, self._took = counted, Waiting(), now, self._timer() - now
         return True

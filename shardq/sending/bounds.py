@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from shardq.context.fullness import Waiting
 from shardq.context.queue_context import QueueContext
@@ -13,29 +14,42 @@ from shardq.storage.requests import Bundle
 __all__ = ["let_in"]
 
 
-def let_in(context: QueueContext, bundles: Sequence[Bundle]) -> None:
-    """Note bundles that are about to be stored. If they do not fit, raises QueueFull or drops what is the oldest.
+@contextmanager
+def let_in(context: QueueContext, bundles: Sequence[Bundle]) -> Iterator[None]:
+    """Store bundles within the block. If they do not fit, QueueFull is raised before it, or the oldest are dropped.
 
     What waits is counted at most every second (see :class:`~shardq.context.fullness.Fullness`), so that what other
     clients send between two counts comes on top of the bounds. A queue without bounds costs nothing.
     """
     settings = context.settings
     if not settings.is_bounded:
+        yield
         return
     more = Waiting(sum(bundle.count for bundle in bundles), sum(len(bundle.data) for bundle in bundles))
     fullness = context.fullness
     with fullness.lock.get():
-        sizes = settings.max_bytes is not None
-        counted = fullness.count(sizes=sizes)
-        if _excess(settings, fullness.known + more):
-            counted = fullness.count(sizes=sizes, again=True) or counted
-        if settings.overflow == "drop_oldest":
-            _check(context, settings, _that_stays(fullness.known), more)
-            if counted and (excess := _excess(settings, fullness.known + more)):
-                fullness.dropped(context.make_room(context, excess))
-        else:
-            _check(context, settings, fullness.known, more)
-        fullness.add(more)
+        _make_room(context, settings, more)
+        fullness.begin(more)
+    try:
+        yield
+    finally:
+        with fullness.lock.get():
+            fullness.end(more)
+
+
+def _make_room(context: QueueContext, settings: QueueSettings, more: Waiting) -> None:
+    """Raise QueueFull, or drop messages if what waits was just counted: by an older count too many might go."""
+    fullness = context.fullness
+    sizes = settings.max_bytes is not None
+    counted = fullness.count(sizes=sizes)
+    if _excess(settings, fullness.known + more):
+        counted = fullness.count(sizes=sizes, again=True) or counted
+    if settings.overflow == "drop_oldest":
+        _check(context, settings, _that_stays(fullness.known), more)
+        if counted and (excess := _excess(settings, fullness.counted + more)):
+            fullness.dropped(context.make_room(context, excess))
+    else:
+        _check(context, settings, fullness.known, more)
 
 
 def _check(context: QueueContext, settings: QueueSettings, there: Waiting, more: Waiting) -> None:

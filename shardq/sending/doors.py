@@ -10,7 +10,8 @@ a key that is not confirmed proves that nobody has received the message. The lim
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 
 import msgspec
 
@@ -101,13 +102,13 @@ def too_large(context: QueueContext, size: int) -> MessageTooLarge:
     )
 
 
-def admitted(context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]) -> Append:
-    """The request for bundles of one shard; raises QueuePaused, MessageTooLarge or QueueFull."""
+@contextmanager
+def admitted(context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]) -> Iterator[Append]:
+    """The request that stores bundles of one shard, in the block. Raises QueuePaused, MessageTooLarge or QueueFull."""
     admit(context, door, max(planned.largest for planned in bundles))
     request = Append(bundles[0].shard, tuple(planned.bundle for planned in bundles))
-    if door.obeys_bounds:
-        let_in(context, request.bundles)
-    return request
+    with let_in(context, request.bundles) if door.obeys_bounds else nullcontext():
+        yield request
 
 
 def append(
@@ -118,8 +119,8 @@ def append(
     Repeated for the client's ``retry_seconds``. Raises QueuePaused, QueueFull, MessageTooLarge or RepeatTooLate,
     OutcomeUnknown when some attempt may have stored them, or what else keeps the store from it.
     """
-    request = admitted(context, door, bundles)
-    context.retry(_Attempts(context, door, request, bundles, keys_read_at))
+    with admitted(context, door, bundles) as request:
+        context.retry(_Attempts(context, door, request, bundles, keys_read_at))
     if door.counts_sent:
         context.counters.add(sent=sum(planned.messages for planned in bundles))
 

@@ -79,13 +79,13 @@ class Move:
         return self.verb.door
 
     def carry_out(self, shard: Shard, group: Sequence[Selection]) -> Answer[Fenced]:
-        """Move the selected messages of one shard, all or none. Raises QueuePaused or MessageTooLarge."""
+        """Move the selected messages of one shard, all or none. Raises QueuePaused, QueueFull or MessageTooLarge."""
         moved = [self._moved(selection) for selection in group]
         admit(self._target, self._door, max(size for each in moved for size in sizes(each.messages)))
         if not self._in_one_step:
             return move_step_by_step(self._source, self._target, self.verb, shard, moved)
-        append = admitted(self._target, self._door, self.planned(moved))
-        return settle(self._source, self.verb, shard, spans_of(group), append=append)
+        with admitted(self._target, self._door, self.planned(moved)) as append:
+            return settle(self._source, self.verb, shard, spans_of(group), append=append)
 
     def changed(self, selection: Selection) -> BundleData:
         """The selected messages as they are to be in the target."""

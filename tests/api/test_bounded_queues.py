@@ -335,6 +335,34 @@ def test_one_client_alone_is_never_above_the_bound(bench: Bench) -> None:
         assert waiting(queue) <= 25
 
 
+def test_what_this_client_is_storing_while_it_counts_is_not_left_out(bench: Bench) -> None:
+    queue = bench.create(max_messages=2)
+    begun, goes_on = threading.Event(), threading.Event()
+    append = bench.stores[0].append
+
+    def slow(request: Any) -> None:
+        begun.set()
+        assert goes_on.wait(60)
+        append(request)
+
+    bench.stores[0].append = slow  # type: ignore[method-assign]
+    thread = threading.Thread(target=lambda: queue.producer().send_many([b"x"] * 2))
+    thread.start()
+    assert begun.wait(60)
+    bench.advance(EVERY_SECOND)
+    with pytest.raises(shardq.QueueFull):
+        queue.producer().send(b"y")  # which counts, and finds nothing yet
+    goes_on.set()
+    thread.join()
+    bench.advance(EVERY_SECOND)
+    with pytest.raises(shardq.QueueFull):
+        queue.producer().send(b"y")
+    queue.consumer().receive(1).ack()
+    bench.advance(EVERY_SECOND)
+    queue.producer().send(b"y")
+    assert waiting(queue) == 2
+
+
 # -- dropping the oldest
 
 
