@@ -19,6 +19,8 @@ from shardq.errors import (
     MessageTooLarge,
     OutcomeUnknown,
     PartialSend,
+    PermitLost,
+    PermitTimeout,
     QueueExists,
     QueueFull,
     QueueNotFound,
@@ -37,6 +39,7 @@ from shardq.outgoing_message import Attempt, Headers, HeaderValue, OutgoingMessa
 from shardq.producer import Producer
 from shardq.queue import Queue, QueueCounts, ShardState
 from shardq.receipt import MessageId, Receipt
+from shardq.semaphore import Permit, Semaphore, SemaphoreState
 from shardq.settings import Overflow, QueueSettings, QueueSettingsArguments
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard
@@ -78,6 +81,9 @@ __all__ = [
     "OutgoingMessage",
     "Overflow",
     "PartialSend",
+    "Permit",
+    "PermitLost",
+    "PermitTimeout",
     "Producer",
     "Queue",
     "QueueCounts",
@@ -92,6 +98,8 @@ __all__ = [
     "ReplayConflict",
     "Retry",
     "SchemaMismatch",
+    "Semaphore",
+    "SemaphoreState",
     "Shard",
     "ShardState",
     "ShardqError",

@@ -17,9 +17,18 @@ from shardq.context.queue_context import Counts, QueueContexts
 from shardq.context.retry import RETRY_SECONDS
 from shardq.errors import InvalidSetting, OutcomeUnknown, QueueExists, QueueNotFound, StoreUnavailable
 from shardq.hooks import Hooks
+from shardq.limits.permits import PERMITS_SUFFIX, permits_queue
+from shardq.limits.queue_limits import check_limits, limit_names
 from shardq.queue import Queue
 from shardq.receiving.trimming import drop_oldest
 from shardq.receiving.turns import check_queues, turns_of
+from shardq.semaphore import (
+    PERMIT_LEASE_SECONDS,
+    Semaphore,
+    check_semaphore,
+    create_semaphore,
+    open_semaphore,
+)
 from shardq.settings import QueueSettings, QueueSettingsArguments, check_number, check_store
 from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
 from shardq.sharding.shard import check_queue_name
@@ -57,6 +66,7 @@ class Client(Closing):
         _check_hooks(hooks)
         self._contexts = QueueContexts(store, drop_oldest, hooks=hooks, retry_seconds=retry_seconds)
         self._store, self._retry = store, self._contexts.retry
+        self._semaphores: dict[str, Semaphore] = {}
 
     def create_queue(
         self, name: str, *, exist_ok: bool = False, **settings: Unpack[QueueSettingsArguments]
@@ -70,6 +80,7 @@ class Client(Closing):
         check_queue_name(name)
         chosen = QueueSettings().change(settings)
         check_dead_letter_queue(name, chosen.dead_letter_queue)
+        check_limits(name, chosen)
         check_store(chosen, self._store.capabilities)
         record = QueueRecord.new(name, chosen.encode())
         created = self._retry.ask(self._store.create_queue, record)
@@ -141,7 +152,9 @@ class Client(Closing):
         return self._retry(self._store.load_queue, check_queue_name(name)) is not None
 
     def delete_queue(self, name: str) -> None:
-        """Remove a queue with all its messages and its history. Its dead-letter queue is another queue, and stays.
+        """Remove a queue with all its messages, its history, and the permits of its limits.
+
+        Its dead-letter queue is another queue, and stays.
 
         Raises QueueNotFound.
         """
@@ -149,6 +162,25 @@ class Client(Closing):
         self._contexts.forget(name)
         if not dropped.value and not dropped.after_unknown:
             raise QueueNotFound(f"queue {name!r} does not exist: `shardq list` shows those that do")
+        self._delete_permits(name)
+
+    def semaphore(
+        self, name: str, *, permits: int | None = None, lease: float = PERMIT_LEASE_SECONDS
+    ) -> Semaphore:
+        """A semaphore: at most so many holders at a time, in all processes that use the store.
+
+        With ``permits`` (1 to 1,024) it is created if it is missing; one that exists is returned as it is, and
+        :meth:`shardq.Semaphore.alter` changes it. The permit of a holder that dies comes back after ``lease`` seconds,
+        0.05 to 600. Its permits are in the queue ``<name>.permits``; to delete that queue deletes the semaphore.
+
+        Raises InvalidName or InvalidSetting; without ``permits`` QueueNotFound when there is no such semaphore.
+        """
+        if permits is not None:
+            check_semaphore(permits, lease)
+            if name not in self._semaphores or not self.exists(permits_queue(name)):
+                create_semaphore(self._store, self._retry, name, permits=permits, lease=lease)
+                self._semaphores.pop(name, None)  # of one that was deleted
+        return self._semaphores.setdefault(name, open_semaphore(self._contexts.of, name))
 
     def create_schema(self) -> None:
         """Bring the store's schema to this version of shardq. :meth:`create_queue` does it by itself."""
@@ -197,6 +229,13 @@ class Client(Closing):
         """
         self._retry.close()
         self._store.close()
+
+    def _delete_permits(self, queue: str) -> None:
+        """Remove the permits of a queue's limits. Consumers of a queue that is created again make their own."""
+        permits = {limit + PERMITS_SUFFIX for limit in limit_names(queue)}
+        for name in permits.intersection(self.queues(f"{queue}.")):
+            self._retry(self._store.drop_queue, name)
+            self._contexts.forget(name)
 
     def _prepare(self, name: str, settings: QueueSettings, *, is_new: bool) -> None:
         """Make what the queue's shards need, or a new one is not created; one that may be older stays."""

@@ -15,6 +15,8 @@
     ├── InvalidCursor          a cursor comes from another listing than the one it is given to
     ├── Closed                 a client, producer or consumer is used after it was closed
     ├── LeaseLost              the caller no longer holds some of the messages
+    ├── PermitLost             the caller no longer holds a permit of a semaphore
+    ├── PermitTimeout          no permit of a semaphore came free in time
     ├── PartialSend            a bulk send stopped before its end
     ├── RepeatTooLate          a message may be stored already, and its send can no longer be repeated safely
     ├── ReplayConflict         a repeated part of a run differs from its first attempt
@@ -53,6 +55,8 @@ __all__ = [
     "MessageTooLarge",
     "OutcomeUnknown",
     "PartialSend",
+    "PermitLost",
+    "PermitTimeout",
     "QueueExists",
     "QueueFull",
     "QueueNotFound",
@@ -172,6 +176,22 @@ class LeaseLost(ShardqError):
     def __init__(self, text: str, messages: Sequence[Any] = ()) -> None:
         super().__init__(text)
         self.messages = tuple(messages)
+
+
+class PermitLost(ShardqError):
+    """Raised when a permit of a semaphore is no longer held: its lease was over, or it was removed.
+
+    Somebody else may have it. Drop the work that it stood for, or make sure that doing it at the same time is harmless.
+    """
+
+    code = "permit_lost"
+
+
+class PermitTimeout(ShardqError):
+    """Raised when no permit of a semaphore came free within the time that the caller would wait."""
+
+    code = "permit_timeout"
+    retryable = True
 
 
 class PartialSend(ShardqError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from functools import cached_property
+from typing import Protocol
 
 import msgspec
 
@@ -13,7 +14,7 @@ from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, decode_bundle
 from shardq.storage.requests import Bundle, ClaimedSlice, Span
 
-__all__ = ["HeldSlice", "Selection", "SettleState", "claimed_once", "first_of", "held_unseen"]
+__all__ = ["Cover", "HeldSlice", "Selection", "SettleState", "claimed_once", "first_of", "held_unseen"]
 
 
 class SettleState(IntEnum):
@@ -23,6 +24,22 @@ class SettleState(IntEnum):
     FINISHED = 1  # acked, or moved elsewhere
     RELEASED = 2
     LOST = 3  # no longer held under its claim
+
+
+class Cover(Protocol):
+    """What has to be held for as long as messages are in flight: permits of a limit."""
+
+    def settled(self, messages: int) -> None:
+        """So many messages more are held no longer."""
+        ...
+
+    def hold(self, lease: int) -> bool:
+        """Hold it for as long as messages with such a lease, in microseconds; False when it is lost."""
+        ...
+
+    def give_back(self) -> None:
+        """Give back what no message needs any more."""
+        ...
 
 
 class HeldSlice:
@@ -42,6 +59,7 @@ class HeldSlice:
         self.started = started  # False: the store does not count this delivery yet
         self.failed: frozenset[int] = frozenset()  # positions whose settling failed, as the caller was told
         self.unanswered: dict[str, set[int]] = {}  # what was tried, and may have been done to which positions
+        self.grant: Cover | None = None  # None: the queue has no limit
         self._states = bytearray(claimed.count)
 
     @cached_property
@@ -66,6 +84,8 @@ class HeldSlice:
 
     def mark(self, positions: Sequence[int], state: SettleState) -> None:
         """Set the state of some messages."""
+        if self.grant is not None:
+            self.grant.settled(len(self.in_states(positions, (SettleState.OPEN,))))
         if len(positions) == self.count:
             self._states[:] = bytes((state,)) * self.count
             return
@@ -117,6 +137,7 @@ class HeldSlice:
         """Some neighbouring messages as a slice of their own, before anything of it is settled."""
         claimed = ClaimedSlice(self.bundle, self.first + offset, count, self.deliveries, self.finished)
         part = HeldSlice(self.shard, claimed, self.token, self.lease_until, started=self.started)
+        part.grant = self.grant
         part._states[:] = self._states[offset : offset + count]
         return part
 
@@ -166,6 +187,8 @@ def first_of(held: Sequence[HeldSlice], limit: int) -> tuple[list[HeldSlice], li
     """Split slices of which nothing is settled into the first ``limit`` messages and the rest."""
     if sum(piece.count for piece in held) <= limit:
         return list(held), []
+    if limit <= 0:
+        return [], list(held)
     first: list[HeldSlice] = []
     for number, piece in enumerate(held):
         if piece.count >= limit:

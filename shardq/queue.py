@@ -14,11 +14,13 @@ from shardq.codec import BYTES, Codec, check_codec
 from shardq.consumer import Consumer
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidSetting
+from shardq.limits.queue_limits import check_limits
 from shardq.message import StoredMessage
 from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, Producer
 from shardq.receipt import MessageId
 from shardq.receiving.expiring import expire, sweep
 from shardq.receiving.redrive import redrive
+from shardq.semaphore import Semaphore, open_semaphore
 from shardq.sending.copies import replay
 from shardq.settings import QueueSettings, QueueSettingsArguments, check_number
 from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
@@ -119,6 +121,10 @@ class Queue:
             prefetch=prefetch,
         )
 
+    def semaphore(self, name: str) -> Semaphore:
+        """An existing semaphore of the queue's store; see :meth:`shardq.Client.semaphore`. Raises QueueNotFound."""
+        return open_semaphore(self._context.sibling, name)
+
     # -- what is in it ------------------------------------------------------------------------------------------
 
     def counts(self) -> QueueCounts:
@@ -190,6 +196,7 @@ class Queue:
         Consumers read the old shards until they are empty. Raises InvalidSetting, with nothing changed.
         """
         check_dead_letter_queue(self.name, changes.get("dead_letter_queue"))
+        check_limits(self.name, self.settings.change(changes))
         settings = self._context.live.alter(changes)
         if settings.has_dead_letters:
             create_dead_letter_queue(self._context.store, self._context.retry, self.name, settings)

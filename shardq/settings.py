@@ -8,6 +8,7 @@ from typing import Any, Literal, TypedDict, get_args
 import msgspec
 
 from shardq.errors import InvalidName, InvalidSetting
+from shardq.rate import MOST_MESSAGES, Rate
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import check_queue_name
 from shardq.storage.store import Capabilities
@@ -55,6 +56,11 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         the bytes of messages that may wait, bodies and headers; none: any number
     ``overflow``
         what becomes of a message that is sent to a full queue: reject raises QueueFull, drop_oldest makes room for it
+    ``max_in_flight``
+        at most so many messages are with all consumers together, received and not settled; None: any number
+    ``rate_limit``
+        at most so many messages are received by all consumers together in any period, such as 100/s or 6000/m;
+        None: any number
     ``delivery_paused``
         whether deliveries are stopped: see :meth:`~shardq.Queue.pause`
     ``sends_paused``
@@ -77,6 +83,8 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_messages: int | None = None
     max_bytes: int | None = None
     overflow: Overflow = "reject"
+    max_in_flight: int | None = None
+    rate_limit: str | None = None
     delivery_paused: bool = False
     sends_paused: bool = False
 
@@ -138,6 +146,8 @@ class QueueSettingsArguments(TypedDict, total=False):
     max_messages: int | None
     max_bytes: int | None
     overflow: Overflow
+    max_in_flight: int | None
+    rate_limit: str | None
     delivery_paused: bool
     sends_paused: bool
 
@@ -167,7 +177,9 @@ def check_number(name: str, value: object, low: float, high: float, *, whole: bo
         raise InvalidSetting(f"{name}={value!r} is out of range: give {low:.15g} to {high:.15g}")
 
 
-_OPTIONAL = {"max_deliveries", "dead_letter_queue", "retention", "max_messages", "max_bytes"}
+_OPTIONAL = {
+    "max_deliveries", "dead_letter_queue", "retention", "max_messages", "max_bytes", "max_in_flight", "rate_limit",
+}  # fmt: skip
 _WHOLE = {
     "shards": (1, 10_000),
     "time_shards": (1, 10_000),
@@ -175,6 +187,7 @@ _WHOLE = {
     "max_message_bytes": (1, 2**40),
     "max_messages": (1, 2**53),
     "max_bytes": (1, 2**53),
+    "max_in_flight": (1, MOST_MESSAGES),
 }
 _SECONDS = {
     "time_shard_seconds": (0.1, 30 * 86_400.0),
@@ -197,6 +210,8 @@ def _check(name: str, value: Any) -> None:
     elif name == "overflow":
         if value not in get_args(Overflow):
             raise InvalidSetting(f"{name}={value!r}: give one of {', '.join(get_args(Overflow))}")
+    elif name == "rate_limit":
+        Rate.parse(value)
     elif name == "dead_letter_queue":
         _check_queue(name, value)
     elif name in ("dead_letter_expired", "delivery_paused", "sends_paused"):

@@ -36,6 +36,7 @@ COMMANDS = {
     "sweep": _entry(_QUEUES, "upkeep", "sweep", "Remove old messages and leftovers of a queue."),
     "pause": _entry(_QUEUES, "upkeep", "pause", "Stop delivering messages, or accepting new ones."),
     "resume": _entry(_QUEUES, "upkeep", "resume", "Deliver and accept messages again."),
+    "semaphore": _entry(_QUEUES, "semaphore", "semaphore", "Show, create or change a semaphore."),
     "send": _entry(_MESSAGES, "send", "send", "Send messages: arguments, lines or JSON lines."),
     "receive": _entry(_MESSAGES, "receive", "receive", "Receive messages and print them."),
     "work": _entry(_MESSAGES, "work", "work", "Run a handler on every message, in several processes."),

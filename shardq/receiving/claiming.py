@@ -11,6 +11,7 @@ from shardq.clock import microseconds
 from shardq.context.queue_context import QueueContext
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, claimed_once, first_of
+from shardq.limits.queue_limits import QueueLimits
 from shardq.receiving.delivery_filter import DeliveryFilter, expires_before
 from shardq.receiving.expiring import sweep
 from shardq.settings import QueueSettings
@@ -46,13 +47,16 @@ class QueueClaims:
         *,
         visibility_timeout: float | None,
         ahead: bool,
+        limited: bool,
     ) -> None:
         self.name = context.name
         self._context, self._consumer, self._visibility_timeout = context, consumer, visibility_timeout
+        self._limited = limited  # by the limits of the queue
         self._ahead = ahead  # what is claimed waits for a consumer
         self.ownership = Ownership(consumer)
         self.reader = ShardReader(context.store, context.name, self.ownership, probing=probing)
         self.filter = DeliveryFilter(context)
+        self._limits = QueueLimits(context, consumer, lambda: self.lease)
         self._settings: QueueSettings | None = None
         self._unanswered: dict[Shard, tuple[Claim, int]] = {}  # and when its lease is over at the latest
         self._enlisted_at = self._swept_at = -(10**18)
@@ -94,9 +98,24 @@ class QueueClaims:
         """True while the queue delivers nothing, as far as is known."""
         return self._settings is not None and self._settings.delivery_paused
 
+    @property
+    def is_blocked(self) -> bool:
+        """True when the last claim was not made for want of a permit."""
+        return self._limits.blocked
+
+    @property
+    def waits_for(self) -> str:
+        """The queue whose signals end the wait for messages: this one, or that of the permits that are missing."""
+        return self._limits.waits_for or self.name
+
+    def seconds_until_due(self) -> float | None:
+        """Seconds until something can be taken, or has to be looked at; None: nothing is known of."""
+        return self._limits.seconds_until_free() if self.is_blocked else self.reader.seconds_until_due()
+
     def opens(self) -> bool:
         """Read the settings when they are a second old, and count as a live consumer. True when the queue delivers."""
         self._settings = self._context.settings
+        self._limits.begin()
         self.enlist()
         return not self._settings.delivery_paused
 
@@ -143,11 +162,16 @@ class QueueClaims:
             retry(store.resign, self._context.name, self._consumer)
 
     def claim(self, limit: int, *, finish: bool) -> list[HeldSlice]:
-        """Claim from shard after shard, until half of the first lease is over. One that fails is left out a while.
+        """Claim up to so many messages, as far as the limits of the queue allow it.
 
         With ``finish`` from one shard only: what it gave may be acked, and an error of the next one would lose it. Only
         the answer to a claim that is repeated can be of more than ``limit`` messages, all acked.
         """
+        with self._limits.allowance(self._settings if self._limited else None) as allowance:
+            return allowance.cover(self._claim_all(allowance.limit(limit), finish=finish))
+
+    def _claim_all(self, limit: int, *, finish: bool) -> list[HeldSlice]:
+        """Claim from shard after shard, until half of the first lease is over. One that fails is left out a while."""
         assert self._settings is not None
         settings = self._settings
         held: list[HeldSlice] = []

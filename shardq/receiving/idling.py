@@ -52,12 +52,13 @@ class Idling:
         """
         with self._lock:
             until = time.monotonic() + min(at_most, self._longest())
+            queues = self._receiving.waits_for
         signalled, self._signalled = self._signalled, ()
         while (left := until - time.monotonic()) > 0 and not self._stopped():
-            news = self._retry(self._store.wait, self._receiving.names, min(left, SLICE_SECONDS))
+            news = self._retry(self._store.wait, tuple(queues), min(left, SLICE_SECONDS))
             if news:
-                self._signalled = news
-                return news
+                self._signalled = tuple(queues[name] for name in news if name in queues)
+                return self._signalled
         return signalled if self._store.capabilities.signals else self._receiving.names
 
     def _longest(self) -> float:

@@ -19,6 +19,7 @@ from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
 from shardq.errors import LeaseLost
 from shardq.held import HeldSlice, Selection, held_unseen
+from shardq.limits.queue_limits import check_unlimited
 from shardq.receiving.delivery_filter import DeliveryFilter, is_expired
 from shardq.settling.settle import Settling, give_back_selected
 from shardq.settling.verbs import ACK, KEEP, Verb
@@ -77,8 +78,10 @@ class NamedClaims:
     def take(self, claim: ClaimName, limit: int, *, owner: str, strict: bool) -> Taking:
         """Claim up to so many messages, or find those that the claim got before, less what was lost of them.
 
-        When it is strict, LeaseLost is raised where anything of them is somebody else's by now.
+        When it is strict, LeaseLost is raised where anything of them is somebody else's by now. Raises InvalidSetting
+        when the queue has limits.
         """
+        check_unlimited(self._context.name, self._context.settings)
         claimed = self._claim(Claim(claim.shard, claim.token, limit, self._lease, owner))
         held = [HeldSlice(claim.shard, piece, claim.token, claimed.lease_until) for piece in claimed.slices]
         if not self._was_handed_out(claim, held):

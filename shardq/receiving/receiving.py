@@ -55,6 +55,7 @@ class Receiving:
         *,
         visibility_timeout: float | None = None,
         ahead: bool = False,
+        limited: bool = True,
         turns: Turns | None = None,
     ) -> None:
         first = contexts[0]  # all are of one client
@@ -62,7 +63,12 @@ class Receiving:
         self._probing = Probing(first.store, time.monotonic)
         self.queues = {
             context.name: QueueClaims(
-                context, consumer, self._probing, visibility_timeout=visibility_timeout, ahead=ahead
+                context,
+                consumer,
+                self._probing,
+                visibility_timeout=visibility_timeout,
+                ahead=ahead,
+                limited=limited,
             )
             for context in contexts
         }
@@ -91,9 +97,14 @@ class Receiving:
         """The queues that deliver nothing, as far as is known."""
         return [queue.name for queue in self._present() if queue.is_paused]
 
+    @property
+    def waits_for(self) -> dict[str, str]:
+        """The queues whose signals end a wait, and the queue of this consumer for which each of them does so."""
+        return {queue.waits_for: queue.name for queue in self.queues.values()}
+
     def seconds_until_due(self) -> float | None:
         """Seconds until something that is known of can be taken, or has to be looked at; None: neither."""
-        moments = (queue.reader.seconds_until_due() for queue in self._present())
+        moments = (queue.seconds_until_due() for queue in self._present())
         return min((moment for moment in moments if moment is not None), default=None)
 
     # -- claiming -----------------------------------------------------------------------------------------------
@@ -135,16 +146,17 @@ class Receiving:
         if len(queues) > 1 and names is None and self._is_time_to_compare(queues):
             self._look(queues, names)
         held = self._claim(queues, limit, finish=finish)
+        free = [queue for queue in queues if not queue.is_blocked]
         if not held:
-            self._look(queues, names, thorough=thorough)
-            held = self._claim(queues, limit, finish=finish)
-        if not held and names is None and self._unreadable(queues, thorough=thorough):
-            for queue in queues:
+            self._look(free, names, thorough=thorough)
+            held = self._claim(free, limit, finish=finish)
+        if not held and names is None and self._unreadable(free, thorough=thorough):
+            for queue in free:
                 queue.reader.look_at_failing()
-            held = self._claim(queues, limit, finish=finish)
+            held = self._claim(free, limit, finish=finish)
         self._take_back(queues, held, began)
         if not held and names is None:
-            self._raise_if_any(queues, thorough=thorough)
+            self._raise_if_any(free, thorough=thorough)
         return held
 
     def _open(self, names: set[str] | None, *, thorough: bool) -> list[QueueClaims]:
@@ -169,7 +181,7 @@ class Receiving:
 
     def _claim(self, queues: Sequence[QueueClaims], limit: int, *, finish: bool) -> list[HeldSlice]:
         """Claim from the queue whose turn it is. A claim that was not answered comes first."""
-        by_name = {queue.name: queue for queue in queues if queue.has_candidates}
+        by_name = {queue.name: queue for queue in queues if queue.has_candidates and not queue.is_blocked}
         if not by_name:
             return []
         order = [by_name[name] for name in self._turns.order() if name in by_name]

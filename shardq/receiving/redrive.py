@@ -38,7 +38,7 @@ def redrive(target: QueueContext, limit: int) -> int:
     if source is None:
         return 0
     receiving = Receiving(
-        [source], f"redrive-{secrets.token_hex(4)}", visibility_timeout=REDRIVE_LEASE_SECONDS
+        [source], f"redrive-{secrets.token_hex(4)}", visibility_timeout=REDRIVE_LEASE_SECONDS, limited=False
     )
     settlement = Settlement(source, BYTES)
     moved = largest = 0

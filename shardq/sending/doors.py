@@ -29,6 +29,7 @@ __all__ = [
     "COPY",
     "DEAD_LETTER",
     "FORWARD",
+    "PERMIT",
     "REDRIVE",
     "REPEATABLE_MINUTES",
     "REPLACE",
@@ -65,6 +66,7 @@ SEND = Door(fresh_ids=True)
 RUN = COPY = REPLAY = Door()
 FORWARD = REDRIVE = Door(counts_sent=False)
 REPLACE = Door(obeys_pause=False, obeys_bounds=False, counts_sent=False)
+PERMIT = Door(obeys_pause=False, obeys_size=False, obeys_bounds=False, counts_sent=False)
 DEAD_LETTER = Door(
     obeys_pause=False, obeys_size=False, obeys_bounds=False, counts_sent=False, keeps_expiry=False
 )

@@ -6,17 +6,25 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from shardq.clock import seconds
 from shardq.context.retry import Retry
 from shardq.errors import Closed, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState
-from shardq.settling.settlement import Settlement
 
-__all__ = ["LeaseKeeper", "LeaseKeepers"]
+__all__ = ["Keeping", "LeaseKeeper", "LeaseKeepers"]
 
 _log = logging.getLogger(__name__)
+
+
+class Keeping(Protocol):
+    """What extends leases, such as a :class:`~shardq.settling.settlement.Settlement`."""
+
+    def keep(self, selections: Sequence[Selection], lease: int) -> None:
+        """Hold messages for so many microseconds or longer, and mark those that are lost."""
+        ...
 
 
 class LeaseKeeper:
@@ -29,7 +37,7 @@ class LeaseKeeper:
     A shard that fails is tried after all others from then on, and repeated for a tenth of a lease at most.
     """
 
-    def __init__(self, settlement: Settlement, retry: Retry, lease: int) -> None:
+    def __init__(self, settlement: Keeping, retry: Retry, lease: int) -> None:
         self._settlement, self._retry, self._lease = settlement, retry, lease
         self._lock = threading.Lock()
         self._held: WeakKeyDictionary[HeldSlice, frozenset[int]] = WeakKeyDictionary()  # positions let go of

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Answer, Failures
 from shardq.errors import OutcomeUnknown, ShardqError
-from shardq.held import HeldSlice, Selection, SettleState
+from shardq.held import Cover, HeldSlice, Selection, SettleState
 from shardq.settling.verbs import GIVE_BACK, Verb
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import (
@@ -105,7 +105,11 @@ class Settling:
         """Settle the messages that are open; the others are lost. The shards in ``last`` come after the others."""
         barred = [selection.in_states(*self._verb.barred) for selection in selections]
         self.lost += [selection for selection in barred if selection.positions]
-        groups = by_shard(selection.in_states(SettleState.OPEN) for selection in selections)
+        still_open = [selection.in_states(SettleState.OPEN) for selection in selections]
+        grants = {each.held.grant for each in still_open if each.held.grant is not None}
+        if grants and self._verb.holds:
+            still_open = self._covered(still_open, grants)
+        groups = by_shard(still_open)
         late = set(last)
         with self._context.retry.within(0):
             for shard in sorted(groups, key=late.__contains__):
@@ -118,6 +122,8 @@ class Settling:
                 self._note_failed([selection.in_states(SettleState.OPEN) for selection in group])
         done = sum(len(selection.positions) for selection in self.done)
         self._context.counters.add(**{self._verb.counter: done})
+        for grant in grants if not self._verb.holds else ():
+            grant.give_back()
         return self
 
     def add(self, other: Settling) -> None:
@@ -131,6 +137,12 @@ class Settling:
     def lost_count(self) -> int:
         """How many messages are lost."""
         return sum(len(selection.positions) for selection in self.lost)
+
+    def _covered(self, selections: Sequence[Selection], grants: Iterable[Cover]) -> list[Selection]:
+        """First extend what has to be held with them; where it is lost, so are they. Raises the error of the store."""
+        lost = {grant for grant in grants if not grant.hold(self._duration)}
+        self._mark_lost([selection for selection in selections if selection.held.grant in lost])
+        return [selection for selection in selections if selection.held.grant not in lost]
 
     def _settle_spans(self, shard: Shard, group: Sequence[Selection]) -> Answer[Fenced]:
         return settle(self._context, self._verb, shard, spans_of(group), self._duration)

@@ -166,7 +166,7 @@ class Settlement:
             untils[shard] = self._context.store.now() + lease
             return settle(self._context, verb, shard, spans_of(group), lease)
 
-        settling = Settling(self._context, verb, extend, by_receipt=self._by_receipt)
+        settling = Settling(self._context, verb, extend, duration=lease, by_receipt=self._by_receipt)
         settled = self._settle(settling, selections).done
         for selection in settled:  # not of what is lost: an ack of it must raise LeaseLost too
             held, until = selection.held, untils[selection.held.shard]

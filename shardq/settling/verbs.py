@@ -9,7 +9,8 @@ from shardq.sending import doors
 from shardq.sending.doors import Door
 
 __all__ = [
-    "ACK", "DEAD_LETTER", "DROP", "EXHAUST", "EXTEND", "FORWARD", "GIVE_BACK", "KEEP", "OVERFLOW", "REDRIVE", "RELEASE",
+    "ACK", "DEAD_LETTER", "DROP", "EXHAUST", "EXTEND", "FORWARD", "GIVE_BACK", "HOLD", "KEEP", "OVERFLOW", "REDRIVE",
+    "RELEASE",
     "REPLACE", "START", "Verb",
 ]  # fmt: skip
 
@@ -70,6 +71,7 @@ RELEASE = Verb(
 GIVE_BACK = msgspec.structs.replace(RELEASE, unseen=True)
 EXTEND = Verb("extended", "extended", _OPEN, holds=True, shortens=True)
 KEEP = Verb("extended", "extended", _OPEN, holds=True, gone_is_done=True, tells_lost=False)
+HOLD = msgspec.structs.replace(KEEP, gone_is_done=False)  # of permits: one that was removed is lost
 START = Verb("handed out", "extended", _OPEN, holds=True, starts=True, tells_lost=False)
 FORWARD = Verb(
     "forwarded", "forwarded", _FINISHED,

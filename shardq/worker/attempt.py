@@ -13,6 +13,7 @@ from shardq.callables import check_has_run
 from shardq.errors import InvalidSetting
 from shardq.message import Message
 from shardq.outcome import DeadLetter, Discard, Outcome, Retry, Snooze
+from shardq.worker.gate import Gate
 from shardq.worker.policy import ErrorFunction, chosen
 from shardq.worker.report import Tally
 from shardq.worker.shell_command import CommandFailed
@@ -83,8 +84,8 @@ class Attempt:
 class HandlerCalls(Protocol):
     """How a handler is called with the messages of a batch: one by one, or all at once."""
 
-    def run(self, attempt: Attempt, tally: Tally, stopping: Callable[[], bool]) -> None:
-        """Call the handler until the batch is done or the worker is told to stop."""
+    def run(self, attempt: Attempt, tally: Tally, gate: Gate) -> None:
+        """Call the handler until the batch is done or the gate is closed."""
         ...
 
 
@@ -94,23 +95,26 @@ class EachMessage(msgspec.Struct, frozen=True):
     handler: MessageHandler
     policy: ErrorFunction
 
-    def run(self, attempt: Attempt, tally: Tally, stopping: Callable[[], bool]) -> None:
+    def run(self, attempt: Attempt, tally: Tally, gate: Gate) -> None:
         """Call the handler with each message in turn."""
         for message in attempt.batch:
-            if stopping():
-                return
-            attempt.started += 1
-            if attempt.holds_back(message):
-                continue
-            try:
-                result = self.handler(message)
-            except Exception as error:
-                _fail(attempt, tally, [message], error, self.policy)
-            except BaseException:
-                attempt.interrupted.append(message)
-                raise
-            else:
-                _finish(attempt, tally, [message], self.handler, result)
+            with gate() as is_open:
+                if not is_open:
+                    return
+                attempt.started += 1
+                if not attempt.holds_back(message):
+                    self._call(attempt, tally, message)
+
+    def _call(self, attempt: Attempt, tally: Tally, message: Message) -> None:
+        try:
+            result = self.handler(message)
+        except Exception as error:
+            _fail(attempt, tally, [message], error, self.policy)
+        except BaseException:
+            attempt.interrupted.append(message)
+            raise
+        else:
+            _finish(attempt, tally, [message], self.handler, result)
 
 
 class WholeBatch(msgspec.Struct, frozen=True):
@@ -119,10 +123,13 @@ class WholeBatch(msgspec.Struct, frozen=True):
     handler: BatchHandler
     policy: ErrorFunction
 
-    def run(self, attempt: Attempt, tally: Tally, stopping: Callable[[], bool]) -> None:
+    def run(self, attempt: Attempt, tally: Tally, gate: Gate) -> None:
         """Call the handler once, with all messages."""
-        if stopping():
-            return
+        with gate() as is_open:
+            if is_open:
+                self._call(attempt, tally)
+
+    def _call(self, attempt: Attempt, tally: Tally) -> None:
         messages = list(attempt.batch)
         attempt.started = len(messages)
         try:

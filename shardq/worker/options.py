@@ -7,6 +7,7 @@ from typing import TypedDict
 import msgspec
 
 from shardq.codec import Codec, check_codec, codec_named
+from shardq.limits.permits import permits_queue
 from shardq.outcome import LONGEST_DELAY, Backoff
 from shardq.settings import QueueSettings, check_number
 from shardq.worker.policy import OnError, check_on_error
@@ -28,6 +29,7 @@ class SharedKeywords(TypedDict, total=False):
     keep_leases: bool
     idle_exit: float | None
     prefetch: int
+    semaphore: str | None
 
 
 class WorkerKeywords(SharedKeywords, total=False):
@@ -51,6 +53,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     - ``keep_leases``: extend the leases of received messages while the handler runs.
     - ``idle_exit``: end when the queue has been empty for so long. None: never.
     - ``prefetch``: messages claimed ahead.
+    - ``semaphore``: the name of a semaphore of the queue's store. A permit of it is held for each call of the handler.
+      Messages that wait for one are in flight: to let them wait in the queue, use its ``max_in_flight``.
     """
 
     by_batch: bool = False
@@ -62,6 +66,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     keep_leases: bool = True
     idle_exit: float | None = None
     prefetch: int = 0
+    semaphore: str | None = None
 
     def __post_init__(self) -> None:
         check_number("batch", self.batch, 1, MAX_BATCH, whole=True)
@@ -72,6 +77,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
             if value is not None:
                 check_number(name, value, 0.0, LONGEST_DELAY)
         check_on_error(self.on_error)
+        if self.semaphore is not None:
+            permits_queue(self.semaphore)
 
     @property
     def body_codec(self) -> Codec:

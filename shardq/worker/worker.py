@@ -12,6 +12,7 @@ from shardq.consumer import Consumer
 from shardq.errors import ShardqError
 from shardq.outcome import Backoff
 from shardq.queue import Queue
+from shardq.semaphore import Semaphore
 from shardq.worker.attempt import (
     Attempt,
     BatchHandler,
@@ -20,6 +21,7 @@ from shardq.worker.attempt import (
     MessageHandler,
     WholeBatch,
 )
+from shardq.worker.gate import open_gate, permit_gate
 from shardq.worker.options import SharedKeywords, WorkerKeywords, WorkerOptions
 from shardq.worker.policy import ErrorFunction, error_policy
 from shardq.worker.report import Tally, WorkerReport
@@ -84,6 +86,8 @@ class Worker:
         self._calls = _calls(handler, error_policy(self._options.on_error), by_batch=self._options.by_batch)
         self._tally = Tally()
         self._stopping = False
+        self._semaphore: Semaphore | None = None
+        self._gate = open_gate(self._is_stopping)
         self._consumer: Consumer | None = None
 
     @property
@@ -116,6 +120,9 @@ class Worker:
 
     def _consume(self) -> None:
         options = self._options
+        if options.semaphore is not None and self._semaphore is None:
+            self._semaphore = self._queue.semaphore(options.semaphore)
+            self._gate = permit_gate(self._semaphore, self._is_stopping)
         if self._queue.settings.delivery_paused:
             _log.warning(
                 "queue %s is paused: waiting for `shardq resume %s`", self._queue.name, self._queue.name
@@ -136,7 +143,7 @@ class Worker:
 
     def _work(self, attempt: Attempt) -> None:
         try:
-            self._calls.run(attempt, self._tally, self._is_stopping)
+            self._calls.run(attempt, self._tally, self._gate)
         finally:
             for step in AttemptSettling(self._queue, attempt, self._options, self._tally).steps():
                 self._persist(step)

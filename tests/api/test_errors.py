@@ -30,6 +30,8 @@ CODES = {
     "MessageTooLarge": "message_too_large",
     "OutcomeUnknown": "outcome_unknown",
     "PartialSend": "partial_send",
+    "PermitLost": "permit_lost",
+    "PermitTimeout": "permit_timeout",
     "ProcessFailed": "process_failed",
     "QueueExists": "queue_exists",
     "QueueFull": "queue_full",

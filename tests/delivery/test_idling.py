@@ -51,7 +51,9 @@ def test_who_was_told_of_a_message_and_found_none_looks_again_when_the_settings_
 ):
     signals = iter([("q",), ("q",)])
     store: Any = SimpleNamespace(capabilities=SimpleNamespace(signals=True), wait=lambda *_: next(signals))
-    receiving: Any = SimpleNamespace(names=("q",), paused=(), consumers=1, seconds_until_due=lambda: None)
+    receiving: Any = SimpleNamespace(
+        names=("q",), waits_for={"q": "q"}, paused=(), consumers=1, seconds_until_due=lambda: None
+    )
     idling = Idling(store, Retry(0), receiving, lambda: False)
     assert idling._longest() > REFRESH_SECONDS
     idling.sleep(60)  # a signal ends it, and then nothing is found

@@ -62,7 +62,7 @@ def _option(name: str, hint: Any, text: str) -> Callable[[_F], _F]:
         flag,
         type=reader,
         default=None,
-        metavar=_metavar(plain, optional),
+        metavar=_metavar(name, plain, optional),
         help=text,
     )
 
@@ -72,8 +72,9 @@ def _or_none(reader: _Reader) -> _Reader:
     return lambda text: None if text.lower() == "none" else reader(text)
 
 
-def _metavar(plain: type, optional: bool) -> str:
-    return {int: "NUMBER", float: "DURATION", str: "NAME"}[plain] + ("|none" if optional else "")
+def _metavar(name: str, plain: type, optional: bool) -> str:
+    kind = {int: "NUMBER", float: "DURATION", str: "NAME"}[plain]
+    return ("RATE" if name == "rate_limit" else kind) + ("|none" if optional else "")
 
 
 def _default(name: str) -> str:

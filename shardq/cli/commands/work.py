@@ -72,6 +72,9 @@ USUAL = WorkerOptions()
     "--prefetch", type=int, default=USUAL.prefetch, show_default=True, help="Messages to claim ahead."
 )
 @click.option(
+    "--semaphore", metavar="NAME", help="Hold a permit of this semaphore for each call of the handler."
+)
+@click.option(
     "--keep-leases/--no-keep-leases",
     default=USUAL.keep_leases,
     show_default=True,

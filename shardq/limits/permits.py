@@ -1,0 +1,200 @@
+"""Permits of one limit: messages of one shard. Who claims a permit has it, until it is given back or its lease ends.
+
+Two rules keep the number of permits that are held within the limit:
+
+- **A permit always has the same id.** However often the permits are made, by whatever client, each is there once, as a
+  store holds a bundle once. A store also knows for 15 minutes what was removed. So a permit that somebody removes while
+  it is held is made again only when its lease is over.
+- **Only permits with a number below the limit are used.** Others, which were made under a higher limit, are put aside
+  for some seconds by whoever claims them. A permit is never finished, so that a limit can be raised again.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from shardq.browsing import slices
+from shardq.clock import seconds
+from shardq.context.queue_context import Counters, QueueContext
+from shardq.context.retry import Retry
+from shardq.held import HeldSlice, first_of
+from shardq.limits.blocks import MOST_PERMITS, Blocks
+from shardq.sending.doors import PERMIT, append
+from shardq.sending.planned_bundles import PlannedBundle
+from shardq.settings import QueueSettings
+from shardq.settling.settle import Settling
+from shardq.settling.verbs import HOLD, RELEASE
+from shardq.sharding.shard import Shard, check_queue_name
+from shardq.storage.requests import Claim, Claimed, Peek, QueueRecord
+from shardq.storage.store import Store
+
+__all__ = ["PERMITS_SUFFIX", "Permits", "create_permits_queue", "permits_queue"]
+
+_log = logging.getLogger(__name__)
+
+PERMITS_SUFFIX = ".permits"
+
+_ASIDE = 5_000_000  # microseconds for which a permit that is beyond the limit is put aside
+_MADE_AGAIN = 10_000_000  # until permits are made again where none is free: somebody may have removed them
+_CLAIMS = 3  # at most, to find permits behind those that are beyond the limit
+_CONTENTION_PAUSES = (0.005, 0.01, 0.02, 0.05, 0.1)  # seconds between attempts that others get ahead of
+_PATIENCE = 1.0  # seconds for which giving back is repeated: permits come back by themselves
+_TOKEN_BYTES = 16
+_PAGE = 2 * MOST_PERMITS
+
+
+def permits_queue(limit: str) -> str:
+    """The queue of a limit's permits. Raises InvalidName."""
+    return check_queue_name(check_queue_name(limit) + PERMITS_SUFFIX)
+
+
+def create_permits_queue(store: Store, retry: Retry, limit: str, settings: QueueSettings) -> None:
+    """Create the queue of a limit's permits if it is missing: one shard, and no dead letters."""
+    name = permits_queue(limit)
+    plain = settings.change({"shards": 1, "time_shards": 1, "max_deliveries": None})
+    retry(store.create_queue, QueueRecord.new(name, plain.encode()))
+    retry(store.prepare, plain.layout.all_shards(name))
+
+
+class Permits:
+    """The permits of one limit, for one user of them. Safe for threads.
+
+    ``context`` is that of their queue. Permits of another ``kind`` in the same queue are others.
+    """
+
+    def __init__(self, context: QueueContext, owner: str, kind: str = "") -> None:
+        # What is done to permits does not count as done to messages.
+        self._context = msgspec.structs.replace(context, counters=Counters(), hooks=None)
+        self._owner, self._blocks = owner, Blocks(context.name, kind)
+        self.queue = context.name
+        self.limit = context.name.removesuffix(PERMITS_SUFFIX)
+        self._shard = Shard(context.name, 0, 0)
+        self._made, self._made_at = 0, -(10**18)
+
+    def take(self, count: int, limit: int, lease: int) -> list[HeldSlice]:
+        """Claim up to so many of the permits below a limit, for so many microseconds; makes those that are missing.
+
+        Raises QueueNotFound when their queue does not exist.
+        """
+        taken = self._find(count, limit, lease)
+        missing = count - sum(piece.count for piece in taken)
+        if missing and self._is_time_to_make(limit, urgent=not taken) and self.make(limit):
+            taken += self._find(missing, limit, lease)
+        return taken
+
+    def make(self, limit: int) -> bool:
+        """Store the permits below the limit that are missing; False if there are none.
+
+        Raises QueueNotFound when their queue does not exist.
+        """
+        now = self._context.store.now()
+        known = {piece.bundle.id for piece in slices(self._context, Peek(self._shard, _PAGE, bodies=False))}
+        missing = [bundle for bundle in self._blocks.bundles(limit, now) if bundle.id not in known]
+        if missing:
+            append(self._context, PERMIT, [PlannedBundle(self._shard, bundle) for bundle in missing])
+        self._made, self._made_at = limit, now
+        return bool(missing)
+
+    def give_back(self, held: Sequence[HeldSlice], delay: int = 0) -> int:
+        """Give permits back, to be taken again after a delay; returns how many were somebody else's by now.
+
+        What cannot be given back comes back when its lease is over.
+        """
+        with self._context.retry.within(_PATIENCE):
+            settling = Settling(self._context, RELEASE, duration=delay).run(
+                [piece.select() for piece in held]
+            )
+        if settling.failures:
+            error = settling.failures.error(f"permits of {self._context.name!r} were not given back")
+            _log.warning("they come back when their lease is over: %s", error)
+        return settling.lost_count
+
+    def hold(self, held: Sequence[HeldSlice], lease: int) -> int:
+        """Hold permits for so many microseconds from now on, or longer; returns how many are lost.
+
+        Raises the error of the store.
+        """
+        until = self._context.store.now() + lease
+        settling = Settling(self._context, HOLD, duration=lease).run([piece.select() for piece in held])
+        for selection in settling.done:
+            selection.held.lease_until = max(until, selection.held.lease_until)
+        if settling.failures:
+            raise settling.failures.error(f"permits of {self._context.name!r} were not extended")
+        return settling.lost_count
+
+    def now(self) -> int:
+        """The time of the store."""
+        return self._context.store.now()
+
+    def held(self) -> int:
+        """How many permits are held now."""
+        return self._context.retry(self._context.store.count, self._shard).in_flight
+
+    def seconds_until_free(self) -> float | None:
+        """Seconds until a permit comes back by itself; 0 if one is free now, None if none is known to come back."""
+        (probe,) = self._context.retry(self._context.store.probe, [self._shard])
+        if probe.priority is not None:
+            return 0.0
+        return None if probe.next_due is None else seconds(max(0, probe.next_due - self._context.store.now()))
+
+    def wait(self, most: float) -> bool:
+        """Sleep until a permit may have come back, or for so many seconds."""
+        return bool(self._context.retry(self._context.store.wait, (self.queue,), most))
+
+    @property
+    def signals(self) -> bool:
+        """True when :meth:`wait` ends as soon as a permit is given back, in whatever process."""
+        return self._context.store.capabilities.signals
+
+    def _find(self, count: int, limit: int, lease: int) -> list[HeldSlice]:
+        """Claim permits; put aside those that are beyond the limit, and look on when there were only such."""
+        wanted = count
+        for _ in range(_CLAIMS):
+            claimed = self._claim(wanted, lease)
+            below, beyond = self._sorted(claimed, limit)
+            taken, surplus = first_of(below, count)
+            if beyond:
+                self.give_back(beyond, _ASIDE)
+            if surplus:
+                self.give_back(surplus)
+            if taken or not beyond:
+                return taken
+            wanted = MOST_PERMITS
+        return []
+
+    def _claim(self, count: int, lease: int) -> list[HeldSlice]:
+        token = secrets.token_bytes(_TOKEN_BYTES)
+        request = Claim(self._shard, token, count, lease, self._owner)
+        claimed = self._ask(request)
+        return [HeldSlice(self._shard, piece, token, claimed.lease_until) for piece in claimed.slices]
+
+    def _ask(self, request: Claim) -> Claimed:
+        for pause in _CONTENTION_PAUSES:
+            claimed = self._context.retry(self._context.store.claim, request)
+            if not claimed.contended:
+                return claimed
+            time.sleep(pause * (0.5 + secrets.randbelow(1_000) / 1_000))
+        return self._context.retry(self._context.store.claim, request)
+
+    def _sorted(self, claimed: Sequence[HeldSlice], limit: int) -> tuple[list[HeldSlice], list[HeldSlice]]:
+        """The permits that are below the limit, and the others."""
+        below: list[HeldSlice] = []
+        beyond: list[HeldSlice] = []
+        for piece in claimed:
+            first = self._blocks.number(piece.bundle.id, piece.first)
+            count = max(0, min(piece.count, limit - first))
+            if count:
+                below.append(piece.part(0, count))
+            if count < piece.count:
+                beyond.append(piece.part(count, piece.count - count))
+        return below, beyond
+
+    def _is_time_to_make(self, limit: int, *, urgent: bool) -> bool:
+        """True if this client has not made so many yet; when it is urgent, again when that was not a moment ago."""
+        now = self._context.store.now()
+        return limit > self._made or (urgent and not self._made_at <= now < self._made_at + _MADE_AGAIN)

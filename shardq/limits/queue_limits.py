@@ -1,0 +1,134 @@
+"""The limits of a queue over all of its consumers: ``max_in_flight`` and ``rate_limit``.
+
+A consumer takes permits before it claims, claims at most as many messages as it has permits for, and gives back those
+that it does not need. So what is held back waits in the queue, and no delivery of it is counted. The permits of a
+consumer that dies come back when their lease is over.
+
+What counts is what a consumer is handed. A message that a request claimed whose answer was lost counts when it is
+found, as nobody works on it before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shardq.context.queue_context import QueueContext
+from shardq.errors import InvalidSetting, QueueNotFound
+from shardq.held import HeldSlice
+from shardq.limits.grant import permit_lease
+from shardq.limits.permits import Permits, create_permits_queue, permits_queue
+from shardq.limits.shares import Allowance, InFlightShare, RateShare, TakeShare
+from shardq.limits.waiting import PermitWait
+from shardq.limits.windows import Window, units
+from shardq.rate import Rate
+from shardq.settings import QueueSettings
+
+__all__ = ["QueueLimits", "check_limits", "check_unlimited", "limit_names"]
+
+_IN_FLIGHT, _RATE = ".in-flight", ".rate"
+
+
+def limit_names(queue: str) -> tuple[str, str]:
+    """The names of a queue's limits: that of its messages in flight, and that of its rate."""
+    return queue + _IN_FLIGHT, queue + _RATE
+
+
+def check_limits(queue: str, settings: QueueSettings) -> None:
+    """Raise InvalidName when the permits of a limit that is set cannot have a queue."""
+    in_flight, rate = limit_names(queue)
+    if settings.max_in_flight is not None:
+        permits_queue(in_flight)
+    if settings.rate_limit is not None:
+        permits_queue(rate)
+
+
+def check_unlimited(queue: str, settings: QueueSettings) -> None:
+    """Raise InvalidSetting when a queue has limits: for what cannot keep them."""
+    for name in ("max_in_flight", "rate_limit"):
+        if (value := getattr(settings, name)) is not None:
+            raise InvalidSetting(
+                f"queue {queue!r} has {name}={value}, which claims by name cannot keep: set it to None, "
+                "or receive with consumers"
+            )
+
+
+class QueueLimits:
+    """The limits of a queue, for one of its consumers. ``lease`` is that of its messages, in microseconds."""
+
+    def __init__(self, context: QueueContext, owner: str, lease: Callable[[], int]) -> None:
+        self._context, self._owner, self._lease = context, owner, lease
+        self._known: dict[tuple[str, str], Permits] = {}
+        self._wait = PermitWait()
+        self._blocked: Permits | None = None
+
+    def allowance(self, settings: QueueSettings | None) -> Allowance:
+        """What a read may claim now; None: there are no limits for it."""
+        take: list[TakeShare] = []
+        if settings is not None and settings.max_in_flight is not None:
+            take.append(self._in_flight(Window.of_number(settings.max_in_flight)))
+        if settings is not None and settings.rate_limit is not None:
+            take.append(self._rate(Window.of_rate(Rate.parse(settings.rate_limit))))
+        return Allowance(self._context, take)
+
+    def begin(self) -> None:
+        """Another read begins: permits may have come back."""
+        self._blocked = None
+
+    @property
+    def blocked(self) -> bool:
+        """True when this read found something to claim, and no permit."""
+        return self._blocked is not None
+
+    @property
+    def waits_for(self) -> str | None:
+        """The queue of the permits that were missing."""
+        return None if self._blocked is None else self._blocked.queue
+
+    def seconds_until_free(self) -> float | None:
+        """Seconds until the permits that were missing may be there, if no signal tells."""
+        return None if self._blocked is None else self._wait.until_next_look(self._blocked)
+
+    def _in_flight(self, window: Window) -> TakeShare:
+        def take(messages: int) -> InFlightShare:
+            permits = self._permits(self._context.name + _IN_FLIGHT)
+            held = self._take(permits, window, messages, permit_lease(self._lease()))
+            return InFlightShare(permits, held, window.weight)
+
+        return take
+
+    def _rate(self, window: Window) -> TakeShare:
+        def take(messages: int) -> RateShare:
+            permits = self._permits(self._context.name + _RATE, str(window.period))
+            held = self._take(permits, window, messages, window.period + permit_lease(self._lease()))
+            return RateShare(permits, held, window.weight, window.period)
+
+        return take
+
+    def _take(self, permits: Permits, window: Window, messages: int, lease: int) -> list[HeldSlice]:
+        wanted = units(messages, window.weight)
+        try:
+            held = permits.take(wanted, window.permits, lease)
+        except QueueNotFound:  # deleted meanwhile, maybe with the queue itself
+            self._create(permits.limit)
+            held = permits.take(wanted, window.permits, lease)
+        if held:
+            self._wait.reset()
+        else:
+            self._blocked = permits
+        return held
+
+    def _permits(self, limit: str, kind: str = "") -> Permits:
+        known = self._known.get((limit, kind))
+        if known is None:
+            try:
+                context = self._context.sibling(permits_queue(limit))
+            except QueueNotFound:
+                self._create(limit)
+                context = self._context.sibling(permits_queue(limit))
+            known = self._known[limit, kind] = Permits(context, self._owner, kind)
+        return known
+
+    def _create(self, limit: str) -> None:
+        """Create the queue of a limit's permits, unless the queue that they are for is gone."""
+        self._context.live.refresh()
+        create_permits_queue(self._context.store, self._context.retry, limit, QueueSettings())

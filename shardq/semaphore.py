@@ -1,0 +1,231 @@
+"""Named semaphores: at most so many holders at a time, in all processes that use a store."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from shardq.clock import microseconds
+from shardq.context.queue_context import QueueContext
+from shardq.context.retry import Retry
+from shardq.errors import InvalidSetting, PermitLost, PermitTimeout, QueueNotFound
+from shardq.held import HeldSlice, Selection, SettleState
+from shardq.limits.blocks import MOST_PERMITS
+from shardq.limits.permits import Permits, create_permits_queue, permits_queue
+from shardq.limits.waiting import PermitWait
+from shardq.settings import QueueSettings, check_number
+from shardq.settling.lease_keeper import LeaseKeeper
+from shardq.storage.per_process import PerProcess
+from shardq.storage.store import Store
+
+__all__ = [
+    "PERMIT_LEASE_SECONDS",
+    "Permit",
+    "Semaphore",
+    "SemaphoreState",
+    "check_semaphore",
+    "create_semaphore",
+    "open_semaphore",
+]
+
+PERMIT_LEASE_SECONDS = 30.0
+_LONGEST_LEASE_SECONDS = 600.0  # a permit that was removed is made again after 15 minutes at the earliest
+_LONGEST_WAIT_SECONDS = 365 * 86_400.0
+
+
+class SemaphoreState(msgspec.Struct, frozen=True):
+    """How many permits a semaphore has, and how many of them are held."""
+
+    name: str
+    permits: int
+    held: int  # more than permits, for a while, after the number of permits was lowered
+    lease: float  # seconds after which the permit of a holder that died comes back
+
+
+class Semaphore:
+    """At most so many holders at a time, in all processes that use a store. Made by a :class:`~shardq.Client`.
+
+    Safe for threads and in forked children. There is no order among those who wait.
+
+    >>> smtp = shardq.connect(url).semaphore("smtp", permits=16)
+    >>> with smtp.acquire(timeout=10) as permit:
+    ...     permit.lost
+    False
+    """
+
+    def __init__(self, context: QueueContext, name: str) -> None:
+        self.name, self._context = name, context
+        self._permits = Permits(context, f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}")
+        self._keeper = PerProcess(self._start_keeping)
+
+    @property
+    def permits(self) -> int:
+        """How many holders there may be, at most a second old. Raises QueueNotFound when the semaphore was deleted."""
+        return self._limit(self._context.settings)
+
+    @property
+    def lease(self) -> float:
+        """Seconds after which the permit of a holder that died comes back."""
+        return self._context.settings.visibility_timeout
+
+    def acquire(self, timeout: float | None = None) -> Permit:
+        """Take a permit; wait up to ``timeout`` seconds for it (None: for ever). With 0 it does not wait.
+
+        The permit is held, by a thread that extends its lease, until it is released, or until the ``with`` block that
+        it is used in ends. If this process dies, it comes back when its lease is over.
+
+        Raises PermitTimeout, QueueNotFound when the semaphore was deleted, StoreUnavailable or OutcomeUnknown; a permit
+        that was taken before the error comes back when its lease is over.
+        """
+        if timeout is not None:
+            check_number("timeout", timeout, 0.0, _LONGEST_WAIT_SECONDS)
+        deadline = time.monotonic() + (_LONGEST_WAIT_SECONDS if timeout is None else timeout)
+        waiting = PermitWait()
+        while not (taken := self._take()):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise PermitTimeout(
+                    f"semaphore {self.name!r} has no free permit of {self.permits}: wait longer, or raise its permits"
+                )
+            waiting.sleep(self._permits, left)
+        self._keeper.get().keep(taken)
+        return Permit(self.name, taken[0], self._context.store.now, self._give_back)
+
+    def alter(self, *, permits: int) -> None:
+        """Change the number of permits, for all clients: a lower one within a second, a higher one within ten.
+
+        Nobody loses a permit that is held: when there are fewer now, those beyond are not given out again.
+        """
+        check_semaphore(permits)
+        self._context.live.alter({"max_in_flight": permits})
+        self._permits.make(permits)
+
+    def state(self) -> SemaphoreState:
+        """How many permits there are, and how many are held now."""
+        settings = self._context.live.refresh()
+        return SemaphoreState(
+            self.name, self._limit(settings), self._permits.held(), settings.visibility_timeout
+        )
+
+    def _take(self) -> list[HeldSlice]:
+        settings = self._context.settings
+        if settings.delivery_paused:
+            return []
+        return self._permits.take(1, self._limit(settings), microseconds(settings.visibility_timeout))
+
+    def _limit(self, settings: QueueSettings) -> int:
+        if settings.max_in_flight is None:
+            raise InvalidSetting(
+                f"{self.name!r} is no semaphore: queue {self._context.name!r} has no max_in_flight"
+            )
+        return min(settings.max_in_flight, MOST_PERMITS)
+
+    def _give_back(self, held: HeldSlice) -> bool:
+        """Return whether the permit was held until now."""
+        self._keeper.get().leave([held])
+        return not self._permits.give_back([held])
+
+    def _start_keeping(self) -> LeaseKeeper:
+        keeping = _Keeping(self._permits, self._context.retry)
+        return LeaseKeeper(keeping, self._context.retry, microseconds(self.lease))
+
+    def __repr__(self) -> str:
+        return f"<Semaphore {self.name}>"
+
+
+class Permit:
+    """A permit of a semaphore, held until :meth:`release` or the end of its ``with`` block.
+
+    Its lease is extended meanwhile. A process that stands still for longer than the lease loses its permits, as does
+    one that cannot reach the store for so long. :attr:`lost` and :meth:`check` tell.
+    """
+
+    def __init__(
+        self, semaphore: str, held: HeldSlice, now: Callable[[], int], give_back: Callable[[HeldSlice], bool]
+    ) -> None:
+        self.semaphore, self._held, self._now, self._give_back = semaphore, held, now, give_back
+        self._process = os.getpid()
+
+    @property
+    def lost(self) -> bool:
+        """True when the lease of the permit is over, so that somebody else may have it. Asks no store."""
+        if self._held.positions(SettleState.RELEASED):
+            return False
+        return not self._held.open or self._now() >= self._held.lease_until
+
+    def check(self) -> None:
+        """Raise PermitLost when the permit is :attr:`lost`."""
+        if self.lost:
+            raise PermitLost(
+                f"a permit of semaphore {self.semaphore!r} is lost: this process stood still, or could not reach the "
+                "store, for longer than its lease, or the permit was removed"
+            )
+
+    def release(self) -> None:
+        """Give the permit back. May be repeated. In a forked child it does nothing: the permit is the parent's.
+
+        Raises PermitLost when somebody else may have had it meanwhile. If the store cannot be reached, the permit comes
+        back when its lease is over.
+        """
+        if self._process != os.getpid() or self._held.positions(SettleState.RELEASED):
+            return
+        if not self._give_back(self._held):
+            self.check()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.release()
+        except PermitLost:
+            if error is None:
+                raise
+
+    def __repr__(self) -> str:
+        return f"<Permit of {self.semaphore}>"
+
+
+class _Keeping(msgspec.Struct, frozen=True):
+    """Extends permits for a lease keeper, until the client is closed."""
+
+    permits: Permits
+    retry: Retry
+
+    def keep(self, selections: Sequence[Selection], lease: int) -> None:
+        """Hold permits for so long, or longer. Those that are lost are marked so."""
+        self.retry.check_open()
+        self.permits.hold([selection.held for selection in selections], lease)
+
+
+def check_semaphore(permits: object, lease: object = PERMIT_LEASE_SECONDS) -> None:
+    """Raise InvalidSetting unless a semaphore can have so many permits, and such a lease in seconds."""
+    check_number("permits", permits, 1, MOST_PERMITS, whole=True)
+    check_number("lease", lease, 0.05, _LONGEST_LEASE_SECONDS)
+
+
+def create_semaphore(store: Store, retry: Retry, name: str, *, permits: int, lease: float) -> None:
+    """Create a semaphore if it is missing."""
+    settings = QueueSettings(visibility_timeout=float(lease), max_in_flight=permits)
+    create_permits_queue(store, retry, name, settings)
+
+
+def open_semaphore(sibling: Callable[[str], QueueContext], name: str) -> Semaphore:
+    """An existing semaphore. Raises InvalidName or QueueNotFound."""
+    queue = permits_queue(name)
+    try:
+        return Semaphore(sibling(queue), name)
+    except QueueNotFound:
+        raise QueueNotFound(
+            f"semaphore {name!r} does not exist (queue {queue!r}): create it with "
+            f"client.semaphore({name!r}, permits=...), or `shardq semaphore {name} --permits ...`"
+        ) from None

@@ -1,0 +1,40 @@
+"""``shardq semaphore`` shows, creates and changes a semaphore."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from click.testing import CliRunner
+
+import shardq
+from shardq.cli.main import main
+
+
+def run(folder: Path, *arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(main, ["--url", f"sqlite:///{folder}/queue.db", *arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_a_semaphore_is_created_changed_and_shown(tmp_path: Path) -> None:
+    assert run(tmp_path, "semaphore", "smtp", "--permits", "16", "--lease", "1m")[0] == 0
+    with shardq.connect(f"sqlite:///{tmp_path}/queue.db") as client, client.semaphore("smtp").acquire():
+        assert run(tmp_path, "semaphore", "smtp", "--permits", "8")[0] == 0
+        _, shown, _ = run(tmp_path, "semaphore", "smtp", "--json")
+    assert json.loads(shown) == {"name": "smtp", "permits": 8, "held": 1, "lease": 60.0}
+    assert "permits" in run(tmp_path, "semaphore", "smtp")[1]
+
+
+def test_what_is_wrong_is_told_in_one_line(tmp_path: Path) -> None:
+    run(tmp_path, "create", "q", "--max-in-flight", "5", "--rate-limit", "10/s")
+    for code, arguments in [
+        (3, ["semaphore", "smtp"]),
+        (2, ["semaphore", "smtp", "--permits", "0"]),
+        (2, ["semaphore", "a name", "--permits", "1"]),
+        (2, ["alter", "q", "--rate-limit", "fast"]),
+        (2, ["alter", "q", "--max-in-flight", "0"]),
+    ]:
+        exit_code, _, told = run(tmp_path, *arguments)
+        assert exit_code == code
+        assert len(told.splitlines()) == 1, told
+    assert run(tmp_path, "alter", "q", "--rate-limit", "none", "--max-in-flight", "none")[0] == 0

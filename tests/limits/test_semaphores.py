@@ -1,0 +1,273 @@
+"""A semaphore has at most so many holders at a time, whatever becomes of them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import shardq
+from shardq.sharding.shard import MAX_NAME_LENGTH
+from shardq.testing import ManualClock
+from tests.forking import forked
+
+Connect = Callable[[], shardq.Client]
+PATIENCE = 30.0  # seconds
+
+
+def taken(semaphore: shardq.Semaphore, most: int = 100) -> list[shardq.Permit]:
+    """Take permits until there are no more."""
+    permits: list[shardq.Permit] = []
+    while len(permits) < most:
+        try:
+            permits.append(semaphore.acquire(timeout=0))
+        except shardq.PermitTimeout:
+            break
+    return permits
+
+
+def test_two_clients_share_its_permits(connect: Connect) -> None:
+    one = connect().semaphore("smtp", permits=5)
+    other = connect().semaphore("smtp")
+    held = taken(one, 3)
+    assert len(taken(other)) == 2
+    for permit in held:
+        permit.release()
+    assert len(taken(other)) == 3
+    assert one.state() == shardq.SemaphoreState("smtp", 5, 5, 30.0)
+
+
+def test_the_end_of_a_block_gives_the_permit_back(client: shardq.Client) -> None:
+    semaphore = client.semaphore("smtp", permits=1)
+    with semaphore.acquire(timeout=0) as permit:
+        assert not permit.lost
+        with pytest.raises(shardq.PermitTimeout):
+            semaphore.acquire(timeout=0)
+    permit.release()
+    assert not permit.lost
+    with pytest.raises(ZeroDivisionError), semaphore.acquire(timeout=0):
+        raise ZeroDivisionError
+    assert semaphore.state().held == 0
+
+
+def test_a_permit_comes_back_when_its_holder_died_and_a_late_holder_is_told(
+    connect: Connect, clock: ManualClock
+) -> None:
+    # Given a holder that stands still
+    late = connect().semaphore("smtp", permits=1, lease=20)
+    permit = late.acquire(timeout=0)
+    other = connect().semaphore("smtp")
+    clock.advance(19)
+    assert taken(other) == []
+    # When its lease is over
+    clock.advance(1)
+    assert permit.lost
+    (others,) = taken(other)
+    # Then it is told, whatever it asks
+    with pytest.raises(shardq.PermitLost):
+        permit.check()
+    with pytest.raises(shardq.PermitLost):
+        permit.release()
+    assert not others.lost
+    others.release()
+
+
+def test_the_end_of_a_block_tells_that_the_permit_was_lost(connect: Connect, clock: ManualClock) -> None:
+    semaphore = connect().semaphore("smtp", permits=1)
+    with pytest.raises(shardq.PermitLost), semaphore.acquire(timeout=0):
+        clock.advance(31)
+        assert len(taken(connect().semaphore("smtp"))) == 1
+    clock.advance(31)
+    with pytest.raises(ZeroDivisionError), semaphore.acquire(timeout=0):
+        clock.advance(31)
+        assert len(taken(connect().semaphore("smtp"))) == 1
+        raise ZeroDivisionError
+
+
+def test_a_late_holder_keeps_a_permit_that_nobody_took(client: shardq.Client, clock: ManualClock) -> None:
+    with client.semaphore("smtp", permits=1).acquire(timeout=0):
+        clock.advance(31)
+    assert len(taken(client.semaphore("smtp"))) == 1
+
+
+def test_a_permit_is_held_for_as_long_as_its_block_runs(client: shardq.Client, clock: ManualClock) -> None:
+    semaphore = client.semaphore("smtp", permits=1, lease=0.15)
+    with semaphore.acquire(timeout=0) as permit:
+        for _ in range(4):
+            until = permit._held.lease_until
+            clock.advance(0.1)
+            assert eventually(lambda until=until: permit._held.lease_until > until)  # type: ignore[misc]
+            assert not permit.lost
+        assert taken(semaphore) == []
+
+
+def test_a_permit_that_its_program_forgot_comes_back(client: shardq.Client, clock: ManualClock) -> None:
+    semaphore = client.semaphore("smtp", permits=1, lease=0.15)
+    semaphore.acquire(timeout=0)
+    gc.collect()
+    clock.advance(0.2)
+    assert eventually(lambda: bool(taken(semaphore)))
+
+
+def test_who_waits_is_woken_by_a_release(connect: Connect) -> None:
+    permit = connect().semaphore("smtp", permits=1).acquire()
+    other = connect().semaphore("smtp")
+    got: list[shardq.Permit] = []
+    waiter = threading.Thread(target=lambda: got.append(other.acquire(timeout=PATIENCE)))
+    waiter.start()
+    permit.release()
+    waiter.join(PATIENCE)
+    assert len(got) == 1
+
+
+def test_it_can_be_lowered_and_raised_while_it_is_used(connect: Connect, clock: ManualClock) -> None:
+    one, other = connect().semaphore("smtp", permits=4), connect().semaphore("smtp")
+    held = taken(one)
+    # When it is lowered, holders of before go on, and nobody else comes
+    one.alter(permits=2)
+    for permit in held[2:]:
+        permit.release()
+    assert taken(one) == []
+    for permit in held[:2]:
+        permit.release()
+    assert len(taken(one)) == 2
+    # When it is raised, there are more, in other clients within ten seconds
+    other.alter(permits=40)
+    clock.advance(6)
+    assert len(taken(other)) == 38
+    one._context.live.refresh()  # which happens within a second
+    assert taken(one) == []
+
+
+def test_permits_that_are_removed_while_they_are_held_never_make_too_many(
+    connect: Connect, clock: ManualClock
+) -> None:
+    client = connect()
+    semaphore = client.semaphore("smtp", permits=20, lease=600)
+    held = taken(semaphore)
+    client.queue("smtp.permits").purge()
+    # As long as a lease of before may last, nobody gets a permit
+    other = connect().semaphore("smtp")
+    for _ in range(14):
+        clock.advance(60)
+        assert taken(other) == []
+    # Then all are there again, and the holders of before are told
+    clock.advance(6 * 60)
+    assert len(taken(other)) == 20
+    assert all(permit.lost for permit in held)
+    with pytest.raises(shardq.PermitLost):
+        held[0].release()
+
+
+def test_a_holder_learns_that_its_permit_was_removed(client: shardq.Client, clock: ManualClock) -> None:
+    permit = client.semaphore("smtp", permits=2, lease=0.15).acquire(timeout=0)
+    client.queue("smtp.permits").purge()
+    assert eventually(lambda: permit.lost)
+
+
+def test_a_semaphore_that_is_deleted_can_be_created_again(connect: Connect) -> None:
+    client = connect()
+    semaphore = client.semaphore("smtp", permits=1)
+    permit = semaphore.acquire(timeout=0)
+    client.delete_queue("smtp.permits")
+    with pytest.raises(shardq.QueueNotFound, match=r"permits=|shardq semaphore"):
+        client.semaphore("smtp")
+    again = client.semaphore("smtp", permits=3)
+    assert len(taken(again)) == 3
+    with pytest.raises(shardq.PermitLost):
+        permit.release()
+
+
+def test_opening_changes_nothing_of_a_semaphore_that_exists(connect: Connect) -> None:
+    connect().semaphore("smtp", permits=2)
+    again = connect().semaphore("smtp", permits=9, lease=5)
+    assert (again.permits, again.lease) == (2, 30.0)
+
+
+def test_no_permits_are_given_out_while_its_queue_is_paused(client: shardq.Client) -> None:
+    semaphore = client.semaphore("smtp", permits=2)
+    client.queue("smtp.permits").pause()
+    assert taken(semaphore) == []
+    client.queue("smtp.permits").resume()
+    assert len(taken(semaphore)) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"permits": 0}, "permits=0"),
+        ({"permits": 1025}, "permits=1025"),
+        ({"permits": 1.5}, "permits=1.5"),
+        ({"permits": True}, "permits=True"),
+        ({"permits": 1, "lease": 0}, "lease=0"),
+        ({"permits": 1, "lease": 601}, "lease=601"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_stored(
+    client: shardq.Client, arguments: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(shardq.InvalidSetting, match=named):
+        client.semaphore("smtp", **arguments)
+    with pytest.raises(shardq.InvalidName):
+        client.semaphore("a name", permits=1)
+    with pytest.raises(shardq.InvalidName):
+        client.semaphore("x" * (MAX_NAME_LENGTH - 1), permits=1)
+    client.create_schema()
+    assert client.queues() == ()
+
+
+def test_a_queue_of_permits_without_a_number_is_no_semaphore(client: shardq.Client) -> None:
+    client.create_queue("odd.permits")
+    with pytest.raises(shardq.InvalidSetting, match="max_in_flight"):
+        client.semaphore("odd").acquire(timeout=0)
+
+
+def test_a_forked_child_does_not_give_back_its_parents_permit(connect: Connect) -> None:
+    semaphore = connect().semaphore("smtp", permits=2)
+    with semaphore.acquire(timeout=0) as permit:
+
+        def child() -> str:
+            permit.release()
+            with semaphore.acquire(timeout=0):
+                return str(len(taken(semaphore)))
+
+        assert forked(child) == "0"
+        assert semaphore.state().held == 1
+
+
+def test_threads_of_several_clients_are_never_too_many(connect: Connect) -> None:
+    semaphores = [connect().semaphore("smtp", permits=3) for _ in range(2)]
+    inside, most, errors = [0], [0], list[BaseException]()
+    lock = threading.Lock()
+
+    def work(semaphore: shardq.Semaphore) -> None:
+        try:
+            for _ in range(8):
+                with semaphore.acquire(timeout=PATIENCE):
+                    with lock:
+                        inside[0] += 1
+                        most[0] = max(most[0], inside[0])
+                    os.sched_yield()
+                    with lock:
+                        inside[0] -= 1
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(semaphore,)) for semaphore in semaphores * 4]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(2 * PATIENCE)
+    assert not errors
+    assert 1 <= most[0] <= 3
+    assert semaphores[0].state().held == 0
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    """Wait until it holds."""
+    waiting = threading.Event()
+    return any(condition() or waiting.wait(0.01) for _ in range(int(PATIENCE * 100)))

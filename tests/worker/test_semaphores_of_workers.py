@@ -1,0 +1,105 @@
+"""A worker holds a permit of a semaphore for each call of its handler."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+import shardq
+from shardq.worker import Worker, WorkerPool
+from shardq.worker.options import WorkerOptions
+
+PATIENCE = 30.0  # seconds
+
+
+def fill(queue: shardq.Queue, count: int) -> None:
+    queue.producer().send_many(b"%d" % number for number in range(count))
+
+
+@pytest.mark.parametrize("by_batch", [False, True])
+def test_each_call_of_a_handler_holds_a_permit(
+    client: shardq.Client, queue: shardq.Queue, by_batch: bool
+) -> None:
+    semaphore = client.semaphore("smtp", permits=2)
+    fill(queue, 10)
+    held: list[int] = []
+    options: dict[str, Any] = {"by_batch": by_batch, "batch": 5, "idle_exit": 0, "semaphore": "smtp"}
+    report = Worker(queue, lambda _: held.append(semaphore.state().held), **options).run()
+    assert (report.worked, set(held)) == (10, {1})
+    assert semaphore.state().held == 0
+
+
+def test_a_handler_that_raises_gives_its_permit_back(client: shardq.Client, queue: shardq.Queue) -> None:
+    semaphore = client.semaphore("smtp", permits=1)
+    fill(queue, 3)
+
+    def fail(_: object) -> None:
+        raise ValueError
+
+    report = Worker(queue, fail, idle_exit=0, retry_delay=60, semaphore="smtp").run()
+    assert report.failed == 3
+    assert semaphore.state().held == 0
+
+
+def test_a_worker_that_waits_for_a_permit_can_be_stopped(client: shardq.Client, queue: shardq.Queue) -> None:
+    fill(queue, 3)
+    with client.semaphore("smtp", permits=1).acquire():
+        worker = Worker(queue, lambda _: pytest.fail("it was called"), semaphore="smtp")
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        while not worker.report.in_flight:
+            thread.join(0.01)
+        worker.stop()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+    assert (worker.report.worked, queue.counts().ready) == (0, 3)
+
+
+def test_workers_share_the_permits(client: shardq.Client, queue: shardq.Queue) -> None:
+    client.semaphore("smtp", permits=2)
+    fill(queue, 24)
+    inside, most = [0], [0]
+    lock = threading.Lock()
+
+    def handle(_: object) -> None:
+        with lock:
+            inside[0] += 1
+            most[0] = max(most[0], inside[0])
+        threading.Event().wait(0.001)
+        with lock:
+            inside[0] -= 1
+
+    workers = [Worker(queue, handle, batch=3, idle_exit=0.1, semaphore="smtp") for _ in range(4)]
+    threads = [threading.Thread(target=worker.run) for worker in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(2 * PATIENCE)
+    assert sum(worker.report.worked for worker in workers) == 24
+    assert most[0] <= 2
+
+
+def test_a_permit_that_was_lost_while_the_handler_ran_is_logged(
+    client: shardq.Client, queue: shardq.Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.semaphore("smtp", permits=1)
+    fill(queue, 1)
+
+    def lose(_: object) -> None:
+        client.queue("smtp.permits").purge()
+
+    with caplog.at_level(logging.WARNING):
+        assert Worker(queue, lose, idle_exit=0, semaphore="smtp").run().worked == 1
+    assert "permit of semaphore 'smtp' is lost" in caplog.text
+
+
+def test_a_semaphore_that_is_missing_is_named(queue: shardq.Queue) -> None:
+    with pytest.raises(shardq.QueueNotFound, match="semaphore 'smtp'"):
+        Worker(queue, lambda _: None, idle_exit=0, semaphore="smtp").run()
+    with pytest.raises(shardq.InvalidName):
+        WorkerOptions(semaphore="no name")
+    with pytest.raises(shardq.InvalidName):
+        WorkerPool("sqlite:///none.db", "q", print, semaphore="no name")
