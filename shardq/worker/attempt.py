@@ -172,6 +172,7 @@ def _fail(
     """The handler raised: an outcome, or an error for which the policy has one."""
     if isinstance(error, Outcome):
         _end(attempt, tally, _taken(attempt, messages, error), error, _cause(error))
+        _forget(error)
         return
     groups: dict[Outcome, list[Message]] = {}
     for message in messages:
@@ -226,6 +227,12 @@ def _log_ending(messages: list[Message], outcome: Outcome, reason: str, error: B
 def _cause(outcome: Outcome) -> BaseException | None:
     """The error that an outcome was raised from, or while it was handled."""
     return outcome.__cause__ or (None if outcome.__suppress_context__ else outcome.__context__)
+
+
+def _forget(outcome: Outcome) -> None:
+    """Forget where an outcome was raised: a program may raise the same one for every message."""
+    outcome.__traceback__ = outcome.__context__ = outcome.__cause__ = None
+    outcome.__suppress_context__ = False
 
 
 def _describe(error: BaseException) -> str:

@@ -163,6 +163,34 @@ def test_without_a_reason_it_is_the_error_that_the_outcome_came_from(
     assert caplog.text.count("int(message.body)") == 2
 
 
+def test_one_outcome_can_be_raised_for_many_messages_and_keeps_nothing_of_them(
+    queue: Queue, client: Client
+) -> None:
+    given_up = DeadLetter()
+
+    def handler(message: Message) -> None:
+        try:
+            int(message.body)
+        except ValueError as error:
+            if message.body == b"from":
+                raise given_up from error
+            raise given_up  # noqa: B904 -- it says where it came from by itself
+        raise given_up
+
+    queue.producer().send_many([b"from", b"1", b"while", b"2"])
+    work(queue, handler)
+    reasons = {letter.body: letter.headers["shardq-reason"] for letter in client.queue("jobs.dead").peek()}
+    assert reasons == {
+        b"1": "DeadLetter",
+        b"2": "DeadLetter",
+        **{
+            body: f"ValueError: invalid literal for int() with base 10: {body!r}"
+            for body in (b"from", b"while")
+        },
+    }
+    assert (given_up.__traceback__, given_up.__context__, given_up.__cause__) == (None, None, None)
+
+
 def test_the_outcome_of_a_batch_is_for_the_messages_that_its_handler_has_not_settled(
     queue: Queue, client: Client
 ) -> None:
