@@ -310,10 +310,13 @@ def test_a_consumer_of_several_queues_goes_on_with_those_that_have_permits(conne
     assert limited.counts().in_flight == 2
 
 
-def test_who_waits_for_permits_is_woken_by_messages_of_another_queue(connect: Connect) -> None:
+def test_who_waits_for_permits_is_woken_by_messages_of_another_queue(
+    connect: Connect, clock: ManualClock
+) -> None:
     client = connect()
     batch = given(client, messages=10, max_in_flight=2).consumer().receive(2)
     client.create_queue("other")
+    clock.advance(1)  # so that shards of the other consumer are read too
     consumer = connect().consumer(["q", "other"])
     got: list[shardq.Batch] = []
     for settle, queue in (
