@@ -30,12 +30,13 @@ from shardq.errors import (
     SchemaMismatch,
     ShardqError,
     StoreUnavailable,
+    UniqueKeyTaken,
     UnsupportedByStore,
 )
 from shardq.hooks import Hooks
 from shardq.message import Message, StoredMessage
 from shardq.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze
-from shardq.outgoing_message import Attempt, Headers, HeaderValue, OutgoingMessage
+from shardq.outgoing_message import Attempt, Headers, HeaderValue, OnConflict, OutgoingMessage
 from shardq.producer import Producer
 from shardq.queue import Queue, QueueCounts, ShardState
 from shardq.receipt import MessageId, Receipt
@@ -76,6 +77,7 @@ __all__ = [
     "Message",
     "MessageId",
     "MessageTooLarge",
+    "OnConflict",
     "Outcome",
     "OutcomeUnknown",
     "OutgoingMessage",
@@ -106,6 +108,7 @@ __all__ = [
     "Snooze",
     "StoreUnavailable",
     "StoredMessage",
+    "UniqueKeyTaken",
     "UnsupportedByStore",
     "connect",
 ]

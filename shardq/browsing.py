@@ -1,4 +1,4 @@
-"""Looking at stored messages without receiving them."""
+"""Looking at stored messages, and removing one, without receiving them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, decode_bundle
 from shardq.storage.requests import Peek, StoredSlice
 
-__all__ = ["browse", "browse_history", "find", "history_slices", "slices"]
+__all__ = ["browse", "browse_history", "find", "history_slices", "remove", "slices"]
 
 PAGE_MESSAGES = 1_000
 
@@ -57,6 +57,12 @@ def find(context: QueueContext, codec: Codec, identity: MessageId) -> StoredMess
     return _message(identity, piece, decode_bundle(piece.bundle.data), codec)
 
 
+def remove(context: QueueContext, identity: MessageId) -> bool:
+    """Remove one message by its id; False when it was not stored."""
+    answer = context.retry.ask(context.store.remove, identity.shard, identity.bundle_id, identity.position)
+    return answer.value or answer.after_unknown
+
+
 def slices(context: QueueContext, request: Peek) -> Iterator[StoredSlice]:
     """The slices of a shard, from the page that is asked for to the last one."""
     while True:
@@ -87,4 +93,5 @@ def _message(identity: MessageId, piece: StoredSlice, data: BundleData, codec: C
         dedupe_key=data.dedupe_keys[position] if data.dedupe_keys else None,
         expires_at=None if piece.bundle.expires_at is None else to_datetime(piece.bundle.expires_at),
         group=piece.bundle.group or None,
+        unique_key=data.unique_key,
     )

@@ -18,6 +18,7 @@
     ├── PermitLost             the caller no longer holds a permit of a semaphore
     ├── PermitTimeout          no permit of a semaphore came free in time
     ├── PartialSend            a bulk send stopped before its end
+    ├── UniqueKeyTaken         another message of the queue has the unique key
     ├── RepeatTooLate          a message may be stored already, and its send can no longer be repeated safely
     ├── ReplayConflict         a repeated part of a run differs from its first attempt
     ├── StoreUnavailable       the store could not be reached; nothing was changed
@@ -66,6 +67,7 @@ __all__ = [
     "SchemaMismatch",
     "ShardqError",
     "StoreUnavailable",
+    "UniqueKeyTaken",
     "UnsupportedByStore",
 ]
 
@@ -209,6 +211,19 @@ class PartialSend(ShardqError):
         super().__init__(text)
         self.stored = stored
         self.unsent = unsent
+
+
+class UniqueKeyTaken(ShardqError):
+    """Raised when a message is not stored because another one of the queue has its unique key.
+
+    ``message_id`` is the id of the other one, and ``in_flight`` says whether a consumer holds it.
+    """
+
+    code = "unique_key_taken"
+
+    def __init__(self, text: str, message_id: str = "", *, in_flight: bool = False) -> None:
+        super().__init__(text)
+        self.message_id, self.in_flight = message_id, in_flight
 
 
 class RepeatTooLate(ShardqError):

@@ -60,6 +60,7 @@ class HeldSlice:
         self.failed: frozenset[int] = frozenset()  # positions whose settling failed, as the caller was told
         self.unanswered: dict[str, set[int]] = {}  # what was tried, and may have been done to which positions
         self.grant: Cover | None = None  # None: the queue has no limit
+        self.unique_key: str | None = None  # of its only message, as far as it was looked at
         self._states = bytearray(claimed.count)
 
     @cached_property
@@ -139,6 +140,7 @@ class HeldSlice:
         part = HeldSlice(self.shard, claimed, self.token, self.lease_until, started=self.started)
         part.grant = self.grant
         part._states[:] = self._states[offset : offset + count]
+        part.unique_key = self.unique_key
         return part
 
     @property

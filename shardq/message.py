@@ -32,6 +32,7 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     dedupe_key: str | None
     expires_at: datetime | None = None  # not delivered from then on; None: it has no ttl
     group: str | None = None
+    unique_key: str | None = None
 
 
 class Settler(Protocol):
@@ -140,6 +141,11 @@ class Message:
     def group(self) -> str | None:
         """The group that the message was sent with. None of its later ones is delivered before this one is settled."""
         return self._held.bundle.group or None
+
+    @property
+    def unique_key(self) -> str | None:
+        """The unique key that the message was sent with, and has."""
+        return self._held.messages.unique_key
 
     @property
     def priority(self) -> int:

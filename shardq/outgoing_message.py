@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-__all__ = ["DEFAULT_PRIORITY", "Attempt", "Bundle", "HeaderValue", "Headers", "OutgoingMessage"]
+__all__ = ["DEFAULT_PRIORITY", "Attempt", "Bundle", "HeaderValue", "Headers", "OnConflict", "OutgoingMessage"]
 
 DEFAULT_PRIORITY = 5
 
 HeaderValue = str | int | float | bool | bytes
 Headers = dict[str, HeaderValue]
+OnConflict = Literal["keep", "raise", "replace"]
+"""What becomes of a message whose unique key another one has: it is not stored, and the id of the other one is returned
+or UniqueKeyTaken is raised; or it takes the place of the other one."""
 
 
 class Bundle(msgspec.Struct, frozen=True):
@@ -64,5 +67,7 @@ class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
     dedupe_key: str | None = None
     ttl: float | None = None
     group: str | None = None
+    unique_key: str | None = None
+    on_conflict: OnConflict = "keep"
     id: str | None = None
     attempt: Attempt | None = None

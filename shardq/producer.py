@@ -13,7 +13,7 @@ from shardq.closing import Closing
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.context.queue_context import QueueContext
 from shardq.errors import Closed, InvalidMessage, OutcomeUnknown
-from shardq.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OutgoingMessage
+from shardq.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OnConflict, OutgoingMessage
 from shardq.sending.bulk_send import BulkSend, BundleLimits
 from shardq.sending.coalescer import Coalescer
 from shardq.sending.prepared import PreparedMessage, prepare_options
@@ -74,6 +74,8 @@ class Producer(Closing):
         dedupe_key: str | None = None,
         ttl: float | None = None,
         group: str | None = None,
+        unique_key: str | None = None,
+        on_conflict: OnConflict = "keep",
     ) -> str:
         """Store one message and return its id.
 
@@ -83,6 +85,12 @@ class Producer(Closing):
         with the same ``dedupe_key`` was sent within the queue's ``dedupe_window``, nothing is stored and the id of
         that message is returned. The messages of a ``group`` are delivered in the order of their sends, one after the
         other.
+
+        A message with a ``unique_key`` is stored only while no other message with that key waits or is in flight in the
+        queue. If there is one, ``on_conflict`` decides: with "keep" nothing is stored and the id of the other one is
+        returned; with "raise" UniqueKeyTaken is raised; with "replace" the message takes the place of the other one,
+        which is removed, unless that one is in flight: then UniqueKeyTaken is raised. The key is free again as soon as
+        its message has left the queue, whatever way.
 
         Raises InvalidMessage, MessageTooLarge, QueuePaused, QueueNotFound, UnsupportedByStore or StoreUnavailable;
         nothing is stored then. Raises OutcomeUnknown when the store did not answer, after repeating the attempt for the
@@ -99,6 +107,8 @@ class Producer(Closing):
             dedupe_key=dedupe_key,
             ttl=ttl,
             group=group,
+            unique_key=unique_key,
+            on_conflict=on_conflict,
         )
         if isinstance(body, OutgoingMessage):
             message = _alone(body, message)

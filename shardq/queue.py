@@ -8,12 +8,13 @@ from typing import Unpack
 
 import msgspec
 
-from shardq.browsing import browse, browse_history, find
+from shardq.browsing import browse, browse_history, find, remove
 from shardq.clock import from_datetime, microseconds, to_datetime
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.consumer import Consumer
 from shardq.context.queue_context import QueueContext
-from shardq.errors import InvalidSetting
+from shardq.context.unique_keys import UniqueKeys, sweep_keys
+from shardq.errors import InvalidReceipt, InvalidSetting
 from shardq.limits.queue_limits import check_limits
 from shardq.message import StoredMessage
 from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, Producer
@@ -22,6 +23,7 @@ from shardq.receiving.expiring import expire, sweep
 from shardq.receiving.redrive import redrive
 from shardq.semaphore import Semaphore, open_semaphore
 from shardq.sending.copies import replay
+from shardq.sending.prepared import check_unique_key
 from shardq.settings import QueueSettings, QueueSettingsArguments, check_number
 from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
 from shardq.settling.settlement import ack_receipts, extend_receipts, release_receipts
@@ -147,19 +149,27 @@ class Queue:
         check_number("limit", limit, 1, MANY, whole=True)
         return list(browse(self._context, check_codec(codec), limit))
 
-    def get(self, message_id: str, *, codec: Codec = BYTES) -> StoredMessage | None:
-        """Look at one message in any state, also a processed one; None when it is not stored. Raises InvalidReceipt."""
-        return find(self._context, check_codec(codec), MessageId.parse(message_id, self.name))
+    def get(
+        self, message_id: str | None = None, *, unique_key: str | None = None, codec: Codec = BYTES
+    ) -> StoredMessage | None:
+        """Look at one message in any state, also a processed one; None when it is not stored. Raises InvalidReceipt.
 
-    def remove(self, message_id: str) -> bool:
+        With a ``unique_key`` instead of an id: the message that has it, which waits or is in flight.
+        """
+        check_codec(codec)
+        identity = self._identity(message_id, unique_key)
+        return None if identity is None else find(self._context, codec, identity)
+
+    def remove(self, message_id: str | None = None, *, unique_key: str | None = None) -> bool:
         """Remove one message in any state, also a processed one; False when it is not stored. Raises InvalidReceipt.
 
-        If a consumer holds the message, its ack succeeds and changes nothing.
+        If a consumer holds it, its ack succeeds and changes nothing. With a ``unique_key``: the message that has it.
         """
-        identity = MessageId.parse(message_id, self.name)
-        store = self._context.store
-        answer = self._context.retry.ask(store.remove, identity.shard, identity.bundle_id, identity.position)
-        return answer.value or answer.after_unknown
+        while (identity := self._identity(message_id, unique_key)) is not None:
+            removed = remove(self._context, identity)
+            if removed or message_id is not None:  # else another message has the key by now
+                return removed
+        return False
 
     def purge(self) -> int:
         """Remove all messages, also those in flight, but not the history; returns how many."""
@@ -236,7 +246,7 @@ class Queue:
         one of the live consumers removes leftovers by itself. It leaves messages that have expired: those go
         when they would be delivered. With ``dead_letter_expired`` they become dead letters, here and there.
         """
-        return sweep(self._context) + expire(self._context)
+        return sweep(self._context) + expire(self._context) + sweep_keys(self._context, everything=True)
 
     # -- by receipt ---------------------------------------------------------------------------------------------
 
@@ -255,6 +265,15 @@ class Queue:
     def extend(self, receipts: Iterable[str], seconds: float) -> None:
         """Extend the leases of messages by their receipts, to ``seconds`` from now. Errors as in :meth:`ack`."""
         extend_receipts(self._context, receipts, seconds)
+
+    def _identity(self, message_id: str | None, unique_key: str | None) -> MessageId | None:
+        """The id that was given, or that of the message that has a unique key; None when no message has it."""
+        if (message_id is None) == (unique_key is None):
+            raise InvalidReceipt(f"message_id={message_id!r} and unique_key={unique_key!r}: give one of them")
+        if message_id is not None:
+            return MessageId.parse(message_id, self.name)
+        owner = UniqueKeys(self._context).owner(check_unique_key(unique_key))
+        return MessageId.parse(owner.id) if owner.id else None
 
     def _period(self, since: datetime | None, until: datetime | None) -> tuple[int, int]:
         for name, moment in (("since", since), ("until", until)):

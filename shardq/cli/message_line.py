@@ -12,7 +12,7 @@ from shardq.cli.message_view import Base64, HeaderText, header_texts
 from shardq.cli.times import coming_moment, duration
 from shardq.codec import JSON, TEXT, codec_named
 from shardq.errors import InvalidMessage, InvalidReceipt
-from shardq.outgoing_message import HeaderValue, OutgoingMessage
+from shardq.outgoing_message import HeaderValue, OnConflict, OutgoingMessage
 from shardq.sending.prepared import prepare_options
 
 __all__ = ["MessageLine", "encode_line", "parse_line", "parse_plain"]
@@ -33,6 +33,8 @@ class MessageLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     dedupe_key: str | UnsetType = UNSET
     ttl: float | str | UnsetType = UNSET
     group: str | UnsetType = UNSET
+    unique_key: str | UnsetType = UNSET
+    on_conflict: OnConflict | UnsetType = UNSET
     id: str | UnsetType = UNSET
 
 
@@ -89,6 +91,8 @@ def encode_line(message: OutgoingMessage, codec: str) -> bytes:
             dedupe_key=message.dedupe_key or UNSET,
             ttl=message.ttl if message.ttl is not None else UNSET,
             group=message.group or UNSET,
+            unique_key=message.unique_key or UNSET,
+            on_conflict=message.on_conflict if message.unique_key else UNSET,
             id=message.id or UNSET,
         )
     )

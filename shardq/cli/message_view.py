@@ -42,6 +42,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     dedupe_key: str | None
     expires_at: datetime | None = None
     group: str | None = None
+    unique_key: str | None
     receipt: str | UnsetType = UNSET
     lease_until: datetime | UnsetType = UNSET
 
@@ -62,6 +63,7 @@ def view_of(message: Message | StoredMessage, codec: str, *, held: bool = False)
         dedupe_key=message.dedupe_key,
         expires_at=message.expires_at,
         group=message.group,
+        unique_key=message.unique_key,
         receipt=message.receipt if held and isinstance(message, Message) else UNSET,
         lease_until=message.lease_until if held and isinstance(message, Message) else UNSET,
     )

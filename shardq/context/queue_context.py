@@ -85,7 +85,7 @@ class Counts(msgspec.Struct, frozen=True):
     """Counters since the client was opened, in messages unless another unit is named."""
 
     sent: int = 0
-    deduplicated: int = 0  # refused because their dedupe key was taken
+    deduplicated: int = 0  # not stored because their dedupe key or unique key was taken
     received: int = 0
     redelivered: int = 0  # of those received: not for the first time
     acked: int = 0

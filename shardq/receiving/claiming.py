@@ -32,6 +32,7 @@ CONTENTION_PAUSE = 50_000  # microseconds for which a shard that another consume
 ENLIST_INTERVAL = 5_000_000
 ENLIST_LIFETIME = 16_000_000
 SWEEP_INTERVAL = 60_000_000
+KEY_SWEEPS = 10  # every so many sweeps unique keys are looked at too: what is left of one is in nobody's way
 TOKEN_BYTES = 16
 CLAIM_PATIENCE = 0.2  # seconds for which what fails is repeated before the rest is gone on with
 
@@ -150,7 +151,7 @@ class QueueClaims:
     def _sweep(self) -> None:
         try:
             with self._context.retry.within(0):
-                sweep(self._context)
+                sweep(self._context, keys=self._swept_at // SWEEP_INTERVAL % KEY_SWEEPS == 0)
         except (StoreUnavailable, OutcomeUnknown) as error:
             # Messages come first: it is tried again in a minute.
             _log.warning("queue %s was not swept: %s", self._context.name, error)

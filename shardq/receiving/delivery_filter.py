@@ -1,8 +1,11 @@
-"""What keeps claimed messages from a consumer: they have expired, or were delivered too often.
+"""What keeps claimed messages from a consumer: they have expired, were delivered too often, or lost their unique key.
 
 First the dedupe keys of all claimed messages are confirmed. So a key that is not confirmed belongs to a message that
 nobody has received. Whoever finds such a key may store the message under the reserved id, however late: nobody gets it
 twice. A key that no longer stands for the message is ignored: its window is over, and another message may have it.
+
+A message whose unique key another one has is kept back, as whoever took the key or lost it removes the message. If that
+one died, the message stays until its send can no longer be reported as done, and is dropped then.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from contextlib import suppress
 from shardq.clock import microseconds
 from shardq.codec import BYTES
 from shardq.context.queue_context import QueueContext
+from shardq.context.unique_keys import UniqueKeys
 from shardq.errors import InvalidMessage, LeaseLost, OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, SettleState
 from shardq.settings import QueueSettings
@@ -21,13 +25,17 @@ from shardq.settling.dead_letters import EXHAUSTED, EXPIRED
 from shardq.settling.settle import Settling, give_back_unseen
 from shardq.settling.settlement import Settlement
 from shardq.settling.stepwise import entry_of_copy
-from shardq.settling.verbs import DROP
+from shardq.settling.verbs import DROP, GIVE_BACK, SUPERSEDE, Verb
 from shardq.storage.bundle_data import decode_keys
+from shardq.storage.bundle_id import made_at
 from shardq.storage.requests import Bundle, DedupeEntry, expired
 
 __all__ = ["DeliveryFilter", "expires_before", "is_expired"]
 
 _log = logging.getLogger(__name__)
+
+REMEMBERED = 900_000_000  # microseconds; a send that may be stored can be repeated for a minute less
+KEPT_BACK = 10_000_000  # microseconds
 
 
 class DeliveryFilter:
@@ -38,18 +46,18 @@ class DeliveryFilter:
         self._settlement = Settlement(context, BYTES)
 
     def deliverable(self, held: Sequence[HeldSlice], settings: QueueSettings) -> list[HeldSlice]:
-        """Let go of messages that have expired, dead-letter those that were delivered too often, return the others.
+        """Keep back what lost its key, let go of what has expired, dead-letter what came too often; returns the others.
 
         If the keys cannot be confirmed, all are released and the error is raised. If a message of a group can be
         neither delivered nor taken away, those that follow it are released.
         """
         try:
-            self._confirm_keys(held)
+            lost = self._confirm_keys(held)
         except ShardqError:
             with suppress(ShardqError):  # it comes back by itself when its lease is over
                 give_back_unseen(self._context, held)
             raise
-        return self._kept(held, lambda piece: self._is_for_consumers(piece, settings))
+        return self._kept(held, lambda piece: self._is_for_consumers(piece, settings, lost=piece in lost))
 
     def unexpired(self, held: Sequence[HeldSlice]) -> list[HeldSlice]:
         """Return those of the messages that have not expired while they waited for a consumer; the others go."""
@@ -73,13 +81,23 @@ class DeliveryFilter:
                 give_back_unseen(self._context, behind)
         return kept
 
-    def _confirm_keys(self, held: Sequence[HeldSlice]) -> None:
+    def _confirm_keys(self, held: Sequence[HeldSlice]) -> set[HeldSlice]:
+        """Confirm dedupe keys and unique keys; returns what lost its unique key."""
         context = self._context
         if entries := [entry for piece in held for entry in _keys(piece)]:
             context.retry(context.store.confirm_keys, context.name, entries)
+        unique = [piece for piece in held if piece.unique_key is not None]
+        if not unique:
+            return set()
+        wanted = [(str(piece.unique_key), str(piece.message_id(0))) for piece in unique]
+        granted = UniqueKeys(context).grant(wanted, delivering=True)
+        return {piece for piece, own in zip(unique, granted, strict=True) if not own}
 
-    def _is_for_consumers(self, piece: HeldSlice, settings: QueueSettings) -> bool:
+    def _is_for_consumers(self, piece: HeldSlice, settings: QueueSettings, *, lost: bool) -> bool:
         if self._let_go(piece, settings):
+            return False
+        if lost:
+            self._keep_back(piece)
             return False
         if settings.max_deliveries is not None and piece.deliveries > settings.max_deliveries:
             self._dead_letter(piece, EXHAUSTED)
@@ -93,11 +111,17 @@ class DeliveryFilter:
         if settings.dead_letter_expired:
             self._dead_letter(piece, EXPIRED)
         else:
-            self._drop(piece)
+            self._drop(piece, DROP)
         return True
 
-    def _drop(self, piece: HeldSlice) -> None:
-        settling = Settling(self._context, DROP).run([piece.select()])
+    def _keep_back(self, piece: HeldSlice) -> None:
+        if self._context.store.now() - made_at(piece.bundle.id) > REMEMBERED:
+            self._drop(piece, SUPERSEDE)
+        else:
+            Settling(self._context, GIVE_BACK, duration=KEPT_BACK).run([piece.select()])
+
+    def _drop(self, piece: HeldSlice, verb: Verb) -> None:
+        settling = Settling(self._context, verb).run([piece.select()])
         if settling.failures:
             raise settling.failures.error(f"messages of queue {self._context.name!r} were not dropped")
 
@@ -128,10 +152,11 @@ def is_expired(context: QueueContext, bundle: Bundle) -> bool:
 
 
 def _keys(piece: HeldSlice) -> Iterator[DedupeEntry]:
-    """The keys of the messages: dedupe keys, and those of moves."""
+    """The keys of the messages: dedupe keys, and those of moves. Notes the unique key."""
     keys = decode_keys(piece.bundle.data)
     if keys is None:
         return
+    piece.unique_key = keys.unique_key
     if keys.move_key is not None:
         yield entry_of_copy(keys.move_key, piece.message_id(0), piece.bundle)
     if keys.dedupe_keys is not None:

@@ -10,6 +10,7 @@ from shardq.browsing import slices
 from shardq.clock import microseconds
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
+from shardq.context.unique_keys import sweep_keys
 from shardq.errors import ShardqError
 from shardq.held import HeldSlice
 from shardq.receiving.delivery_filter import DeliveryFilter, is_expired
@@ -24,13 +25,16 @@ CLAIM_LEASE = 60_000_000  # microseconds
 TOKEN_BYTES = 16
 
 
-def sweep(context: QueueContext) -> int:
-    """Remove history that is over and leftovers of crashed clients; returns how many things."""
+def sweep(context: QueueContext, *, keys: bool = False) -> int:
+    """Remove history that is over and leftovers of crashed clients; returns how many things.
+
+    With ``keys`` also entries of unique keys whose messages are gone, for as long as many are found.
+    """
     history_before = context.store.now() - microseconds(context.settings.history_retention)
     removed = 0
     while found := context.retry(context.store.sweep, Sweep(context.name, history_before)):
         removed += found
-    return removed
+    return removed + (sweep_keys(context) if keys else 0)
 
 
 def expire(context: QueueContext) -> int:

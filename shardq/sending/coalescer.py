@@ -27,8 +27,11 @@ class Coalescer:
         self._joining = Joining(self._store, self._fitting, linger=linger, enough=limit)
 
     def submit(self, message: PreparedMessage) -> str:
-        """Store the message; returns its id, or raises what kept it from being stored."""
-        return self._joining.submit(None, message)
+        """Store the message; returns its id, or raises what kept it from being stored.
+
+        One with a unique key goes alone, so that nobody waits for the key of another thread's message.
+        """
+        return self._joining.submit(object() if message.options.unique_key is not None else None, message)
 
     def _fitting(self, messages: Sequence[PreparedMessage]) -> int:
         """How many of the first messages make a bundle."""

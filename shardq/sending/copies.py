@@ -134,9 +134,9 @@ def _conflict(shard: Shard, target: QueueContext) -> ReplayConflict:
 
 
 def _messages(piece: StoredSlice) -> BundleData:
-    """The messages of a slice as a bundle of their own, which was not moved."""
+    """The messages of a slice as a bundle of their own, which was not moved. A copy has no unique key."""
     data = decode_bundle(piece.bundle.data).slice(piece.first, piece.count)
-    return msgspec.structs.replace(data, move_key=None)
+    return msgspec.structs.replace(data, move_key=None, unique_key=None)
 
 
 def _copy(piece: StoredSlice, data: BundleData, target: QueueContext) -> PlannedBundle:

@@ -54,6 +54,7 @@ class PlannedBundle(msgspec.Struct, frozen=True):
     positions: Sequence[int] = ()  # in the bundle, in which others may be when it is sent again
     delay: int | None = None  # of a message with a key: under another id its due time is counted from that
     again: bool = False  # it may be stored already
+    unique_key: str | None = None  # of its only message
 
     @property
     def messages(self) -> int:
@@ -110,9 +111,9 @@ def sizes(messages: BundleData) -> list[int]:
 def plan_bundles(context: QueueContext, messages: Sequence[PreparedMessage], now: int) -> list[PlannedBundle]:
     """Bundles of messages that share group, priority, due time and ttl.
 
-    Messages with a dedupe key are bundles of their own; what comes after one is not put into a bundle from before it.
-    Nor is a message of a group, when one of the group in between is in another bundle. Messages that have an id already
-    go back into the bundle that the id names.
+    Messages with a key are bundles of their own; what comes after one is not put into a bundle from before it. Nor is
+    a message of a group, when one of the group in between is in another bundle. Messages that have an id already go
+    back into the bundle that the id names.
     """
     if len(messages) == 1 or (isinstance(messages, Alike) and messages and _joins(messages.options)):
         return [_planned(context, messages, range(len(messages)), now)]
@@ -123,7 +124,7 @@ def plan_bundles(context: QueueContext, messages: Sequence[PreparedMessage], now
         options = message.options
         time = (options.priority, options.moment(now), options.ttl)
         line = options.group or time
-        alone = options.dedupe_key is not None and options.id is None
+        alone = (options.dedupe_key is not None or options.unique_key is not None) and options.id is None
         if alone or (options.group and (options.id or times.get(options.group, time) != time)):
             ended[line] += 1
         times[options.group] = time
@@ -138,7 +139,7 @@ def plan_bundles(context: QueueContext, messages: Sequence[PreparedMessage], now
 
 
 def _joins(options: SendOptions) -> bool:
-    return options.dedupe_key is None and options.id is None
+    return options.dedupe_key is None and options.unique_key is None and options.id is None
 
 
 def _planned(
@@ -152,7 +153,15 @@ def _planned(
     bundle = _bundle(context.ids.new(now), messages, due, now)
     positions = range(len(messages))
     delay = options.delay if options.dedupe_key is not None and options.due is None else None
-    return PlannedBundle(shard, bundle, options.dedupe_key, places=places, positions=positions, delay=delay)
+    return PlannedBundle(
+        shard,
+        bundle,
+        options.dedupe_key,
+        places=places,
+        positions=positions,
+        delay=delay,
+        unique_key=options.unique_key,
+    )
 
 
 def _planned_again(
@@ -184,6 +193,7 @@ def _planned_again(
         places=places,
         positions=range(len(messages)),
         again=options.dedupe_key is None,
+        unique_key=options.unique_key,
     )
 
 
@@ -211,6 +221,7 @@ def _data(messages: Sequence[PreparedMessage]) -> BundleData:
         [message.body for message in messages],
         headers if any(headers) else None,
         keys if any(keys) else None,
+        unique_key=messages[0].options.unique_key,
     )
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, overload
+from typing import Any, get_args, overload
 
 import msgspec
 
 from shardq.clock import from_datetime, microseconds, seconds, to_datetime
 from shardq.errors import InvalidMessage
-from shardq.outgoing_message import DEFAULT_PRIORITY, Attempt, Headers, OutgoingMessage
+from shardq.outgoing_message import DEFAULT_PRIORITY, Attempt, Headers, OnConflict, OutgoingMessage
 from shardq.receipt import MessageId
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "check_delay",
     "check_headers",
     "check_priority",
+    "check_unique_key",
     "describe",
     "prepare_options",
     "size_of",
@@ -31,7 +32,7 @@ MIN_TTL_SECONDS, MAX_TTL_SECONDS = 0.001, MAX_DELAY_SECONDS
 LAST_MOMENT = from_datetime(datetime.max.replace(tzinfo=UTC))
 MAX_HEADERS = 100
 MAX_HEADER_NAME_LENGTH = 200
-MAX_DEDUPE_KEY_LENGTH = 200
+MAX_KEY_LENGTH = 200
 MAX_GROUP_LENGTH = 200
 RESERVED_KEYS = "shardq-"  # what moves, copies, runs and named claims keep begins so
 _INT64 = range(-(2**63), 2**64)
@@ -45,6 +46,8 @@ class SendOptions(msgspec.Struct, frozen=True):
     due: int | None = None  # microseconds since the epoch, instead of the delay
     headers: Headers | None = None
     dedupe_key: str | None = None
+    unique_key: str | None = None
+    on_conflict: OnConflict = "keep"
     group: str = ""  # "": none
     id: MessageId | None = None
     attempt: Attempt | None = None
@@ -93,6 +96,8 @@ def prepare_options(message: OutgoingMessage, queue: str) -> SendOptions:
         _check_due(message),
         check_headers(message.headers),
         _check_dedupe_key(message.dedupe_key),
+        _check_unique(message),
+        message.on_conflict,
         _check_group(message.group),
         MessageId.parse(message.id, queue) if message.id is not None else None,
         message.attempt,
@@ -114,6 +119,8 @@ def describe(item: Any, message: PreparedMessage) -> OutgoingMessage:
         dedupe_key=options.dedupe_key,
         ttl=None if options.ttl is None else seconds(options.ttl),
         group=options.group or None,
+        unique_key=options.unique_key,
+        on_conflict=options.on_conflict,
     )
 
 
@@ -177,10 +184,7 @@ def _check_due(message: OutgoingMessage) -> int | None:
 def _check_dedupe_key(key: object) -> str | None:
     if key is None:
         return None
-    if not isinstance(key, str) or not 1 <= len(key) <= MAX_DEDUPE_KEY_LENGTH or not _encodable(key):
-        raise InvalidMessage(
-            f"dedupe_key={reprlib.repr(key)}: give a str of 1 to {MAX_DEDUPE_KEY_LENGTH} characters"
-        )
+    key = _check_key("dedupe_key", key)
     if key.startswith(RESERVED_KEYS):
         raise InvalidMessage(
             f"dedupe_key={key!r}: keys that begin with {RESERVED_KEYS!r} are shardq's own, give another one"
@@ -194,6 +198,34 @@ def _check_group(group: object) -> str:
     if not isinstance(group, str) or not 1 <= len(group) <= MAX_GROUP_LENGTH or not _encodable(group):
         raise InvalidMessage(f"group={reprlib.repr(group)}: give a str of 1 to {MAX_GROUP_LENGTH} characters")
     return group
+
+
+def check_unique_key(key: object) -> str:
+    """The unique key; raises InvalidMessage when it cannot be one."""
+    return _check_key("unique_key", key)
+
+
+def _check_unique(message: OutgoingMessage) -> str | None:
+    """The unique key, which goes with what is to be done on a conflict, and without a dedupe key."""
+    key, conflict = message.unique_key, message.on_conflict
+    if conflict not in get_args(OnConflict):
+        raise InvalidMessage(f"on_conflict={conflict!r}: give 'keep', 'raise' or 'replace'")
+    if key is None:
+        if conflict != "keep":
+            raise InvalidMessage(f"on_conflict={conflict!r} is given without a unique_key: give both")
+        return None
+    if message.dedupe_key is not None:
+        raise InvalidMessage(
+            f"dedupe_key={message.dedupe_key!r} and unique_key={key!r} are both given: give the first to be alone for "
+            "the queue's dedupe_window, or the second to be alone while the message is in the queue"
+        )
+    return check_unique_key(key)
+
+
+def _check_key(name: str, key: object) -> str:
+    if not isinstance(key, str) or not 1 <= len(key) <= MAX_KEY_LENGTH or not _encodable(key):
+        raise InvalidMessage(f"{name}={reprlib.repr(key)}: give a str of 1 to {MAX_KEY_LENGTH} characters")
+    return key
 
 
 def check_headers(headers: Mapping[str, Any] | None) -> Headers | None:

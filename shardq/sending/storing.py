@@ -25,6 +25,7 @@ from shardq.sending.planned_bundles import (
     reserve,
 )
 from shardq.sending.prepared import PreparedMessage, SendOptions, describe, size_of
+from shardq.sending.unique_sends import UniqueSend
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_id import made_at
 
@@ -120,10 +121,9 @@ class PlannedSend(msgspec.Struct, frozen=True):
 
     @property
     def exclusive(self) -> set[object]:
-        """The shards and dedupe keys that no other send in flight may have: this keeps their order."""
-        return {planned.shard for planned in self.bundles} | {
-            planned.key for planned in self.bundles if planned.key is not None
-        }
+        """The shards and keys that no other send in flight may have: this keeps their order."""
+        keys = {(planned.key, planned.unique_key) for planned in self.bundles}
+        return {planned.shard for planned in self.bundles} | (keys - {(None, None)})
 
     def described(self) -> list[OutgoingMessage]:
         """The messages as hooks see them."""
@@ -178,14 +178,20 @@ def store_send(context: QueueContext, send: PlannedSend) -> Written:
 
     An error is in the answer, not raised, whatever its kind.
     """
-    count = len(send.messages)
-    doubtful = {planned.bundle.id for planned in send.bundles if planned.again}
-    if len(send.bundles) == 1 and send.bundles[0].key is None:
-        return _store_one(context, send.bundles[0], count, doubtful)
+    if any(planned.unique_key is not None for planned in send.bundles):
+        return _store_unique(context, send)
+    return _store(context, send.bundles, len(send.messages))
+
+
+def _store(context: QueueContext, bundles: Sequence[PlannedBundle], count: int) -> Written:
+    """Store bundles of a send of so many messages."""
+    doubtful = {planned.bundle.id for planned in bundles if planned.again}
+    if len(bundles) == 1 and bundles[0].key is None:
+        return _store_one(context, bundles[0], count, doubtful)
     try:
-        reservation = reserve(context, send.bundles)
+        reservation = reserve(context, bundles)
     except BaseException as error:
-        return Written([None] * count, error, tuple(send.bundles), doubtful)
+        return Written([None] * count, error, tuple(bundles), doubtful)
     stored: list[PlannedBundle] = []
     failure = _append(context, reservation.bundles, reservation.read_at, stored, doubtful)
     if failure is None:
@@ -201,6 +207,17 @@ def store_send(context: QueueContext, send: PlannedSend) -> Written:
     pending = [planned for planned in reservation.bundles if planned.bundle.id not in done]
     pending += [planned for planned in reservation.same_key if planned.places[0] not in repeated]
     return Written(_ids(stored, duplicates, count), failure, tuple(pending), doubtful)
+
+
+def _store_unique(context: QueueContext, send: PlannedSend) -> Written:
+    """Store what has no unique key, and then what has one."""
+    plain = [planned for planned in send.bundles if planned.unique_key is None]
+    unique = [planned for planned in send.bundles if planned.unique_key is not None]
+    written = _store(context, plain, len(send.messages))
+    keyed = UniqueSend(context, [message.options.on_conflict for message in send.messages], written.error)
+    keyed.run(unique)
+    ids = [keyed.ids.get(place, identity) for place, identity in enumerate(written.ids)]
+    return Written(ids, keyed.error, (*written.pending, *keyed.pending), {*written.doubtful, *keyed.doubtful})
 
 
 def _store_one(context: QueueContext, planned: PlannedBundle, count: int, doubtful: set[bytes]) -> Written:
@@ -235,6 +252,8 @@ def unsent(send: PlannedSend, written: Written) -> Iterator[tuple[int, OutgoingM
                     dedupe_key=options.dedupe_key,
                     ttl=None if options.ttl is None else seconds(options.ttl),
                     group=options.group or None,
+                    unique_key=options.unique_key,
+                    on_conflict=options.on_conflict,
                     id=str(identity) if doubtful else None,
                     attempt=Attempt(planned.bundle) if doubtful and planned.bundle.count > 1 else None,
                 ),

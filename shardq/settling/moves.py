@@ -8,14 +8,17 @@ A message keeps its ``enqueued_at`` wherever it is moved.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Answer
-from shardq.errors import UnsupportedByStore
+from shardq.context.unique_keys import Holder, UniqueKeys
+from shardq.errors import ShardqError, UnsupportedByStore
 from shardq.held import Selection
 from shardq.outgoing_message import Headers
+from shardq.receipt import MessageId
 from shardq.sending.doors import Door, admit, admitted, moved_bundle
 from shardq.sending.planned_bundles import PlannedBundle, choose_shard, sizes
 from shardq.settling.dead_letters import (
@@ -124,6 +127,24 @@ class SameShard(Move):
         super().__init__(source, source, REPLACE, Changes(body=body, delay=delay))
         admit(source, self._door, len(body))
 
+    def carry_out(self, shard: Shard, group: Sequence[Selection]) -> Answer[Fenced]:
+        """Exchange the messages. A unique key goes over to the new one."""
+        keys = UniqueKeys(self._source)
+        handed_on = [
+            (each.held.unique_key, *_old_and_new(each)) for each in group if each.held.unique_key is not None
+        ]
+        for key, old, new in handed_on:
+            keys.hand_on(key, old, new)
+        answer = super().carry_out(shard, group)
+        if handed_on and answer.value == Fenced():
+            with suppress(ShardqError):  # whoever comes by completes it
+                keys.exchange_all([(key, Holder(old, new), Holder(new)) for key, old, new in handed_on])
+        return answer
+
+    def changed(self, selection: Selection) -> BundleData:
+        """The messages with the other body, and their unique key."""
+        return msgspec.structs.replace(super().changed(selection), unique_key=selection.held.unique_key)
+
     def planned(self, moved: Sequence[Moved]) -> list[PlannedBundle]:
         """They stay in their shard."""
         shard, due = moved[0].selection.held.shard, self._source.store.now() + self._changes.delay
@@ -214,6 +235,12 @@ def _chosen(selection: Selection) -> BundleData:
         messages.headers and [messages.headers[position] for position in selection.positions],
         messages.dedupe_keys and [messages.dedupe_keys[position] for position in selection.positions],
     )
+
+
+def _old_and_new(selection: Selection) -> tuple[str, str]:
+    """The ids of a message that is alone in its bundle, and of the one that takes its place."""
+    old = selection.held.message_id(0)
+    return str(old), str(MessageId(old.shard, _replacement_id(selection), 0))
 
 
 def _replacement_id(selection: Selection) -> bytes:

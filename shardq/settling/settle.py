@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Answer, Failures
+from shardq.context.unique_keys import release_keys
 from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.held import Cover, HeldSlice, Selection, SettleState
 from shardq.settling.verbs import GIVE_BACK, Verb
@@ -124,6 +125,7 @@ class Settling:
         self._context.counters.add(**{self._verb.counter: done})
         for grant in grants if not self._verb.holds else ():
             grant.give_back()
+        self._release_keys()
         return self
 
     def add(self, other: Settling) -> None:
@@ -132,6 +134,17 @@ class Settling:
         self.lost += other.lost
         self.failed += other.failed
         self.failures.take_over(other.failures)
+
+    def _release_keys(self) -> None:
+        """Take out the entries of unique keys whose messages have left the queue, as far as they are known here."""
+        if self._verb.state is SettleState.FINISHED and (
+            finished := [
+                (selection.held.unique_key, str(selection.held.message_id(0)))
+                for selection in self.done
+                if selection.held.unique_key is not None
+            ]
+        ):
+            release_keys(self._context, finished)
 
     @property
     def lost_count(self) -> int:

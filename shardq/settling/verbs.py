@@ -11,7 +11,7 @@ from shardq.sending.doors import Door
 __all__ = [
     "ACK", "DEAD_LETTER", "DROP", "EXHAUST", "EXTEND", "FORWARD", "GIVE_BACK", "HOLD", "KEEP", "OVERFLOW", "REDRIVE",
     "RELEASE",
-    "REPLACE", "START", "Verb",
+    "REPLACE", "START", "SUPERSEDE", "Verb",
 ]  # fmt: skip
 
 
@@ -64,6 +64,7 @@ DROP = Verb(
     "dropped", "expired", _FINISHED, gone_is_done=True, unanswered_explains_gone=True, tells_lost=False
 )
 OVERFLOW = msgspec.structs.replace(DROP, counter="dropped")
+SUPERSEDE = msgspec.structs.replace(DROP, counter="deduplicated")
 RELEASE = Verb(
     "released", "released", _RELEASED,
     repeatable=True, unanswered_explains_gone=True, unanswered_explains_lost=True,

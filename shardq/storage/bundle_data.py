@@ -1,7 +1,7 @@
 """How the messages of a bundle are laid out in its ``data``: MessagePack, one array.
 
-``[bodies, headers, dedupe keys, move key]``: three arrays of the bundle's length, of which the second and third are nil
-when no message has any, and a text or nil. The move key may be missing: it came later.
+``[bodies, headers, dedupe keys, move key, unique key]``: three arrays of the bundle's length, of which the second and
+third are nil when no message has any, and two that are a text or nil. The last two may be missing: they came later.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class BundleData(msgspec.Struct, array_like=True, frozen=True):
     headers: list[dict[str, Any] | None] | None = None  # values as in HeaderValue
     dedupe_keys: list[str | None] | None = None
     move_key: str | None = None  # of a message that was moved to its queue, in a bundle of its own
+    unique_key: str | None = None  # of a message in a bundle of its own
 
     def slice(self, first: int, count: int) -> BundleData:
         """Messages ``first`` .. ``first + count - 1`` as a bundle of their own."""
@@ -48,6 +49,7 @@ class BundleKeys(msgspec.Struct, array_like=True, frozen=True):
     headers: msgspec.Raw = msgspec.Raw()
     dedupe_keys: list[str | None] | None = None
     move_key: str | None = None
+    unique_key: str | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -76,6 +76,7 @@ class Finish(msgspec.Struct, frozen=True):
             keys is not None
             and keys.dedupe_keys is None
             and keys.move_key is None
+            and keys.unique_key is None
             and (self.most_deliveries is None or piece.deliveries <= self.most_deliveries)
             and not expired(piece.bundle, self.now, self.since)
         )

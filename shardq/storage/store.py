@@ -32,13 +32,13 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from shardq.sharding.shard import Shard
+from shardq.storage.keys import KeyRegister
 from shardq.storage.requests import (
     Acknowledge,
     Append,
     Capabilities,
     Claim,
     Claimed,
-    DedupeEntry,
     Extend,
     Fenced,
     Finding,
@@ -56,7 +56,7 @@ from shardq.storage.requests import (
 __all__ = ["Capabilities", "Store"]
 
 
-class Store(Protocol):
+class Store(KeyRegister, Protocol):
     """One place where queues are kept."""
 
     @property
@@ -235,7 +235,10 @@ class Store(Protocol):
         ...
 
     def find(self, shard: Shard, bundle_id: bytes, position: int) -> StoredSlice | None:
-        """The slice that holds this message, in any state, processed included, or None."""
+        """The slice that holds this message, in any state, processed included, or None.
+
+        MUST see what was answered before it began: a message that is stored all the while is found.
+        """
         ...
 
     def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
@@ -258,25 +261,6 @@ class Store(Protocol):
 
         It MUST look at everything that is stored for the queue without any hint, listed in the directory or not, as a
         ``deep`` probe does, and remove what is left of its earlier incarnations.
-        """
-        ...
-
-    # -- dedupe ------------------------------------------------------------------------------------------------
-
-    def reserve_keys(
-        self, queue: str, entries: Sequence[DedupeEntry], window: int
-    ) -> tuple[DedupeEntry, ...]:
-        """Reserve each key for its message for ``window``, and return for each the entry that now stands.
-
-        That is the given entry, unconfirmed, or the one that was there before and whose window is not over. A window of
-        0 is over at once, so a call with it only shows what stands.
-        """
-        ...
-
-    def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
-        """Mark the entries' messages as stored. A key that stands for another message is ignored.
-
-        A confirmed key MUST stand until the end of its window.
         """
         ...
 

@@ -11,6 +11,7 @@ from typing import ParamSpec, TypeVar
 import msgspec
 
 from shardq.sharding.shard import Shard
+from shardq.storage.keys import KeyChange, KeyEntry
 from shardq.storage.requests import (
     Acknowledge,
     Append,
@@ -146,6 +147,12 @@ class WrappedStore:
 
     def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
         self._call("confirm_keys", self.inner.confirm_keys, queue, entries)
+
+    def exchange_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
+        return self._call("exchange_keys", self.inner.exchange_keys, queue, changes)
+
+    def list_keys(self, queue: str, after: str = "", limit: int = 1000) -> tuple[KeyEntry, ...]:
+        return self._call("list_keys", self.inner.list_keys, queue, after, limit)
 
     def enlist(self, queue: str, consumer: str, lifetime: int) -> tuple[str, ...]:
         return self._call("enlist", self.inner.enlist, queue, consumer, lifetime)

@@ -25,6 +25,7 @@ from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing.broken_claims import BROKEN_CLAIMS
 from shardq.testing.broken_groups import BROKEN_GROUPS
+from shardq.testing.broken_keys import BROKEN_KEYS
 from shardq.testing.broken_leases import BROKEN_LEASES
 from shardq.testing.broken_looks import BROKEN_LOOKS
 
@@ -215,6 +216,7 @@ BROKEN_STORES: tuple[type[WrappedStore], ...] = (
     *BROKEN_CLAIMS,
     *BROKEN_LOOKS,
     *BROKEN_GROUPS,
+    *BROKEN_KEYS,
     DeliversEarly,
     DuplicatesAppends,
     LosesTheLastOfABulk,

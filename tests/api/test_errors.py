@@ -43,6 +43,7 @@ CODES = {
     "ShardqError": "error",
     "StoreUnavailable": "store_unavailable",
     "TaskAbandoned": "task_abandoned",
+    "UniqueKeyTaken": "unique_key_taken",
     "UnsupportedByStore": "unsupported_by_store",
     "WorkersFailing": "workers_failing",
 }

@@ -578,3 +578,31 @@ def test_a_period_that_is_no_aware_datetime_is_refused(tmp_path: Path, moment: o
         queue = client.create_queue("jobs")
         with pytest.raises(shardq.InvalidSetting, match="aware datetime"):
             list(queue.history(since=moment))  # type: ignore[arg-type]
+
+
+def test_a_message_is_sent_looked_at_and_removed_by_its_unique_key(jobs) -> None:
+    first = jobs.ok("send", "jobs", "one", "--unique-key", "k").stdout
+    assert jobs.ok("send", "jobs", "two", "--unique-key", "k").stdout == first
+    refused = jobs("send", "jobs", "three", "--unique-key", "k", "--on-conflict", "raise")
+    assert (refused.exit_code, refused.stderr.startswith("shardq: unique_key_taken: ")) == (1, True)
+    line = json.dumps({"body": "four", "unique_key": "k", "on_conflict": "replace"})
+    second = jobs.ok("send", "jobs", "-", "--jsonl", stdin=line).stdout
+    assert second != first
+    assert jobs.ok("get", "jobs", "--unique-key", "k").stdout == "four\n"
+    assert jobs.json("get", "jobs", "--unique-key", "k")["unique_key"] == "k"
+    assert "1 message removed" in jobs.ok("remove", "jobs", "--unique-key", "k").stderr
+    assert jobs("remove", "jobs", "--unique-key", "k").exit_code == 3
+    gone = jobs("get", "jobs", "--unique-key", "k")
+    assert (gone.exit_code, "with the key 'k' in queue jobs" in gone.stderr) == (3, True)
+    assert jobs("remove", "jobs", "jobs", "--unique-key", "k").exit_code == 2
+    assert jobs("send", "jobs", "a", "b", "--unique-key", "k").exit_code == 2
+    assert jobs("send", "jobs", "a", "--on-conflict", "replace").exit_code == 2
+
+
+def test_messages_that_were_not_sent_are_kept_with_their_unique_keys(jobs, tmp_path) -> None:
+    jobs.ok("send", "jobs", "one", "--unique-key", "k")
+    lines = [{"body": "two", "unique_key": "k", "on_conflict": "raise"}, {"body": "three"}]
+    rest = tmp_path / "rest.jsonl"
+    stdin = "\n".join(map(json.dumps, lines))
+    assert jobs("send", "jobs", "-", "--jsonl", "--unsent", str(rest), stdin=stdin).exit_code == 1
+    assert json.loads(rest.read_text().splitlines()[0])["on_conflict"] == "raise"

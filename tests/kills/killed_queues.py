@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from shardq.client import Client
+from shardq.outgoing_message import OnConflict
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, QueueRecord, Span
 from shardq.storage.store import Store
@@ -119,6 +120,33 @@ class KilledQueues:
             assert sorted(queues.delivered(heir, shard_of(each)).elements()) == of_bundle(bundle)
             given(each + 1)
         assert queues.audit() == []
+
+    @pytest.mark.parametrize("conflict", ["keep", "replace"])
+    def test_a_unique_key_whose_send_was_cut_short_has_one_message(
+        self, queues: Scene, conflict: OnConflict
+    ) -> None:
+        """Whoever sends the key next finds the message of the one that died, or its key free, or replaces it."""
+
+        def send(store: Store, each: int) -> None:
+            producer = Client(store).queue(name).producer()
+            producer.send(b"first", unique_key=f"key {each}")
+            producer.send(b"next", unique_key=f"key {each}", on_conflict="replace")
+
+        name = queues.new_name()
+        Client(queues.healthy).create_queue(name, shards=1, time_shards=1, max_deliveries=None)
+        for each, _, heir in self._at_every_request(queues, send):
+            queue, key = Client(heir).queue(name), f"key {each}"
+            identity = queue.producer().send(b"second", unique_key=key, on_conflict=conflict)
+            with queue.consumer() as consumer:
+                batch = consumer.receive(10, wait=0)
+                assert len(batch) == 1  # whoever receives first may complete what was begun
+                assert conflict == "keep" or [message.id for message in batch] == [identity]
+                batch.ack()
+                assert not consumer.receive(10, wait=0)
+            assert queue.get(unique_key=key) is None
+        Client(queues.healthy).queue(name).sweep()
+        assert not queues.healthy.list_keys(name)
+        assert queues.audit(name) == []
 
     def test_a_key_whose_send_was_cut_short_stands_for_one_message(self, queues: Scene) -> None:
         """Whoever sends the key next completes the send, or finds it done."""

@@ -39,18 +39,23 @@ def peek(session: Session, queue: str, limit: int, codec: str, as_json: bool) ->
 
 @click.command(cls=ExampleCommand, example="shardq get orders:3:1:0197c8a2b4d07abc8123456789abcdef:0 --json")
 @click.argument("message_id", metavar="ID")
+@click.option("--unique-key", help="Look at the message with this key; ID is the name of its queue.")
 @codec_option
 @json_option
 @click.pass_context
-def get(ctx: click.Context, message_id: str, codec: str, as_json: bool) -> None:
+def get(ctx: click.Context, message_id: str, unique_key: str | None, codec: str, as_json: bool) -> None:
     """Look at one message by its id.
 
     Prints the body, or with --json all properties. The message can be in any state, also processed.
     """
-    queue = ctx.ensure_object(Session).queue(MessageId.parse(message_id).shard.queue)
-    message = queue.get(message_id)
+    session = ctx.ensure_object(Session)
+    if unique_key is None:
+        message = session.queue(MessageId.parse(message_id).shard.queue).get(message_id)
+    else:
+        message = session.queue(message_id).get(unique_key=unique_key)
     if message is None:
-        note(f"shardq: message_not_found: message {message_id} is not stored")
+        name = message_id if unique_key is None else f"with the key {unique_key!r} in queue {message_id}"
+        note(f"shardq: message_not_found: message {name} is not stored")
         ctx.exit(NOT_FOUND)
     elif as_json:
         print_json(view_of(message, codec))
@@ -115,16 +120,21 @@ class Removal(msgspec.Struct, frozen=True):
 
 @click.command(cls=ExampleCommand, example="shardq peek orders --json | jq -r .id | shardq remove -")
 @click.argument("ids", metavar="ID...", nargs=-1)
+@click.option("--unique-key", help="Remove the message with this key; ID is the name of its queue.")
 @json_option
 @click.pass_context
-def remove(ctx: click.Context, ids: tuple[str, ...], as_json: bool) -> None:
+def remove(ctx: click.Context, ids: tuple[str, ...], unique_key: str | None, as_json: bool) -> None:
     """Remove messages by their ids.
 
     Removes messages in any state, in flight and processed too. If a consumer holds such a message, its ack has no
     effect. Without an id, or with -, ids are read from stdin: the first word of each line. `send` and `peek` print
     ids. Exit code 3 means that a message is not stored.
     """
-    removal = remove_all(ctx.ensure_object(Session), given_words(ids))
+    session = ctx.ensure_object(Session)
+    by_key = unique_key is not None
+    removal = (
+        _remove_by_key(session, ids, str(unique_key)) if by_key else remove_all(session, given_words(ids))
+    )
     if as_json:
         print_json(removal)
     else:
@@ -133,6 +143,15 @@ def remove(ctx: click.Context, ids: tuple[str, ...], as_json: bool) -> None:
         missing = removal.missing
         note(f"shardq: message_not_found: {many(len(missing), 'message')} not stored, first {missing[0]}")
         ctx.exit(NOT_FOUND)
+
+
+def _remove_by_key(session: Session, ids: Sequence[str], unique_key: str) -> Removal:
+    if len(ids) != 1:
+        raise click.UsageError(
+            "--unique-key needs the name of one queue: shardq remove orders --unique-key KEY."
+        )
+    removed = session.queue(ids[0]).remove(unique_key=unique_key)
+    return Removal(int(removed), () if removed else (unique_key,))
 
 
 def remove_all(session: Session, ids: Iterable[str]) -> Removal:

@@ -6,10 +6,9 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -29,7 +28,7 @@ from shardq.cli.sending import (
 )
 from shardq.cli.times import coming_moment, duration, in_words
 from shardq.errors import ShardqError
-from shardq.outgoing_message import DEFAULT_PRIORITY, OutgoingMessage
+from shardq.outgoing_message import DEFAULT_PRIORITY, OnConflict, OutgoingMessage
 
 __all__ = ["SendProgress", "send", "send_progress"]
 
@@ -68,7 +67,17 @@ def _check_folder(_context: click.Context, _parameter: click.Parameter, path: Pa
     help="Do not deliver it any more when it was not finished within this time from when it is due.",
 )
 @click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header. May be repeated.")
-@click.option("--dedupe-key", help="Store no second message with this key. For one BODY.")
+@click.option("--dedupe-key", help="Store no second message with this key for a time. For one BODY.")
+@click.option(
+    "--unique-key", help="Store no second message with this key while the first one is in the queue."
+)
+@click.option(
+    "--on-conflict",
+    type=click.Choice(get_args(OnConflict)),
+    default="keep",
+    show_default=True,
+    help="What to do when another message has the unique key.",
+)
 @click.option("--group", help="Deliver the messages of this group in order, one after the other.")
 @click.option(
     "--unsent",
@@ -97,14 +106,16 @@ def send(
 
     Prints the id of each message when it is stored, or with --json one object at the end. A line of --jsonl is an
     object with a body (a string, or any value with --codec json) or a body_base64. It may have priority, delay, due,
-    ttl, headers, dedupe_key, group and id, which replace the options. A header's value that is bytes is written as
-    {"base64": ...}. Empty lines are skipped. A due time without an offset is in your time zone; 10m means in ten
-    minutes.
+    ttl, headers, dedupe_key, unique_key, on_conflict, group and id, which replace the options. A header's value that is
+    bytes is written as {"base64": ...}. Empty lines are skipped. A due time without an offset is in your time zone; 10m
+    means in ten minutes.
     """
-    if options["dedupe_key"] is not None and len(bodies) > 1:
-        raise click.UsageError(
-            "--dedupe-key is for one BODY: give dedupe_key in the lines of --jsonl instead."
-        )
+    for name in ("dedupe_key", "unique_key"):
+        if options[name] is not None and len(bodies) > 1:
+            option = name.replace("_", "-")
+            raise click.UsageError(
+                f"--{option} is for one BODY: give {name} in the lines of --jsonl instead."
+            )
     shared = _shared(**options)
     read = partial(parse_line, queue=queue) if jsonl else parse_plain
     parse = partial(read, codec=codec, shared=shared)
@@ -187,21 +198,10 @@ def _pieces(bodies: tuple[str, ...], file: Path | None, parse: Parse) -> Iterato
         yield from pieces_of_texts(bodies, parse)
 
 
-def _shared(
-    *,
-    priority: int,
-    delay: float,
-    due: datetime | None,
-    ttl: float | None,
-    headers: Sequence[str],
-    dedupe_key: str | None,
-    group: str | None,
-) -> OutgoingMessage:
+def _shared(*, headers: Sequence[str], **options: Any) -> OutgoingMessage:
     """The options as a message without a body."""
     pairs = dict(_pair(header) for header in headers)
-    times: dict[str, Any] = {"delay": delay, "due": due, "ttl": ttl}
-    keys: dict[str, Any] = {"dedupe_key": dedupe_key, "group": group}
-    return OutgoingMessage(body=b"", priority=priority, headers=pairs or None, **keys, **times)
+    return OutgoingMessage(body=b"", headers=pairs or None, **options)
 
 
 def _pair(header: str) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """Dedupe keys: which message a key stands for, for a time. Their rows end by themselves after that.
 
-A queue is named by what it is called in the tables.
+Unique keys stand in the same table, and do not end. A queue is named by what it is called in the tables.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 
 from shardq.errors import StoreUnavailable
-from shardq.storage.cassandra.session import Session
+from shardq.storage.cassandra.queues import Incarnations
+from shardq.storage.cassandra.session import Session, Statement
+from shardq.storage.keys import UNIQUE_END, UNIQUE_PREFIX, KeyChange, KeyEntry
 from shardq.storage.requests import DedupeEntry
 
-__all__ = ["confirm", "drop", "reserve"]
+__all__ = ["KeyMethods", "drop"]
 
 _RESERVE = (
     "INSERT INTO dedupe (queue, bucket, key, message_id, expires_at) VALUES (?, ?, ?, ?, ?) "
@@ -29,6 +31,13 @@ _CONFIRM = (
     "UPDATE dedupe USING TTL ? SET confirmed = true "
     "WHERE queue = ? AND bucket = ? AND key = ? IF message_id = ? AND expires_at = ?"
 )
+_UNIQUE = "SELECT key, message_id FROM dedupe WHERE queue = ? AND bucket = ? AND key IN ?"
+_ENTER = (
+    "INSERT INTO dedupe (queue, bucket, key, message_id, expires_at) VALUES (?, ?, ?, ?, ?) IF NOT EXISTS"
+)
+_SET = "UPDATE dedupe SET message_id = ? WHERE queue = ? AND bucket = ? AND key = ? IF message_id = ?"
+_TAKE_OUT = "DELETE FROM dedupe WHERE queue = ? AND bucket = ? AND key = ? IF message_id = ?"
+_LIST = "SELECT key, message_id FROM dedupe WHERE queue = ? AND bucket = ? AND key > ? AND key < ? LIMIT ?"
 _DROP = "DELETE FROM dedupe USING TIMESTAMP ? WHERE queue = ? AND bucket = ?"
 
 _BUCKETS = 16
@@ -36,11 +45,44 @@ _AT_ONCE = 100
 _GRACE = 60  # seconds that a row outlives its window
 _LONGEST_TTL = 20 * 365 * 24 * 3600
 _ATTEMPTS = 25
+_NEVER = 2**62
 
 _Row = tuple[str, int, bool]
 
 
-def reserve(
+class KeyMethods:
+    """The methods of the store that are about keys."""
+
+    _session: Session
+    _incarnations: Incarnations
+
+    def now(self) -> int:
+        """Return the cluster's time."""
+        raise NotImplementedError
+
+    def reserve_keys(
+        self, queue: str, entries: Sequence[DedupeEntry], window: int
+    ) -> tuple[DedupeEntry, ...]:
+        """Reserve the keys that are free; raises QueueNotFound."""
+        name = self._incarnations.require(self._session, queue)
+        return _reserve(self._session, name, entries, window, self.now())
+
+    def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
+        """Mark the entries' messages as stored."""
+        _confirm(self._session, self._incarnations.of(self._session, queue), entries, self.now())
+
+    def exchange_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
+        """Change the keys that stand as the caller saw them; raises QueueNotFound where one may be new."""
+        enters = any(change.before is None for change in changes)
+        named = self._incarnations.require if enters else self._incarnations.of
+        return _exchange(self._session, named(self._session, queue), changes)
+
+    def list_keys(self, queue: str, after: str = "", limit: int = 1000) -> tuple[KeyEntry, ...]:
+        """Return the next entries, bucket by bucket."""
+        return _list(self._session, self._incarnations.of(self._session, queue), after, limit)
+
+
+def _reserve(
     session: Session, queue: str, entries: Sequence[DedupeEntry], window: int, now: int
 ) -> tuple[DedupeEntry, ...]:
     """Reserve what is free; returns what now stands for each key."""
@@ -65,7 +107,7 @@ def reserve(
     return tuple(standing[entry.key] for entry in entries)
 
 
-def confirm(session: Session, queue: str, entries: Sequence[DedupeEntry], now: int) -> None:
+def _confirm(session: Session, queue: str, entries: Sequence[DedupeEntry], now: int) -> None:
     """Mark the messages of the entries as stored."""
     stored = {entry.key: entry.message_id for entry in entries}
     for bucket, chunk in _chunks(stored):
@@ -82,6 +124,51 @@ def confirm(session: Session, queue: str, entries: Sequence[DedupeEntry], now: i
             raise StoreUnavailable(
                 f"dedupe keys of queue {queue!r} are changed by others all the time: try again"
             )
+
+
+def _exchange(session: Session, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
+    """Make the changes whose ``before`` stands, those of a bucket together; returns what stands then."""
+    by_key = {UNIQUE_PREFIX + change.key: change for change in changes}
+    standing: dict[str, str] = {}
+    for bucket, keys in _chunks(by_key):
+        for _ in range(_ATTEMPTS):
+            rows = dict(session.read(_UNIQUE, (queue, bucket, keys)))
+            wanted = [
+                (key, by_key[key])
+                for key in keys
+                if by_key[key].before == rows.get(key) and by_key[key].before != by_key[key].after
+            ]
+            if not wanted:
+                break
+            if session.apply([_change(queue, bucket, key, change) for key, change in wanted]):
+                rows |= {key: change.after for key, change in wanted}
+                break
+        else:
+            raise StoreUnavailable(
+                f"unique keys of queue {queue!r} are changed by others all the time: try again"
+            )
+        standing |= rows
+    return tuple(standing.get(key) for key in by_key)
+
+
+def _change(queue: str, bucket: int, key: str, change: KeyChange) -> Statement:
+    if change.before is None:
+        return _ENTER, (queue, bucket, key, change.after, _NEVER)
+    if change.after is None:
+        return _TAKE_OUT, (queue, bucket, key, change.before)
+    return _SET, (change.after, queue, bucket, key, change.before)
+
+
+def _list(session: Session, queue: str, after: str, limit: int) -> tuple[KeyEntry, ...]:
+    """Return the next entries after a key, in its bucket and in those after it."""
+    start, found = UNIQUE_PREFIX + after, list[KeyEntry]()
+    for bucket in range(_bucket(start) if after else 0, _BUCKETS):
+        rows = session.read(_LIST, (queue, bucket, start, UNIQUE_END, limit - len(found)))
+        found += [KeyEntry(key.removeprefix(UNIQUE_PREFIX), value) for key, value in rows]
+        if len(found) == limit:
+            break
+        start = UNIQUE_PREFIX
+    return tuple(found)
 
 
 def drop(session: Session, queue: str, written: int) -> None:
@@ -112,10 +199,14 @@ def _read(session: Session, queue: str, bucket: int, keys: Sequence[str]) -> dic
 def _chunks(keys: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
     buckets: dict[int, list[str]] = {}
     for key in dict.fromkeys(keys):
-        buckets.setdefault(blake2b(key.encode(), digest_size=1).digest()[0] % _BUCKETS, []).append(key)
+        buckets.setdefault(_bucket(key), []).append(key)
     for bucket, members in buckets.items():
         for start in range(0, len(members), _AT_ONCE):
             yield bucket, members[start : start + _AT_ONCE]
+
+
+def _bucket(key: str) -> int:
+    return blake2b(key.encode(), digest_size=1).digest()[0] % _BUCKETS
 
 
 def _ttl(window: int) -> int:

@@ -14,7 +14,6 @@ from shardq.storage.cassandra import (
     bundles,
     claims,
     consumers,
-    dedupe,
     diagnosis,
     directory,
     peeking,
@@ -27,6 +26,7 @@ from shardq.storage.cassandra import (
     sweeping,
 )
 from shardq.storage.cassandra.connecting import Address
+from shardq.storage.cassandra.dedupe import KeyMethods
 from shardq.storage.cassandra.lease_rows import Held
 from shardq.storage.cassandra.queues import Incarnations
 from shardq.storage.cassandra.read_cursors import ReadCursors
@@ -38,7 +38,6 @@ from shardq.storage.requests import (
     Append,
     Claim,
     Claimed,
-    DedupeEntry,
     Extend,
     Fenced,
     Finding,
@@ -59,7 +58,7 @@ __all__ = ["CassandraStore"]
 R = TypeVar("R", Append, Claim, Acknowledge, Extend, Release)
 
 
-class CassandraStore:
+class CassandraStore(KeyMethods):
     """Queues in one keyspace of a Cassandra cluster.
 
     Each shard is one wide row. Sends are plain writes that can be repeated; everything else that changes a shard
@@ -252,19 +251,6 @@ class CassandraStore:
     def sweep(self, request: Sweep) -> int:
         """Give up history, up to 200 slices of each shard, and what is left of incarnations that are over."""
         return sweeping.sweep(self._session, request, self.now, partial(self._probe, deep=True))
-
-    # -- dedupe --------------------------------------------------------------------------------------------
-
-    def reserve_keys(
-        self, queue: str, entries: Sequence[DedupeEntry], window: int
-    ) -> tuple[DedupeEntry, ...]:
-        """Reserve the keys that are free; raises QueueNotFound."""
-        name = self._incarnations.require(self._session, queue)
-        return dedupe.reserve(self._session, name, entries, window, self.now())
-
-    def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
-        """Mark the entries' messages as stored."""
-        dedupe.confirm(self._session, self._incarnations.of(self._session, queue), entries, self.now())
 
     # -- consumers -----------------------------------------------------------------------------------------
 

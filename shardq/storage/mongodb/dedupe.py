@@ -1,27 +1,64 @@
-"""Dedupe keys: which message a key stands for, for a time. The server deletes them after that."""
+"""Dedupe keys: which message a key stands for, for a time. The server deletes them after that.
+
+Unique keys stand in the same collection, without a moment after which the server would delete them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from pymongo import UpdateOne
+from pymongo import DeleteOne, UpdateOne
 from pymongo.errors import BulkWriteError
 
+from shardq.storage.keys import UNIQUE_END, UNIQUE_PREFIX, KeyChange, KeyEntry
 from shardq.storage.mongodb.documents import CONFIRMED, DELETED_AFTER, KEY, MESSAGE, QUEUE, UNTIL, Document
 from shardq.storage.mongodb.faults import write_error
+from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.session import Session
 from shardq.storage.requests import DedupeEntry
 
-__all__ = ["KEYS", "confirm", "drop", "expire", "reserve"]
+__all__ = ["KEYS", "KeyMethods", "drop", "expire"]
 
 KEYS = "shardq.dedupe"
 _DUPLICATE = 11000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FOREVER = datetime(9999, 1, 1, tzinfo=UTC)
+_NEVER = 2**62
 
 
-def reserve(
+class KeyMethods:
+    """The methods of the store that are about keys."""
+
+    _session: Session
+    _incarnations: Incarnations
+
+    def now(self) -> int:
+        """Return the primary's time."""
+        raise NotImplementedError
+
+    def reserve_keys(
+        self, queue: str, entries: Sequence[DedupeEntry], window: int
+    ) -> tuple[DedupeEntry, ...]:
+        """Reserve the keys that are free; raises QueueNotFound."""
+        return _reserve(self._session, self._incarnations.require(queue), entries, window, self.now())
+
+    def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
+        """Mark the entries' messages as stored."""
+        _confirm(self._session, self._incarnations.of(queue), entries)
+
+    def exchange_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
+        """Change the keys that stand as the caller saw them; raises QueueNotFound where one may be new."""
+        enters = any(change.before is None for change in changes)
+        name = self._incarnations.require(queue) if enters else self._incarnations.of(queue)
+        return _exchange(self._session, name, changes)
+
+    def list_keys(self, queue: str, after: str = "", limit: int = 1000) -> tuple[KeyEntry, ...]:
+        """Return the next entries, by key."""
+        return _list(self._session, self._incarnations.of(queue), after, limit)
+
+
+def _reserve(
     session: Session, queue: str, entries: Sequence[DedupeEntry], window: int, now: int
 ) -> tuple[DedupeEntry, ...]:
     """Reserve what is free; returns what now stands for each key."""
@@ -54,7 +91,7 @@ def reserve(
     return tuple(standing.get(entry.key, entry) for entry in entries)
 
 
-def confirm(session: Session, queue: str, entries: Sequence[DedupeEntry]) -> None:
+def _confirm(session: Session, queue: str, entries: Sequence[DedupeEntry]) -> None:
     """Mark the messages of the entries as stored."""
     _write(
         session,
@@ -63,6 +100,46 @@ def confirm(session: Session, queue: str, entries: Sequence[DedupeEntry]) -> Non
             for entry in entries
         ],
     )
+
+
+def _exchange(session: Session, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
+    """Look at the keys, and change those that stand as the caller saw them; new ones are entered without a look."""
+    new = all(each.before is None and each.after is not None for each in changes)
+    standing = {} if new else _standing(session, queue, changes)
+    wanted = [
+        _change(queue, each)
+        for each in changes
+        if each.before == standing.get(each.key) and each.before != each.after
+    ]
+    if wanted:
+        _write(session, wanted)
+        standing = _standing(session, queue, changes)
+    return tuple(standing.get(each.key) for each in changes)
+
+
+def _change(queue: str, change: KeyChange) -> UpdateOne | DeleteOne:
+    """The write that is not done where something else stands: a key that is taken cannot be inserted."""
+    identity = _id(queue, UNIQUE_PREFIX + change.key)
+    if change.after is None:
+        return DeleteOne({"_id": identity, MESSAGE: change.before})
+    if change.before is None:
+        rest = {"$setOnInsert": {CONFIRMED: True, UNTIL: _NEVER}}
+        return UpdateOne({"_id": identity, MESSAGE: change.after}, rest, upsert=True)
+    return UpdateOne({"_id": identity, MESSAGE: change.before}, {"$set": {MESSAGE: change.after}})
+
+
+def _standing(session: Session, queue: str, changes: Sequence[KeyChange]) -> dict[str, str]:
+    ids = [_id(queue, UNIQUE_PREFIX + change.key) for change in changes]
+    with session.translated(writing=False):
+        found = session.collection(KEYS).find({"_id": {"$in": ids}})
+        return {each["_id"][KEY].removeprefix(UNIQUE_PREFIX): each[MESSAGE] for each in found}
+
+
+def _list(session: Session, queue: str, after: str, limit: int) -> tuple[KeyEntry, ...]:
+    between = {"$gt": _id(queue, UNIQUE_PREFIX + after), "$lt": _id(queue, UNIQUE_END)}
+    with session.translated(writing=False):
+        found = session.collection(KEYS).find({"_id": between}, sort=[("_id", 1)], limit=limit)
+        return tuple(KeyEntry(each["_id"][KEY].removeprefix(UNIQUE_PREFIX), each[MESSAGE]) for each in found)
 
 
 def expire(session: Session, queue: str, now: int, limit: int) -> int:
@@ -81,7 +158,7 @@ def drop(session: Session, queue: str) -> int:
         return session.collection(KEYS).delete_many(_of(queue)).deleted_count
 
 
-def _write(session: Session, operations: Sequence[UpdateOne]) -> None:
+def _write(session: Session, operations: Sequence[UpdateOne | DeleteOne]) -> None:
     """Carry out those that find their key free."""
     if not operations:
         return

@@ -56,8 +56,18 @@ def peek(rows: ShardRows, request: Peek, now: int) -> PeekPage:
 
 
 def find(rows: ShardRows, bundle_id: bytes, position: int, now: int) -> StoredSlice | None:
-    """Return the slice that holds this message, in the history too, or None."""
-    for row in rows.read([bundle_id], bodies=True).values():
+    """Return the slice that holds this message, in the history too, or None.
+
+    What is not found is looked for again on a primary that was surely one when it answered: a key that is free rests on
+    that, and a message which a deposed primary does not have yet is stored.
+    """
+    return _find(rows.read([bundle_id], bodies=True), position, now) or _find(
+        rows.read_surely(bundle_id), position, now
+    )
+
+
+def _find(found: dict[bytes, Row], position: int, now: int) -> StoredSlice | None:
+    for row in found.values():
         pieces: tuple[Slice | Kept, ...] = (*row.slices, *row.kept)
         for each in pieces:
             if each.first <= position < each.end:

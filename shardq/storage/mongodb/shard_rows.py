@@ -9,6 +9,7 @@ import msgspec
 from bson.binary import Binary
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
+from pymongo.read_concern import ReadConcern
 
 from shardq.errors import StoreUnavailable
 from shardq.sharding.shard import Shard
@@ -88,6 +89,18 @@ class ShardRows:
     def read(self, ids: Iterable[bytes], *, bodies: bool = False) -> dict[bytes, Row]:
         """The documents with these ids, finished ones too."""
         return {row.id: row for chunk in _chunks(ids) for row in self._read(chunk, bodies)}
+
+    def read_surely(self, bundle_id: bytes) -> dict[bytes, Row]:
+        """The document with this id, as a read sees it that follows every confirmed write; none on a single server.
+
+        A single server is always the only one, so an ordinary read has shown it.
+        """
+        if not self.session.has_transactions:
+            return {}
+        with self.session.translated(writing=False):
+            rows = self.session.collection(self.name).with_options(read_concern=ReadConcern("linearizable"))
+            raw = rows.find_one({"_id": bundle_id}, max_time_ms=_LONGEST_WRITE)
+        return {} if raw is None else {bundle_id: decode(raw)}
 
     def find(
         self,

@@ -14,7 +14,6 @@ from shardq.storage.mongodb import (
     bundles,
     collections,
     consumers,
-    dedupe,
     diagnosis,
     directory,
     forwarding,
@@ -28,6 +27,7 @@ from shardq.storage.mongodb import (
 )
 from shardq.storage.mongodb.claims import Claims
 from shardq.storage.mongodb.client import Client
+from shardq.storage.mongodb.dedupe import KeyMethods
 from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.session import Address
 from shardq.storage.mongodb.shard_rows import ShardRows
@@ -37,7 +37,6 @@ from shardq.storage.requests import (
     Append,
     Claim,
     Claimed,
-    DedupeEntry,
     Extend,
     Fenced,
     Finding,
@@ -60,7 +59,7 @@ R = TypeVar("R", Append, Claim, Acknowledge, Extend, Release)
 T = TypeVar("T")
 
 
-class MongoStore:
+class MongoStore(KeyMethods):
     """Queues in one database, each shard a collection, each bundle a document.
 
     A bundle changes in one atomic step, on the condition that it is as it was seen. Moments are those of the
@@ -258,17 +257,7 @@ class MongoStore:
         """
         return sweeping.sweep(self._client, self._incarnations, request)
 
-    # -- dedupe, consumers, signals ------------------------------------------------------------------------
-
-    def reserve_keys(
-        self, queue: str, entries: Sequence[DedupeEntry], window: int
-    ) -> tuple[DedupeEntry, ...]:
-        """Reserve the keys that are free; raises QueueNotFound."""
-        return dedupe.reserve(self._session, self._incarnations.require(queue), entries, window, self.now())
-
-    def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
-        """Mark the entries' messages as stored."""
-        dedupe.confirm(self._session, self._incarnations.of(queue), entries)
+    # -- consumers, signals --------------------------------------------------------------------------------
 
     def enlist(self, queue: str, consumer: str, lifetime: int) -> tuple[str, ...]:
         """Count the consumer among the live ones; raises QueueNotFound."""

@@ -1,14 +1,16 @@
-"""Dedupe keys: which message a key stands for, for a time."""
+"""Dedupe keys: which message a key stands for, for a time. Unique keys stand in the same table, and for ever."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
 
+from shardq.storage.keys import UNIQUE_END, UNIQUE_PREFIX, KeyChange, KeyEntry
 from shardq.storage.requests import DedupeEntry
 from shardq.storage.sqlite import queues
+from shardq.storage.sqlite.session import Session
 
-__all__ = ["confirm", "expire", "reserve"]
+__all__ = ["KeyMethods", "expire"]
 
 _RESERVE = """
     INSERT INTO dedupe (queue, key, message_id, confirmed, expires_at) VALUES (?1, ?2, ?3, 0, ?4)
@@ -22,8 +24,56 @@ _EXPIRE = """
     AND key IN (SELECT key FROM dedupe WHERE queue = ?1 AND expires_at <= ?2 LIMIT ?3)
 """
 
+_UNIQUE = "SELECT message_id FROM dedupe WHERE queue = ? AND key = ?"
+_ENTER = """
+    INSERT INTO dedupe (queue, key, message_id, confirmed, expires_at) VALUES (?, ?, ?, 1, ?) ON CONFLICT DO NOTHING
+"""
+_SET = "UPDATE dedupe SET message_id = ? WHERE queue = ? AND key = ? AND message_id = ?"
+_TAKE_OUT = "DELETE FROM dedupe WHERE queue = ? AND key = ? AND message_id = ?"
+_LIST = "SELECT key, message_id FROM dedupe WHERE queue = ? AND key > ? AND key < ? ORDER BY key LIMIT ?"
+_NEVER = 2**62
 
-def reserve(
+
+class KeyMethods:
+    """The methods of the store that are about keys."""
+
+    _session: Session
+
+    def now(self) -> int:
+        """Return the clock's time."""
+        raise NotImplementedError
+
+    def reserve_keys(
+        self, queue: str, entries: Sequence[DedupeEntry], window: int
+    ) -> tuple[DedupeEntry, ...]:
+        """Reserve the keys that are free; raises QueueNotFound. The append that follows makes it durable."""
+        return self._session.write(
+            lambda sql: _reserve(sql, queue, entries, window, self.now()), durable=False
+        )
+
+    def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
+        """Mark the entries' messages as stored."""
+        self._session.write(lambda sql: _confirm(sql, queue, entries), durable=False)
+
+    def exchange_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
+        """Look at the keys; change them in one transaction where some stand as the caller saw them."""
+        standing = self._session.read(lambda sql: _look(sql, queue, changes))
+        if all(
+            found != change.before or found == change.after
+            for found, change in zip(standing, changes, strict=True)
+        ):
+            return standing
+        return self._session.write(
+            lambda sql: _change(sql, queue, changes),
+            durable=any(None not in (change.before, change.after) for change in changes),
+        )
+
+    def list_keys(self, queue: str, after: str = "", limit: int = 1000) -> tuple[KeyEntry, ...]:
+        """Return the next entries, by key."""
+        return self._session.read(lambda sql: _list(sql, queue, after, limit))
+
+
+def _reserve(
     sql: sqlite3.Connection, queue: str, entries: Sequence[DedupeEntry], window: int, now: int
 ) -> tuple[DedupeEntry, ...]:
     """Reserve what is free; returns what now stands for each key. Raises QueueNotFound."""
@@ -37,7 +87,7 @@ def _standing(sql: sqlite3.Connection, queue: str, key: str) -> DedupeEntry:
     return DedupeEntry(key, message_id, bool(confirmed))
 
 
-def confirm(sql: sqlite3.Connection, queue: str, entries: Sequence[DedupeEntry]) -> None:
+def _confirm(sql: sqlite3.Connection, queue: str, entries: Sequence[DedupeEntry]) -> None:
     """Mark the messages of the entries as stored."""
     sql.executemany(_CONFIRM, ((queue, entry.key, entry.message_id) for entry in entries))
 
@@ -45,3 +95,30 @@ def confirm(sql: sqlite3.Connection, queue: str, entries: Sequence[DedupeEntry])
 def expire(sql: sqlite3.Connection, queue: str, limit: int, now: int) -> int:
     """Remove up to ``limit`` keys whose window is over; returns how many."""
     return sql.execute(_EXPIRE, (queue, now, limit)).rowcount
+
+
+def _look(sql: sqlite3.Connection, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
+    """Return what stands under the unique keys."""
+    found = (sql.execute(_UNIQUE, (queue, UNIQUE_PREFIX + change.key)).fetchone() for change in changes)
+    return tuple(row[0] if row else None for row in found)
+
+
+def _change(sql: sqlite3.Connection, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
+    """Make the changes whose ``before`` stands; returns what stands then. Raises QueueNotFound."""
+    if any(change.before is None for change in changes):
+        queues.require(sql, queue)
+    for change in changes:
+        key = UNIQUE_PREFIX + change.key
+        if change.before is None and change.after is not None:
+            sql.execute(_ENTER, (queue, key, change.after, _NEVER))
+        elif change.after is None:
+            sql.execute(_TAKE_OUT, (queue, key, change.before))
+        else:
+            sql.execute(_SET, (change.after, queue, key, change.before))
+    return _look(sql, queue, changes)
+
+
+def _list(sql: sqlite3.Connection, queue: str, after: str, limit: int) -> tuple[KeyEntry, ...]:
+    """Return the next entries after a key."""
+    rows = sql.execute(_LIST, (queue, UNIQUE_PREFIX + after, UNIQUE_END, limit))
+    return tuple(KeyEntry(key.removeprefix(UNIQUE_PREFIX), value) for key, value in rows)

@@ -16,7 +16,6 @@ from shardq.storage.requests import (
     Append,
     Claim,
     Claimed,
-    DedupeEntry,
     Extend,
     Fenced,
     Finding,
@@ -34,7 +33,6 @@ from shardq.storage.sqlite import (
     bundles,
     claims,
     consumers,
-    dedupe,
     diagnosis,
     directory,
     peeking,
@@ -45,6 +43,7 @@ from shardq.storage.sqlite import (
     sweeping,
 )
 from shardq.storage.sqlite.claims import Answers, Taken
+from shardq.storage.sqlite.dedupe import KeyMethods
 from shardq.storage.sqlite.session import Session
 from shardq.storage.sqlite.signals import Signals
 from shardq.storage.store import Capabilities
@@ -52,7 +51,7 @@ from shardq.storage.store import Capabilities
 __all__ = ["SqliteStore"]
 
 
-class SqliteStore:
+class SqliteStore(KeyMethods):
     """Queues in one SQLite file, for the threads and processes of one machine.
 
     The file is made by :meth:`create_schema` and :meth:`create_queue`; until then everything reads as empty.
@@ -231,20 +230,6 @@ class SqliteStore:
     def sweep(self, request: Sweep) -> int:
         """Remove up to 1,000 leftovers of each kind; returns how many."""
         return self._session.write(lambda sql: sweeping.sweep(sql, request, self.now()), durable=False)
-
-    # -- dedupe --------------------------------------------------------------------------------------------
-
-    def reserve_keys(
-        self, queue: str, entries: Sequence[DedupeEntry], window: int
-    ) -> tuple[DedupeEntry, ...]:
-        """Reserve the keys that are free; raises QueueNotFound. The append that follows makes it durable."""
-        return self._session.write(
-            lambda sql: dedupe.reserve(sql, queue, entries, window, self.now()), durable=False
-        )
-
-    def confirm_keys(self, queue: str, entries: Sequence[DedupeEntry]) -> None:
-        """Mark the entries' messages as stored."""
-        self._session.write(lambda sql: dedupe.confirm(sql, queue, entries), durable=False)
 
     # -- consumers -----------------------------------------------------------------------------------------
 

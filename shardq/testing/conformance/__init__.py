@@ -53,6 +53,7 @@ _MODULES = (
     "retries",
     "signals",
     "starting",
+    "unique_keys",
 )
 # The one effect of this import: pytest explains the suite's assertions as it does those of a test file.
 pytest.register_assert_rewrite(
@@ -93,6 +94,7 @@ from shardq.testing.conformance.removing import RemovingContract  # noqa: E402
 from shardq.testing.conformance.retries import RetryContract  # noqa: E402
 from shardq.testing.conformance.signals import SignalContract  # noqa: E402
 from shardq.testing.conformance.starting import StartContract  # noqa: E402
+from shardq.testing.conformance.unique_keys import UniqueKeyContract  # noqa: E402
 
 __all__ = [
     "AckContract",
@@ -130,6 +132,7 @@ __all__ = [
     "SignalContract",
     "StartContract",
     "StoreConformance",
+    "UniqueKeyContract",
 ]
 
 
@@ -162,6 +165,7 @@ class StoreConformance(
     DirectoryContract,
     LeftoverContract,
     DedupeContract,
+    UniqueKeyContract,
     ConsumerContract,
     SignalContract,
     ConcurrencyContract,
