@@ -172,7 +172,7 @@ def test_a_queue_is_never_received_from_too_fast(connect_any: Connect, name: str
 
 def test_permits_are_claimed_in_bulk_and_cut_at_will(connect_any: Connect, name: str) -> None:
     queue = connect_any().create_queue(name, shards=1, time_shards=1, max_in_flight=300, max_deliveries=None)
-    queue.producer().send_many([b"x"] * 400)
+    queue.producer().send_many([b"x"] * 450)
     consumer = queue.consumer()
     batches = [consumer.receive(limit) for limit in (200, 7, 90, 50)]
     assert [len(batch) for batch in batches] == [200, 7, 90, 3]
