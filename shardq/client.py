@@ -79,7 +79,7 @@ class Client(Closing):
         """
         check_queue_name(name)
         chosen = QueueSettings().change(settings)
-        check_dead_letter_queue(name, chosen.dead_letter_queue)
+        check_dead_letter_queue(name, chosen)
         check_limits(name, chosen)
         check_store(chosen, self._store.capabilities)
         record = QueueRecord.new(name, chosen.encode())

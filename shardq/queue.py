@@ -205,7 +205,7 @@ class Queue:
         With another layout (``shards``, ``time_shards``, ``time_shard_seconds``) new messages go to the new shards.
         Consumers read the old shards until they are empty. Raises InvalidSetting, with nothing changed.
         """
-        check_dead_letter_queue(self.name, changes.get("dead_letter_queue"))
+        check_dead_letter_queue(self.name, self.settings.change(changes))
         check_limits(self.name, self.settings.change(changes))
         settings = self._context.live.alter(changes)
         if settings.has_dead_letters:

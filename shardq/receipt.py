@@ -7,12 +7,12 @@ import re
 import msgspec
 
 from shardq.errors import InvalidReceipt
-from shardq.sharding.shard import Shard
+from shardq.sharding.shard import NAME, Shard
 
 __all__ = ["MessageId", "Receipt"]
 
 _NUMBER = r"(0|[1-9][0-9]{0,8})"
-_ID = re.compile(rf"([A-Za-z0-9._-]+):{_NUMBER}:{_NUMBER}:([0-9a-f]{{32}}):{_NUMBER}")
+_ID = re.compile(rf"({NAME}):{_NUMBER}:{_NUMBER}:([0-9a-f]{{32}}):{_NUMBER}")
 
 
 class MessageId(msgspec.Struct, frozen=True, order=True):

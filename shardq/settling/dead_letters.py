@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Retry
-from shardq.errors import InvalidSetting, QueueNotFound
+from shardq.errors import InvalidName, InvalidSetting, QueueNotFound
 from shardq.outgoing_message import Headers
 from shardq.settings import QueueSettings
-from shardq.sharding.shard import check_queue_name
+from shardq.sharding.shard import MAX_NAME_LENGTH
 from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store
 
@@ -38,16 +38,27 @@ _MARKS = frozenset((_QUEUE, _ID, _DELIVERIES, _REASON, _GROUP))
 
 def dead_letter_name(queue: str, settings: QueueSettings) -> str:
     """The name of a queue's dead-letter queue; raises InvalidName when the default one would be too long."""
-    return check_queue_name(settings.dead_letter_queue or queue + DEAD_LETTER_SUFFIX)
+    if settings.dead_letter_queue is None and len(queue) + len(DEAD_LETTER_SUFFIX) > MAX_NAME_LENGTH:
+        raise InvalidName(
+            f"the dead-letter queue of {queue[:20]!r}... would have a name of {len(queue) + len(DEAD_LETTER_SUFFIX)} "
+            f"characters: name it with dead_letter_queue, give the queue a name of at most "
+            f"{MAX_NAME_LENGTH - len(DEAD_LETTER_SUFFIX)}, or set max_deliveries=None"
+        )
+    return settings.dead_letter_queue or queue + DEAD_LETTER_SUFFIX
 
 
-def check_dead_letter_queue(queue: str, name: object) -> None:
-    """Raise InvalidSetting when a queue's dead letters would go to the queue itself."""
-    if name == queue:
+def check_dead_letter_queue(queue: str, settings: QueueSettings) -> None:
+    """Raise InvalidSetting when a queue's dead letters would go to the queue itself.
+
+    Raises InvalidName when its dead-letter queue could not be named.
+    """
+    if settings.dead_letter_queue == queue:
         raise InvalidSetting(
-            f"dead_letter_queue={name!r} is the queue itself, which would deliver its dead letters for ever: "
+            f"dead_letter_queue={queue!r} is the queue itself, which would deliver its dead letters for ever: "
             "name another queue"
         )
+    if settings.has_dead_letters:
+        dead_letter_name(queue, settings)
 
 
 def create_dead_letter_queue(store: Store, retry: Retry, queue: str, settings: QueueSettings) -> None:

@@ -13,20 +13,22 @@ __all__ = [
     "GROUP_SHARDS",
     "GROUP_TIME_SHARD",
     "MAX_NAME_LENGTH",
+    "NAME",
     "Shard",
     "check_queue_name",
     "group_shard",
     "group_shards",
 ]
 
-MAX_NAME_LENGTH = 100
+MAX_NAME_LENGTH = 200
 GROUP_TIME_SHARD = 10_000
 """Beyond every ring: the messages of groups are here, so that no change of a queue's layout moves a group."""
 
 GROUP_SHARDS = 16
 """Of every queue. It never changes: a group would be in two shards."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+NAME = r"[A-Za-z0-9][A-Za-z0-9._/@-]*"
+_NAME = re.compile(NAME)
 
 
 class Shard(msgspec.Struct, frozen=True, order=True):
@@ -69,8 +71,9 @@ def group_shards(queue: str) -> tuple[Shard, ...]:
 def check_queue_name(name: object) -> str:
     """Return the name if a queue may have it, else raise :class:`~shardq.InvalidName`.
 
-    1 to 100 characters out of ``A-Z a-z 0-9 . _ -``, the first a letter or digit. The colon is missing on
-    purpose: it separates the parts of a shard's name, so no queue's name can reach another queue's shards.
+    1 to 200 characters out of ``A-Z a-z 0-9 . _ - / @``, the first a letter or digit. The colon is missing on
+    purpose: it separates the parts of a shard's name, so no queue's name can reach another queue's shards. So is the
+    tilde: a store may write it for a character that has a meaning of its own there.
     """
     if not isinstance(name, str):
         raise InvalidName(f"queue name {name!r} is a {type(name).__name__}: give a str")
@@ -80,6 +83,7 @@ def check_queue_name(name: object) -> str:
         )
     if not _NAME.fullmatch(name):
         raise InvalidName(
-            f"queue name {name!r} cannot be used: use letters, digits, '.', '_' and '-', first a letter or digit"
+            f"queue name {name!r} cannot be used: use letters, digits, '.', '_', '-', '/' and '@', "
+            "first a letter or digit"
         )
     return name

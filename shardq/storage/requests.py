@@ -45,6 +45,16 @@ __all__ = [
 ]
 
 
+class Capabilities(msgspec.Struct, frozen=True):
+    """What a store can do beyond the MUSTs. Callers ask this, never for a store's name."""
+
+    forward_across_shards: bool  # `forward` is atomic when source and target are different shards
+    max_message_bytes: int  # the largest `max_message_bytes` that a queue on this store may have
+    max_shards: int  # the largest number of time shards x concurrency shards of a queue
+    requests_at_once: int = 1  # requests of a client that are worth having under way at the same time
+    signals: bool = False  # `wait` ends soon after an append by another process, so consumers need not poll
+
+
 class EntryState(Enum):
     """What a slice of messages waits for."""
 

@@ -93,7 +93,11 @@ class Store(KeyRegister, Protocol):
     # -- queues ------------------------------------------------------------------------------------------------
 
     def create_queue(self, record: QueueRecord) -> bool:
-        """Store a new queue. False, and nothing changed, when the name is taken. Applies the schema first."""
+        """Store a new queue. False, and nothing changed, when the name is taken. Applies the schema first.
+
+        MUST take every name that `check_queue_name` lets pass, and keep all of them apart; a name of more than 100
+        characters MAY be refused, with InvalidName. What it takes MUST NOT reach another queue's data, existing or not.
+        """
         ...
 
     def load_queue(self, name: str) -> QueueRecord | None:

@@ -204,6 +204,20 @@ class DropsTheNameOnly(WrappedStore):
         return known
 
 
+class ReadsAPathInNames(WrappedStore):
+    """Takes two signs in the name of a queue for one."""
+
+    def create_queue(self, record: QueueRecord) -> bool:
+        return super().create_queue(replace(record, name=record.name.replace("@", "/")))
+
+    def load_queue(self, name: str) -> QueueRecord | None:
+        record = super().load_queue(name.replace("@", "/"))
+        return None if record is None else replace(record, name=name)
+
+    def drop_queue(self, name: str) -> bool:
+        return super().drop_queue(name.replace("@", "/"))
+
+
 class TellsOfOneQueueOnly(WrappedStore):
     """Forgets the other queues that something came into when it tells of one."""
 
@@ -234,5 +248,6 @@ BROKEN_STORES: tuple[type[WrappedStore], ...] = (
     SweepsNothing,
     ReservesForEveryone,
     DropsTheNameOnly,
+    ReadsAPathInNames,
     TellsOfOneQueueOnly,
 )

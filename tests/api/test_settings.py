@@ -75,13 +75,15 @@ def test_a_setting_that_makes_no_sense_is_refused_by_name_and_nothing_is_stored(
         "a b",
         "a:b",
         "ä",
-        "a/b",
+        "/a",
+        "@a",
+        "a~b",
         "../x",
         ".hidden",
         "-x",
         "a\n",
         "a'; DROP TABLE entry",
-        "x" * 101,
+        "x" * 201,
         None,
         5,
     ],
@@ -90,6 +92,39 @@ def test_a_name_that_could_reach_elsewhere_is_refused(client: shardq.Client, nam
     for use in (client.create_queue, client.queue, client.exists, client.delete_queue):
         with pytest.raises(shardq.InvalidName):
             use(name)
+
+
+ODD_NAMES = ["a/b", "a@b", "shop/eu-1/orders@v2", "a@0f3a5c7e91", "a//@@", "A.b_c-d/e@f", "x" * 195]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_a_queue_may_have_an_odd_or_a_long_name(client: shardq.Client, name: str) -> None:
+    queue = client.create_queue(name)
+    id = queue.producer().send(b"x")  # noqa: A001
+    message = queue.consumer().receive(1)[0]
+    assert message.id == id
+    assert queue.get(id) is not None
+    queue.release([message.receipt])
+    queue.consumer().receive(1)[0].dead_letter("why")
+    assert queue.redrive() == 1
+    assert client.queues(name) == (name, f"{name}.dead")
+    client.delete_queue(name)
+    assert client.queues(name) == (f"{name}.dead",)
+
+
+def test_a_queue_whose_dead_letter_queue_could_not_be_named_is_refused_with_nothing_created(
+    client: shardq.Client,
+) -> None:
+    name = "x" * 200
+    with pytest.raises(shardq.InvalidName, match="a name of at most 195"):
+        client.create_queue(name)
+    assert not client.exists(name)
+    queue = client.create_queue(name, max_deliveries=None)
+    with pytest.raises(shardq.InvalidName, match="name it with dead_letter_queue"):
+        queue.alter(max_deliveries=3)
+    assert queue.settings.max_deliveries is None
+    assert client.create_queue("y" * 200, dead_letter_queue="bad").settings.max_deliveries
+    assert client.queues("y") == ("y" * 200,)
 
 
 def test_a_queue_exists_once(client: shardq.Client, queue: shardq.Queue) -> None:

@@ -545,6 +545,20 @@ def test_the_schema_is_printed_and_applied(shell) -> None:
     assert shell.ok("list").stdout == ""
 
 
+def test_queues_with_odd_names_are_used_as_any_others(shell) -> None:
+    name = "shop/eu-1/orders@v2"
+    shell.ok("create", name)
+    shell.ok("create", "shop/eu-1/letters", "--max-deliveries", "none")
+    shell.ok("send", name, "tea")
+    assert shell.ok("list", "shop/eu-1/orders").stdout.split() == [name, f"{name}.dead"]
+    (message,) = shell.lines("receive", name, "--no-ack")
+    shell.ok("release", name, message["receipt"])
+    assert shell.ok("get", message["id"]).stdout == "tea\n"
+    failed = shell("create", "x" * 200)
+    assert failed.exit_code == 2
+    assert "dead_letter_queue" in failed.stderr
+
+
 def test_completion_scripts_name_the_program(shell) -> None:
     for name in ("bash", "zsh", "fish"):
         assert "_SHARDQ_COMPLETE" in shell.ok("completion", name).stdout

@@ -118,7 +118,7 @@ class CassandraHarness(StoreHarness):
         for (incarnation,) in self._rows("SELECT incarnation FROM queue WHERE name = %s", shard.queue):
             self.incarnations[shard.queue] = str(incarnation)
         incarnation = self.incarnations.get(shard.queue, "")
-        return f"{shard.queue}@{incarnation}:{shard.time_shard}:{shard.number}"
+        return f"{shard.queue.replace('@', '~')}@{incarnation}:{shard.time_shard}:{shard.number}"
 
     def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         if self.session.keyspace != self.address.keyspace:  # asking for it is a request of its own
@@ -127,7 +127,7 @@ class CassandraHarness(StoreHarness):
 
 
 def _queue_of(name: object) -> str:
-    return str(name).partition("@")[0]
+    return str(name).partition("@")[0].replace("~", "@")
 
 
 pytestmark = pytest.mark.cassandra

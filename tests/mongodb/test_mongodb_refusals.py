@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -174,6 +175,23 @@ def test_a_bundle_above_16_mib_is_too_large_and_nothing_is_stored(store: MongoSt
     with pytest.raises(MessageTooLarge, match="fewer or smaller messages"):
         store.append(Append(shard, (bundle,)))
     assert store.count(shard).ready == 0
+
+
+def test_a_name_that_is_too_long_for_a_collection_of_the_database_is_refused(
+    open_store: Callable[..., MongoStore], mongodb_url: str
+) -> None:
+    name = "d" * 50
+    store = open_store(re.sub(rf"/{parse(mongodb_url).database}(?=\?|$)", f"/{name}", mongodb_url))
+    with pytest.raises(InvalidName, match="185 are the most"):
+        store.create_queue(QueueRecord("x" * 186, b"", 1))
+    with pytest.raises(InvalidName, match="185 are the most"):
+        store.create_queue(QueueRecord("x@" * 62, b"", 1))
+    assert store.create_queue(QueueRecord("x" * 185, b"", 1))
+    shard = Shard("x" * 185, 2_999, 0)
+    store.append(Append(shard, (BundleFactory(store.now)(),)))
+    assert store.count(shard).ready == 1
+    with pymongo.MongoClient(mongodb_url) as client:
+        client.drop_database(name)
 
 
 def test_a_name_that_the_server_keeps_for_itself_is_refused(store: MongoStore) -> None:

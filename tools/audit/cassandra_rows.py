@@ -31,9 +31,10 @@ def read_cassandra(session: Any, keyspace: str, queue: str) -> RawQueue:
     def ask(query: str, *values: object) -> list[Any]:
         return list(session.execute(query.format(keyspace), values or None))
 
-    pattern = re.compile(rf"({re.escape(queue)}(?:@\w+)?):(\d+):(\d+)")
+    plain = queue.replace("@", "~")
+    pattern = re.compile(rf"({re.escape(plain)}(?:@\w+)?):(\d+):(\d+)")
     found = _Partitions()
-    names = {f"{queue}@{incarnation}" if incarnation else queue for (incarnation,) in ask(_QUEUE, queue)}
+    names = {f"{plain}@{incarnation}" if incarnation else plain for (incarnation,) in ask(_QUEUE, queue)}
     for (partition,) in ask(_PARTITIONS):
         if place := pattern.fullmatch(partition):
             rows = ask(_ROWS, partition)

@@ -65,17 +65,21 @@ def called_now(database: Any, queue: str) -> str | None:
     if record is None:
         return None
     incarnation = record.get("incarnation")
-    return f"{queue}@{incarnation}" if incarnation else queue
+    return f"{_plain(queue)}@{incarnation}" if incarnation else _plain(queue)
+
+
+def _plain(queue: str) -> str:
+    return re.sub(r"(?<=\.)\.", "~d", queue.replace("@", "~a"))
 
 
 def is_of(name: str, queue: str) -> bool:
     """Tell whether the queue is or was called so: its name, and that of an incarnation."""
-    return name.partition("@")[0] == queue
+    return name.partition("@")[0] == _plain(queue)
 
 
 def collections_of(database: Any, queue: str) -> Iterator[tuple[str, Shard]]:
     """Return the collections of the queue's shards, of all its incarnations."""
-    pattern = re.compile(rf"{re.escape(queue)}(?:@[0-9a-f]+)?:(\d+):(\d+)")
+    pattern = re.compile(rf"{re.escape(_plain(queue))}(?:@[0-9a-f]+)?:(\d+):(\d+)")
     for name in sorted(database.list_collection_names()):
         if place := pattern.fullmatch(name):
             yield name, Shard(queue, int(place[1]), int(place[2]))

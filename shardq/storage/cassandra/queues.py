@@ -46,7 +46,8 @@ _CONDEMNED = -1
 
 _MEMORY = 0.25  # seconds for which calls go by what was seen, as producers do; whoever drops a queue waits for longer
 _LONG_MEMORY = 10.0  # that of glances, and of all calls while the record cannot be read
-_SIGN = "@"  # no name of a queue has it
+_SIGN = "@"  # between a queue and its incarnation
+_STAND_IN = "~"  # for that sign in the name of a queue; no queue's name has it itself
 
 
 def create(session: Session, record: QueueRecord) -> str | None:
@@ -168,10 +169,11 @@ class Incarnations:
 
 def name_of(queue: str, incarnation: str) -> str:
     """Return what an incarnation is called in the tables: the queue's name alone for one of before there were any."""
-    return f"{queue}{_SIGN}{incarnation}" if incarnation else queue
+    plain = queue.replace(_SIGN, _STAND_IN)
+    return f"{plain}{_SIGN}{incarnation}" if incarnation else plain
 
 
 def parted(name: str) -> tuple[str, str]:
     """Return queue and incarnation of such a name."""
-    queue, _, incarnation = name.partition(_SIGN)
-    return queue, incarnation
+    plain, _, incarnation = name.partition(_SIGN)
+    return plain.replace(_STAND_IN, _SIGN), incarnation

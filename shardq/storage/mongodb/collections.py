@@ -115,7 +115,9 @@ def shards(session: Session, queue: str) -> tuple[Shard, ...]:
 
 def of_every_incarnation(session: Session, queue: str) -> tuple[Shard, ...]:
     """Return the shards that have one, whatever the queue is or was called."""
-    return tuple(map(_shard_of, _names(session, f"{re.escape(queue)}({queues.SIGN}[0-9a-f]+)?")))
+    return tuple(
+        map(_shard_of, _names(session, f"{re.escape(queues.name_of(queue))}({queues.SIGN}[0-9a-f]+)?"))
+    )
 
 
 def find(session: Session, shard: Shard) -> Document | None:

@@ -79,7 +79,7 @@ def enter(session: Session, shard: Shard) -> Binary:
     enter_again(session, shard)
     queues.require(session, shard.queue)
     if found is None:
-        raise queues.not_found(shard.queue)
+        raise queues.not_found(queues.parted(shard.queue)[0])
     return collections.uuid_of(found)
 
 

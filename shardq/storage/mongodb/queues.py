@@ -35,8 +35,10 @@ __all__ = [
     "is_condemned",
     "listing",
     "load",
+    "name_of",
     "names_between",
     "not_found",
+    "parted",
     "plan",
     "planned",
     "remove",
@@ -48,7 +50,14 @@ QUEUES = "shardq.queue"
 _CONDEMNED = -1
 _ALIVE = {"version": {"$ne": _CONDEMNED}}
 _RESERVED = "system."
-SIGN = "@"  # between a queue and the hexadecimal name of its incarnation; no queue's name has it
+_LONGEST = 255  # bytes of the name of a collection, with that of its database
+_BESIDE_NAME = len(".@0f3a5c7e91:2999:0") + 1  # of a shard, beside its database and its queue
+SIGN = "@"  # between a queue and the hexadecimal name of its incarnation
+_AT, _DOT = (
+    "~a",
+    "~d",
+)  # for that sign in the name of a queue, and for a dot after a dot; no queue's name has a tilde
+_SECOND_DOT = re.compile(r"(?<=\.)\.")  # two dots may not be in the name of a collection
 
 T = TypeVar("T")
 
@@ -61,6 +70,13 @@ def create(session: Session, record: QueueRecord) -> bool:
     Raises InvalidName for what no collection can be named.
     """
     check_queue_name(record.name)
+    length, most = len(name_of(record.name)), _LONGEST - _BESIDE_NAME - len(session.database.name)
+    if length > most:
+        raise InvalidName(
+            f"queue name {record.name[:20]!r}... takes {length} characters of a collection's name, where "
+            "'@' takes two, "
+            f"and in the database {session.database.name!r} {most} are the most: use a shorter one"
+        )
     if record.name.startswith(_RESERVED):
         raise InvalidName(
             f"queue name {record.name!r} cannot be used on MongoDB: begin it otherwise than 'system.'"
@@ -127,7 +143,20 @@ def current_name(session: Session, queue: str) -> str | None:
 
 def names_between(queue: str) -> tuple[tuple[str, str], ...]:
     """Return ranges, the ends not included, of what all of the queue's incarnations may be called, and nothing else."""
-    return (queue, f"{queue} "), (f"{queue}{SIGN}", f"{queue}{SIGN}g")
+    plain = name_of(queue)
+    return (plain, f"{plain} "), (f"{plain}{SIGN}", f"{plain}{SIGN}g")
+
+
+def name_of(queue: str, incarnation: str | None = None) -> str:
+    """Return what an incarnation is called: the queue's name alone for one of before there were any."""
+    plain = _SECOND_DOT.sub(_DOT, queue.replace(SIGN, _AT))
+    return f"{plain}{SIGN}{incarnation}" if incarnation else plain
+
+
+def parted(name: str) -> tuple[str, str | None]:
+    """Return queue and incarnation of such a name."""
+    plain, _, incarnation = name.partition(SIGN)
+    return plain.replace(_AT, SIGN).replace(_DOT, "."), incarnation or None
 
 
 def plan(session: Session, name: str, shards: int) -> None:
@@ -135,8 +164,8 @@ def plan(session: Session, name: str, shards: int) -> None:
 
     It asks for the right that making their collections needs, so that who lacks it is told now.
     """
-    queue, _, incarnation = name.partition(SIGN)
-    which = {"_id": queue, "incarnation": incarnation or None} | _ALIVE
+    queue, incarnation = parted(name)
+    which = {"_id": queue, "incarnation": incarnation} | _ALIVE
     with session.translated(writing=True):
         session.collection(QUEUES).update_one(
             which, {"$set": {"shards": shards}}, bypass_document_validation=True
@@ -152,7 +181,7 @@ def planned(session: Session) -> dict[str, int]:
 
 def require(session: Session, name: str) -> None:
     """Raise QueueNotFound unless a queue exists that is called so."""
-    queue = name.partition(SIGN)[0]
+    queue, _ = parted(name)
     if current_name(session, queue) != name:
         raise not_found(queue)
 
@@ -163,8 +192,7 @@ def not_found(name: str) -> QueueNotFound:
 
 
 def _called(found: Document) -> str:
-    queue, incarnation = str(found["_id"]), found.get("incarnation")
-    return f"{queue}{SIGN}{incarnation}" if incarnation else queue
+    return name_of(str(found["_id"]), found.get("incarnation"))
 
 
 def _find(session: Session, name: str) -> Document | None:
@@ -184,7 +212,7 @@ class Incarnations:
 
     def of(self, queue: str) -> str:
         """Return what the queue was called when it was last looked at; nothing is stored there if it does not exist."""
-        name, seen = self._seen.get(queue, (queue, None))
+        name, seen = self._seen.get(queue, (name_of(queue), None))
         if seen is not None and seen.passed() < _MEMORY:
             return name
         return self.look(queue) or name

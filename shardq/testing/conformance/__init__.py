@@ -86,6 +86,7 @@ from shardq.testing.conformance.leftovers import LeftoverContract  # noqa: E402
 from shardq.testing.conformance.looking import LookingContract  # noqa: E402
 from shardq.testing.conformance.model import ModelContract  # noqa: E402
 from shardq.testing.conformance.moves import MoveContract  # noqa: E402
+from shardq.testing.conformance.names import NameContract  # noqa: E402
 from shardq.testing.conformance.order import OrderContract  # noqa: E402
 from shardq.testing.conformance.places import PlaceContract  # noqa: E402
 from shardq.testing.conformance.queues import QueueContract  # noqa: E402
@@ -123,6 +124,7 @@ __all__ = [
     "LookingContract",
     "ModelContract",
     "MoveContract",
+    "NameContract",
     "OrderContract",
     "PlaceContract",
     "QueueContract",
@@ -139,6 +141,7 @@ __all__ = [
 class StoreConformance(
     ClientContract,
     QueueContract,
+    NameContract,
     DropContract,
     IncarnationContract,
     AppendContract,
