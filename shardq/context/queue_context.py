@@ -47,6 +47,14 @@ class LiveSettings:
             self.refresh()
         return self._settings
 
+    def accept(self, record: QueueRecord | None) -> None:
+        """Take over what was read of the queue just now; None has it read again, and told if there is no queue."""
+        if record is None:
+            self._read_at = -float("inf")
+        else:
+            self._record, self._settings = record, QueueSettings.decode(record.settings)
+            self._read_at = self._timer()
+
     def refresh(self) -> QueueSettings:
         """The settings as the store has them now. Raises QueueNotFound."""
         self._record, self._settings = self._load()

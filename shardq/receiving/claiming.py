@@ -21,7 +21,7 @@ from shardq.sharding.probing import Probing
 from shardq.sharding.reading import ShardReader
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import Claim, Claimed, Finish
+from shardq.storage.requests import Claim, Claimed, Enlisted, Finish
 
 __all__ = ["QueueClaims"]
 
@@ -114,30 +114,26 @@ class QueueClaims:
         return self._limits.seconds_until_free() if self.is_blocked else self.reader.seconds_until_due()
 
     def opens(self) -> bool:
-        """Read the settings when they are a second old, and count as a live consumer. True when the queue delivers."""
+        """Read the settings when they are a second old. True when the queue delivers."""
         self._settings = self._context.settings
         self._limits.begin()
-        self.enlist()
         return not self._settings.delivery_paused
 
-    def enlist(self) -> None:
-        """Count as a live consumer of the queue, every five seconds."""
+    def has_to_enlist(self) -> bool:
+        """True every five seconds: then this consumer is to be counted among the live ones of the queue."""
         now = self._context.store.now()
         if self._enlisted_at <= now < self._enlisted_at + ENLIST_INTERVAL:
-            return
+            return False
         self._enlisted_at = now
-        store = self._context.store
-        try:
-            with self._context.retry.within(CLAIM_PATIENCE):
-                members = self._context.retry(
-                    store.enlist, self._context.name, self._consumer, ENLIST_LIFETIME
-                )
-        except (StoreUnavailable, OutcomeUnknown) as error:
-            # Messages come first: the shards are shared as before.
-            _log.warning("consumer %s was not counted: %s", self._consumer, error)
-            return
-        self.ownership.update(members)
-        self._is_first = members[:1] == (self._consumer,)
+        return True
+
+    def enlisted(self, told: Enlisted | None) -> None:
+        """Take over what was told when it was counted; None: there is no such queue."""
+        self._context.live.accept(told.record if told else None)
+        if told is not None:
+            self.ownership.update(told.consumers)
+            self._is_first = told.consumers[:1] == (self._consumer,)
+            self.reader.listed(told.shards)
 
     def sweeps(self) -> bool:
         """Remove leftovers every minute, if this is the first of the live consumers; True when it did."""

@@ -18,13 +18,14 @@ from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
 from shardq.errors import OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, SettleState
-from shardq.receiving.claiming import CLAIM_PATIENCE, QueueClaims
+from shardq.receiving.claiming import CLAIM_PATIENCE, ENLIST_LIFETIME, QueueClaims
 from shardq.receiving.turns import InOrder, Turns
-from shardq.sharding.probing import Probing
+from shardq.sharding.probing import Probing, in_groups
 from shardq.sharding.reading import SURVEY_INTERVAL
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard
 from shardq.sharding.surveying import Surveyed, survey
+from shardq.storage.requests import Enlisted
 
 __all__ = ["Receiving"]
 
@@ -32,6 +33,8 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+ENLISTED_AT_ONCE = 100  # queues in one request
+GIVE_UP_AFTER = 7  # failed requests without a successful one: the whole store is away, not only some queues
 LEFT_OUT_SECONDS = 1.0  # until a queue that failed is tried again
 SURVEY_SECONDS = SURVEY_INTERVAL / 1_000_000  # until all queues are compared again while there is work
 SWEEP_SECONDS = 0.05  # after which messages come first again
@@ -72,7 +75,7 @@ class Receiving:
             )
             for context in contexts
         }
-        self.names = tuple(self.queues)
+        self.names, self._consumer = tuple(self.queues), consumer
         self._turns = turns or InOrder(self.names)
         self._left_out: dict[str, _LeftOut] = {}
         self._all_looked_at = -1e9
@@ -161,15 +164,42 @@ class Receiving:
 
     def _open(self, names: set[str] | None, *, thorough: bool) -> list[QueueClaims]:
         """The queues to claim from: those that exist and deliver now."""
-        opened = [
+        wanted = [
             queue
             for queue in self.queues.values()
             if (names is None or queue.name in names or queue.has_reason)
             and (thorough or not self._is_left_out(queue.name))
-            and self._try(queue, queue.opens, instead=False, patience=CLAIM_PATIENCE)
+        ]
+        self._enlist([queue for queue in wanted if queue.has_to_enlist()])
+        opened = [
+            queue for queue in wanted if self._try(queue, queue.opens, instead=False, patience=CLAIM_PATIENCE)
         ]
         self._sweep()
         return opened
+
+    def _enlist(self, queues: Sequence[QueueClaims]) -> None:
+        """Count as a live consumer of each queue, and take over what is told of them.
+
+        Messages come first: if this fails, the shards are shared as before.
+        """
+        groups = [
+            queues[start : start + ENLISTED_AT_ONCE] for start in range(0, len(queues), ENLISTED_AT_ONCE)
+        ]
+        try:
+            with self._retry.within(CLAIM_PATIENCE):
+                told, failed = in_groups(groups, self._enlist_in, GIVE_UP_AFTER)
+        except (StoreUnavailable, OutcomeUnknown) as error:
+            _log.warning("consumer %s was not counted: %s", self._consumer, error)
+            return
+        for queue, why in failed:
+            _log.warning("consumer %s was not counted in queue %s: %s", self._consumer, queue.name, why)
+        for queue, known in told:
+            queue.enlisted(known)
+
+    def _enlist_in(self, queues: Sequence[QueueClaims]) -> list[tuple[QueueClaims, Enlisted | None]]:
+        names = [queue.name for queue in queues]
+        told = self._retry(self._store.enlist, names, self._consumer, ENLIST_LIFETIME)
+        return list(zip(queues, told, strict=True))
 
     def _sweep(self) -> None:
         """Sweep queues whose time has come: all, or as many as it takes no longer than a moment to begin with."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -13,7 +15,10 @@ from shardq.sharding.shard import Shard
 from shardq.storage.requests import Probe
 from shardq.storage.store import Store
 
-__all__ = ["FIRST_DEEP_LOOK", "FIRST_PAUSE", "LONGEST_PAUSE", "KnownShard", "Probing"]
+__all__ = ["FIRST_DEEP_LOOK", "FIRST_PAUSE", "LONGEST_PAUSE", "KnownShard", "Probing", "in_groups"]
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _log = logging.getLogger(__name__)
 
@@ -144,25 +149,33 @@ class Probing:
     def _ask(
         self, shards: Sequence[Shard], *, glance: bool = False, deep: bool = False
     ) -> tuple[list[Probe], list[tuple[Shard, ShardqError]]]:
-        """Probe in as few requests as it takes; raises when nothing can be read at all.
+        """Probe in as few requests as it takes; raises when nothing can be read at all."""
+        return in_groups([shards], partial(self._store.probe, glance=glance, deep=deep), GIVE_UP_AFTER)
 
-        The largest groups are asked first, so that one unreadable queue does not look like an unreadable store.
-        """
-        found: list[Probe] = []
-        failed: list[tuple[Shard, ShardqError]] = []
-        waiting = deque([list(shards)] if shards else [])
-        failures = 0
-        while waiting:
-            group = waiting.popleft()
-            try:
-                found += self._store.probe(group, glance=glance, deep=deep)
-            except (StoreUnavailable, OutcomeUnknown) as error:
-                failures += 1
-                if failures >= GIVE_UP_AFTER and not found:
-                    raise
-                if len(group) == 1:
-                    failed.append((group[0], error))
-                else:
-                    middle = len(group) // 2
-                    waiting += (group[:middle], group[middle:])
-        return found, failed
+
+def in_groups(
+    groups: Iterable[Sequence[T]], ask: Callable[[Sequence[T]], Iterable[R]], give_up_after: int
+) -> tuple[list[R], list[tuple[T, ShardqError]]]:
+    """Ask for all of a group in one request, and for one that fails in halves. Returns answers, and what failed alone.
+
+    The largest groups are asked first, so that one unreadable queue does not look like an unreadable store. After so
+    many failures without an answer the last one is raised.
+    """
+    found: list[R] = []
+    failed: list[tuple[T, ShardqError]] = []
+    waiting = deque(group for group in groups if group)
+    failures = 0
+    while waiting:
+        group = waiting.popleft()
+        try:
+            found += ask(group)
+        except (StoreUnavailable, OutcomeUnknown) as error:
+            failures += 1
+            if failures >= give_up_after and not found:
+                raise
+            if len(group) == 1:
+                failed.append((group[0], error))
+            else:
+                middle = len(group) // 2
+                waiting += (group[:middle], group[middle:])
+    return found, failed

@@ -43,7 +43,7 @@ REST = 2_000_000  # until a shard gets a full look again without a reason
 DEEP_INTERVAL = 30_000_000  # until a shard gets a deep look again, or
 DEEP_SHARE = 20  # so many times as long as the last one took
 DEEP_TOGETHER = (
-    5_000_000  # what comes due before an idle reader's next survey is looked at now, in the same request
+    5_000_000  # what comes due before an idle reader's next survey is looked at in the same request
 )
 SURVEY_INTERVAL = 500_000  # until shards are compared again while there is work
 DIRECTORY_INTERVAL = 1_000_000  # until the directory is read again
@@ -103,6 +103,10 @@ class ShardReader:
         found = [known.probe for known in self._known.values() if known.probe.priority is not None]
         return sorted(found, key=lambda probe: (probe.due or 0, probe.shard))
 
+    def listed(self, shards: tuple[Shard, ...]) -> None:
+        """Take over what the directory says now."""
+        self._directory, self._directory_at = shards, self._store.now()
+
     def put_back(self, shard: Shard, priority: int, due: int) -> None:
         """There may be more to claim in the shard: the last message taken had this priority and due time."""
         heapq.heappush(self._candidates, self._rank(shard, priority, due))
@@ -161,11 +165,8 @@ class ShardReader:
             self._current.update(group_shards(self.queue))
         self._shards = tuple(sorted(self._current.union(self._directory)))
         self._probing.keep(self.queue, set(self._shards))
-        full = {
-            shard
-            for shard in self._shards
-            if shard not in seen and (thorough or self._needs_look(shard, now))
-        }
+        unseen = set(self._shards).difference(seen)
+        full = {shard for shard in unseen if thorough or self._needs_look(shard, now)}
         if any(
             self._has_rested(shard, now) for shard in full
         ):  # then all together, or each costs a request soon
@@ -175,9 +176,7 @@ class ShardReader:
     def surveyed(self, now: int, look_took: float, *, thorough: bool) -> None:
         """Choose candidates. A look took so many seconds."""
         self._patience = max(NEXT_AFTER, round(NEXT_LOOKS * 1_000_000 * look_took))
-        self._known = {
-            shard: known for shard in self._shards if (known := self._known.get(shard)) is not None
-        }
+        self._known = {shard: self._known[shard] for shard in self._shards if shard in self._known}
         self._choose(now, thorough)
         self._forget(self._current, now)
         self._surveyed_at = now

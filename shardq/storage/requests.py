@@ -1,7 +1,6 @@
 """The requests that a store gets, and its answers, as frozen values; and what stores differ in.
 
-Every moment is integer microseconds since 1970-01-01 UTC by the store's clock, every duration integer
-microseconds. A new field with a default breaks no store.
+Moments and durations are integer microseconds, moments since 1970-01-01 UTC by the store's clock.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ __all__ = [
     "Claimed",
     "ClaimedSlice",
     "DedupeEntry",
+    "Enlisted",
     "EntryState",
     "Extend",
     "Fenced",
@@ -43,16 +43,6 @@ __all__ = [
     "expired",
     "in_queue_since",
 ]
-
-
-class Capabilities(msgspec.Struct, frozen=True):
-    """What a store can do beyond the MUSTs. Callers ask this, never for a store's name."""
-
-    forward_across_shards: bool  # `forward` is atomic when source and target are different shards
-    max_message_bytes: int  # the largest `max_message_bytes` that a queue on this store may have
-    max_shards: int  # the largest number of time shards x concurrency shards of a queue
-    requests_at_once: int = 1  # requests of a client that are worth having under way at the same time
-    signals: bool = False  # `wait` ends soon after an append by another process, so consumers need not poll
 
 
 class EntryState(Enum):
@@ -254,11 +244,7 @@ class ShardCounts(msgspec.Struct, frozen=True):
 
 
 class Sweep(msgspec.Struct, frozen=True):
-    """Remove what no operation needs any more from the shards of a queue.
-
-    Orphans of crashed clients, history processed before ``history_before``, dedupe keys whose window is over,
-    consumers that are gone.
-    """
+    """Remove orphans of crashed clients, history of before ``history_before``, keys and consumers that are over."""
 
     queue: str
     history_before: int
@@ -276,6 +262,14 @@ class QueueRecord(msgspec.Struct, frozen=True):
         """The record of a queue to be created. No change of an earlier queue of the name fits its version."""
         first = 1 + int.from_bytes(os.urandom(4), "big") % 2**30  # as many changes again fit into 32 bits
         return cls(name, settings, first)
+
+
+class Enlisted(msgspec.Struct, frozen=True):
+    """What a consumer has to know of a queue, as the store has it when the consumer is enlisted there."""
+
+    record: QueueRecord
+    consumers: tuple[str, ...]  # the live ones, sorted
+    shards: tuple[Shard, ...]  # the shard directory
 
 
 class DedupeEntry(msgspec.Struct, frozen=True):

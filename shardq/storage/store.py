@@ -39,6 +39,7 @@ from shardq.storage.requests import (
     Capabilities,
     Claim,
     Claimed,
+    Enlisted,
     Extend,
     Fenced,
     Finding,
@@ -76,8 +77,6 @@ class Store(KeyRegister, Protocol):
         """Ask the servers for an answer, or raise StoreUnavailable. MUST work without a schema, and change nothing."""
         ...
 
-    # -- schema ------------------------------------------------------------------------------------------------
-
     def create_schema(self) -> None:
         """Apply every numbered file of ``schema/<store>/`` that is not applied yet.
 
@@ -90,13 +89,11 @@ class Store(KeyRegister, Protocol):
         """Facts about the store's health for ``shardq doctor``. MUST change nothing and MUST work without a schema."""
         ...
 
-    # -- queues ------------------------------------------------------------------------------------------------
-
     def create_queue(self, record: QueueRecord) -> bool:
         """Store a new queue. False, and nothing changed, when the name is taken. Applies the schema first.
 
-        MUST take every name that `check_queue_name` lets pass, and keep all of them apart; a name of more than 100
-        characters MAY be refused, with InvalidName. What it takes MUST NOT reach another queue's data, existing or not.
+        MUST take every name that `check_queue_name` lets pass, and keep all of them apart, existing or not. MAY raise
+        InvalidName for one of more than 100 characters.
         """
         ...
 
@@ -268,10 +265,11 @@ class Store(KeyRegister, Protocol):
         """
         ...
 
-    # -- consumers, signals ------------------------------------------------------------------------------------
+    def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:
+        """Count the consumer among the live ones of each queue until now + lifetime; None for one that does not exist.
 
-    def enlist(self, queue: str, consumer: str, lifetime: int) -> tuple[str, ...]:
-        """Count the consumer among the live ones until now + lifetime; returns all live ones, sorted."""
+        It MUST tell what `load_queue` and `shards` would. One request for all where the store can.
+        """
         ...
 
     def resign(self, queue: str, consumer: str) -> None:

@@ -18,6 +18,7 @@ from shardq.storage.requests import (
     Claim,
     Claimed,
     DedupeEntry,
+    Enlisted,
     Extend,
     Fenced,
     Finding,
@@ -154,8 +155,8 @@ class WrappedStore:
     def list_keys(self, queue: str, after: str = "", limit: int = 1000) -> tuple[KeyEntry, ...]:
         return self._call("list_keys", self.inner.list_keys, queue, after, limit)
 
-    def enlist(self, queue: str, consumer: str, lifetime: int) -> tuple[str, ...]:
-        return self._call("enlist", self.inner.enlist, queue, consumer, lifetime)
+    def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:
+        return self._call("enlist", self.inner.enlist, queues, consumer, lifetime)
 
     def resign(self, queue: str, consumer: str) -> None:
         self._call("resign", self.inner.resign, queue, consumer)

@@ -138,7 +138,7 @@ def test_a_drop_that_ends_at_any_write_leaves_nothing_to_the_next_queue(
         shard = create(store, name)
         store.append(Append(shard, (bundle,)))
         store.reserve_keys(name, [DedupeEntry("key", "old")], MINUTE)
-        store.enlist(name, "old", MINUTE)
+        store.enlist([name], "old", MINUTE)
         # When the client that drops the queue ends at one of its writes
         dying = open_store()
         dying.load_queue(name)
@@ -157,7 +157,7 @@ def test_a_drop_that_ends_at_any_write_leaves_nothing_to_the_next_queue(
         create(store, name)
         assert store.shards(name) == ()
         assert store.count(shard) == ShardCounts()
-        assert store.enlist(name, "new", MINUTE) == ("new",)
+        assert [each and each.consumers for each in store.enlist([name], "new", MINUTE)] == [("new",)]
         entry = DedupeEntry("key", "new")
         assert store.reserve_keys(name, [entry], MINUTE) == (entry,)
         store.append(Append(shard, (bundle,)))

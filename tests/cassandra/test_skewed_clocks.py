@@ -123,9 +123,9 @@ def test_consumers_of_a_queue_made_again_are_seen_whatever_the_clock_of_who_drop
     for owner in (skewed, store, skewed):
         assert owner.create_queue(record)
         for client in (store, skewed):
-            assert client.enlist(name, "one", MINUTE) == ("one",)
+            assert [each and each.consumers for each in client.enlist([name], "one", MINUTE)] == [("one",)]
             (store if client is skewed else skewed).resign(name, "one")
-            assert client.enlist(name, "two", MINUTE) == ("two",)
+            assert [each and each.consumers for each in client.enlist([name], "two", MINUTE)] == [("two",)]
             client.resign(name, "two")
         owner.drop_queue(name)
 

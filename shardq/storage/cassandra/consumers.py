@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from shardq.storage.cassandra import directory, queues
+from shardq.storage.cassandra.queues import Incarnations
 from shardq.storage.cassandra.session import Session
+from shardq.storage.requests import Enlisted
 
 __all__ = ["drop", "enlist", "resign"]
 
@@ -13,10 +20,30 @@ _DROP = "DELETE FROM consumer USING TIMESTAMP ? WHERE queue = ?"
 _GRACE = 60
 
 
-def enlist(session: Session, queue: str, name: str, lifetime: int, now: int) -> tuple[str, ...]:
-    """Count the consumer among the live ones and return them all, sorted."""
-    session.write([(_ENLIST, (queue, name, now + lifetime, lifetime // 1_000_000 + _GRACE))])
-    return tuple(sorted(live for live, expires_at in session.read(_LIVE, (queue,)) if expires_at > now))
+def enlist(
+    session: Session, incarnations: Incarnations, names: Sequence[str], consumer: str, lifetime: int, now: int
+) -> tuple[Enlisted | None, ...]:
+    """Count the consumer among the live ones of each queue; None for one that does not exist.
+
+    What is asked of several queues is asked at the same time.
+    """
+    records = queues.load_all(session, names)
+    for queue, (_, incarnation) in records.items():
+        incarnations.saw(queue, incarnation)
+    called = {queue: queues.name_of(queue, incarnation) for queue, (_, incarnation) in records.items()}
+    values = (consumer, now + lifetime, lifetime // 1_000_000 + _GRACE)
+    session.write_all([(_ENLIST, (name, *values)) for name in called.values()])
+    live = {queue: session.start_read(_LIVE, (name,)) for queue, name in called.items()}
+    listed = {queue: directory.start_listing(session, name) for queue, name in called.items()}
+    told = {
+        queue: Enlisted(
+            record,
+            tuple(sorted(each for each, expires_at in live[queue]() if expires_at > now)),
+            tuple(replace(shard, queue=queue) for shard in listed[queue]()),
+        )
+        for queue, (record, _) in records.items()
+    }
+    return tuple(told.get(name) for name in names)
 
 
 def resign(session: Session, queue: str, name: str) -> None:

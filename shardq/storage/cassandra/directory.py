@@ -10,7 +10,7 @@ The directory is a hint: a deep look and the sweep list a shard that holds somet
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import queues
@@ -18,7 +18,17 @@ from shardq.storage.cassandra.queues import parted
 from shardq.storage.cassandra.session import Session
 from shardq.storage.clocks import Moment
 
-__all__ = ["NOTICE", "Entered", "Leaving", "drop", "enter", "leave", "listing", "still_listed"]
+__all__ = [
+    "NOTICE",
+    "Entered",
+    "Leaving",
+    "drop",
+    "enter",
+    "leave",
+    "listing",
+    "start_listing",
+    "still_listed",
+]
 
 _MEMORY = 0.25  # seconds for which a producer relies on what it saw
 NOTICE = 0.4
@@ -145,7 +155,13 @@ def drop(session: Session, queue: str, written: int) -> None:
 
 def listing(session: Session, queue: str) -> tuple[Shard, ...]:
     """Return the queue's shards, sorted."""
-    return tuple(Shard(queue, *row) for row in session.read(_LIST, (queue,)))
+    return start_listing(session, queue)()
+
+
+def start_listing(session: Session, queue: str) -> Callable[[], tuple[Shard, ...]]:
+    """Ask for the same; the shards come when the answer is called for."""
+    answer = session.start_read(_LIST, (queue,))
+    return lambda: tuple(Shard(queue, *row) for row in answer())
 
 
 def _place(shard: Shard) -> tuple[str, int, int]:

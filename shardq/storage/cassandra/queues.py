@@ -10,6 +10,7 @@ deleted and created again shares no partition with the one before.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import msgspec
 
@@ -27,6 +28,7 @@ __all__ = [
     "is_condemned",
     "listing",
     "load",
+    "load_all",
     "name_of",
     "not_found",
     "parted",
@@ -59,10 +61,18 @@ def create(session: Session, record: QueueRecord) -> str | None:
 
 def load(session: Session, name: str) -> tuple[QueueRecord, str] | None:
     """Return the record and the incarnation, or None."""
-    rows = session.read(_SELECT, (name,))
-    if not rows or rows[0][2] == _CONDEMNED:
-        return None
-    return QueueRecord(rows[0][0], rows[0][1] or b"", rows[0][2]), rows[0][3] or ""
+    return load_all(session, [name]).get(name)
+
+
+def load_all(session: Session, names: Sequence[str]) -> dict[str, tuple[QueueRecord, str]]:
+    """Return the records and the incarnations of the queues that exist, all read at the same time."""
+    answers = [session.start_read(_SELECT, (name,)) for name in names]
+    rows = [row for answer in answers for row in answer()]
+    return {
+        name: (QueueRecord(name, settings or b"", version), incarnation or "")
+        for name, settings, version, incarnation in rows
+        if version != _CONDEMNED
+    }
 
 
 def update(session: Session, record: QueueRecord) -> bool:

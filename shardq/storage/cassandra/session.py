@@ -86,6 +86,14 @@ class Session:
         with self._translated(writing=True):
             self._connected.get().driver.execute(self._batch(statements))
 
+    def write_all(self, statements: Sequence[Statement]) -> None:
+        """Carry out each statement by itself, all at the same time."""
+        with self._translated(writing=True):
+            driver = self._connected.get().driver
+            futures = [driver.execute_async(self._batch([each])) for each in statements]
+            for future in futures:
+                future.result()
+
     def apply(self, statements: Sequence[Statement]) -> bool:
         """Carry out conditional statements on one partition, all or none; False when a condition does not hold."""
         with self._translated(writing=True):

@@ -38,6 +38,7 @@ from shardq.storage.requests import (
     Append,
     Claim,
     Claimed,
+    Enlisted,
     Extend,
     Fenced,
     Finding,
@@ -119,9 +120,7 @@ class CassandraStore(KeyMethods):
 
     def load_queue(self, name: str) -> QueueRecord | None:
         """Return the queue's record, or None."""
-        if not self._checked:
-            schema.require_current(self._session)
-            self._checked = True
+        self._check_schema()
         found = queues.load(self._session, name)
         if found is None:
             return None
@@ -254,10 +253,10 @@ class CassandraStore(KeyMethods):
 
     # -- consumers -----------------------------------------------------------------------------------------
 
-    def enlist(self, queue: str, consumer: str, lifetime: int) -> tuple[str, ...]:
-        """Count the consumer among the live ones; raises QueueNotFound."""
-        name = self._incarnations.require(self._session, queue)
-        return consumers.enlist(self._session, name, consumer, lifetime, self.now())
+    def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:
+        """Count the consumer among the live ones of each of these queues, all at the same time."""
+        self._check_schema()
+        return consumers.enlist(self._session, self._incarnations, queues, consumer, lifetime, self.now())
 
     def resign(self, queue: str, consumer: str) -> None:
         """Count the consumer no longer."""
@@ -268,6 +267,11 @@ class CassandraStore(KeyMethods):
     def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
         """Sleep until this process appends or releases something; what others do is not told."""
         return signals.wait(queues, seconds)
+
+    def _check_schema(self) -> None:
+        if not self._checked:
+            schema.require_current(self._session)
+            self._checked = True
 
     def _place(self, shard: Shard) -> Shard:
         return self._incarnations.place(self._session, shard)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
+from msgspec.structs import replace
+from pymongo import UpdateOne
+
+from shardq.storage.mongodb import directory, queues, schema
 from shardq.storage.mongodb.documents import CONSUMER, DELETED_AFTER, QUEUE, UNTIL, Document
+from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.session import Session
+from shardq.storage.requests import Enlisted
 
 __all__ = ["CONSUMERS", "drop", "enlist", "expire", "resign"]
 
@@ -13,15 +20,43 @@ CONSUMERS = "shardq.consumer"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def enlist(session: Session, queue: str, name: str, lifetime: int, now: int) -> tuple[str, ...]:
-    """Count the consumer among the live ones and return them all, sorted."""
-    until = now + lifetime
-    values = {UNTIL: until, DELETED_AFTER: _EPOCH + timedelta(microseconds=until)}
+def enlist(
+    session: Session, incarnations: Incarnations, names: Sequence[str], consumer: str, lifetime: int, now: int
+) -> tuple[Enlisted | None, ...]:
+    """Count the consumer among the live ones of each queue; None for one that does not exist."""
+    schema.require_current(session)
+    records = queues.load_all(session, names)
+    if not records:
+        return (None,) * len(names)
+    for queue, (_, called) in records.items():
+        incarnations.saw(queue, called)
+    called_so = [called for _, called in records.values()]
+    _count(session, called_so, consumer, now + lifetime)
+    live = _live(session, called_so, now)
+    listed = directory.listings(session, called_so)
+    told = {
+        queue: Enlisted(record, live[called], tuple(replace(shard, queue=queue) for shard in listed[called]))
+        for queue, (record, called) in records.items()
+    }
+    return tuple(told.get(name) for name in names)
+
+
+def _count(session: Session, queues: Sequence[str], consumer: str, until: int) -> None:
+    change = {"$set": {UNTIL: until, DELETED_AFTER: _EPOCH + timedelta(microseconds=until)}}
     with session.translated(writing=True):
-        consumers = session.collection(CONSUMERS)
-        consumers.update_one({"_id": _id(queue, name)}, {"$set": values}, upsert=True)
-        live = consumers.find(_of(queue) | {UNTIL: {"$gt": now}}, {"_id": 1})
-        return tuple(sorted(each["_id"][CONSUMER] for each in live))
+        session.collection(CONSUMERS).bulk_write(
+            [UpdateOne({"_id": _id(queue, consumer)}, change, upsert=True) for queue in queues], ordered=False
+        )
+
+
+def _live(session: Session, queues: Sequence[str], now: int) -> dict[str, tuple[str, ...]]:
+    """Return the live consumers of each queue, sorted."""
+    found: dict[str, list[str]] = {queue: [] for queue in queues}
+    wanted = {"$or": [_of(queue) for queue in queues], UNTIL: {"$gt": now}}
+    with session.translated(writing=False):
+        for each in session.collection(CONSUMERS).find(wanted, {"_id": 1}):
+            found[each["_id"][QUEUE]].append(each["_id"][CONSUMER])
+    return {queue: tuple(sorted(live)) for queue, live in found.items()}
 
 
 def resign(session: Session, queue: str, name: str) -> None:

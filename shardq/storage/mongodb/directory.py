@@ -10,6 +10,7 @@ fails when the collection was dropped meanwhile.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from bson.binary import Binary
 
@@ -21,7 +22,18 @@ from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import SHARDS, ShardRows
 from shardq.storage.mongodb.shard_rows import directory_key as key
 
-__all__ = ["SHARDS", "Open", "drop", "enter", "enter_again", "forget", "key", "listing", "shard_of"]
+__all__ = [
+    "SHARDS",
+    "Open",
+    "drop",
+    "enter",
+    "enter_again",
+    "forget",
+    "key",
+    "listing",
+    "listings",
+    "shard_of",
+]
 
 
 class Open:
@@ -113,6 +125,16 @@ def listing(session: Session, queue: str) -> tuple[Shard, ...]:
     with session.translated(writing=False):
         found = session.collection(SHARDS).find(_of(queue), {"_id": 1})
         return tuple(sorted(map(shard_of, found)))
+
+
+def listings(session: Session, queues: Sequence[str]) -> dict[str, list[Shard]]:
+    """Return the shards of several queues, sorted."""
+    listed: dict[str, list[Shard]] = {queue: [] for queue in queues}
+    with session.translated(writing=False):
+        for found in session.collection(SHARDS).find({"$or": [_of(queue) for queue in queues]}, {"_id": 1}):
+            shard = shard_of(found)
+            listed[shard.queue].append(shard)
+    return {queue: sorted(shards) for queue, shards in listed.items()}
 
 
 def drop(session: Session, queue: str) -> int:

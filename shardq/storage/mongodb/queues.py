@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from pymongo.errors import DuplicateKeyError
@@ -35,6 +35,7 @@ __all__ = [
     "is_condemned",
     "listing",
     "load",
+    "load_all",
     "name_of",
     "names_between",
     "not_found",
@@ -95,6 +96,16 @@ def load(session: Session, name: str) -> QueueRecord | None:
     """Return the record, or None."""
     found = _find(session, name)
     return QueueRecord(found["_id"], found["settings"], found["version"]) if found else None
+
+
+def load_all(session: Session, names: Sequence[str]) -> dict[str, tuple[QueueRecord, str]]:
+    """Return the records of the queues that exist, each with what it is called."""
+    with session.translated(writing=False):
+        found = session.collection(QUEUES).find({"_id": {"$in": list(names)}} | _ALIVE)
+        return {
+            each["_id"]: (QueueRecord(each["_id"], each["settings"], each["version"]), _called(each))
+            for each in found
+        }
 
 
 def update(session: Session, record: QueueRecord) -> bool:
@@ -223,8 +234,12 @@ class Incarnations:
         if name is None:
             self.forget(queue)
         else:
-            self._seen[queue] = name, Moment.now()
+            self.saw(queue, name)
         return name
+
+    def saw(self, queue: str, name: str) -> None:
+        """Go by it for a while."""
+        self._seen[queue] = name, Moment.now()
 
     def forget(self, queue: str) -> None:
         """Look at the next call."""

@@ -37,6 +37,7 @@ from shardq.storage.requests import (
     Append,
     Claim,
     Claimed,
+    Enlisted,
     Extend,
     Fenced,
     Finding,
@@ -259,10 +260,9 @@ class MongoStore(KeyMethods):
 
     # -- consumers, signals --------------------------------------------------------------------------------
 
-    def enlist(self, queue: str, consumer: str, lifetime: int) -> tuple[str, ...]:
-        """Count the consumer among the live ones; raises QueueNotFound."""
-        name = self._incarnations.require(queue)
-        return consumers.enlist(self._session, name, consumer, lifetime, self.now())
+    def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:
+        """Count the consumer among the live ones of all these queues, in four requests."""
+        return consumers.enlist(self._session, self._incarnations, queues, consumer, lifetime, self.now())
 
     def resign(self, queue: str, consumer: str) -> None:
         """Count the consumer no longer."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 
-from shardq.storage.sqlite import queues
+from shardq.storage.requests import Enlisted
+from shardq.storage.sqlite import directory, queues
 
 __all__ = ["enlist", "expire", "resign"]
 
@@ -17,11 +19,20 @@ _RESIGN = "DELETE FROM consumer WHERE queue = ? AND name = ?"
 _EXPIRE = "DELETE FROM consumer WHERE queue = ? AND expires_at <= ?"
 
 
-def enlist(sql: sqlite3.Connection, queue: str, name: str, lifetime: int, now: int) -> tuple[str, ...]:
-    """Count the consumer among the live ones and return them all, sorted. Raises QueueNotFound."""
-    queues.require(sql, queue)
-    sql.execute(_ENLIST, (queue, name, now + lifetime))
-    return tuple(live for (live,) in sql.execute(_LIVE, (queue, now)))
+def enlist(
+    sql: sqlite3.Connection, names: Sequence[str], consumer: str, lifetime: int, now: int
+) -> tuple[Enlisted | None, ...]:
+    """Count the consumer among the live ones of each queue; None for one that does not exist."""
+    return tuple(_enlist(sql, name, consumer, lifetime, now) for name in names)
+
+
+def _enlist(sql: sqlite3.Connection, queue: str, consumer: str, lifetime: int, now: int) -> Enlisted | None:
+    record = queues.load(sql, queue)
+    if record is None:
+        return None
+    sql.execute(_ENLIST, (queue, consumer, now + lifetime))
+    live = tuple(each for (each,) in sql.execute(_LIVE, (queue, now)))
+    return Enlisted(record, live, directory.listing(sql, queue))
 
 
 def resign(sql: sqlite3.Connection, queue: str, name: str) -> None:

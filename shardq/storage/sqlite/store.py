@@ -16,6 +16,7 @@ from shardq.storage.requests import (
     Append,
     Claim,
     Claimed,
+    Enlisted,
     Extend,
     Fenced,
     Finding,
@@ -233,10 +234,12 @@ class SqliteStore(KeyMethods):
 
     # -- consumers -----------------------------------------------------------------------------------------
 
-    def enlist(self, queue: str, consumer: str, lifetime: int) -> tuple[str, ...]:
-        """Count the consumer among the live ones; raises QueueNotFound."""
+    def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:
+        """Count the consumer among the live ones of all these queues, in one transaction."""
+        if self._session.identity() is None:
+            return (None,) * len(queues)
         return self._session.write(
-            lambda sql: consumers.enlist(sql, queue, consumer, lifetime, self.now()), durable=False
+            lambda sql: consumers.enlist(sql, queues, consumer, lifetime, self.now()), durable=False
         )
 
     def resign(self, queue: str, consumer: str) -> None:

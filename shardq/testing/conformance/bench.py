@@ -85,6 +85,14 @@ class Bench:
         self.shards.append(shard)
         return shard
 
+    def enlist(
+        self, consumer: str, lifetime: float, *queues: str, by: Store | None = None
+    ) -> tuple[str, ...]:
+        """Enlist a consumer for so many seconds; the live ones of the last queue, or of the bench's own."""
+        told = (by or self.store).enlist(queues or (self.queue,), consumer, self.duration(lifetime))[-1]
+        assert told is not None
+        return told.consumers
+
     def drop(self, queue: str) -> None:
         """Drop the queue with the other client; its books are not checked any more."""
         assert self.other.drop_queue(queue)

@@ -3,6 +3,7 @@
 # ruff: noqa: D102 -- the name of a test is its sentence
 from __future__ import annotations
 
+from shardq.storage.requests import QueueRecord
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract, exact_time
 
@@ -17,7 +18,7 @@ class ConsumerContract(Contract):
 
     def test_consumers_see_each_other_in_order(self, bench: Bench) -> None:
         self._enlist(bench, "b")
-        bench.other.enlist(bench.queue, "c", bench.duration(60))
+        bench.other.enlist([bench.queue], "c", bench.duration(60))
         assert self._enlist(bench, "a") == ("a", "b", "c")
 
     def test_enlisting_again_changes_nothing_but_the_lifetime(self, bench: Bench) -> None:
@@ -57,9 +58,48 @@ class ConsumerContract(Contract):
     def test_the_consumers_of_queues_are_separate(self, bench: Bench) -> None:
         other = bench.new_queue(bench.queue + "1")
         self._enlist(bench, "one")
-        assert bench.store.enlist(other, "two", bench.duration(60)) == ("two",)
+        assert bench.enlist("two", 60, other) == ("two",)
         bench.store.resign(other, "one")
         assert self._enlist(bench, "one") == ("one",)
+
+    def test_a_consumer_is_enlisted_in_several_queues_at_once_and_told_of_each(self, bench: Bench) -> None:
+        # Given queues that hold something, consumers of which some are gone, and one that does not exist
+        queues = [bench.queue, bench.new_queue(), bench.new_queue(bench.queue + "1")]
+        shards = [bench.shard_of(queue, 2, place) for place, queue in enumerate(queues)]
+        for shard in shards:
+            bench.given(shard=shard)
+        bench.enlist("gone", 10, *queues)
+        bench.enlist("b", 600, queues[1])
+        bench.advance(20)
+        # When a consumer is enlisted in all
+        told = bench.store.enlist([*queues, f"{bench.queue}-absent"], "a", bench.duration(60))
+        # Then it knows of each what others would tell
+        assert told[-1] is None
+        for queue, each, live in zip(queues, told, (("a",), ("a", "b"), ("a",)), strict=False):
+            assert each is not None
+            assert each.record == bench.other.load_queue(queue)
+            assert each.shards == bench.other.shards(queue) != ()
+            assert each.consumers == live
+
+    def test_enlisting_in_many_queues_is_no_different(self, bench: Bench) -> None:
+        queues = [bench.queue, *(bench.new_queue() for _ in range(24))]
+        for name in ("one", "two", "one"):
+            told = bench.store.enlist(queues, name, bench.duration(60))
+        assert [each and each.consumers for each in told] == [("one", "two")] * 25
+        assert bench.store.enlist([], "one", bench.duration(60)) == ()
+
+    def test_a_queue_that_is_created_again_has_no_consumer_of_before(self, bench: Bench) -> None:
+        other = bench.new_queue()
+        bench.store.enlist([bench.queue, other], "before", bench.duration(600))
+        bench.given()
+        bench.other.drop_queue(bench.queue)
+        (gone, there) = bench.store.enlist([bench.queue, other], "after", bench.duration(600))
+        assert gone is None
+        assert there is not None
+        assert bench.other.create_queue(QueueRecord(bench.queue, b"again", 1))
+        (told, _) = bench.store.enlist([bench.queue, other], "after", bench.duration(600))
+        assert told is not None
+        assert (told.record.settings, told.consumers, told.shards) == (b"again", ("after",), ())
 
     def test_a_name_may_be_any_text(self, bench: Bench) -> None:
         names = ("it's", '"; DROP TABLE consumer; --', "é漢", "%", "One", "one")
@@ -68,4 +108,4 @@ class ConsumerContract(Contract):
         assert live == tuple(sorted(names))
 
     def _enlist(self, bench: Bench, name: str, lifetime: float = 60) -> tuple[str, ...]:
-        return bench.store.enlist(bench.queue, name, bench.duration(lifetime))
+        return bench.enlist(name, lifetime)

@@ -55,14 +55,14 @@ class NameContract(Contract):
         bundles = {shard: bench.given(2, shard=shard) for shard in (bench.shard, there)}
         for shard in bundles:
             bench.store.reserve_keys(shard.queue, [DedupeEntry("k", f"of {shard}")], bench.duration(600))
-            bench.store.enlist(shard.queue, f"of {shard.queue}", bench.duration(600))
+            bench.enlist(f"of {shard.queue}", 600, shard.queue)
         # When both are swept
         for shard in bundles:
             bench.other.sweep(Sweep(shard.queue, 0))
         # Then each has what it had
         for shard, bundle in bundles.items():
             assert bench.other.shards(shard.queue) == (shard,)
-            assert bench.other.enlist(shard.queue, "x", bench.duration(60))[0] == f"of {shard.queue}"
+            assert bench.enlist("x", 60, shard.queue, by=bench.other)[0] == f"of {shard.queue}"
             (entry,) = bench.other.reserve_keys(shard.queue, [DedupeEntry("k", "another")], 0)
             assert entry.message_id == f"of {shard}"
             assert bench.claim(shard=shard).messages == of_bundle(bundle)
