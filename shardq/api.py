@@ -8,6 +8,7 @@ from shardq.clock import Clock
 from shardq.codec import BYTES, JSON, MSGPACK, TEXT, Codec
 from shardq.consumer import Consumer
 from shardq.context.queue_context import Counts
+from shardq.counts import QueueCounts, ShardState
 from shardq.errors import (
     Closed,
     InvalidCursor,
@@ -38,7 +39,7 @@ from shardq.message import Message, StoredMessage
 from shardq.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze
 from shardq.outgoing_message import Attempt, Headers, HeaderValue, OnConflict, OutgoingMessage
 from shardq.producer import Producer
-from shardq.queue import Queue, QueueCounts, ShardState
+from shardq.queue import Queue
 from shardq.receipt import MessageId, Receipt
 from shardq.semaphore import Permit, Semaphore, SemaphoreState
 from shardq.settings import Overflow, QueueSettings, QueueSettingsArguments

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Unpack
 
-import msgspec
-
 from shardq.browsing import browse, browse_history, find, remove
-from shardq.clock import from_datetime, microseconds, to_datetime
+from shardq.clock import from_datetime, microseconds
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.consumer import Consumer
 from shardq.context.queue_context import QueueContext
 from shardq.context.unique_keys import UniqueKeys, sweep_keys
+from shardq.counts import QueueCounts, ShardState, counts_of, total
 from shardq.errors import InvalidReceipt, InvalidSetting
 from shardq.limits.queue_limits import check_limits
 from shardq.message import StoredMessage
@@ -27,36 +26,10 @@ from shardq.sending.prepared import check_unique_key
 from shardq.settings import QueueSettings, QueueSettingsArguments, check_number
 from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
 from shardq.settling.settlement import ack_receipts, extend_receipts, release_receipts
-from shardq.sharding.shard import Shard
-from shardq.storage.requests import ShardCounts
 
-__all__ = ["Queue", "QueueCounts", "ShardState"]
+__all__ = ["Queue"]
 
 MANY = 2**31
-
-
-class QueueCounts(msgspec.Struct, frozen=True):
-    """Messages of a queue by state.
-
-    ``oldest`` is when the oldest message that is not processed was sent. ``ready_since`` is when the first of the
-    ready messages became deliverable. Each is None when there is no such message. ``bytes`` are those of the ready and
-    delayed messages, bodies and headers, if the queue has ``max_bytes``; else they are not counted, and None.
-    """
-
-    ready: int
-    delayed: int
-    in_flight: int
-    processed: int
-    oldest: datetime | None
-    ready_since: datetime | None = None
-    bytes: int | None = None
-
-
-class ShardState(msgspec.Struct, frozen=True):
-    """One shard of a queue, and its messages by state."""
-
-    shard: Shard
-    counts: QueueCounts
 
 
 class Queue:
@@ -131,7 +104,7 @@ class Queue:
 
     def counts(self) -> QueueCounts:
         """Count the messages by state. Changes while the shards are counted may be missed."""
-        return _total([state.counts for state in self.shard_states()])
+        return total([state.counts for state in self.shard_states()])
 
     def shard_states(self) -> tuple[ShardState, ...]:
         """Count the messages by state in each shard that is in use. Raises QueueNotFound."""
@@ -139,7 +112,7 @@ class Queue:
         sizes = context.live.current().max_bytes is not None
         shards = context.retry(context.store.shards, self.name)
         counts = (context.retry(context.store.count, shard, sizes=sizes) for shard in shards)
-        return tuple(ShardState(shard, _counts(each)) for shard, each in zip(shards, counts, strict=True))
+        return tuple(ShardState(shard, counts_of(each)) for shard, each in zip(shards, counts, strict=True))
 
     def peek(self, limit: int = 10, *, codec: Codec = BYTES) -> list[StoredMessage]:
         """Look at up to ``limit`` messages in any state, without changing them.
@@ -288,23 +261,3 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"<Queue {self.name}>"
-
-
-def _counts(counts: ShardCounts) -> QueueCounts:
-    oldest, since = (
-        None if moment is None else to_datetime(moment) for moment in (counts.oldest, counts.ready_since)
-    )
-    states = (counts.ready, counts.delayed, counts.in_flight, counts.processed)
-    return QueueCounts(*states, oldest, since, counts.bytes)
-
-
-def _total(parts: list[QueueCounts]) -> QueueCounts:
-    return QueueCounts(
-        sum(part.ready for part in parts),
-        sum(part.delayed for part in parts),
-        sum(part.in_flight for part in parts),
-        sum(part.processed for part in parts),
-        min((part.oldest for part in parts if part.oldest is not None), default=None),
-        min((part.ready_since for part in parts if part.ready_since is not None), default=None),
-        sum(sizes) if (sizes := [part.bytes for part in parts if part.bytes is not None]) else None,
-    )

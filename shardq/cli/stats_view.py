@@ -11,7 +11,8 @@ import msgspec
 
 from shardq.cli.times import in_words
 from shardq.clock import from_datetime
-from shardq.queue import Queue, QueueCounts, ShardState
+from shardq.counts import QueueCounts, ShardState
+from shardq.queue import Queue
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -58,13 +58,13 @@ def test_every_step_works_whatever_the_clock_of_the_client_says(
 def test_a_delay_and_a_lease_last_as_long_as_they_say(
     skewed: MongoStore, store: MongoStore, shard: Shard
 ) -> None:
-    skewed.append(Append(shard, (BundleFactory(skewed.now)(delay=0.4),)))
+    skewed.append(Append(shard, (BundleFactory(skewed.now)(delay=1.5),)))
     assert claim(store, shard)[1] == ()
     assert claim(skewed, shard)[1] == ()
-    time.sleep(0.45)
-    assert len(claim(skewed, shard, lease=400_000)[1]) == 1
+    time.sleep(1.55)
+    assert len(claim(skewed, shard, lease=1_500_000)[1]) == 1
     assert claim(store, shard)[1] == ()
-    time.sleep(0.45)
+    time.sleep(1.55)
     assert len(claim(store, shard)[1]) == 1
 
 

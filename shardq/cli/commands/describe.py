@@ -7,7 +7,8 @@ import msgspec
 
 from shardq.cli.command import ExampleCommand, Session, json_option, queue_argument
 from shardq.cli.printing import print_columns, print_json
-from shardq.queue import Queue, QueueCounts
+from shardq.counts import QueueCounts
+from shardq.queue import Queue
 from shardq.settings import QueueSettings
 from shardq.settling.dead_letters import dead_letter_name
 

@@ -14,8 +14,9 @@ from shardq.cli.failures import FAILURE, exit_code
 from shardq.cli.printing import many, note, print_columns, print_json
 from shardq.cli.times import in_words
 from shardq.client import Client
+from shardq.counts import QueueCounts
 from shardq.errors import QueueNotFound, ShardqError
-from shardq.queue import Queue, QueueCounts
+from shardq.queue import Queue
 from shardq.settings import QueueSettings
 from shardq.settling.dead_letters import dead_letter_name
 
