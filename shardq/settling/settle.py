@@ -123,7 +123,7 @@ class Settling:
                 self._note_failed([selection.in_states(SettleState.OPEN) for selection in group])
         done = sum(len(selection.positions) for selection in self.done)
         self._context.counters.add(**{self._verb.counter: done})
-        for grant in grants if not self._verb.holds else ():
+        for grant in grants if self.lost or not self._verb.holds else ():
             grant.give_back()
         self._release_keys()
         return self
@@ -152,9 +152,17 @@ class Settling:
         return sum(len(selection.positions) for selection in self.lost)
 
     def _covered(self, selections: Sequence[Selection], grants: Iterable[Cover]) -> list[Selection]:
-        """First extend what has to be held with them; where it is lost, so are they. Raises the error of the store."""
+        """First extend what has to be held with them; where it is lost, so are they. Raises the error of the store.
+
+        What nobody was handed yet is given back, and with it what follows it in its group.
+        """
         lost = {grant for grant in grants if not grant.hold(self._duration)}
-        self._mark_lost([selection for selection in selections if selection.held.grant in lost])
+        uncovered = [selection for selection in selections if selection.held.grant in lost]
+        if uncovered and self._verb.starts:
+            given = Settling(self._context, GIVE_BACK).run(uncovered)
+            if given.failures:
+                raise given.failures.error("messages without permits were not given back")
+        self._mark_lost([selection.in_states(SettleState.OPEN) for selection in uncovered])
         return [selection for selection in selections if selection.held.grant not in lost]
 
     def _settle_spans(self, shard: Shard, group: Sequence[Selection]) -> Answer[Fenced]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -171,6 +172,33 @@ def test_prefetched_messages_are_in_flight(client: shardq.Client) -> None:
         batch.ack()
     assert held(client) == 0
     assert queue.counts().in_flight == 0
+
+
+def test_what_was_claimed_ahead_and_lost_its_permit_is_not_passed_by_the_next_of_its_group(
+    connect: Connect, clock: ManualClock
+) -> None:
+    # Given a message that was handed out, and behind it two of a group, whose leases and permits are over
+    queue = connect().create_queue("q", max_in_flight=3, visibility_timeout=10)
+    producer = queue.producer()
+    producer.send(b"first", priority=0)
+    producer.send_many([b"1", b"2"], group="g")
+    with queue.consumer(prefetch=3) as consumer:
+        assert [message.body for message in consumer.receive(1, wait=PATIENCE)] == [b"first"]
+        until = time.monotonic() + PATIENCE
+        while queue.counts().in_flight < 3 and time.monotonic() < until:
+            time.sleep(0.005)
+        clock.advance(17)
+        # When another consumer takes two of the three permits
+        producer.send(b"urgent", priority=0)
+        with connect().queue("q").consumer() as other:
+            taken = other.receive(2)
+            assert sorted(message.body for message in taken) == [b"first", b"urgent"]
+            # Then the second of the group does not come before the first
+            assert not [message for _ in range(2) for message in consumer.receive(1) if message.body == b"2"]
+            # And it is the first that comes when all leases are over
+            clock.advance(30)
+            bodies = [message.body for _ in range(3) for message in consumer.receive(1, wait=PATIENCE)]
+            assert b"1" in bodies[: bodies.index(b"2")] if b"2" in bodies else b"1" in bodies
 
 
 class OnNetwork(FaultyStore):

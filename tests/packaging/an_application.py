@@ -22,7 +22,7 @@ ERRORS: tuple[type[shardq.ShardqError], ...] = (
     shardq.Closed, shardq.InvalidCursor, shardq.InvalidMessage, shardq.InvalidName, shardq.InvalidReceipt,
     shardq.InvalidSetting, shardq.MessageTooLarge, shardq.QueueExists, shardq.QueueNotFound, shardq.QueuePaused,
     shardq.RepeatTooLate, shardq.ReplayConflict, shardq.SchemaMismatch, shardq.StoreUnavailable,
-    shardq.UnsupportedByStore, WorkersFailing,
+    shardq.UnsupportedByStore, shardq.PermitTimeout, shardq.QueueFull, WorkersFailing,
 )  # fmt: skip
 CODECS: tuple[shardq.Codec, ...] = (shardq.BYTES, shardq.JSON, shardq.MSGPACK, shardq.TEXT)
 HELPERS = (BundleFactory, Fault, FaultKind, FaultPlan, FaultyStore, WrappedStore)
@@ -85,7 +85,30 @@ def send(producer: shardq.Producer) -> str:
         print(attempts)
     except shardq.OutcomeUnknown as error:
         producer.send(error.unsent[0])
+    except shardq.QueueFull as full:
+        print(full.messages, full.size)
     return identity
+
+
+def send_one_of_a_key(producer: shardq.Producer) -> str:
+    policy: shardq.OnConflict = "raise"
+    try:
+        return producer.send({"a": 1}, unique_key="customer-42", on_conflict=policy, ttl=60)
+    except shardq.UniqueKeyTaken as taken:
+        return taken.message_id
+
+
+def hold(client: shardq.Client) -> None:
+    semaphore: shardq.Semaphore = client.semaphore("smtp", permits=16, lease=30)
+    state: shardq.SemaphoreState = semaphore.state()
+    overflow: shardq.Overflow = "drop_oldest"
+    client.create_queue("bounded", max_messages=1000, overflow=overflow, max_in_flight=10, rate_limit="100/s")
+    permit: shardq.Permit = semaphore.acquire(timeout=1)
+    try:
+        with permit:
+            permit.check()
+    except shardq.PermitLost:
+        print(state, permit.lost)
 
 
 def receive(consumer: shardq.Consumer) -> None:
@@ -159,6 +182,8 @@ def main() -> None:
         print(layout.shards, facts[0].remedy, counters.sent, client.now(), client.queues("o"))
         with queue.producer(codec=shardq.JSON, linger=0.01) as producer:
             look(queue, send(producer))
+            send_one_of_a_key(producer)
+        hold(client)
         with queue.consumer(codec=shardq.JSON, prefetch=10, keep_leases=True) as consumer:
             receive(consumer)
         manage(queue, [])
