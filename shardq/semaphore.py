@@ -128,9 +128,10 @@ class Semaphore:
         return min(settings.max_in_flight, MOST_PERMITS)
 
     def _give_back(self, held: HeldSlice) -> bool:
-        """Return whether the permit was held until now."""
+        """Return whether the permit was given back; it was not if it was lost, or if the store could not be reached."""
         self._keeper.get().leave([held])
-        return not self._permits.give_back([held])
+        self._permits.give_back([held])
+        return bool(held.positions(SettleState.RELEASED))
 
     def _start_keeping(self) -> LeaseKeeper:
         keeping = _Keeping(self._permits, self._context.retry)

@@ -162,12 +162,12 @@ def test_a_queue_is_never_received_from_too_fast(connect_any: Connect, name: str
             while len(moments) < 30:
                 batch = consumer.receive(3, wait=0.5)
                 with lock:
-                    moments.extend([time.monotonic()] * len(batch))
+                    moments.extend(message.lease_until.timestamp() for message in batch)
                 batch.ack()
 
     run_together(lambda: work(client), lambda: work(connect_any()))
-    # A message is seen a little after it was claimed, which is what is limited
-    assert all(sum(moment <= other < moment + 1.0 for other in moments) <= 8 for moment in moments)
+    # The lease of each began when it was claimed, by the store's clock, which two clients know to some milliseconds
+    assert all(sum(moment <= other < moment + 1.9 for other in moments) <= 8 for moment in moments)
 
 
 def test_permits_are_claimed_in_bulk_and_cut_at_will(connect_any: Connect, name: str) -> None:
