@@ -16,7 +16,8 @@ __all__ = ["MOST_PERMITS", "Block", "Blocks", "blocks_of"]
 
 MOST_PERMITS = 1_024
 _SINGLES = 16
-_MOMENT = 1_767_225_600_000_000  # of all ids: they differ by the number of their first permit
+_MOMENT = 1_767_225_600_000_000  # of all permits: their ids differ by the number of their first permit
+_DUE = 946_684_800_000_000  # of all permits: long ago
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -43,10 +44,10 @@ class Blocks:
         self._queue, self._kind = queue, kind
         self._firsts = {self._id(block): block.first for block in blocks_of(MOST_PERMITS)}
 
-    def bundles(self, permits: int, now: int) -> list[Bundle]:
-        """The bundles that hold so many permits, as they are to be stored now."""
+    def bundles(self, permits: int) -> list[Bundle]:
+        """The bundles that hold so many permits. They are alike whoever stores them: a store may tell them by that."""
         return [
-            Bundle(self._id(block), 0, now, now, block.count, encode_bundle(BundleData(_bodies(block))))
+            Bundle(self._id(block), 0, _DUE, _DUE, block.count, encode_bundle(BundleData(_bodies(block))))
             for block in blocks_of(permits)
         ]
 

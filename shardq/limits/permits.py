@@ -94,7 +94,7 @@ class Permits:
         """
         now = self._context.store.now()
         known = {piece.bundle.id for piece in slices(self._context, Peek(self._shard, _PAGE, bodies=False))}
-        missing = [bundle for bundle in self._blocks.bundles(limit, now) if bundle.id not in known]
+        missing = [bundle for bundle in self._blocks.bundles(limit) if bundle.id not in known]
         if missing:
             append(self._context, PERMIT, [PlannedBundle(self._shard, bundle) for bundle in missing])
         self._made, self._made_at = limit, now
@@ -152,20 +152,22 @@ class Permits:
         return self._context.store.capabilities.signals
 
     def _find(self, count: int, limit: int, lease: int) -> list[HeldSlice]:
-        """Claim permits; put aside those that are beyond the limit, and look on when there were only such."""
-        wanted = count
+        """Claim permits; put aside those that are beyond the limit, and look on when there were such."""
+        taken: list[HeldSlice] = []
+        wanted = missing = count
         for _ in range(_CLAIMS):
-            claimed = self._claim(wanted, lease)
-            below, beyond = self._sorted(claimed, limit)
-            taken, surplus = first_of(below, count)
+            below, beyond = self._sorted(self._claim(wanted, lease), limit)
+            found, surplus = first_of(below, missing)
+            taken += found
+            missing -= sum(piece.count for piece in found)
             if beyond:
                 self.give_back(beyond, _ASIDE)
             if surplus:
                 self.give_back(surplus)
-            if taken or not beyond:
-                return taken
-            wanted = MOST_PERMITS
-        return []
+            if not missing or not beyond:
+                break
+            wanted = missing if taken else MOST_PERMITS
+        return taken
 
     def _claim(self, count: int, lease: int) -> list[HeldSlice]:
         token = secrets.token_bytes(_TOKEN_BYTES)
