@@ -143,10 +143,8 @@ def expires_before(settings: QueueSettings, now: int) -> int | None:
 def is_expired(context: QueueContext, bundle: Bundle) -> bool:
     """True when a bundle's messages are not delivered any more: their ttl is over, or the queue's retention."""
     settings = context.settings
-    if (
-        bundle.expires_at is None and settings.retention is None
-    ):  # as almost always: the time is not asked for
-        return False
+    if bundle.expires_at is None and settings.retention is None:
+        return False  # as almost always: the time is not asked for
     now = context.store.now()
     return expired(bundle, now, expires_before(settings, now))
 

@@ -157,7 +157,8 @@ class Receiving:
             for queue in free:
                 queue.reader.look_at_failing()
             held = self._claim(free, limit, finish=finish)
-        self._take_back(queues, held, began)
+        if self._left_out:
+            self._take_back(queues, held, began)
         if not held and names is None:
             self._raise_if_any(free, thorough=thorough)
         return held
@@ -170,7 +171,9 @@ class Receiving:
             if (names is None or queue.name in names or queue.has_reason)
             and (thorough or not self._is_left_out(queue.name))
         ]
-        self._enlist([queue for queue in wanted if queue.has_to_enlist()])
+        due = [queue for queue in wanted if queue.has_to_enlist()]
+        if due:
+            self._enlist(due)
         opened = [
             queue for queue in wanted if self._try(queue, queue.opens, instead=False, patience=CLAIM_PATIENCE)
         ]

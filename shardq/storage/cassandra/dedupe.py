@@ -5,6 +5,7 @@ Unique keys stand in the same table, and do not end. A queue is named by what it
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 
@@ -50,15 +51,15 @@ _NEVER = 2**62
 _Row = tuple[str, int, bool]
 
 
-class KeyMethods:
+class KeyMethods(ABC):
     """The methods of the store that are about keys."""
 
     _session: Session
     _incarnations: Incarnations
 
+    @abstractmethod
     def now(self) -> int:
         """Return the cluster's time."""
-        raise NotImplementedError
 
     def reserve_keys(
         self, queue: str, entries: Sequence[DedupeEntry], window: int

@@ -5,6 +5,7 @@ Unique keys stand in the same collection, without a moment after which the serve
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -27,15 +28,15 @@ _FOREVER = datetime(9999, 1, 1, tzinfo=UTC)
 _NEVER = 2**62
 
 
-class KeyMethods:
+class KeyMethods(ABC):
     """The methods of the store that are about keys."""
 
     _session: Session
     _incarnations: Incarnations
 
+    @abstractmethod
     def now(self) -> int:
         """Return the primary's time."""
-        raise NotImplementedError
 
     def reserve_keys(
         self, queue: str, entries: Sequence[DedupeEntry], window: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from shardq.storage.keys import UNIQUE_END, UNIQUE_PREFIX, KeyChange, KeyEntry
@@ -34,14 +35,14 @@ _LIST = "SELECT key, message_id FROM dedupe WHERE queue = ? AND key > ? AND key 
 _NEVER = 2**62
 
 
-class KeyMethods:
+class KeyMethods(ABC):
     """The methods of the store that are about keys."""
 
     _session: Session
 
+    @abstractmethod
     def now(self) -> int:
         """Return the clock's time."""
-        raise NotImplementedError
 
     def reserve_keys(
         self, queue: str, entries: Sequence[DedupeEntry], window: int
