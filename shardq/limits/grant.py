@@ -45,10 +45,9 @@ class Grant:
         """
         with self._changing:
             until = self._permits.now() + lease
-            if all(piece.lease_until >= until for piece in self._held):
-                return True
-            self._permits.hold(self._held, permit_lease(lease))
-            self._held = [part for piece in self._held for part in piece.held_parts]
+            if any(piece.lease_until < until for piece in self._held):
+                self._permits.hold(self._held, permit_lease(lease))
+                self._held = [part for piece in self._held for part in piece.held_parts]
             return sum(piece.count for piece in self._held) >= units(self._messages, self._weight)
 
     def give_back(self) -> None:

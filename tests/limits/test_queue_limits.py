@@ -201,6 +201,27 @@ def test_what_was_claimed_ahead_and_lost_its_permit_is_not_passed_by_the_next_of
             assert b"1" in bodies[: bodies.index(b"2")] if b"2" in bodies else b"1" in bodies
 
 
+def test_what_was_claimed_ahead_and_lost_its_permit_is_held_back_though_no_permit_is_left_to_it(
+    connect: Connect, clock: ManualClock
+) -> None:
+    # Given a message that was handed out, and behind it two that were claimed ahead; all leases and permits are over
+    queue = connect().create_queue("q", shards=1, time_shards=1, max_in_flight=3, visibility_timeout=10)
+    producer = queue.producer()
+    producer.send_many([b"first", b"1", b"2"])
+    with queue.consumer(prefetch=3) as consumer:
+        assert [message.body for message in consumer.receive(1, wait=PATIENCE)] == [b"first"]
+        until = time.monotonic() + PATIENCE
+        while queue.counts().in_flight < 3 and time.monotonic() < until:
+            time.sleep(0.005)
+        clock.advance(17)
+        # When another consumer takes all permits
+        producer.send_many([b"urgent"] * 3, priority=0)
+        with connect().queue("q").consumer() as other:
+            assert [message.body for message in other.receive(3)] == [b"urgent"] * 3
+            # Then the first does not hand out what waits in its buffer
+            assert not [message.body for _ in range(3) for message in consumer.receive(1)]
+
+
 class OnNetwork(FaultyStore):
     """A store that takes several requests at a time."""
 
