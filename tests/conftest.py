@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 import shardq
 from shardq.testing import ManualClock
+from tests.alike_appends import alike_appends
 from tests.cassandra_server import cassandra_url, narrow_cassandra_url
 from tests.local_server import begin_lasting_servers, docker_answers, end_lasting_servers
 from tests.mongodb_server import mongodb_url, replica_set_url
@@ -20,6 +21,7 @@ from tests.sampling import WIDE, every_third
 
 # Here and nowhere else: a fixture of two conftests would start two servers.
 __all__ = [
+    "alike_appends",
     "cassandra_url",
     "guarded_redis",
     "mongodb_url",

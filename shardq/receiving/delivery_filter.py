@@ -20,6 +20,7 @@ from shardq.context.queue_context import QueueContext
 from shardq.context.unique_keys import UniqueKeys
 from shardq.errors import InvalidMessage, LeaseLost, OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, SettleState
+from shardq.sending.place import Place
 from shardq.settings import QueueSettings
 from shardq.settling.dead_letters import EXHAUSTED, EXPIRED
 from shardq.settling.settle import Settling, give_back_unseen
@@ -160,7 +161,8 @@ def _keys(piece: HeldSlice) -> Iterator[DedupeEntry]:
     if keys.dedupe_keys is not None:
         for position, key in enumerate(keys.dedupe_keys[piece.first : piece.first + piece.count]):
             if key is not None:
-                yield DedupeEntry(key, str(piece.message_id(position)))
+                place = Place(piece.message_id(position), piece.bundle.priority, piece.bundle.due)
+                yield DedupeEntry(key, place.text)
 
 
 def _is_wanted(piece: HeldSlice, wanted: Callable[[HeldSlice], bool]) -> bool:

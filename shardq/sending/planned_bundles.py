@@ -2,12 +2,13 @@
 
 Dedupe keys: a second message with the same key, within the queue's window, is not stored.
 
-There are three steps. The producer reserves the key for the id of a message. It stores the message under that id. It
-confirms the key; a consumer confirms it too, before it is handed the message.
+There are three steps. The producer reserves the key for the place of a message: its id, priority and due time. It
+stores the message there. It confirms the key; a consumer confirms it too, before it is handed the message.
 
 A key that is reserved but not confirmed belongs to a message that nobody has received: it is still stored, or never
-was. The next producer with that key stores its message under the reserved id, and the store takes an id only once. So
-a crash at any point neither loses nor duplicates a message, however late the key comes again.
+was. The next producer with that key stores its message in the reserved place, whatever place it would have chosen, and
+the store takes it only once. So a crash at any point neither loses nor duplicates a message, however late the key
+comes again.
 
 The window counts from the reservation. A producer trusts what it read of a key for some minutes only. If it stood
 still for longer, another producer may have stored the message, and a consumer may have finished it.
@@ -25,10 +26,10 @@ from shardq.clock import microseconds
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidMessage, UnsupportedByStore
 from shardq.receipt import MessageId
+from shardq.sending.place import Place
 from shardq.sending.prepared import Alike, PreparedMessage, SendOptions, size_of
 from shardq.sharding.shard import Shard, group_shard
 from shardq.storage.bundle_data import BundleData, encode_bundle
-from shardq.storage.bundle_id import made_at
 from shardq.storage.requests import Bundle, DedupeEntry
 
 __all__ = [
@@ -52,7 +53,6 @@ class PlannedBundle(msgspec.Struct, frozen=True):
     largest: int = 0  # bytes of its largest message; 0: their sizes were checked before
     places: Sequence[int] = ()
     positions: Sequence[int] = ()  # in the bundle, in which others may be when it is sent again
-    delay: int | None = None  # of a message with a key: under another id its due time is counted from that
     again: bool = False  # it may be stored already
     unique_key: str | None = None  # of its only message
 
@@ -151,15 +151,12 @@ def _planned(
     due = options.moment(now)  # the same for all of a call, so that their ids decide on their order
     shard = choose_shard(context, due, len(messages), options.group)
     bundle = _bundle(context.ids.new(now), messages, due, now)
-    positions = range(len(messages))
-    delay = options.delay if options.dedupe_key is not None and options.due is None else None
     return PlannedBundle(
         shard,
         bundle,
         options.dedupe_key,
         places=places,
-        positions=positions,
-        delay=delay,
+        positions=range(len(messages)),
         unique_key=options.unique_key,
     )
 
@@ -185,10 +182,13 @@ def _planned_again(
         raise InvalidMessage(
             f"message {identity} was not sent with group={options.group!r}: send it as it was"
         )
-    due = options.due if options.due is not None else now
+    if options.due is None:
+        raise InvalidMessage(
+            f"message {identity} comes without its due time: send what is in `error.unsent` as it is there"
+        )
     return PlannedBundle(
         identity.shard,
-        _bundle(identity.bundle_id, messages, due, now),
+        _bundle(identity.bundle_id, messages, options.due, now),
         options.dedupe_key,
         places=places,
         positions=range(len(messages)),
@@ -241,29 +241,32 @@ class Reservation(msgspec.Struct, frozen=True):
 def reserve(context: QueueContext, bundles: Sequence[PlannedBundle]) -> Reservation:
     """Reserve the keys of all bundles that have one, and sort out the duplicates."""
     entries = [
-        DedupeEntry(planned.key, str(planned.message_id(0))) for planned in bundles if planned.key is not None
+        DedupeEntry(planned.key, _place(planned).text) for planned in bundles if planned.key is not None
     ]
     if not entries:
         return Reservation(list(bundles), (), {})
     window = microseconds(context.settings.dedupe_window)
     read_at = context.store.now()
-    standing = iter(context.retry(context.store.reserve_keys, context.name, entries, window))
+    standing = context.retry(context.store.reserve_keys, context.name, entries, window)
+    stored = _stored(context, set(standing) - set(entries))
     kept: list[PlannedBundle] = []
     duplicates: dict[int, str] = {}
     same_key: list[PlannedBundle] = []
-    reserved: dict[str, DedupeEntry] = {}
+    reserved = {entry.key: entry for entry in stored}
+    rest = iter(standing)
     for planned in bundles:
         if planned.key is None:
             kept.append(planned)
             continue
-        entry = next(standing)
-        if entry.confirmed:
-            duplicates[planned.places[0]] = entry.message_id
+        entry = next(rest)
+        place = Place.parse(entry.message_id, planned.bundle.priority)
+        if entry.confirmed or entry in stored:
+            duplicates[planned.places[0]] = str(place.id)
         elif entry.key in reserved:
             same_key.append(planned)
         else:
             reserved[entry.key] = entry
-            kept.append(_under(planned, MessageId.parse(entry.message_id)))
+            kept.append(_at(planned, place))
     return Reservation(kept, tuple(reserved.values()), duplicates, read_at, tuple(same_key))
 
 
@@ -273,15 +276,27 @@ def confirm(context: QueueContext, reservation: Reservation) -> None:
         context.retry(context.store.confirm_keys, context.name, reservation.reserved)
 
 
-def _under(planned: PlannedBundle, identity: MessageId) -> PlannedBundle:
-    bundle = planned.bundle
-    if identity == planned.message_id(0):
+def _stored(context: QueueContext, entries: Iterable[DedupeEntry]) -> set[DedupeEntry]:
+    """Those of the unconfirmed entries whose messages are stored: nothing is stored over what may be received now."""
+    waiting = [entry for entry in entries if not entry.confirmed]
+    ids = [Place.parse(entry.message_id, 0).id for entry in waiting]
+    found = [context.retry(context.store.find, each.shard, each.bundle_id, each.position) for each in ids]
+    return {entry for entry, message in zip(waiting, found, strict=True) if message is not None}
+
+
+def _place(planned: PlannedBundle) -> Place:
+    return Place(planned.message_id(0), planned.bundle.priority, planned.bundle.due)
+
+
+def _at(planned: PlannedBundle, place: Place) -> PlannedBundle:
+    """The message in the place that stands under its key."""
+    if place == _place(planned):
         return planned
-    if identity.shard != planned.shard and (bundle.group or identity.shard.is_grouped):
+    bundle, shard = planned.bundle, place.id.shard
+    if shard != planned.shard and (bundle.group or shard.is_grouped):
         raise InvalidMessage(
             f"dedupe_key={planned.key!r} was sent before with another group than {bundle.group!r}, and may be stored: "
             "send it with that group, or after the queue's dedupe_window"
         )
-    due = bundle.due if planned.delay is None else made_at(identity.bundle_id) + planned.delay
-    bundle = msgspec.structs.replace(bundle, id=identity.bundle_id, due=due)
-    return msgspec.structs.replace(planned, shard=identity.shard, bundle=bundle)
+    bundle = msgspec.structs.replace(bundle, id=place.id.bundle_id, priority=place.priority, due=place.due)
+    return msgspec.structs.replace(planned, shard=shard, bundle=bundle)

@@ -23,6 +23,7 @@ from shardq.errors import OutcomeUnknown, RepeatTooLate, StoreUnavailable
 from shardq.held import Selection
 from shardq.receipt import MessageId
 from shardq.sending.doors import Door, append, moved_bundle
+from shardq.sending.place import Place
 from shardq.sending.planned_bundles import PlannedBundle, choose_shard, grouped_by_shard
 from shardq.settling.settle import settle, spans_of
 from shardq.settling.verbs import KEEP, Verb
@@ -95,29 +96,7 @@ def entry_of_copy(move_key: str, identity: MessageId, bundle: Bundle) -> DedupeE
     """The key that a stored copy carries, as it was reserved."""
     key = move_key.removesuffix(_PLACED)
     placed = key != move_key
-    return DedupeEntry(key, _Place(identity, bundle.priority, bundle.due, placed=placed).text)
-
-
-class _Place(msgspec.Struct, frozen=True):
-    """Where a copy is stored. As text it is what stands under the key of its move."""
-
-    id: MessageId
-    priority: int
-    due: int
-    placed: bool  # due time and priority are in the text; else they follow from the id and the source
-
-    @property
-    def text(self) -> str:
-        return f"{self.id}@{self.priority}@{self.due}" if self.placed else str(self.id)
-
-    @classmethod
-    def parse(cls, text: str, priority: int) -> _Place:
-        """Read the place of a copy of a message with this priority."""
-        name, *placed = text.split("@")
-        identity = MessageId.parse(name)
-        if placed:
-            return cls(identity, int(placed[0]), int(placed[1]), placed=True)
-        return cls(identity, priority, made_at(identity.bundle_id), placed=False)
+    return DedupeEntry(key, Place(identity, bundle.priority, bundle.due, placed=placed).text)
 
 
 class _Copy(msgspec.Struct, frozen=True):
@@ -127,7 +106,7 @@ class _Copy(msgspec.Struct, frozen=True):
     moved: Moved
     message: BundleData
 
-    def at(self, door: Door, place: _Place) -> PlannedBundle:
+    def at(self, door: Door, place: Place) -> PlannedBundle:
         """The message in its place."""
         carried = msgspec.structs.replace(self.message, move_key=self.key + _PLACED * place.placed)
         common = msgspec.structs.replace(self.moved.bundle, priority=place.priority)
@@ -148,7 +127,7 @@ def _store(target: QueueContext, door: Door, moved: Sequence[Moved]) -> None:
     unconfirmed = [entry for entry in standing if not entry.confirmed]
     missing = []
     for copy, entry, own in zip(copies, standing, offered, strict=True):
-        place = _Place.parse(entry.message_id, copy.moved.selection.held.bundle.priority)
+        place = Place.parse(entry.message_id, copy.moved.selection.held.bundle.priority)
         if not entry.confirmed and (entry == own or not _is_stored(target, place.id)):
             missing.append(copy.at(door, place))
     for group in grouped_by_shard(missing):
@@ -165,7 +144,7 @@ def _offered(target: QueueContext, copies: Sequence[_Copy], now: int) -> list[De
     return [
         DedupeEntry(
             copy.key,
-            _Place(
+            Place(
                 MessageId(shard, identity, 0),
                 copy.moved.bundle.priority,
                 made_at(identity) + copy.moved.delay,

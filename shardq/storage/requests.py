@@ -55,7 +55,10 @@ class EntryState(Enum):
 
 
 class Append(msgspec.Struct, frozen=True):
-    """Bundles to add to one shard."""
+    """Bundles to add to one shard.
+
+    All appends of one id name the same shard, priority, due time, count and group: a store may know a bundle by these.
+    """
 
     shard: Shard
     bundles: tuple[Bundle, ...]
@@ -276,7 +279,7 @@ class DedupeEntry(msgspec.Struct, frozen=True):
     """A dedupe key and the message that it stands for."""
 
     key: str
-    message_id: str
+    message_id: str  # and what its sender has to remember of it; opaque to a store
     confirmed: bool = False  # the message is known to have been stored
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,37 @@ def test_what_was_claimed_is_given_back_when_its_keys_cannot_be_confirmed(
     assert (message.body, message.deliveries) == (b"x", 1)
 
 
+@pytest.mark.parametrize(
+    "second",
+    [{}, {"priority": 0}, {"delay": 30.0}, {"due": datetime(2030, 1, 1, tzinfo=UTC)}],
+    ids=["as it was", "another priority", "another delay", "a due time"],
+)
+def test_a_message_that_is_sent_again_after_its_producer_died_is_where_it_was(
+    url: str, clock: ManualClock, second: dict[str, Any]
+) -> None:
+    clock.advance(0.123457)
+    dying = client_of(failing(url, clock, "confirm_keys", FaultKind.UNAVAILABLE)).create_queue("q")
+    first = dying.producer().send(b"x", dedupe_key="key")
+    clock.advance(1)
+    assert dying.producer().send(b"x", dedupe_key="key", **second) == first
+    (message,) = dying.consumer().receive(10)
+    assert (message.id, message.priority) == (first, 5)
+
+
+def test_a_key_that_was_reserved_by_an_earlier_version_stands_for_the_same_message(
+    url: str, clock: ManualClock
+) -> None:
+    store = open_store(url, clock)
+    queue = client_of(store).create_queue("q", dedupe_window=3_600)
+    unsent = queue.producer().send(b"another")
+    queue.purge()
+    for confirmed in (False, True):
+        store.reserve_keys("q", [DedupeEntry("key", unsent)], 3_600_000_000)
+        if confirmed:
+            store.confirm_keys("q", [DedupeEntry("key", unsent)])
+        assert queue.producer().send(b"x", dedupe_key="key") == unsent
+
+
 class Keys(RuleBasedStateMachine):
     """Producers that die anywhere, and consumers, and time."""
 
@@ -155,12 +187,13 @@ class Keys(RuleBasedStateMachine):
     @rule(
         key=st.just("a"),
         delay=st.sampled_from([0.0, 0.0, 60.0]),
+        priority=st.sampled_from([0, 5]),
         method=st.sampled_from(["append", "confirm_keys"]),
         kind=st.sampled_from(FaultKind),
         many=st.booleans(),
     )
-    def send(self, key: str, delay: float, method: str, kind: FaultKind, many: bool) -> None:
-        message = shardq.OutgoingMessage(body=key.encode(), dedupe_key=key, delay=delay)
+    def send(self, key: str, delay: float, priority: int, method: str, kind: FaultKind, many: bool) -> None:
+        message = shardq.OutgoingMessage(body=key.encode(), dedupe_key=key, delay=delay, priority=priority)
         self.fail(method, kind)
         try:
             producer = self.queue.producer()

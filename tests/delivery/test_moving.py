@@ -80,6 +80,21 @@ def test_a_move_that_was_cut_off_is_completed_by_claims_of_any_size_hours_later(
     assert queue.counts().oldest is None
 
 
+@pytest.mark.parametrize("name", ["team/a@b", "a@1@2"])
+@pytest.mark.parametrize("delay", [0.0, 60.0])
+def test_messages_are_moved_whatever_the_name_of_the_queue(fleet: Fleet, name: str, delay: float) -> None:
+    queue = fleet.client().create_queue(name)
+    target = fleet.client().create_queue(f"{name}@target")
+    queue.producer().send_many([b"1", b"2"], priority=2)
+    doomed = fleet.client(dies_at=STEPS.index("append"), after=True)
+    with pytest.raises(Died):
+        doomed.queue(name).consumer().receive(2).forward(target.name, delay=delay, priority=1, atomic=False)
+    fleet.clock.advance(HOURS)
+    queue.consumer().receive(2).forward(target.name, delay=delay, priority=1, atomic=False)
+    fleet.clock.advance(delay + 1)
+    assert work(queue) + work(target) == Counter([b"1", b"2"])
+
+
 @pytest.mark.parametrize("step", range(len(STEPS)), ids=STEPS)
 def test_a_redrive_that_was_cut_off_is_completed(fleet: Fleet, step: int) -> None:
     sound = fleet.client()

@@ -1,0 +1,62 @@
+"""Messages whose dedupe keys were not confirmed, sent again: there a bundle is known by its whole place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import shardq
+from shardq.storage.cassandra.store import CassandraStore
+from tests.dying_store import STEPS, Died, DyingStore
+
+pytestmark = pytest.mark.cassandra
+
+LONG = b"long" * 10_000  # too long to be kept inside its row
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"priority": 0}, {"delay": 30.0}, {"due": datetime(2030, 1, 1, tzinfo=UTC)}],
+    ids=["as it was", "another priority", "another delay", "a due time"],
+)
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_message_is_stored_once_however_it_is_sent_again(
+    open_store: Callable[[], CassandraStore], options: dict[str, Any], *, after: bool
+) -> None:
+    client = shardq.Client(open_store())
+    for step in ("append", "confirm_keys"):
+        queue = client.create_queue(f"k{os.urandom(6).hex()}", shards=1, time_shards=1)
+        dying = DyingStore(open_store())
+        producer = shardq.Client(dying).queue(queue.name).producer()
+        dying.calls_left, dying.after = STEPS.index(step) - STEPS.index("reserve_keys"), after
+        with pytest.raises(Died):
+            producer.send(b"x", dedupe_key="key")
+        first = queue.producer().send(LONG, dedupe_key="key", **options)
+        (message,) = queue.consumer().receive(5, wait=10)
+        assert (message.id, message.priority, message.body in (b"x", LONG)) == (first, 5, True)
+        message.ack()
+        assert queue.counts().oldest is None
+        client.delete_queue(queue.name)
+
+
+def test_a_message_that_two_producers_send_at_once_is_stored_once(
+    open_store: Callable[[], CassandraStore],
+) -> None:
+    client = shardq.Client(open_store())
+    queue = client.create_queue(f"k{os.urandom(6).hex()}", shards=1, time_shards=1)
+
+    class Overtaken(DyingStore):
+        def append(self, request: Any) -> None:
+            queue.producer().send(b"other", dedupe_key="key", priority=0, delay=60)
+            super().append(request)
+
+    first = shardq.Client(Overtaken(open_store())).queue(queue.name).producer().send(b"own", dedupe_key="key")
+    (message,) = queue.consumer().receive(5, wait=10)
+    assert message.id == first
+    message.ack()
+    assert queue.counts().oldest is None
+    client.delete_queue(queue.name)
