@@ -19,9 +19,9 @@ from shardq.errors import InvalidSetting, OutcomeUnknown, QueueExists, QueueNotF
 from shardq.hooks import Hooks
 from shardq.limits.permits import PERMITS_SUFFIX, permits_queue
 from shardq.limits.queue_limits import check_limits, limit_names
-from shardq.queue import Queue
+from shardq.queue import Queue, consumer_of
 from shardq.receiving.trimming import drop_oldest
-from shardq.receiving.turns import check_queues, turns_of
+from shardq.receiving.turns import check_queues
 from shardq.semaphore import (
     PERMIT_LEASE_SECONDS,
     Semaphore,
@@ -133,10 +133,10 @@ class Client(Closing):
         urgent [b'to do']
         usual [b'to do']
         """
-        turns = turns_of(check_queues(queues), weights, order)
-        return Consumer(
-            [self._contexts.of(queue) for queue in queues],
-            turns=turns,
+        return consumer_of(
+            [self.queue(queue) for queue in check_queues(queues)],
+            weights=weights,
+            order=order,
             codec=codec,
             name=name,
             visibility_timeout=visibility_timeout,

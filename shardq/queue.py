@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Unpack
+from typing import Literal, Unpack
 
 from shardq.browsing import browse, browse_history, find, remove
 from shardq.clock import from_datetime, microseconds
@@ -20,6 +20,7 @@ from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, Producer
 from shardq.receipt import MessageId
 from shardq.receiving.expiring import expire, sweep
 from shardq.receiving.redrive import redrive
+from shardq.receiving.turns import check_queues, turns_of
 from shardq.semaphore import Semaphore, open_semaphore
 from shardq.sending.copies import replay
 from shardq.sending.prepared import check_unique_key
@@ -27,7 +28,7 @@ from shardq.settings import QueueSettings, QueueSettingsArguments, check_number
 from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
 from shardq.settling.settlement import ack_receipts, extend_receipts, release_receipts
 
-__all__ = ["Queue"]
+__all__ = ["Queue", "consumer_of"]
 
 MANY = 2**31
 
@@ -261,3 +262,31 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"<Queue {self.name}>"
+
+
+def consumer_of(
+    queues: Sequence[Queue],
+    *,
+    weights: Mapping[str, float] | None,
+    order: Literal["fair", "strict"],
+    codec: Codec,
+    name: str | None = None,
+    visibility_timeout: float | None = None,
+    keep_leases: bool,
+) -> Consumer:
+    """A consumer of several queues of one client: see :meth:`shardq.Client.consumer`. Raises InvalidSetting."""
+    contexts = [queue._context for queue in queues]  # noqa: SLF001 - of this module
+    turns = turns_of(check_queues([context.name for context in contexts]), weights, order)
+    for context in contexts:
+        if context.store is not contexts[0].store:
+            raise InvalidSetting(
+                f"queues {contexts[0].name!r} and {context.name!r} are of two clients: open both with one"
+            )
+    return Consumer(
+        contexts,
+        turns=turns,
+        codec=codec,
+        name=name,
+        visibility_timeout=visibility_timeout,
+        keep_leases=keep_leases,
+    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from collections.abc import Mapping
+from typing import Literal, TypedDict
 
 import msgspec
 
@@ -30,6 +31,8 @@ class SharedKeywords(TypedDict, total=False):
     idle_exit: float | None
     prefetch: int
     semaphore: str | None
+    weights: Mapping[str, float] | None
+    order: Literal["fair", "strict"]
 
 
 class WorkerKeywords(SharedKeywords, total=False):
@@ -52,9 +55,10 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
       the name of such a function, ``package.module:function``. Anything else is a :class:`~shardq.Retry`.
     - ``keep_leases``: extend the leases of received messages while the handler runs.
     - ``idle_exit``: end when the queue has been empty for so long. None: never.
-    - ``prefetch``: messages claimed ahead.
+    - ``prefetch``: messages claimed ahead, from one queue only.
     - ``semaphore``: the name of a semaphore of the queue's store. A permit of it is held for each call of the handler.
       Messages that wait for one are in flight: to let them wait in the queue, use its ``max_in_flight``.
+    - ``weights``, ``order``: how several queues take turns; see :meth:`shardq.Client.consumer`.
     """
 
     by_batch: bool = False
@@ -67,6 +71,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     idle_exit: float | None = None
     prefetch: int = 0
     semaphore: str | None = None
+    weights: Mapping[str, float] | None = None
+    order: Literal["fair", "strict"] = "fair"
 
     def __post_init__(self) -> None:
         check_number("batch", self.batch, 1, MAX_BATCH, whole=True)

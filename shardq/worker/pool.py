@@ -1,10 +1,10 @@
-"""Several processes that work on one queue, and are replaced when they die."""
+"""Several processes that work on a queue, or on several, and are replaced when they die."""
 
 from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from multiprocessing.connection import wait
 from typing import Unpack
@@ -14,6 +14,7 @@ import msgspec
 from shardq.callables import check_runs
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.settings import check_number
+from shardq.worker.assignment import assign
 from shardq.worker.attempt import Handler
 from shardq.worker.options import WorkerKeywords, WorkerOptions
 from shardq.worker.process import WorkerPlan
@@ -41,9 +42,10 @@ class PoolReport(msgspec.Struct, frozen=True):
 class WorkerPool:
     """Runs a :class:`~shardq.worker.Worker` in each of several processes, and replaces those that die.
 
-    The handler is named, ``package.module:function``, or a callable that can be pickled. The options of the
-    workers are :class:`~shardq.worker.WorkerOptions`. With ``idle_exit`` the pool ends when every process has found
-    the queue empty for so long. ``on_progress`` is called with the report several times a second.
+    The handler is named, ``package.module:function``, or a callable that can be pickled. Each process receives from
+    all queues, if there are several; then the handler may be a mapping of one for each. The options of the workers are
+    :class:`~shardq.worker.WorkerOptions`. With ``idle_exit`` the pool ends when every process has found the queues
+    empty for so long. ``on_progress`` is called with the report several times a second.
 
     Each process imports the main program again. So a program that runs a pool must do it below
     ``if __name__ == "__main__":``.
@@ -62,8 +64,8 @@ class WorkerPool:
     def __init__(
         self,
         url: str,
-        queue: str,
-        handler: str | Handler,
+        queue: str | Sequence[str],
+        handler: str | Handler | Mapping[str, str | Handler],
         *,
         processes: int = 1,
         handler_timeout: float | None = None,
@@ -71,13 +73,18 @@ class WorkerPool:
         on_progress: Callable[[PoolReport], None] = lambda _: None,
         **options: Unpack[WorkerKeywords],
     ) -> None:
-        if not isinstance(handler, str):
-            check_runs("handler", handler)
+        chosen = WorkerOptions(**options)
+        handlers: dict[str, str | Handler] = assign(
+            [queue] if isinstance(queue, str) else queue, handler, chosen
+        )
+        for each in handlers.values():
+            if not isinstance(each, str):
+                check_runs("handler", each)
         check_number("processes", processes, 1, MAX_PROCESSES, whole=True)
         check_number("max_restarts", max_restarts, 0, 1_000_000, whole=True)
         if handler_timeout is not None:
             check_number("handler_timeout", handler_timeout, 1.0, 7 * 86_400.0)
-        plan = WorkerPlan(url=url, queue=queue, handler=handler, options=WorkerOptions(**options))
+        plan = WorkerPlan(url=url, handlers=handlers, options=chosen)
         _check_sendable(plan)
         self._slots = [Slot(plan, f"shardq-worker-{number}", max_restarts) for number in range(processes)]
         self._handler_timeout, self._on_progress = handler_timeout, on_progress

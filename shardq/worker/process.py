@@ -40,8 +40,7 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a worker needs, in a form that can be sent to another process."""
 
     url: str
-    queue: str
-    handler: str | Handler
+    handlers: dict[str, str | Handler]  # by queue
     options: WorkerOptions
 
 
@@ -64,7 +63,8 @@ def run_process(plan: WorkerPlan, channel: Connection) -> None:
     try:
         with connect(plan.url) as client:
             options = msgspec.structs.asdict(plan.options)
-            worker = Worker(client.queue(plan.queue), load_handler(plan.handler), **options)
+            handlers = {name: load_handler(handler) for name, handler in plan.handlers.items()}
+            worker = Worker([client.queue(name) for name in handlers], handlers, **options)
             signal.signal(signal.SIGTERM, lambda _number, _frame: worker.stop())
             report = _run(worker, channel)
     except ShardqError as raised:

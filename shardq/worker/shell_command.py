@@ -34,17 +34,21 @@ class CommandFailed(ShardqError):
 class ShellCommand(msgspec.Struct, frozen=True):
     """Runs a shell command for each message, with the body on its standard input.
 
-    The environment variables ``SHARDQ_ID`` and ``SHARDQ_DELIVERIES`` hold the message's id and its number of
-    deliveries. The command writes to the standard output of the worker. An exit code other than 0 is a failure, and
-    the last line of its standard error is the reason. With 65 (EX_DATAERR in ``sysexits.h``: the input is wrong) the
-    message becomes a dead letter at once. Processes that it leaves behind are not waited for.
+    The environment variables ``SHARDQ_ID``, ``SHARDQ_QUEUE`` and ``SHARDQ_DELIVERIES`` hold the message's id, its queue
+    and its number of deliveries. The command writes to the standard output of the worker. An exit code other than 0 is
+    a failure, and the last line of its standard error is the reason. With 65 (EX_DATAERR in ``sysexits.h``: the input
+    is wrong) the message becomes a dead letter at once. Processes that it leaves behind are not waited for.
     """
 
     command: str
 
     def __call__(self, message: Message) -> None:
         """Run the command; raises CommandFailed, or DeadLetter."""
-        environment = os.environ | {"SHARDQ_ID": message.id, "SHARDQ_DELIVERIES": str(message.deliveries)}
+        environment = os.environ | {
+            "SHARDQ_ID": message.id,
+            "SHARDQ_QUEUE": message.queue,
+            "SHARDQ_DELIVERIES": str(message.deliveries),
+        }
         with tempfile.TemporaryFile() as errors:  # a pipe would be open for as long as any process has it
             ended = subprocess.run(
                 self.command, shell=True, input=message.raw, stderr=errors, env=environment, check=False

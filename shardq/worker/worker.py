@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Unpack, cast, overload
 
 from shardq.callables import check_runs
 from shardq.consumer import Consumer
-from shardq.errors import ShardqError
+from shardq.errors import QueueNotFound, ShardqError
 from shardq.outcome import Backoff
-from shardq.queue import Queue
+from shardq.queue import Queue, consumer_of
 from shardq.semaphore import Semaphore
+from shardq.worker.assignment import assign
 from shardq.worker.attempt import (
     Attempt,
     BatchHandler,
     EachMessage,
+    Handler,
     HandlerCalls,
     MessageHandler,
     WholeBatch,
@@ -52,6 +54,10 @@ class Worker:
     The worker ends when it is told to stop, or when the queue has been empty for ``idle_exit`` seconds. While the
     store is unavailable it waits and tries again. All options: :class:`~shardq.worker.WorkerOptions`.
 
+    A worker may have several queues of one client, with one handler or a mapping of a handler for each name. They take
+    turns by ``weights`` or ``order``, each has its own settings, and ``idle_exit`` means that all are empty. One that
+    is deleted or cannot be read is left out, and the others go on; the error is raised when the worker would end.
+
     >>> queue = shardq.connect(url).create_queue("letters")
     >>> ids = queue.producer().send_many([b"dear", b"sir"])
     >>> Worker(queue, lambda message: print(message.body), idle_exit=0).run().worked
@@ -63,8 +69,8 @@ class Worker:
     @overload
     def __init__(
         self,
-        queue: Queue,
-        handler: MessageHandler,
+        queue: Queue | Sequence[Queue],
+        handler: MessageHandler | Mapping[str, MessageHandler],
         *,
         by_batch: Literal[False] = False,
         **options: Unpack[SharedKeywords],
@@ -72,18 +78,28 @@ class Worker:
     @overload
     def __init__(
         self,
-        queue: Queue,
-        handler: BatchHandler,
+        queue: Queue | Sequence[Queue],
+        handler: BatchHandler | Mapping[str, BatchHandler],
         *,
         by_batch: Literal[True],
         **options: Unpack[SharedKeywords],
     ) -> None: ...
     def __init__(
-        self, queue: Queue, handler: MessageHandler | BatchHandler, **options: Unpack[WorkerKeywords]
+        self,
+        queue: Queue | Sequence[Queue],
+        handler: Handler | Mapping[str, Handler],
+        **options: Unpack[WorkerKeywords],
     ) -> None:
-        check_runs("handler", handler)
-        self._queue, self._options = queue, WorkerOptions(**options)
-        self._calls = _calls(handler, error_policy(self._options.on_error), by_batch=self._options.by_batch)
+        queues = [queue] if isinstance(queue, Queue) else list(queue)
+        self._options = WorkerOptions(**options)
+        handlers: dict[str, Handler] = assign([each.name for each in queues], handler, self._options)
+        for each in handlers.values():
+            check_runs("handler", each)
+        policy = error_policy(self._options.on_error)
+        self._queues = {each.name: each for each in queues}
+        self._calls = {
+            name: _calls(each, policy, by_batch=self._options.by_batch) for name, each in handlers.items()
+        }
         self._tally = Tally()
         self._stopping = False
         self._semaphore: Semaphore | None = None
@@ -121,15 +137,10 @@ class Worker:
     def _consume(self) -> None:
         options = self._options
         if options.semaphore is not None and self._semaphore is None:
-            self._semaphore = self._queue.semaphore(options.semaphore)
+            self._semaphore = next(iter(self._queues.values())).semaphore(options.semaphore)
             self._gate = permit_gate(self._semaphore, self._is_stopping)
-        if self._queue.settings.delivery_paused:
-            _log.warning(
-                "queue %s is paused: waiting for `shardq resume %s`", self._queue.name, self._queue.name
-            )
-        with self._queue.consumer(
-            codec=options.body_codec, keep_leases=options.keep_leases, prefetch=options.prefetch
-        ) as consumer:
+        self._tell_of_pauses()
+        with self._make_consumer() as consumer:
             self._consumer = consumer
             if self._stopping:  # before there was a consumer
                 return
@@ -141,11 +152,35 @@ class Worker:
                 finally:
                     self._tally.hold(0)
 
+    def _make_consumer(self) -> Consumer:
+        options, (first, *others) = self._options, self._queues.values()
+        if not others:
+            return first.consumer(
+                codec=options.body_codec, keep_leases=options.keep_leases, prefetch=options.prefetch
+            )
+        return consumer_of(
+            (first, *others),
+            weights=options.weights,
+            order=options.order,
+            codec=options.body_codec,
+            keep_leases=options.keep_leases,
+        )
+
+    def _tell_of_pauses(self) -> None:
+        for name, queue in self._queues.items():
+            try:
+                if queue.settings.delivery_paused:
+                    _log.warning("queue %s is paused: waiting for `shardq resume %s`", name, name)
+            except QueueNotFound:
+                if len(self._queues) == 1:
+                    raise  # one of several is left out by the consumer
+
     def _work(self, attempt: Attempt) -> None:
+        queue = self._queues[attempt.batch[0].queue]
         try:
-            self._calls.run(attempt, self._tally, self._gate)
+            self._calls[queue.name].run(attempt, self._tally, self._gate)
         finally:
-            for step in AttemptSettling(self._queue, attempt, self._options, self._tally).steps():
+            for step in AttemptSettling(queue, attempt, self._options, self._tally).steps():
                 self._persist(step)
 
     def _persist(self, step: Callable[[], None]) -> None:
@@ -158,6 +193,9 @@ class Worker:
             try:
                 return step()
             except ShardqError as error:
+                if isinstance(error, QueueNotFound) and len(self._queues) > 1:
+                    _log.warning("messages were not settled: %s", error)
+                    return None
                 if not error.retryable:
                     raise
                 if self._stopping:

@@ -572,6 +572,30 @@ def test_work_runs_a_command_and_reports(jobs) -> None:
     assert jobs("work", "jobs", "--handler", "nowhere:f").exit_code == 2
 
 
+def test_work_takes_several_queues_with_a_handler_each(
+    shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "posts.py").write_text(
+        "def keep(message): open('kept', 'a').write(f'{message.queue} ')\ndef hurry(message): open('now', 'w')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    for name in ("urgent", "usual"):
+        shell.ok("create", name)
+        shell.ok("send", name, "x")
+    work = ["work", "urgent", "usual", "--idle-exit", "0.2"]
+    assert shell(*work, "--handler", "posts:keep", "--handler", "posts:hurry").exit_code == 2
+    assert shell(*work, "--handler", "urgent=posts:keep").exit_code == 2
+    assert shell(*work, "--handler", "posts:keep", "--handler", "letters=posts:keep").exit_code == 2
+    assert shell(*work, "--exec", "true", "--weight", "urgent=much").exit_code == 2
+    given = ("--handler", "posts:keep", "--handler", "urgent=posts:hurry", "--weight", "urgent=2")
+    assert shell.json(*work, *given)["total"]["worked"] == 2
+    assert ((tmp_path / "kept").read_text(), (tmp_path / "now").exists()) == ("usual ", True)
+    shell.ok("send", "urgent", "x")
+    shell.ok("send", "usual", "x")
+    shell.ok("work", "urgent", "usual", "--exec", "echo $SHARDQ_QUEUE >> told", "--idle-exit", "0.2")
+    assert sorted((tmp_path / "told").read_text().split()) == ["urgent", "usual"]
+
+
 @pytest.mark.parametrize("group", ["schema", "spark"])
 def test_without_a_command_the_help_is_shown_line_by_line(shell, group: str) -> None:
     bare = shell(group)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
-from shardq.cli.command import ExampleCommand, Session, codec_option, json_option, queue_argument
+from shardq.cli.command import ExampleCommand, Session, codec_option, json_option
 from shardq.cli.printing import many, note, print_json
 from shardq.cli.times import duration, in_words
 from shardq.worker import PoolReport, ShellCommand, WorkerOptions, WorkerPool
@@ -26,9 +26,37 @@ LINES_LATER_SECONDS = 30.0
 USUAL = WorkerOptions()
 
 
-@click.command(cls=ExampleCommand, example="shardq work orders --handler shop.orders:charge --processes 4")
-@queue_argument
-@click.option("--handler", metavar="MODULE:FUNCTION", help="A function to call with each message.")
+EXAMPLE = """shardq work orders --handler shop.orders:charge --processes 4
+shardq work mail/urgent mail/usual --handler shop.mail:send --weight mail/urgent=3"""
+
+
+def _weights(
+    _context: click.Context, _parameter: click.Parameter, given: Sequence[str]
+) -> dict[str, float] | None:
+    return {name: _number(text) for name, text in map(_split, given)} or None
+
+
+def _split(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name, value
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no number: give QUEUE=NUMBER, such as orders=3") from None
+
+
+@click.command(cls=ExampleCommand, example=EXAMPLE)
+@click.argument("queues", metavar="QUEUE...", nargs=-1, required=True)
+@click.option(
+    "--handler",
+    "handlers",
+    metavar="[QUEUE=]MODULE:FUNCTION",
+    multiple=True,
+    help="A function to call with each message, or with each of one queue; may be repeated.",
+)
 @click.option(
     "--exec",
     "command",
@@ -75,6 +103,21 @@ USUAL = WorkerOptions()
     "--semaphore", metavar="NAME", help="Hold a permit of this semaphore for each call of the handler."
 )
 @click.option(
+    "--weight",
+    "weights",
+    metavar="QUEUE=NUMBER",
+    multiple=True,
+    callback=_weights,
+    help="The share of one of several queues, in messages; 1 without it. May be repeated.",
+)
+@click.option(
+    "--order",
+    type=click.Choice(["fair", "strict"]),
+    default=USUAL.order,
+    show_default=True,
+    help="How several queues take turns: by weights, or the first that has messages.",
+)
+@click.option(
     "--keep-leases/--no-keep-leases",
     default=USUAL.keep_leases,
     show_default=True,
@@ -84,9 +127,15 @@ USUAL = WorkerOptions()
 @json_option
 @click.pass_obj
 def work(
-    session: Session, /, queue: str, handler: str | None, command: str | None, as_json: bool, **options: Any
+    session: Session,
+    /,
+    queues: tuple[str, ...],
+    handlers: tuple[str, ...],
+    command: str | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
-    """Run a handler on every message, in several processes.
+    """Run a handler on every message of one queue or several, in several processes.
 
     A message is acked when its handler returns, or when its command exits with code 0. Otherwise the message is
     delivered again later. After the queue's max-deliveries it goes to the dead-letter queue, and at once when its
@@ -95,16 +144,15 @@ def work(
     Ctrl-C or SIGTERM ends the workers after the messages at hand. A second one ends them at once, with the commands
     that still run, and the exit code is 130. The messages they held are delivered again when their leases expire.
 
-    A command finds the id of its message in the environment variable SHARDQ_ID, and the number of its deliveries, this
-    one included, in SHARDQ_DELIVERIES.
+    A command finds the id of its message in the environment variable SHARDQ_ID, its queue in SHARDQ_QUEUE, and the
+    number of its deliveries, this one included, in SHARDQ_DELIVERIES.
     """
-    if (handler is None) == (command is None):
+    if bool(handlers) == (command is not None):
         raise click.UsageError("Give one of --handler and --exec.")
     sys.path.insert(0, str(Path.cwd()))
-    task = handler if command is None else ShellCommand(command)
-    assert task is not None
-    with work_progress(queue) as progress:
-        report = WorkerPool(session.url, queue, task, on_progress=progress, **options).run()
+    task = _by_queue(queues, handlers) if command is None else dict.fromkeys(queues, ShellCommand(command))
+    with work_progress(", ".join(queues)) as progress:
+        report = WorkerPool(session.url, queues, task, on_progress=progress, **options).run()
     if as_json:
         print_json(report)
     else:
@@ -114,6 +162,15 @@ def work(
         raise KeyboardInterrupt(
             f"ended at once with {left} in flight: delivered again when the lease expires"
         )
+
+
+def _by_queue(queues: Sequence[str], handlers: Sequence[str]) -> dict[str, str]:
+    """The handler of each queue: its own, or the one that was given without a queue."""
+    own = [_split(handler) for handler in handlers if "=" in handler]
+    usual = [handler for handler in handlers if "=" not in handler]
+    if len(usual) > 1 or len(dict(own)) < len(own):
+        raise click.UsageError("Two handlers for one queue: give --handler QUEUE=MODULE:FUNCTION for each.")
+    return {queue: handler for handler in usual for queue in queues} | dict(own)
 
 
 def summary(report: PoolReport) -> str:
