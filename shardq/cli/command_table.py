@@ -39,7 +39,12 @@ COMMANDS = {
     "semaphore": _entry(_QUEUES, "semaphore", "semaphore", "Show, create or change a semaphore."),
     "send": _entry(_MESSAGES, "send", "send", "Send messages: arguments, lines or JSON lines."),
     "receive": _entry(_MESSAGES, "receive", "receive", "Receive messages and print them."),
-    "work": _entry(_MESSAGES, "work", "work", "Run a handler on every message, in several processes."),
+    "work": _entry(
+        _MESSAGES,
+        "work",
+        "work",
+        "Run a handler on the messages of one queue or several, in several processes.",
+    ),
     "ack": _entry(_MESSAGES, "receipts", "ack", "Ack messages by their receipts."),
     "release": _entry(_MESSAGES, "receipts", "release", "Return messages to the queue by their receipts."),
     "extend": _entry(_MESSAGES, "receipts", "extend", "Extend the leases of messages by their receipts."),

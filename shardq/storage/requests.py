@@ -55,10 +55,7 @@ class EntryState(Enum):
 
 
 class Append(msgspec.Struct, frozen=True):
-    """Bundles to add to one shard.
-
-    All appends of one id name the same shard, priority, due time, count and group: a store may know a bundle by these.
-    """
+    """Bundles to add to one shard. All appends of one id name the same shard, priority, due time, count and group."""
 
     shard: Shard
     bundles: tuple[Bundle, ...]

@@ -135,7 +135,7 @@ def work(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Run a handler on every message of one queue or several, in several processes.
+    """Run a handler on the messages of one queue or several, in several processes.
 
     A message is acked when its handler returns, or when its command exits with code 0. Otherwise the message is
     delivered again later. After the queue's max-deliveries it goes to the dead-letter queue, and at once when its
