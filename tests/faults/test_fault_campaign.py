@@ -26,6 +26,10 @@ CAUGHT = {
     "AcksBeforeStoring": "lost",
     "DropsOneAckInAThousand": "acked but redelivered",
     "IgnoresTheFence": "acked past the fence",
+    "ReservesForEveryone": "two messages of a dedupe key",
+    "AnswersWhatWasAsked": "two messages of a unique key at a time",
+    "LetsTheNextGo": "out of order in its group",
+    "LendsTwice": "more permits than there are",
 }
 TRIED = list(CAUGHT)[: some(len(CAUGHT), 1)]
 

@@ -10,7 +10,9 @@ __all__ = ["Assignment"]
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """One client: its role, its queue, where it writes its history, and how its surroundings are distorted."""
 
-    role: str  # produce, work, keep, ahead, overlap, collect; of the side queue: supply, move, arrive
+    # produce, work, keep, ahead, overlap, collect; of the side queue: supply, move, arrive; of the asked: ask, answer,
+    # permit
+    role: str
     name: str
     seed: int
     url: str

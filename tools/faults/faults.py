@@ -77,10 +77,10 @@ class Faults(Bystanders):
             victim.send(signal.SIGCONT)
 
     def kill_producer(self, step: Step) -> tuple[str, None]:
-        return self._kill(step, "produce")
+        return self._kill(step, "produce", "ask")
 
     def kill_consumer(self, step: Step) -> tuple[str, None]:
-        return self._kill(step, "work")
+        return self._kill(step, "work", "answer", "permit")
 
     def kill_keeper(self, step: Step) -> tuple[str, None]:
         return self._kill(step, "keep")
@@ -92,10 +92,10 @@ class Faults(Bystanders):
         return self._kill(step, "move")
 
     def pause_producer(self, step: Step) -> tuple[str, Undo]:
-        return self._pause(step, "produce")
+        return self._pause(step, "produce", "ask")
 
     def pause_consumer(self, step: Step) -> tuple[str, Undo]:
-        return self._pause(step, "work")
+        return self._pause(step, "work", "answer", "permit")
 
     def pause_keeper(self, step: Step) -> tuple[str, Undo]:
         return self._pause(step, "keep")

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import msgspec
 
-__all__ = ["CLAIMS", "Delivery", "Event", "Log", "Phase", "is_of_side", "read_history"]
+__all__ = ["CLAIMS", "Delivery", "Event", "Log", "Phase", "is_of_asked", "is_of_side", "read_history"]
 
 CLAIMS = "/claims"  # what follows a client's name where its claims are told
 SIDE = frozenset({"supply", "carry", "move", "redrive", "arrive"})
+ASKED = frozenset({"ask", "answer", "finish", "take-permit", "give-permit"})
 
 
 class Phase(Enum):
@@ -55,6 +56,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     verb: str  # send, receive, bury (receive of a dead letter), ack, release, extend
     # of its claims: take (counts deliveries), claim (counts none), start (counts them later)
     # of the side queue: supply (send), carry (receive), move, redrive, arrive (receive of what was moved)
+    # of the asked queue: ask (send; notes the id), answer (receive), finish (ack of ids), take-permit, give-permit
     phase: Phase
     bodies: tuple[str, ...] = ()  # of a claim: ids
     deliveries: tuple[Delivery, ...] = ()
@@ -72,6 +74,11 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 def is_of_side(event: Event) -> bool:
     """It is about the side queue, whose messages are only moved."""
     return event.verb in SIDE
+
+
+def is_of_asked(event: Event) -> bool:
+    """It is about the queue whose messages ask for something, or its semaphore."""
+    return event.verb in ASKED
 
 
 class Log:

@@ -17,7 +17,7 @@ __all__ = ["Role", "name_of"]
 
 class Role:
     def __init__(self, assignment: Assignment, dial: Dial, client: Client, stopped: threading.Event) -> None:
-        self.assignment, self.dial, self.stopped = assignment, dial, stopped
+        self.assignment, self.dial, self.client, self.stopped = assignment, dial, client, stopped
         self.dice = random.Random(assignment.seed)
         self.record = Recorder(assignment, dial, client)
         self.queue = self._patiently(client, assignment.queue)

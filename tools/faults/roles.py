@@ -12,6 +12,7 @@ from shardq.clock import SystemClock
 from shardq.storage.opening import open_store
 from shardq.storage.store import Store
 
+from .asking import Answering, Asking, Permitted
 from .assignment import Assignment
 from .away import Away
 from .defects import DEFECTS
@@ -34,6 +35,9 @@ ROLES = {
     "supply": Supplying,
     "move": Moving,
     "arrive": Arriving,
+    "ask": Asking,
+    "answer": Answering,
+    "permit": Permitted,
 }
 
 

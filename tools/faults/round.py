@@ -14,6 +14,7 @@ from shardq.client import Client
 from shardq.clock import SystemClock
 from shardq.storage.opening import open_store
 
+from .asked import asked_queue, create_asked, finish_asked, start_askers
 from .assignment import Assignment
 from .behind import audit
 from .history import read_history
@@ -123,6 +124,7 @@ def _create(client: Client, plan: Plan, target: Target) -> None:
     )
     client.create_queue(f"{plan.queue}.bystander", shards=2, time_shards=2, max_deliveries=None)
     create_side(client, plan.queue, target.lease)
+    create_asked(client, plan.queue, target.lease)
 
 
 def _template(target: Target, plan: Plan) -> Assignment:
@@ -154,6 +156,7 @@ def _start_clients(stage: Stage, plan: Plan) -> None:
         stage.start("ahead", f"a{number}")
     stage.start("overlap", "o1")
     start_movers(stage, plan.queue, plan.messages, plan.seconds)
+    start_askers(stage, plan.queue, plan.messages, plan.seconds)
 
 
 def _finish(
@@ -177,6 +180,8 @@ def _finish(
     watch.lap("consumers ended")
     problems += finish_moves(stage, nemesis.client, plan.queue, FINISHING)
     watch.lap("moved")
+    problems += finish_asked(stage, nemesis.client, plan.queue, FINISHING)
+    watch.lap("answered")
     remains = _remains(queue)
     problems += _collect(stage, {"collect": f"{plan.queue}.dead", "arrive": side_queues(plan.queue)[-1]})
     problems += [f"client {name} died" for name in stage.deaths()]
@@ -184,6 +189,7 @@ def _finish(
     stage.end()
     watch.lap("clients ended")
     queues = [plan.queue, *(f"{plan.queue}.{each}" for each in BESIDE), *side_queues(plan.queue)]
+    queues.append(asked_queue(plan.queue))
     problems += audit(target, queues)
     watch.lap("audited")
     events = read_history(stage.logs)

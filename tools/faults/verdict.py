@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import msgspec
 
+from .asked import judge_asked
 from .history import Event, Phase
 from .lives import Life, Lives
 from .offence import SHOWN, Offence
@@ -34,7 +35,7 @@ def judge(events: Sequence[Event], promise: Promise) -> Verdict:
     """Check a whole history."""
     lives = Lives(events)
     found = [_offence(name, lives, promise) for name in RULES]
-    found += [_order(lives, promise), *judge_moves(events)]
+    found += [_order(lives, promise), *judge_moves(events), *judge_asked(events, promise.tolerance)]
     return Verdict(_figures(lives, events, promise), tuple(each for each in found if each.count))
 
 

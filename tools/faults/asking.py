@@ -1,0 +1,133 @@
+"""Clients of the queue whose messages ask for something: for a dedupe key, a unique key, or their turn in a group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import shardq
+from shardq.outgoing_message import OnConflict
+
+from .asked import PERMITS, REPLACED, UNIQUE_KEYS, permits_of
+from .history import Phase
+from .receiving import Receiving
+from .role import Role
+
+__all__ = ["Answering", "Asking", "Permitted"]
+
+GROUPS = 3  # of each producer
+FORGOTTEN, LATE, RELEASED = 0.05, 0.1, 0.1  # of the batches
+CONFLICTS: Sequence[OnConflict] = ("keep", "keep", "raise")
+
+
+class Asking(Role):
+    """Sends messages with keys that other clients send, too, and messages of groups of its own."""
+
+    verb = "ask"
+
+    def run(self) -> None:
+        number, last = self.assignment.first, self.assignment.first + self.assignment.messages
+        with self.queue.producer() as producer:
+            while number < last and not self.stopped.is_set():
+                self._send(producer, number)
+                number += 1
+                self.pause(self.dice.uniform(0.5, 1.5) / self.assignment.rate)
+
+    def _send(self, producer: shardq.Producer, number: int) -> None:
+        """Send the message of a number; its body begins with its key or group."""
+        place = self.assignment.name.partition(".")[0]
+        kind = "dug"[number % 3]
+        options: dict[str, Any] = {
+            "delay": self.dice.choice([0.0, 0.0, 0.5]),
+            "priority": self.dice.randrange(3),
+        }
+        if kind == "d":
+            asked = f"d{number}"
+            options["dedupe_key"] = asked
+        elif kind == "u":
+            asked = f"u{number % UNIQUE_KEYS}"
+            conflicts = ("replace",) if number % UNIQUE_KEYS in REPLACED else CONFLICTS
+            options |= {"unique_key": asked, "on_conflict": self.dice.choice(conflicts)}
+        else:
+            asked = f"g{place}{number % GROUPS}"
+            if self.queue._context.store.capabilities.groups:
+                options["group"] = asked
+        body = f"{asked}-{place}-{number}"
+        self.record.invoke(self.verb, [body])
+        try:
+            identity = producer.send(body.encode(), **options)
+        except shardq.ShardqError as error:
+            sure = isinstance(error, shardq.StoreUnavailable | shardq.UniqueKeyTaken)
+            self.record.outcome(self.verb, Phase.FAILED if sure else Phase.UNKNOWN, [body], note=error)
+        else:
+            self.record.outcome(self.verb, Phase.OK, [body], note=identity)
+
+
+class Answering(Receiving):
+    """Receives them, and acks them together, one by one, late, or not at all."""
+
+    verb = "answer"
+    limits = (1, 3, 20)
+
+    def run(self) -> None:
+        lease, prefetch = self.assignment.lease, self.dice.choice([0, 0, 10])
+        with self.queue.consumer(visibility_timeout=lease, prefetch=prefetch) as consumer:
+            while not self.stopped.is_set():
+                batch = self.receive(consumer)
+                if batch:
+                    self._answer(batch)
+
+    def _answer(self, batch: shardq.Batch) -> None:
+        self.pause(self.dice.random() * 0.05)
+        if self.dice.random() < LATE:
+            self.pause(self.assignment.lease * self.dice.uniform(0.5, 1.5))
+        if self.dial.hurry or self.dice.random() > FORGOTTEN + RELEASED:
+            cut = self.dice.choice([0, 1])
+            self._finish(batch.part(batch[:cut]))
+            self._finish(batch.part(batch[cut:]))
+        elif self.dice.random() < RELEASED / (RELEASED + FORGOTTEN):
+            self._finish(batch.part(batch[:1]))
+            self._release(batch.part(batch[1:]))
+
+    def _finish(self, part: shardq.Batch) -> None:
+        """Ack; what was not acked for sure may have been."""
+        ids = [message.id for message in part]
+        if not ids:
+            return
+        self.record.invoke("finish", ids)
+        try:
+            part.ack()
+        except shardq.ShardqError as error:
+            self.record.outcome("finish", Phase.UNKNOWN, ids, note=error)
+        else:
+            self.record.outcome("finish", Phase.OK, ids)
+
+    def _release(self, part: shardq.Batch) -> None:
+        try:
+            part.release(delay=self.dice.choice([0.0, 0.3]))
+        except shardq.ShardqError:
+            self.pause(0.1)
+
+
+class Permitted(Role):
+    """Takes a permit of a semaphore, keeps it for a while, also for longer than its lease, and gives it back."""
+
+    def run(self) -> None:
+        semaphore = self.client.semaphore(permits_of(self.assignment.queue), permits=PERMITS)
+        while not self.stopped.is_set():
+            self.record.invoke("take-permit")
+            try:
+                permit = semaphore.acquire(timeout=2)
+            except shardq.ShardqError as error:
+                self.record.outcome("take-permit", Phase.UNKNOWN, note=error)
+                self.pause(0.1)
+                continue
+            self.record.outcome("take-permit", Phase.OK, note=f"{semaphore.lease:g}")
+            self.pause(self.dice.choice([0.01, 0.05, semaphore.lease * 1.2]))
+            self.record.invoke("give-permit")
+            try:
+                permit.release()
+            except shardq.ShardqError as error:
+                self.record.outcome("give-permit", Phase.UNKNOWN, note=error)
+            else:
+                self.record.outcome("give-permit", Phase.OK)
