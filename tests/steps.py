@@ -72,7 +72,8 @@ EXPECTED = {  # ready, held and processed after the step
 def prepared(step: str, store: Store, shard: Shard) -> Given:
     """Bring the shard to where the step starts."""
     make = BundleFactory(store.now)
-    given = Given((make(3), make(5)), make(2), os.urandom(16))
+    group = "a" if shard.is_grouped else ""
+    given = Given((make(3, group=group), make(5, group=group)), make(2, group=group), os.urandom(16))
     if step != "append":
         STEPS["append"](store, shard, given)
     if step not in ("append", "claim"):

@@ -86,7 +86,7 @@ def choose_shard(context: QueueContext, due: int, messages: int, group: str = ""
     if not context.store.capabilities.groups:
         raise UnsupportedByStore(
             f"group={reprlib.repr(group)}: the store of queue {context.name!r} keeps no order within groups yet: "
-            "use SQLite, or a queue of one shard with one consumer"
+            "use SQLite or Cassandra, or a queue of one shard with one consumer"
         )
     return group_shard(context.name, group)
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardq.sharding.shard import Shard
+from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.requests import Append
 from shardq.testing import BundleFactory
 from shardq.testing.messages import Message, of_bundle
 from tests.kills.killers import Killer
-from tests.kills.operations import OPERATIONS, Given, Operation, prepare
+from tests.kills.operations import OPERATIONS, Given, Operation, group_in, prepare
 from tests.kills.scene import MOST, Scene
 from tests.sampling import every_third
 
@@ -31,14 +31,18 @@ class KilledClients:
 
     @pytest.mark.parametrize("repeated", [False, True], ids=["given up", "repeated"])
     @pytest.mark.parametrize("name", list(OPERATIONS))
+    @pytest.mark.parametrize("grouped", [False, True], ids=["alone", "of a group"])
     def test_an_operation_that_is_cut_short_loses_hides_and_doubles_nothing(
-        self, scene: Scene, name: str, repeated: bool
+        self, scene: Scene, name: str, repeated: bool, grouped: bool
     ) -> None:
         operation = OPERATIONS[name]
+        if grouped and not scene.healthy.capabilities.groups:
+            pytest.skip("the store has no groups")
         if operation.across and not scene.healthy.capabilities.forward_across_shards:
             pytest.skip("the store does not forward across shards")
         for requests in every_third(MOST, list(OPERATIONS).index(name), repeated, scene.killer.turn):
-            shard = Shard(scene.new_queue() if operation.alone else scene.queue, 0, requests)
+            queue = scene.new_queue() if operation.alone else scene.queue
+            shard = Shard(queue, GROUP_TIME_SHARD if grouped else 0, requests)
             given = prepare(operation, scene.healthy, shard, scene.lease)
             killed = scene.killer.run(lambda store, given=given: operation.act(store, given), requests)  # type: ignore[misc]
             found = self._live_on(scene, operation, given, repeated=repeated)
@@ -59,7 +63,7 @@ class KilledClients:
         try:
             if repeated:
                 scene.persist(lambda: operation.act(heir, given))
-            more = BundleFactory(heir.now)(2)
+            more = BundleFactory(heir.now)(2, group=group_in(given.shard))
             scene.healthy.append(Append(given.shard, (more,)))
             found = scene.delivered(heir, given.shard, *([given.beside] if operation.across else []))
         finally:

@@ -23,7 +23,7 @@ from shardq.storage.store import Store
 from shardq.testing import BundleFactory
 from shardq.testing.messages import Message, of_bundle, of_bundles, of_spans
 
-__all__ = ["OPERATIONS", "Given", "Operation"]
+__all__ = ["OPERATIONS", "Given", "Operation", "group_in", "prepare"]
 
 HOUR = 3600.0
 
@@ -78,15 +78,21 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 def prepare(operation: Operation, store: Store, shard: Shard, lease: int) -> Given:
-    """Bring the shard to where the operation starts."""
+    """Bring the shard to where the operation starts; in one of groups, all bundles are of the same."""
     make = BundleFactory(store.now)
-    bundles = tuple(make(count, delay=operation.delay) for count in (3, 5, 1))
-    given = Given(shard, bundles, make(2), lease)
+    group = group_in(shard)
+    bundles = tuple(make(count, delay=operation.delay, group=group) for count in (3, 5, 1))
+    given = Given(shard, bundles, make(2, group=group), lease)
     if operation.stored:
         store.append(given.append)
     if operation.held:
         store.claim(Claim(shard, given.token, 4, lease))
     return given
+
+
+def group_in(shard: Shard) -> str:
+    """The group of what is sent to a shard."""
+    return "a" if shard.is_grouped else ""
 
 
 def _everything(given: Given) -> set[Message]:

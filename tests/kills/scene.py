@@ -62,11 +62,14 @@ class Scene:
         raise AssertionError("the operation cannot be repeated")
 
     def delivered(self, store: Store, *shards: Shard) -> Counter[Message]:
-        """Everything that a client gets out of the shards, until they say that they hold nothing."""
+        """Everything that a client gets out of the shards, until they say that they hold nothing; a group in order."""
         found: Counter[Message] = Counter()
         for _ in range(TRIES):
             for shard in shards:
-                found.update(self._take(store, shard))
+                listed = of_slices(store.peek(Peek(shard, 1000, bodies=False)).slices)
+                taken = self._take(store, shard)
+                assert not shard.is_grouped or list(taken) == list(listed[: len(taken)]), "not in order"
+                found.update(taken)
             if not any(store.peek(Peek(shard, 1, bodies=False)).slices for shard in shards):
                 return found
             self.harness.advance(0.5 * self.harness.time_scale)

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not installed")
+
+from shardq.storage.cassandra.groups import changing as group_changing
 from tests.kills.killed_clients import KilledClients
 from tests.kills.killed_moves import KilledMoves
 from tests.kills.killed_queues import KilledQueues
@@ -23,6 +26,12 @@ def killer(cassandra_url: str) -> Iterator[CassandraKiller]:
     killer = CassandraKiller(cassandra_url)
     yield killer
     killer.close()
+
+
+@pytest.fixture(autouse=True)
+def narrow_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short groups are longer than their windows, so that something is behind these."""
+    monkeypatch.setattr(group_changing, "WINDOW", 1)
 
 
 class TestCassandraKills(KilledClients, KilledQueues, KilledMoves):

@@ -20,9 +20,9 @@ from shardq.sharding.shard import Shard
 from shardq.storage import writing
 from shardq.storage.cassandra import changing, directory, settling
 from shardq.storage.cassandra.connecting import Address
-from shardq.storage.cassandra.lease_rows import Held
 from shardq.storage.cassandra.queues import Incarnations
 from shardq.storage.cassandra.read_cursors import ReadCursors
+from shardq.storage.cassandra.shards import Shards
 from shardq.storage.cassandra.store import CassandraStore
 from tests.model.modelled_table import Statement
 
@@ -137,7 +137,9 @@ class _Unnumbered(Incarnations):
 class ModelledStore(CassandraStore):
     def __init__(self, session: Session, memory: Memory) -> None:
         self._session, self._clock = session, session  # type: ignore[assignment]
-        self._held, self._cursors, self._entered, self._checked = Held(), ReadCursors(), _Listed(), True
+        self._cursors, self._entered, self._checked = ReadCursors(), _Listed(), True
+        self._plain = Shards(session, self._cursors, self._entered, session)  # type: ignore[arg-type]
+        self._held = self._plain._held
         self._incarnations = _Unnumbered()
         self._held._known = dict(memory.held)
         for name, values in memory.cursors:

@@ -17,7 +17,9 @@ STORES = ("sqlite", "cassandra", "mongodb")
 
 
 def _files(folder: Path) -> set[str]:
-    return {file.stem for file in folder.glob("*.py")} - {"__init__"}
+    """Return the names of its files and of the folders in it."""
+    folders = {file.parent.name for file in folder.glob("*/__init__.py")}
+    return {file.stem for file in folder.glob("*.py")} - {"__init__"} | folders
 
 
 def _plan() -> dict[str, set[str]]:
@@ -47,7 +49,7 @@ def test_no_file_of_the_stores_is_longer_than_300_lines() -> None:
 
 
 def test_the_files_of_the_stores_are_few_enough_to_know() -> None:
-    assert len(list(STORAGE.rglob("*.py"))) <= 105
+    assert len(list(STORAGE.rglob("*.py"))) <= 125
 
 
 def test_fields_of_one_letter_have_their_names_in_one_file_of_the_mongodb_store() -> None:

@@ -13,7 +13,7 @@ from shardq.testing import RawEntry, RawQueue, RawState
 
 __all__ = ["read_cassandra"]
 
-_CONTROL, _HOLDING, _READY, _BUNDLE, _HISTORY, _ALARM = range(6)
+_CONTROL, _HOLDING, _READY, _BUNDLE, _HISTORY, _ALARM, _MOVE, _GROUP, _BEHIND = range(9)
 _PARTITIONS = "SELECT DISTINCT shard FROM {}.entry"
 _ROWS = "SELECT kind, priority, due, id, first, value, tally, data FROM {}.entry WHERE shard = %s"
 _LISTED = "SELECT time_shard, number FROM {}.shard_directory WHERE queue = %s"
@@ -57,6 +57,11 @@ class _Partitions:
 
     def add(self, shard: Shard, rows: list[Any]) -> None:
         """Add the rows of a partition."""
+        rows = [row for row in rows if row[0] != _BUNDLE or row[5] != b""]  # which tells of a finished one
+        if shard.is_grouped:
+            self._groups(shard, [row for row in rows if row[0] in (_GROUP, _BEHIND)])
+            self._compare_indexes(shard, rows)
+            rows = [row for row in rows if row[0] in (_BUNDLE, _HISTORY)]
         due_rows: set[tuple[int, bytes, int]] = set()  # those of lease rows: due, token, number
         leases: set[tuple[int, bytes, int]] = set()
         for kind, priority, due, row_id, first, value, _, data in rows:
@@ -77,6 +82,43 @@ class _Partitions:
         self._name(shard, "due rows without a lease row", due_rows - leases)
         sent = {row[3] for row in rows if row[0] == _ALARM and row[1] == 1}
         self._name(shard, "due rows without a bundle", sent - set(self.bodies[shard]))
+
+    def _groups(self, shard: Shard, rows: list[Any]) -> None:
+        """Add the messages of groups; what is behind a group is counted by it."""
+        behind: dict[bytes, int] = {}
+        counted: dict[bytes, int] = {}
+        for kind, _, _, row_id, _, value, _, _ in rows:
+            fields = _decode(value)
+            if kind == _GROUP:
+                states = [RawState.HELD] * fields[2] + [RawState.WAITING] * len(fields[1])
+                members = [each for each, *_ in fields[1]]
+                counted |= {row_id: fields[8]} if fields[8] else {}
+            else:
+                states, members = [RawState.WAITING] * len(fields), fields
+                behind[row_id[:16]] = behind.get(row_id[:16], 0) + 1
+            self.entries[shard] += [
+                RawEntry(each[0], each[1], each[2], state)
+                for each, state in zip(members, states, strict=False)
+            ]
+        if behind != counted:
+            self.strays.append(f"{behind} rows behind groups in {shard}, which count {counted}")
+
+    def _compare_indexes(self, shard: Shard, rows: list[Any]) -> None:
+        """Every group is found by its first slice, and by nothing else."""
+        indexes = {tuple(row[:5]) for row in rows if row[0] in (_HOLDING, _READY, _ALARM)}
+        expected: set[tuple[Any, ...]] = set()
+        for row in rows:
+            if row[0] != _GROUP:
+                continue
+            _, members, held, token, number, ready_at, *_ = _decode(row[5])
+            (bundle_id, first, _, _, priority, *_), due, _ = members[0]
+            if held:
+                expected |= {(_HOLDING, 0, 0, token, number), (_ALARM, 0, due, token, number)}
+            else:
+                expected |= {(_READY, priority, ready_at, bundle_id, first)}
+                expected |= {(_ALARM, 1, due, bundle_id, 0)} if due == ready_at else set()
+        self._name(shard, "index rows of no group", indexes - expected)
+        self._name(shard, "index rows of groups are missing, that is", expected - indexes)
 
     def _lease(self, shard: Shard, fields: list[Any], data: bytes | None) -> None:
         state = RawState.HELD if fields[1] else RawState.WAITING

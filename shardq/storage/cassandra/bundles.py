@@ -29,7 +29,7 @@ from shardq.storage.read_cursors import OVERLAP
 from shardq.storage.requests import Append, Bundle
 from shardq.storage.writing import append_in_parts, parts
 
-__all__ = ["HEAD_START", "announce_late", "append", "ready_of"]
+__all__ = ["HEAD_START", "LATE", "PART_BUNDLES", "PART_BYTES", "announce_late", "append", "ready_of"]
 
 HEAD_START = 10_000_000
 """A bundle's write time lies so long before its id's, in microseconds: later writes win although clocks differ."""
@@ -43,9 +43,9 @@ _DELETE = (
     "DELETE FROM entry USING TIMESTAMP ? "
     "WHERE shard = ? AND kind = ? AND priority = ? AND due = ? AND id = ? AND first = ?"
 )
-_PART_BYTES = 1 << 20
-_PART_BUNDLES = 100
-_LATE = OVERLAP - 400_000  # clocks agree within the difference
+PART_BYTES = 1 << 20
+PART_BUNDLES = 100
+LATE = OVERLAP - 400_000  # clocks agree within the difference
 
 
 def append(session: Session, entered: directory.Entered, request: Append, now: Callable[[], int]) -> None:
@@ -68,7 +68,7 @@ def announce_late(session: Session, request: Append, now: int) -> None:
     """Tell the shard's consumers when something may lie where they have been already."""
     late: dict[int, Place] = {}
     for bundle in request.bundles:
-        if bundle.due < now - _LATE:
+        if bundle.due < now - LATE:
             place = bundle.due, b"", 0
             late[bundle.priority] = min(place, late.get(bundle.priority, place))
     if late:
@@ -93,8 +93,8 @@ def _write(session: Session, request: Append) -> None:
     append_in_parts(
         request,
         lambda part: session.write(list(_statements(shard, part))),
-        most_bytes=_PART_BYTES,
-        most_bundles=_PART_BUNDLES,
+        most_bytes=PART_BYTES,
+        most_bundles=PART_BUNDLES,
     )
 
 
@@ -114,7 +114,7 @@ def _statements(shard: str, bundles: Iterable[Bundle]) -> Iterator[Statement]:
 def _undo(session: Session, request: Append) -> None:
     """Delete what was just written to a queue that is gone, with the same write time."""
     shard = str(request.shard)
-    for part in parts(request.bundles, _PART_BYTES, _PART_BUNDLES):
+    for part in parts(request.bundles, PART_BYTES, PART_BUNDLES):
         session.write([(_DELETE, values) for bundle in part for values in _deletions(shard, bundle)])
     directory.leave(session, request.shard)
 

@@ -40,6 +40,11 @@ _INSERT_BUNDLE = (
     "INSERT INTO entry (shard, kind, priority, due, id, first, value, data) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS"
 )
+_STORE_GROUPED = f"UPDATE entry SET value = ?, data = ? {_AT} IF value = null"
+# Without a row marker, so that the row ends with its last value.
+_FINISH = f"UPDATE entry USING TTL ? SET value = 0x, tally = null, data = null {_AT}"
+_FINISH_TALLIED = f"{_FINISH} IF value = ? AND tally = ?"
+_MARK_TAKEN = f"UPDATE entry SET taken = ? {_AT}"
 _REPLACE = f"UPDATE entry SET value = ? {_AT} IF value = ?"
 _REPLACE_CARRYING = f"UPDATE entry SET value = ?, data = ? {_AT} IF value = ?"
 _REPLACE_TALLY = f"UPDATE entry SET tally = ? {_AT} IF value = ? AND tally = ?"
@@ -54,7 +59,9 @@ _DELETE_SEEN = f"DELETE FROM entry {_AT} IF value = ?"
 _DELETE_TALLIED = f"DELETE FROM entry {_AT} IF value = ? AND tally = ?"
 
 CONTROL_KEY = Key(CONTROL, 0, 0, b"", 0)
-_MOVES_KNOWN = 16 * 60  # seconds: a minute more than what is promised
+_KNOWN = (
+    16 * 60
+)  # seconds for which moves and finished bundles are known: a minute more than what is promised
 _PAUSES = tuple(min(0.05, 0.001 * 2**attempt) for attempt in range(24))  # seconds between attempts
 
 
@@ -67,7 +74,7 @@ class Change:
     """Collects what is to be done; :meth:`apply` does it as one conditional batch."""
 
     def __init__(self, session: Session, shard: Shard) -> None:
-        self._session, self._shard = session, str(shard)
+        self._session, self._shard, self._grouped = session, str(shard), shard.is_grouped
         self.leases: list[LeaseRow] = []  # those that it writes
         self._retired: dict[Key, bytes] = {}
         self._carried: dict[Key, bytes] = {}
@@ -93,6 +100,14 @@ class Change:
     def offer(self, ready: Ready) -> None:
         """Write a ready row: what is left of one that was taken."""
         self._written[ready.key] = ready.value
+
+    def replace(self, key: Key, value: bytes | None, seen: bytes | None) -> None:
+        """Write a row, or delete it, if it is as it was seen; None: it is not there."""
+        if seen is not None:
+            self._retired[key] = seen
+        if value is not None:
+            self._written[key] = value
+            self._guarded.add(key)
 
     def hold(self, lease: LeaseRow, carried: Mapping[bytes, bytes] | None = None) -> None:
         """Write a lease row with its due row; its place is free, or retired by this change.
@@ -120,7 +135,7 @@ class Change:
         """Note that the messages are stored elsewhere now."""
         for each in slices:
             key = Key(MOVE, 0, 0, each.bundle_id, each.first)
-            self._others.append((_INSERT_MOVE, (self._shard, *key, encode(each.count), _MOVES_KNOWN)))
+            self._others.append((_INSERT_MOVE, (self._shard, *key, encode(each.count), _KNOWN)))
 
     def delete(self, key: Key) -> None:
         """Delete a row whatever it holds."""
@@ -134,6 +149,21 @@ class Change:
         """Write a bundle if there is none with its id."""
         self._others.append((_INSERT_BUNDLE, (self._shard, *bundle_key(bundle_id), encode(head), data)))
 
+    def store_grouped(self, bundle_id: bytes, head: Head, data: bytes) -> None:
+        """Write a bundle of a group unless one with its id is stored, or was finished a short time ago."""
+        self._others.append((_STORE_GROUPED, (encode(head), data, self._shard, *bundle_key(bundle_id))))
+
+    def drop_bundle(self, bundle_id: bytes) -> None:
+        """Delete a bundle, all of which is finished; that of one with a group is known for a while."""
+        if self._grouped:
+            self._others.append((_FINISH, (_KNOWN, self._shard, *bundle_key(bundle_id))))
+        else:
+            self.delete(bundle_key(bundle_id))
+
+    def mark_taken(self) -> None:
+        """Note that rows were taken out of the shard's indexes, for those who raise low watermarks."""
+        self._others.append((_MARK_TAKEN, (os.urandom(8), self._shard, *CONTROL_KEY)))
+
     def store_finished(self, bundle_id: bytes, head: Head, tally: Tally, data: bytes) -> None:
         """Give an inline bundle a row of its own, with what is finished of it."""
         values = (self._shard, *bundle_key(bundle_id), encode(head), encode(tally), data)
@@ -144,6 +174,8 @@ class Change:
         place = (self._shard, *bundle_key(bundle_id))
         if tally.left or tally.kept:
             self._others.append((_REPLACE_TALLY, (encode(tally), *place, head, seen)))
+        elif self._grouped:
+            self._others.append((_FINISH_TALLIED, (_KNOWN, *place, head, seen)))
         else:
             self._others.append((_DELETE_TALLIED, (*place, head, seen)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -22,7 +22,7 @@ from shardq.storage.clocks import ServerClock
 from shardq.storage.read_cursors import PRIORITIES
 from shardq.storage.requests import Claim, Claimed, ClaimedSlice
 
-__all__ = ["claim"]
+__all__ = ["claim", "with_bundles"]
 
 _log = logging.getLogger(__name__)
 
@@ -177,7 +177,7 @@ class _Claimer:
             self._cursor.passed = 0
         self._cursor.page = max(32, min(_ROWS, len(taken) * 5 // 4 + 1))
         with after_a_write():
-            return Claimed(self._with_bundles(slices, bundles(), carried), until)
+            return Claimed(with_bundles(self._row, slices, bundles(), carried), until)
 
     def _carried(self, chosen: _Chosen) -> dict[bytes, bytes]:
         """The data of the inline bundles among what was chosen."""
@@ -233,7 +233,7 @@ class _Claimer:
             return None
         self.leases = [lease]
         with after_a_write():
-            return Claimed(self._with_bundles(slices, bundles(), carried), until)
+            return Claimed(with_bundles(self._row, slices, bundles(), carried), until)
 
     def _renew_turn(self, control: ControlRow) -> None:
         """Once a claim: afterwards a row that still counts as written later comes from a clock that is ahead."""
@@ -242,29 +242,31 @@ class _Claimer:
         change.expect_control(control.seen)
         change.apply()
 
-    def _with_bundles(
-        self, slices: Sequence[Slice], bundles: dict[bytes, BundleRow], carried: dict[bytes, bytes]
-    ) -> tuple[ClaimedSlice, ...]:
-        """Put the bundles to their slices; one that a replica missed is read from all of them."""
-        missing = {each.bundle_id for each in slices if not each.inline} - bundles.keys()
-        if missing:
-            bundles = bundles | self._row.start_bundles(missing, consistency=ConsistencyLevel.ALL)()
-        return tuple(
-            self._claimed(each, bundles, carried) for each in slices if self._is_there(each, bundles)
-        )
 
-    def _is_there(self, each: Slice, bundles: dict[bytes, BundleRow]) -> bool:
-        there = each.inline or each.bundle_id in bundles
-        if not there:
-            text = "shard %s has no bundle %s: it was removed meanwhile"
-            _log.warning(text, self._request.shard, each.bundle_id.hex())
-        return there
+def with_bundles(
+    row: WideRow,
+    slices: Sequence[Slice],
+    bundles: dict[bytes, BundleRow],
+    carried: Mapping[bytes, bytes] | None = None,
+) -> tuple[ClaimedSlice, ...]:
+    """Put the bundles to their slices; one that a replica missed is read from all of them."""
+    missing = {each.bundle_id for each in slices if not each.inline} - bundles.keys()
+    if missing:
+        bundles = bundles | row.start_bundles(missing, consistency=ConsistencyLevel.ALL)()
+    return tuple(_claimed(each, bundles, carried or {}) for each in slices if _is_there(row, each, bundles))
 
-    def _claimed(
-        self, each: Slice, bundles: dict[bytes, BundleRow], carried: dict[bytes, bytes]
-    ) -> ClaimedSlice:
-        bundle = each.bundle(carried[each.bundle_id]) if each.inline else bundles[each.bundle_id].bundle
-        return ClaimedSlice(bundle, each.first, each.count, each.deliveries + each.unstarted)
+
+def _is_there(row: WideRow, each: Slice, bundles: dict[bytes, BundleRow]) -> bool:
+    there = each.inline or each.bundle_id in bundles
+    if not there:
+        text = "shard %s has no bundle %s: it was removed meanwhile"
+        _log.warning(text, row.shard, each.bundle_id.hex())
+    return there
+
+
+def _claimed(each: Slice, bundles: dict[bytes, BundleRow], carried: Mapping[bytes, bytes]) -> ClaimedSlice:
+    bundle = each.bundle(carried[each.bundle_id]) if each.inline else bundles[each.bundle_id].bundle
+    return ClaimedSlice(bundle, each.first, each.count, each.deliveries + each.unstarted)
 
 
 def _of_ready(ready: Ready) -> _Candidate:

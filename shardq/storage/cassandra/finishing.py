@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from shardq.storage.cassandra.changing import Change, bundle_key
+from shardq.storage.cassandra.changing import Change
 from shardq.storage.cassandra.rows import (
     HISTORY,
     BundleRow,
@@ -30,7 +30,7 @@ def finish(change: Change, row: WideRow, slices: Sequence[Slice]) -> None:
         if each.inline:
             continue
         if each.count == each.total:
-            change.delete(bundle_key(each.bundle_id))
+            change.drop_bundle(each.bundle_id)
         else:
             parts[each.bundle_id] = parts.get(each.bundle_id, 0) + each.count
     for bundle in row.heads(parts).values() if parts else ():

@@ -18,6 +18,7 @@ class _LeaseValue(msgspec.Struct, frozen=True, array_like=True):
     due: int
     held: bool
     slices: tuple[Slice, ...]
+    group: bytes = b""
 
 
 class LeaseRow(msgspec.Struct, frozen=True):
@@ -32,6 +33,7 @@ class LeaseRow(msgspec.Struct, frozen=True):
     held: bool
     slices: tuple[Slice, ...]
     seen: bytes | None = None  # its value in the storage, for conditions
+    group: bytes = b""  # of which this is the first slice, held: it only follows from the row of the group
 
     @property
     def key(self) -> Key:
@@ -50,7 +52,7 @@ class LeaseRow(msgspec.Struct, frozen=True):
     @property
     def value(self) -> bytes:
         """What is stored of it."""
-        return encode(_LeaseValue(self.due, self.held, self.slices))
+        return encode(_LeaseValue(self.due, self.held, self.slices, self.group))
 
 
 decode_lease = msgspec.msgpack.Decoder(_LeaseValue).decode

@@ -31,7 +31,7 @@ from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.cassandra.slicing import cut_out
 from shardq.storage.read_cursors import PRIORITIES
 
-__all__ = ["drop", "erase", "expire", "forget_name", "partitions", "purge", "remove"]
+__all__ = ["around", "drop", "erase", "expire", "forget_name", "partitions", "purge", "remove"]
 
 _UNDER_WAY = 60_000_000  # far above the time that a conditional batch may be on its way
 _PARTITIONS = "SELECT DISTINCT shard FROM entry"
@@ -134,7 +134,7 @@ def _removal(session: Session, shard: Shard, row: WideRow, bundle_id: bytes, pos
             return change
     for kept in bundle.tally.kept if bundle else ():
         if bundle and kept.first <= position < kept.end:
-            finishing.give_up(change, bundle, [kept], _around(kept, position))
+            finishing.give_up(change, bundle, [kept], around(kept, position))
             return change
     for lease in row.every_lease():
         cut = cut_out(lease, bundle_id, position)
@@ -163,7 +163,8 @@ def _give_up(change: Change, row: WideRow, old: Sequence[HistoryRow]) -> None:
             finishing.give_up(change, heads[bundle_id], [each.kept for each in members])
 
 
-def _around(kept: Kept, position: int) -> list[Kept]:
+def around(kept: Kept, position: int) -> list[Kept]:
+    """What stays of messages that are kept when one is removed."""
     parts = ((kept.first, position), (position + 1, kept.end))
     return [
         Kept(kept.processed_at, first, end - first, kept.deliveries) for first, end in parts if first < end

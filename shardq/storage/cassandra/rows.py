@@ -9,10 +9,12 @@ import msgspec
 from shardq.storage.requests import Bundle
 
 __all__ = [
+    "BEHIND",
     "BUNDLE",
     "CONTROL",
     "DUE_INDEX",
     "DUE_WATERMARK",
+    "GROUP",
     "HISTORY",
     "HISTORY_WATERMARK",
     "LEASE",
@@ -49,11 +51,9 @@ Place: TypeAlias = tuple[
     int, bytes, int
 ]  # due, bundle id, position: where a ready row is within its priority
 
-CONTROL, LEASE, READY, BUNDLE, HISTORY, DUE_INDEX, MOVE = range(7)
-DUE_WATERMARK, HISTORY_WATERMARK = (
-    10,
-    11,
-)  # among a shard's low watermarks; those before are of the priorities
+CONTROL, LEASE, READY, BUNDLE, HISTORY, DUE_INDEX, MOVE, GROUP, BEHIND = range(9)
+# Among a shard's low watermarks; those before are of the priorities.
+DUE_WATERMARK, HISTORY_WATERMARK = 10, 11
 _INLINE_BYTES = 4096
 SOON = 50_000  # a bundle that is due so soon after it was made is looked for among the ready ones, without a due row
 
@@ -171,16 +171,19 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     enqueued_at: int
     count: int
     expires_at: int | None = None
+    group: str = ""
+    place: int = 0  # of its first message among those of the group, when it was sent
 
     @classmethod
-    def of(cls, bundle: Bundle) -> Head:
+    def of(cls, bundle: Bundle, place: int = 0) -> Head:
         """The head of a bundle."""
-        return cls(bundle.priority, bundle.due, bundle.enqueued_at, bundle.count, bundle.expires_at)
+        sent = (bundle.priority, bundle.due, bundle.enqueued_at, bundle.count)
+        return cls(*sent, bundle.expires_at, bundle.group, place)
 
     def bundle(self, bundle_id: bytes, data: bytes) -> Bundle:
         """The bundle."""
         sent = (self.priority, self.due, self.enqueued_at, self.count)
-        return Bundle(bundle_id, *sent, data, self.expires_at)
+        return Bundle(bundle_id, *sent, data, self.expires_at, self.group)
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True):

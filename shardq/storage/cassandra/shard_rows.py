@@ -90,6 +90,11 @@ class WideRow:
     def __init__(self, session: Session, shard: str) -> None:
         self._session, self._shard = session, shard
 
+    @property
+    def shard(self) -> str:
+        """Its name in the tables."""
+        return self._shard
+
     def control(self) -> ControlRow:
         """Read the control row."""
         row: ControlRow = self.start_own(b"")()[0]
@@ -275,11 +280,11 @@ def _ready_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[Ready]:
 
 def _lease(row_id: bytes, number: int, value: bytes) -> LeaseRow:
     decoded = decode_lease(value)
-    return LeaseRow(row_id, number, decoded.due, decoded.held, decoded.slices, value)
+    return LeaseRow(row_id, number, decoded.due, decoded.held, decoded.slices, value, decoded.group)
 
 
 def _bundle_rows(chunks: Sequence[Answer]) -> dict[bytes, BundleRow]:
-    return {row[0]: _bundle_row(*row) for answer in chunks for row in answer() if row[1] is not None}
+    return {row[0]: _bundle_row(*row) for answer in chunks for row in answer() if row[1]}
 
 
 def _bundle_row(row_id: bytes, value: bytes, tally: bytes | None, data: Any = b"") -> BundleRow:

@@ -11,27 +11,23 @@ import msgspec
 from shardq.errors import QueueNotFound
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import (
-    bundles,
-    claims,
     consumers,
     diagnosis,
     directory,
-    peeking,
     probing,
     queues,
     removal,
     schema,
-    settling,
     signals,
     sweeping,
 )
 from shardq.storage.cassandra.connecting import Address
 from shardq.storage.cassandra.dedupe import KeyMethods
-from shardq.storage.cassandra.lease_rows import Held
+from shardq.storage.cassandra.groups.shards import GroupedShards
 from shardq.storage.cassandra.queues import Incarnations
 from shardq.storage.cassandra.read_cursors import ReadCursors
 from shardq.storage.cassandra.session import Session, clock_leads
-from shardq.storage.cassandra.shard_rows import WideRow
+from shardq.storage.cassandra.shards import Shards
 from shardq.storage.clocks import ServerClock
 from shardq.storage.requests import (
     Acknowledge,
@@ -56,7 +52,7 @@ from shardq.storage.store import Capabilities
 
 __all__ = ["CassandraStore"]
 
-R = TypeVar("R", Append, Claim, Acknowledge, Extend, Release)
+R = TypeVar("R", Append, Claim, Acknowledge, Extend, Release, Peek)
 
 
 class CassandraStore(KeyMethods):
@@ -72,14 +68,17 @@ class CassandraStore(KeyMethods):
         max_message_bytes=4 * 1024 * 1024,
         max_shards=10_000,
         requests_at_once=8,
+        groups=True,
     )
 
     def __init__(self, address: Address) -> None:
         self._session = Session(address)
         self._clock = ServerClock(partial(clock_leads, self._session))
-        self._cursors, self._held = ReadCursors(), Held()
+        self._cursors = ReadCursors()
         self._incarnations = Incarnations()
         self._entered, self._leaving = directory.Entered(), directory.Leaving()
+        ways = (self._session, self._cursors, self._entered, self._clock)
+        self._plain, self._grouped = Shards(*ways), GroupedShards(*ways)
         self._checked = False  # the schema, since the last connect
 
     def now(self) -> int:
@@ -176,14 +175,14 @@ class CassandraStore(KeyMethods):
     def forget(self, shard: Shard) -> bool:
         """Announce that the shard is to go; take it out of the directory half a second later, if it is empty still."""
         place = self._place(shard)
-        if not peeking.is_empty(self._row(place), self.now()):
+        if not self._of(shard).is_empty(place):
             return False
         announced = self._leaving.announce(self._session, place)
         if announced is None:
             return True
         if not self._leaving.is_noticed(place, announced):
             return False
-        if not peeking.is_empty(self._row(place), self.now()):
+        if not self._of(shard).is_empty(place):
             return False
         return self._leaving.take_out(self._session, place, announced)
 
@@ -193,59 +192,59 @@ class CassandraStore(KeyMethods):
         """Store the bundles, each with one mutation at least; what was stored before stays as it is."""
         placed = self._placed(request)
         try:
-            bundles.append(self._session, self._entered, placed, self.now)
+            self._of(request.shard).append(placed)
         except QueueNotFound:  # or it was created again
             self._incarnations.forget(request.shard.queue)
             again = self._placed(request)
             if again == placed:
                 raise
-            bundles.append(self._session, self._entered, again, self.now)
+            self._of(request.shard).append(again)
         signals.announce(request.shard.queue)
 
     def claim(self, request: Claim) -> Claimed:
         """Take messages with one look and one conditional batch."""
-        return claims.claim(self._session, self._cursors, self._held, self._placed(request), self._clock)
+        return self._of(request.shard).claim(self._placed(request))
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held."""
-        return settling.acknowledge(self._session, self._held, self._placed(request), self.now)
+        return self._of(request.shard).acknowledge(self._placed(request))
 
     def extend(self, request: Extend) -> Fenced:
         """Hide what is still held until now + lease."""
-        return settling.extend(self._session, self._held, self._placed(request), self.now)
+        return self._of(request.shard).extend(self._placed(request))
 
     def release(self, request: Release) -> Fenced:
         """Give back what is still held."""
-        fenced = settling.release(self._session, self._held, self._placed(request), self.now)
+        fenced = self._of(request.shard).release(self._placed(request))
         signals.announce(request.shard.queue)
         return fenced
 
     def forward(self, request: Forward) -> Fenced:
         """Acknowledge and append in one conditional batch, within a shard."""
-        placed = Forward(self._placed(request.acknowledge), self._placed(request.append))
-        fenced = settling.forward(self._session, self._held, placed, self.now)
+        placed = Forward(self._placed(request.acknowledge), self._placed(request.append), request.in_place)
+        fenced = self._of(request.acknowledge.shard).forward(placed)
         signals.announce(request.append.shard.queue)
         return fenced
 
     def peek(self, request: Peek) -> PeekPage:
         """One page of slices, in delivery order; the cursor is a place, so nothing shifts between pages."""
-        return peeking.peek(self._row(self._place(request.shard)), request, self.now())
+        return self._of(request.shard).peek(self._placed(request))
 
     def find(self, shard: Shard, bundle_id: bytes, position: int) -> StoredSlice | None:
         """Return the slice that holds this message, in the history too, or None."""
-        return peeking.find(self._row(self._place(shard)), bundle_id, position, self.now())
+        return self._of(shard).find(self._place(shard), bundle_id, position)
 
     def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
         """Remove one message, out of the history too; False when it is not stored."""
-        return removal.remove(self._session, self._place(shard), bundle_id, position)
+        return self._of(shard).remove(self._place(shard), bundle_id, position)
 
     def purge(self, shard: Shard) -> int:
         """Remove all messages of the shard, some hundred at a time; returns how many they were."""
-        return removal.purge(self._session, self._place(shard), self.now() + bundles.HEAD_START, self.now)
+        return self._of(shard).purge(self._place(shard))
 
     def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:
         """Messages by state; the cost grows with the number of slices."""
-        return peeking.count(self._row(self._place(shard)), self.now(), sizes=sizes)
+        return self._of(shard).count(self._place(shard), sizes=sizes)
 
     def sweep(self, request: Sweep) -> int:
         """Give up history, up to 200 slices of each shard, and what is left of incarnations that are over."""
@@ -280,5 +279,5 @@ class CassandraStore(KeyMethods):
         """Return the request for the shard under what its queue is called in the tables."""
         return msgspec.structs.replace(request, shard=self._place(request.shard))
 
-    def _row(self, place: Shard) -> WideRow:
-        return WideRow(self._session, str(place))
+    def _of(self, shard: Shard) -> Shards | GroupedShards:
+        return self._grouped if shard.is_grouped else self._plain

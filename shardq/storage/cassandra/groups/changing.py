@@ -1,0 +1,173 @@
+"""A change of some groups of a shard: one conditional batch, of their values and of all that follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from shardq.errors import ShardqError
+from shardq.outgoing_message import Bundle
+from shardq.sharding.shard import Shard
+from shardq.storage.cassandra import signals
+from shardq.storage.cassandra.bundles import LATE
+from shardq.storage.cassandra.changing import Change, lower
+from shardq.storage.cassandra.groups.reading import GroupReader, GroupRow
+from shardq.storage.cassandra.groups.rows import (
+    WINDOW,
+    Group,
+    Member,
+    behind_key,
+    group_id,
+    group_key,
+    new_slice,
+    rows_of,
+)
+from shardq.storage.cassandra.queues import parted
+from shardq.storage.cassandra.rows import Head, Place, Slice, encode
+from shardq.storage.cassandra.session import Session
+from shardq.storage.per_process import OwnLock
+
+__all__ = ["Draft", "KnownGroups", "Moment"]
+
+Moment = Callable[[], int]
+_MOST = 256  # tokens that are remembered
+
+
+class Draft:
+    """Groups as they are and as they are to be; :meth:`apply` changes all of them or none."""
+
+    def __init__(self, session: Session, shard: Shard, rows: Mapping[bytes, GroupRow], clock: Moment) -> None:
+        self._session, self._shard, self._clock = session, shard, clock
+        self.now = clock()
+        self.change = Change(session, shard)
+        self.reader = GroupReader(session, shard)
+        self._before = dict(rows)
+        self._drawn = dict(rows)  # those before, with what was added to their windows
+        self._after: dict[bytes, Group] = {}
+        self.written: dict[bytes, GroupRow] = {}  # once it is applied
+
+    def group(self, row_id: bytes) -> Group:
+        """The group as it is in this draft."""
+        return self._after.get(row_id) or self._drawn[row_id].group
+
+    def read(self, names: Iterable[str]) -> None:
+        """Read the groups of these names that are not in the draft yet."""
+        more = self.reader.groups({group_id(name) for name in names} - self._before.keys())
+        self._before |= more
+        self._drawn |= more
+
+    def set(self, row_id: bytes, members: Sequence[Member], held: int = 0) -> None:
+        """Let the group have these slices; if none of them is left, those behind follow. Raises Overtaken."""
+        if not members and self.group(row_id).behind:
+            known = len(self.group(row_id).members)
+            self.fill(row_id, WINDOW)
+            members = self.group(row_id).members[known:]
+        self._after[row_id] = self.group(row_id).with_members(members, self.now, held)
+
+    def hold(self, row_id: bytes, token: bytes, number: int, members: Sequence[Member], held: int) -> None:
+        """Let the first slices of the group be held under a token."""
+        self._after[row_id] = self.group(row_id).held_by(token, number, members, held)
+
+    def fill(self, row_id: bytes, rows: int) -> None:
+        """Add what is behind to the window of a group that is not changed yet. Raises Overtaken."""
+        assert row_id not in self._after
+        self._drawn[row_id] = self.reader.filled(self._drawn[row_id], rows)
+
+    def remove_behind(self, row_id: bytes, place: int, rest: Sequence[Slice]) -> None:
+        """Leave these slices of what is behind at a place."""
+        group, key = self.group(row_id), behind_key(row_id, place)
+        if rest:
+            self.change.write(key, encode(tuple(rest)))
+        else:
+            self.change.delete(key)
+        self._after[row_id] = msgspec.structs.replace(group, behind=group.behind - (not rest))
+
+    def add(self, bundle: Bundle) -> None:
+        """Store a bundle at the end of its group."""
+        row_id = group_id(bundle.group)
+        if row_id not in self._before:
+            self._before[row_id] = self._drawn[row_id] = GroupRow(Group(bundle.group))
+        group = self.group(row_id)
+        place, each = group.next_place, new_slice(bundle)
+        self.change.store_grouped(bundle.id, Head.of(bundle, place), bundle.data)
+        if group.behind or len(group.members) >= WINDOW:
+            self.change.write(behind_key(row_id, place), encode((each,)))
+            begin = group.begin if group.behind else place
+            group = msgspec.structs.replace(group, begin=begin, behind=group.behind + 1)
+        else:
+            members = (*group.members, Member(each, each.due, place))
+            group = group.with_members(members, self.now, group.held)
+        self._after[row_id] = msgspec.structs.replace(group, next_place=place + bundle.count)
+
+    def apply(self) -> bool:
+        """Do everything; False, and nothing changed, when something is no longer as it was seen."""
+        for row_id in self._after:
+            self._write(row_id)
+        self.change.mark_taken()
+        if not self.change.apply():
+            return False
+        self._tell()
+        return True
+
+    def _write(self, row_id: bytes) -> None:
+        before, after = self._before[row_id], self._after[row_id]
+        after = msgspec.structs.replace(after, version=before.group.version + 1)
+        value = None if after.is_over else encode(after)
+        self.change.replace(group_key(row_id), value, before.seen)
+        old, new = rows_of(before.group), rows_of(after)
+        for key in (*(old.keys() - new.keys()), *self._drawn[row_id].drawn):
+            self.change.delete(key)
+        for key, row in new.items():
+            if old.get(key) != row:
+                self.change.write(key, row)
+        self.written[row_id] = GroupRow(after, value)
+
+    def _tell(self) -> None:
+        """Wake those who wait for what is first in its group now, and tell of what was stored late."""
+        late: dict[int, Place] = {}
+        since = self._clock() - LATE
+        for row_id, row in self.written.items():
+            group = row.group
+            if group.held or rows_of(group).keys() <= rows_of(self._before[row_id].group).keys():
+                continue
+            signals.announce(parted(self._shard.queue)[0])
+            first = group.members[0].slice
+            place = group.ready_at, first.bundle_id, first.first
+            if group.ready_at < since:
+                late[first.priority] = min(place, late.get(first.priority, place))
+        if late:
+            with suppress(ShardqError):  # a deep look finds what is hidden
+                lower(self._session, self._shard, late)
+
+
+class KnownGroups:
+    """The groups that this client wrote last under its tokens, so that it can settle what it holds without a read.
+
+    What others made of them since shows when a change of them is not applied.
+    """
+
+    def __init__(self) -> None:
+        self._lock = OwnLock()
+        self._known: dict[tuple[str, bytes], dict[bytes, GroupRow]] = {}
+
+    def take(self, shard: str, tokens: set[bytes]) -> dict[bytes, GroupRow] | None:
+        """Return the groups under these tokens, and forget them; None when one of the tokens is not known."""
+        with self._lock.get():
+            found = [self._known.pop((shard, token), None) for token in tokens]
+        groups: dict[bytes, GroupRow] = {}
+        for each in found:
+            if each is None:
+                return None
+            groups |= each
+        return groups
+
+    def put(self, shard: str, rows: Mapping[bytes, GroupRow]) -> None:
+        """These groups were just read or written so."""
+        with self._lock.get():
+            for row_id, row in rows.items():
+                if row.group.held:
+                    self._known.setdefault((shard, row.group.token), {})[row_id] = row
+            while len(self._known) > _MOST:
+                self._known.pop(next(iter(self._known)))

@@ -1,0 +1,261 @@
+"""Taking the first messages of groups under a claim's token: a look at the shard, a look at groups, one batch."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Container, Iterator, Sequence
+from itertools import islice
+from operator import attrgetter
+
+import msgspec
+
+from shardq.sharding.shard import Shard
+from shardq.storage.cassandra.claims import with_bundles
+from shardq.storage.cassandra.faults import after_a_write
+from shardq.storage.cassandra.groups.changing import Draft, KnownGroups
+from shardq.storage.cassandra.groups.reading import GroupReader, GroupRow, Overtaken
+from shardq.storage.cassandra.groups.rows import Group, Member, decode_front
+from shardq.storage.cassandra.read_cursors import ReadCursor, ReadCursors
+from shardq.storage.cassandra.rows import ControlRow, Place, Ready, Slice
+from shardq.storage.cassandra.session import Session
+from shardq.storage.clocks import ServerClock
+from shardq.storage.read_cursors import OVERLAP, PRIORITIES
+from shardq.storage.requests import Claim, Claimed
+
+__all__ = ["claim"]
+
+_ATTEMPTS = 4
+_FRONTS = (
+    200  # ready rows, and lease rows that are due, that one claim looks at; it orders them by their due times
+)
+_GROUPS = 100  # groups that one claim takes from at most
+_MESSAGES = 1000  # slices that one claim takes at most
+
+
+class _Candidate(msgspec.Struct, frozen=True):
+    """A group whose first slice may be taken."""
+
+    rank: tuple[int, int, bytes, int]
+    group: bytes
+
+
+class _Found(msgspec.Struct, frozen=True):
+    """What a look at the shard found."""
+
+    control: ControlRow
+    own: dict[bytes, GroupRow]
+    fronts: list[Ready]  # in the order of their rows
+    candidates: list[_Candidate]  # in the order of delivery
+
+
+class _Taken(msgspec.Struct):
+    """What is taken of a group."""
+
+    group: Group
+    pieces: list[Member]
+
+
+def claim(
+    session: Session, cursors: ReadCursors, known: KnownGroups, request: Claim, clock: ServerClock
+) -> Claimed:
+    """Take up to the limit of deliverable messages, or again what the token holds."""
+    shard = str(request.shard)
+    with session.turn(shard):
+        claimer = _Claimer(session, cursors.of(shard), known, request, clock)
+        for _ in range(_ATTEMPTS):
+            try:
+                claimed = claimer.attempt()
+            except Overtaken:
+                continue
+            if claimed is not None:
+                return claimed
+        return Claimed((), clock.now() + request.lease, contended=True)
+
+
+class _Claimer:
+    def __init__(
+        self, session: Session, cursor: ReadCursor, known: KnownGroups, request: Claim, clock: ServerClock
+    ) -> None:
+        self._session, self._cursor, self._known = session, cursor, known
+        self._request, self._clock = request, clock
+        self._shard: Shard = request.shard
+        self._reader = GroupReader(session, request.shard)
+        self._rescanned = False
+
+    def attempt(self) -> Claimed | None:
+        """Return what was claimed, or None when it has to be tried again."""
+        now = self._clock.now()
+        found = self._look(now)
+        if found is None:
+            return None
+        if found.own:
+            return self._hold_again(found.own)
+        chosen = found.candidates[: min(self._request.limit, _GROUPS)]
+        groups = self._reader.groups(each.group for each in chosen)
+        draft = Draft(self._session, self._shard, groups, self._clock.now)
+        taken = self._choose(draft, [each.group for each in chosen if each.group in groups])
+        if taken:
+            return self._take(found, draft, taken)
+        if chosen:
+            return None
+        if self._rescanned:
+            self._cursor.consumed(self._places(found, set(), now), 0)
+            return Claimed((), now + self._request.lease)
+        self._cursor.forget()
+        return self.attempt()
+
+    def _look(self, now: int) -> _Found | None:
+        """Read the shard from where it was left; None when something came late since."""
+        cursor, row = self._cursor, self._reader.row
+        if cursor.is_old(now):
+            control = row.control()
+            cursor.rescan(control.control, control.taken, now)
+            self._rescanned = True
+        start_own = row.start_own(self._request.token)
+        start_due_rows = row.start_due_rows(cursor.due_from, now, _FRONTS)
+        ready = [
+            row.ready(priorities, place, now, page=_FRONTS, bodies=False)
+            for place, priorities in cursor.groups().items()
+        ]
+        control, own = start_own()
+        if control.control.late != cursor.late:
+            cursor.forget()
+            return None
+        due_rows = list(start_due_rows())
+        cursor.pass_due_rows(due_rows[0][2] if due_rows else now, now)
+        fronts = list(islice(heapq.merge(*(each() for each in ready), key=attrgetter("place")), _FRONTS))
+        candidates = [_candidate(each) for each in fronts]
+        for lease in row.leases(due_row[0] for due_row in due_rows):
+            if lease.due <= now:
+                first = lease.slices[0]
+                candidates.append(
+                    _Candidate((first.priority, lease.due, first.bundle_id, first.first), lease.group)
+                )
+        mine = self._reader.groups(lease.group for lease in own)
+        held = {row_id: row for row_id, row in mine.items() if row.group.token == self._request.token}
+        return _Found(control, held, fronts, sorted(candidates, key=attrgetter("rank")))
+
+    def _choose(self, draft: Draft, groups: Sequence[bytes]) -> dict[bytes, _Taken]:
+        """Take the first slices of groups; while there is room, what follows them too, as far as it is due."""
+        taken: dict[bytes, _Taken] = {}
+        wanted = self._request.limit
+        for row_id in groups:
+            if wanted > 0 and draft.group(row_id).members[0].due <= draft.now:
+                taken[row_id] = _Taken(draft.group(row_id), [])
+                wanted -= self._add(taken[row_id], wanted, 1, draft.now)
+        room = _MESSAGES - len(taken)
+        for row_id, each in taken.items():
+            if wanted <= 0 or room <= 0:
+                break
+            beyond = wanted - sum(member.slice.count for member in each.group.members[len(each.pieces) :])
+            if beyond > 0 and each.group.behind and _all_due(each.group, draft.now):
+                draft.fill(row_id, min(beyond, room))
+                each.group = draft.group(row_id)
+            before = len(each.pieces)
+            wanted -= self._add(each, wanted, before + room, draft.now)
+            room -= len(each.pieces) - before
+        return taken
+
+    @staticmethod
+    def _add(taken: _Taken, wanted: int, most: int, now: int) -> int:
+        """Take the next slices of a group, until ``most`` of them are taken; returns how many messages were added."""
+        added = 0
+        for number, each in enumerate(taken.group.members[len(taken.pieces) : most], len(taken.pieces)):
+            if added >= wanted or (number >= taken.group.held and each.due > now):
+                break
+            first = each.slice.first
+            piece = each.part(first, min(each.slice.end, first + wanted - added))
+            taken.pieces.append(piece)
+            added += piece.slice.count
+        return added
+
+    def _take(self, found: _Found, draft: Draft, taken: dict[bytes, _Taken]) -> Claimed | None:
+        until = draft.now + self._request.lease
+        slices: list[tuple[int, Slice]] = []  # the first ones of groups, then what follows them
+        for number, (row_id, each) in enumerate(taken.items()):
+            held = [self._held(piece, until) for piece in each.pieces]
+            slices += [(int(index > 0), piece.slice) for index, piece in enumerate(held)]
+            rest = list(_rest(each, draft.now))
+            draft.hold(row_id, self._request.token, number, [*held, *rest], len(held))
+        ordered = [each for _, each in sorted(slices, key=lambda each: each[0])]
+        places = self._places(found, taken.keys(), draft.now)
+        raised = self._cursor.raised(found.control.control, places, len(taken), draft.now)
+        if raised:
+            draft.change.set_control(raised, found.control.seen)
+        bundles = self._reader.row.start_bundles(each.bundle_id for each in ordered)
+        if not draft.apply():
+            self._cursor.forget()
+            return None
+        self._cursor.consumed(places, len(taken))
+        if raised:
+            self._cursor.passed = 0
+        self._known.put(str(self._shard), draft.written)
+        with after_a_write():
+            return Claimed(with_bundles(self._reader.row, ordered, bundles()), until)
+
+    def _held(self, piece: Member, until: int) -> Member:
+        started = self._request.started
+        deliveries = piece.slice.deliveries + started
+        each = msgspec.structs.replace(piece.slice, deliveries=deliveries, unstarted=not started)
+        return Member(each, until, piece.place)
+
+    def _places(self, found: _Found, taken: Container[bytes], now: int) -> list[Place]:
+        """Where to read on, by priority: at the first row that was not taken."""
+        places = list(self._cursor.places)
+        end: Place = (now - OVERLAP, b"", 0)
+        seen_all = len(found.fronts) < _FRONTS
+        last = len(PRIORITIES) if seen_all else found.fronts[-1].key.priority
+        for priority in PRIORITIES:
+            rows = [each for each in found.fronts if each.key.priority == priority]
+            left = next((each for each in rows if _candidate(each).group not in taken), None)
+            if left is not None:
+                place = left.key[2:]
+            elif priority < last:
+                place = end
+            elif priority == last:
+                place = (*rows[-1].key[2:4], rows[-1].key.first + 1)
+            else:
+                continue
+            places[priority] = max(places[priority], min(place, end))
+        return places
+
+    def _hold_again(self, own: dict[bytes, GroupRow]) -> Claimed | None:
+        draft = Draft(self._session, self._shard, own, self._clock.now)
+        until = draft.now + self._request.lease
+        slices: list[Slice] = []
+        for row_id, row in own.items():
+            group = row.group
+            held = [Member(each.slice, until, each.place) for each in group.members[: group.held]]
+            slices += [each.slice for each in held]
+            draft.set(row_id, [*held, *group.waiting], len(held))
+        bundles = self._reader.row.start_bundles(each.bundle_id for each in slices)
+        if not draft.apply():
+            return None
+        self._known.put(str(self._shard), draft.written)
+        with after_a_write():
+            return Claimed(with_bundles(self._reader.row, slices, bundles()), until)
+
+
+def _candidate(ready: Ready) -> _Candidate:
+    front = decode_front(ready.seen or b"")
+    return _Candidate((ready.key.priority, front.due, ready.key.id, ready.key.first), front.group)
+
+
+def _all_due(group: Group, now: int) -> bool:
+    return all(each.due <= now for each in group.waiting)
+
+
+def _rest(taken: _Taken, now: int) -> Iterator[Member]:
+    """Return what is left of a group; what another claim held of it waits from now on."""
+    group, last = taken.group, len(taken.pieces) - 1
+    for number, each in enumerate(group.members):
+        if number < last:
+            continue
+        end = taken.pieces[last].slice.end
+        member = each if number > last else each.part(end, each.slice.end) if end < each.slice.end else None
+        if member is None:
+            continue
+        if number < group.held:
+            left = msgspec.structs.replace(member.slice, unstarted=False)
+            member = Member(left, now, member.place)
+        yield member

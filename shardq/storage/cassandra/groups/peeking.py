@@ -1,0 +1,130 @@
+"""Looking at the slices of groups without claiming them, and counting them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from shardq.errors import InvalidCursor
+from shardq.outgoing_message import Bundle
+from shardq.storage.cassandra.groups.reading import GroupReader, GroupRow
+from shardq.storage.cassandra.groups.rows import Member, group_id
+from shardq.storage.cassandra.rows import BundleRow
+from shardq.storage.requests import EntryState, Peek, PeekPage, ShardCounts, StoredSlice
+
+__all__ = ["count", "find", "is_empty", "peek"]
+
+_CURSOR = struct.Struct(">16sq")  # group, place
+
+
+def peek(reader: GroupReader, request: Peek, now: int) -> PeekPage:
+    """Return a page of what waits, group after group, each in its order.
+
+    The cursor is the place of the page's last slice in its group, so that what comes and goes meanwhile shifts nothing.
+    """
+    shown: list[tuple[bytes, Member, bool]] = []
+    wanted, more = request.limit, False
+    for each in _each(reader, _unpack(request.after)):
+        if wanted <= 0:
+            more = True
+            break
+        shown.append(each)
+        wanted -= each[1].slice.count
+    ids = [member.slice.bundle_id for _, member, _ in shown]
+    bundles = reader.row.start_bundles(ids)() if request.bodies else reader.row.heads(ids)
+    slices = tuple(
+        _stored(bundles[member.slice.bundle_id].bundle, member, held, now)
+        for _, member, held in shown
+        if member.slice.bundle_id in bundles
+    )
+    return PeekPage(slices, _CURSOR.pack(shown[-1][0], shown[-1][1].place) if more else b"")
+
+
+def find(reader: GroupReader, bundle_id: bytes, position: int, now: int) -> StoredSlice | None:
+    """Return the slice that holds this message, in the history too, or None."""
+    return reader.row.undisturbed(lambda: _find(reader, bundle_id, position, now))[0]
+
+
+def count(reader: GroupReader, now: int, *, sizes: bool) -> ShardCounts:
+    """Messages by state. The cost grows with the number of slices."""
+    return reader.row.undisturbed(lambda: _count(reader, now, sizes=sizes))[0]
+
+
+def is_empty(reader: GroupReader) -> bool:
+    """Tell whether the shard holds nothing, its history included; False while it is changed all the time."""
+    return reader.row.undisturbed(reader.row.holds_nothing) == (True, True)
+
+
+def _each(reader: GroupReader, after: tuple[bytes, int]) -> Iterator[tuple[bytes, Member, bool]]:
+    """Return the slices after a place of a group, with the group and whether they are held."""
+    for row in reader.from_group(after[0]):
+        row_id = group_id(row.group.name)
+        since = after[1] + 1 if row_id == after[0] else 0
+        for each, held in _members(reader, row, since):
+            yield row_id, each, held
+
+
+def _members(reader: GroupReader, row: GroupRow, since: int) -> Iterator[tuple[Member, bool]]:
+    for number, each in enumerate(row.group.members):
+        if each.place >= since:
+            yield each, number < row.group.held
+    for _, parts in reader.behind(row.group, row.group.begin):
+        yield from ((each, False) for each in parts if each.place >= since)
+
+
+def _find(reader: GroupReader, bundle_id: bytes, position: int, now: int) -> StoredSlice | None:
+    bundle = reader.row.start_bundles([bundle_id])().get(bundle_id)
+    if bundle is None:
+        return None
+    for kept in bundle.tally.kept:
+        if kept.first <= position < kept.end:
+            processed = (kept.deliveries, EntryState.PROCESSED, kept.processed_at)
+            return StoredSlice(bundle.bundle, kept.first, kept.count, *processed)
+    for each, held in _of_bundle(reader, bundle):
+        if each.slice.bundle_id == bundle_id and each.slice.first <= position < each.slice.end:
+            return _stored(bundle.bundle, each, held, now)
+    return None
+
+
+def _of_bundle(reader: GroupReader, bundle: BundleRow) -> Iterator[tuple[Member, bool]]:
+    """Return the slices among which those of a bundle are."""
+    for row in reader.groups([group_id(bundle.head.group)]).values():
+        for number, each in enumerate(row.group.members):
+            yield each, number < row.group.held
+        yield from ((each, False) for each in reader.behind_at(row.group, bundle.head.place))
+
+
+def _count(reader: GroupReader, now: int, *, sizes: bool) -> ShardCounts:
+    states = dict.fromkeys(EntryState, 0)
+    size, oldest, ready_since = 0, None, None
+    for row in reader.every_group(now):
+        for each, held in _members(reader, row, 0):
+            state = _state(each, held, now)
+            states[state] += each.slice.count
+            size += 0 if state is EntryState.IN_FLIGHT else each.slice.share
+            oldest = min(oldest or each.slice.enqueued_at, each.slice.enqueued_at)
+            if state is EntryState.READY:
+                ready_since = min(ready_since or each.due, each.due)
+    processed = sum(each.kept.count for each in reader.row.history((-1, b"", 0), 2**62))
+    waiting = (states[EntryState.READY], states[EntryState.DELAYED], states[EntryState.IN_FLIGHT])
+    return ShardCounts(*waiting, processed, oldest, ready_since, size if sizes else None)
+
+
+def _state(each: Member, held: bool, now: int) -> EntryState:
+    if each.due <= now:
+        return EntryState.READY
+    return EntryState.IN_FLIGHT if held else EntryState.DELAYED
+
+
+def _stored(bundle: Bundle, each: Member, held: bool, now: int) -> StoredSlice:
+    one = each.slice
+    return StoredSlice(bundle, one.first, one.count, one.deliveries, _state(each, held, now), each.due)
+
+
+def _unpack(cursor: bytes) -> tuple[bytes, int]:
+    if not cursor:
+        return b"", -1
+    if len(cursor) != _CURSOR.size:
+        raise InvalidCursor(f"peek cursor {cursor!r} is not from a page of this kind: start without one")
+    row_id, place = _CURSOR.unpack(cursor)
+    return row_id, place

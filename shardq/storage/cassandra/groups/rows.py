@@ -1,0 +1,159 @@
+"""A group as it is stored: one value, and the rows that follow from it.
+
+The value has the slices of the group in their order: what is held first, then what waits. If many wait, only the first
+ones are in the value, its window; the rest is behind it, each bundle in a row of its own. The window is never empty
+while something is behind. Every change of a group is conditional on its value and writes a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import msgspec
+
+from shardq.outgoing_message import Bundle
+from shardq.storage.cassandra.lease_rows import LeaseRow
+from shardq.storage.cassandra.rows import BEHIND, GROUP, READY, Key, Slice, due_row_of, encode
+
+__all__ = [
+    "WINDOW",
+    "Front",
+    "Group",
+    "Member",
+    "behind_key",
+    "decode_behind",
+    "decode_front",
+    "decode_group",
+    "group_id",
+    "group_key",
+    "new_slice",
+    "place_of",
+    "rows_of",
+]
+
+WINDOW = 64
+"""So many slices wait in the value of a group; what is sent then is behind them."""
+
+_ID_BYTES = 16
+_PLACE_BYTES = 8
+
+
+class Member(msgspec.Struct, frozen=True, array_like=True):
+    """A slice of a group."""
+
+    slice: Slice
+    due: int  # deliverable from; of one that is held, the end of its lease
+    place: int  # of its first message in the group
+
+    def part(self, first: int, end: int) -> Member:
+        """The messages between two positions that lie within it."""
+        return Member(self.slice.part(first, end), self.due, self.place + first - self.slice.first)
+
+    @property
+    def rank(self) -> tuple[int, int, bytes, int]:
+        """What claims order the first slices of groups by."""
+        return self.slice.priority, self.due, self.slice.bundle_id, self.slice.first
+
+
+class Group(msgspec.Struct, frozen=True, array_like=True):
+    """The messages of a group. What is held is the front part, under one token."""
+
+    name: str
+    members: tuple[Member, ...] = ()
+    held: int = 0  # so many of them are held
+    token: bytes = b""
+    number: int = 0  # of the lease row
+    ready_at: int = 0  # where a first slice that is not held is found: no earlier than it came there
+    next_place: int = 0
+    begin: int = 0  # no row behind has a place before
+    behind: int = 0  # rows
+    version: int = 0
+
+    @property
+    def waiting(self) -> tuple[Member, ...]:
+        """What is in the window and not held."""
+        return self.members[self.held :]
+
+    @property
+    def is_over(self) -> bool:
+        """True when it has no messages: then nothing is stored of it."""
+        return not self.members
+
+    def with_members(self, members: Sequence[Member], now: int, held: int = 0) -> Group:
+        """The group with other slices, the first ``held`` of which are held as before."""
+        ready_at = self.ready_at
+        if members and (self.held or held or not self.members or members[0] != self.members[0]):
+            ready_at = 0 if held else max(members[0].due, now)
+        lease = (self.token, self.number) if held else (b"", 0)
+        rest = (ready_at, self.next_place, self.begin, self.behind, self.version)
+        return Group(self.name, tuple(members), held, *lease, *rest)
+
+    def held_by(self, token: bytes, number: int, members: Sequence[Member], held: int) -> Group:
+        """The group with its first slices held under another token."""
+        rest = (0, self.next_place, self.begin, self.behind, self.version)
+        return Group(self.name, tuple(members), held, token, number, *rest)
+
+
+class Front(msgspec.Struct, frozen=True, array_like=True):
+    """The value of the ready row by which a group is found; it begins as that of any ready row."""
+
+    count: int
+    total: int
+    enqueued_at: int
+    expires_at: int | None
+    size: int
+    group: bytes
+    due: int  # of the slice, where the row is at a later place
+
+
+decode_group = msgspec.msgpack.Decoder(Group).decode
+decode_front = msgspec.msgpack.Decoder(Front).decode
+decode_behind = msgspec.msgpack.Decoder(tuple[Slice, ...]).decode
+
+
+def group_id(name: str) -> bytes:
+    """What a group is called in keys."""
+    return blake2b(name.encode(), digest_size=_ID_BYTES).digest()
+
+
+def group_key(row_id: bytes) -> Key:
+    """Where a group is stored."""
+    return Key(GROUP, 0, 0, row_id, 0)
+
+
+def behind_key(row_id: bytes, place: int) -> Key:
+    """Where the bundle is that was sent to this place behind the window."""
+    return Key(BEHIND, 0, 0, row_id + place.to_bytes(_PLACE_BYTES, "big"), 0)
+
+
+def place_of(behind_id: bytes) -> int:
+    """The place of a row behind the window."""
+    return int.from_bytes(behind_id[_ID_BYTES:], "big")
+
+
+def new_slice(bundle: Bundle) -> Slice:
+    """The slice of a bundle that is sent."""
+    sent = (bundle.priority, bundle.count, bundle.enqueued_at, bundle.due)
+    return Slice(bundle.id, 0, bundle.count, 0, *sent, expires_at=bundle.expires_at, size=len(bundle.data))
+
+
+def rows_of(group: Group) -> dict[Key, bytes]:
+    """Return the rows by which claims and probes find a group: those of its first slice.
+
+    One that is held has a lease row with a due row, as in every shard. Another one has a ready row, and a due row if it
+    is delayed.
+    """
+    if group.is_over:
+        return {}
+    first, row_id = group.members[0], group_id(group.name)
+    each = first.slice
+    if group.held:
+        lease = LeaseRow(group.token, group.number, first.due, True, (each,), group=row_id)
+        return {lease.key: lease.value, lease.due_row: b""}
+    key = Key(READY, each.priority, group.ready_at, each.bundle_id, each.first)
+    value = Front(each.count, each.total, each.enqueued_at, each.expires_at, each.size, row_id, first.due)
+    rows = {key: encode(value)}
+    if first.due == group.ready_at:
+        rows[due_row_of(first.due, each.bundle_id)] = b""
+    return rows

@@ -1,0 +1,247 @@
+"""What the holder of a claim does with slices of groups: finish, extend, release, forward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TypeAlias
+
+import msgspec
+
+from shardq.errors import UnsupportedByStore
+from shardq.outgoing_message import Bundle
+from shardq.sharding.shard import Shard
+from shardq.storage.cassandra import directory, finishing
+from shardq.storage.cassandra.changing import attempts
+from shardq.storage.cassandra.groups.changing import Draft, KnownGroups, Moment
+from shardq.storage.cassandra.groups.reading import GroupReader, GroupRow, Overtaken
+from shardq.storage.cassandra.groups.rows import Member, group_id, new_slice
+from shardq.storage.cassandra.rows import Head, Slice
+from shardq.storage.cassandra.session import Session
+from shardq.storage.requests import Acknowledge, Extend, Fenced, Forward, Release, Span
+from shardq.storage.slicing import Range, fenced, gaps, joined, overlap, uncovered
+
+__all__ = ["acknowledge", "extend", "forward", "release"]
+
+
+class _Cut(msgspec.Struct, frozen=True):
+    """What is held of a group, cut at the borders of what the request names."""
+
+    group: bytes
+    pieces: tuple[tuple[Member, bool], ...]  # True: it is named
+    waiting: tuple[Member, ...]
+
+    @property
+    def named(self) -> list[Slice]:
+        return [each.slice for each, is_named in self.pieces if is_named]
+
+    @property
+    def rest(self) -> list[Member]:
+        return [each for each, is_named in self.pieces if not is_named]
+
+    @property
+    def before(self) -> list[Member]:
+        """What is held before everything that is named."""
+        first = next(number for number, (_, is_named) in enumerate(self.pieces) if is_named)
+        return [each for each, _ in self.pieces[:first]]
+
+
+_Step: TypeAlias = Callable[[Draft, Sequence[_Cut]], None]
+
+
+def acknowledge(session: Session, known: KnownGroups, request: Acknowledge, now: Moment) -> Fenced:
+    """Finish the slices, and let what follows them go; with ``keep`` note them in the history."""
+
+    def step(draft: Draft, cuts: Sequence[_Cut]) -> None:
+        _end(draft, cuts, request)
+        for each in cuts:
+            draft.set(each.group, [*each.rest, *each.waiting], len(each.rest))
+
+    return _settle(session, known, request.shard, request.spans, now, step)
+
+
+def extend(session: Session, known: KnownGroups, request: Extend, now: Moment) -> Fenced:
+    """Hold the slices until now + lease."""
+
+    def extended(each: Member, until: int) -> Member:
+        one = each.slice
+        if request.starts and one.unstarted:
+            one = msgspec.structs.replace(one, deliveries=one.deliveries + 1, unstarted=False)
+        return Member(one, until if request.shorten else max(until, each.due), each.place)
+
+    def step(draft: Draft, cuts: Sequence[_Cut]) -> None:
+        until = draft.now + request.lease
+        for each in cuts:
+            held = [extended(one, until) if is_named else one for one, is_named in each.pieces]
+            draft.set(each.group, [*held, *each.waiting], len(held))
+
+    return _settle(session, known, request.shard, request.spans, now, step)
+
+
+def release(session: Session, known: KnownGroups, request: Release, now: Moment) -> Fenced:
+    """Give the slices back, and uncounted what is held behind them."""
+
+    def step(draft: Draft, cuts: Sequence[_Cut]) -> None:
+        for each in cuts:
+            back = [
+                _given_back(one, draft.now, request.delay if is_named else 0, request.started and is_named)
+                for one, is_named in each.pieces[len(each.before) :]
+            ]
+            draft.set(each.group, [*each.before, *back, *each.waiting], len(each.before))
+
+    return _settle(session, known, request.shard, request.spans, now, step)
+
+
+def forward(session: Session, known: KnownGroups, request: Forward, now: Moment) -> Fenced:
+    """Acknowledge and append, or neither when some message is lost or gone; within one shard."""
+    shard = request.acknowledge.shard
+    if request.append.shard != shard:
+        raise UnsupportedByStore(
+            f"Cassandra cannot forward from shard {shard} to {request.append.shard} in one step: send, then ack"
+        )
+    directory.enter(session, shard)
+    moved = msgspec.structs.replace(request.acknowledge, moved=True)
+
+    def step(draft: Draft, cuts: Sequence[_Cut]) -> None:
+        stored = draft.reader.known(bundle.id for bundle in request.append.bundles)
+        new = [bundle for bundle in request.append.bundles if bundle.id not in stored]
+        _end(draft, cuts, moved)
+        placed: set[bytes] = set()
+        for each in cuts:
+            if request.in_place:
+                placed |= _replace(draft, each, _replacements(request, new))
+            else:
+                draft.set(each.group, [*each.rest, *each.waiting], len(each.rest))
+        draft.read(bundle.group for bundle in new)
+        for bundle in new:
+            if bundle.id not in placed:
+                draft.add(bundle)
+
+    return _settle(session, known, shard, request.acknowledge.spans, now, step, complete=True)
+
+
+def _end(draft: Draft, cuts: Sequence[_Cut], request: Acknowledge) -> None:
+    slices = [one for each in cuts for one in each.named]
+    if request.moved:
+        draft.change.move(slices)
+    if request.keep:
+        finishing.keep(draft.change, draft.reader.row, slices, {}, draft.now)
+    else:
+        finishing.finish(draft.change, draft.reader.row, slices)
+
+
+def _given_back(each: Member, now: int, delay: int, started: bool) -> Member:
+    """The slice without a holder. What was never delivered and has no delay takes its old place in the order."""
+    deliveries = each.slice.deliveries + each.slice.unstarted - (not started)
+    one = msgspec.structs.replace(each.slice, deliveries=deliveries, unstarted=False)
+    again = not (started or delay or deliveries)
+    return Member(one, min(one.due, now) if again else now + delay, each.place)
+
+
+def _replacements(request: Forward, new: Sequence[Bundle]) -> dict[tuple[bytes, int], Bundle]:
+    """Return the bundles by what they replace: bundle and position."""
+    pairs = zip(request.acknowledge.spans, request.append.bundles, strict=False)
+    return {(span.bundle_id, span.first): bundle for span, bundle in pairs if bundle in new}
+
+
+def _replace(draft: Draft, cut: _Cut, instead: Mapping[tuple[bytes, int], Bundle]) -> set[bytes]:
+    """Let bundles take the places of what is named, and give back what is held behind; returns their ids."""
+    members = cut.before
+    placed: set[bytes] = set()
+    for each, is_named in cut.pieces[len(members) :]:
+        bundle = instead.get((each.slice.bundle_id, each.slice.first))
+        if not is_named:
+            members.append(_given_back(each, draft.now, 0, started=False))
+        elif bundle is not None and group_id(bundle.group) == cut.group:
+            draft.change.store_grouped(bundle.id, Head.of(bundle, each.place), bundle.data)
+            members.append(Member(new_slice(bundle), bundle.due, each.place))
+            placed.add(bundle.id)
+    draft.set(cut.group, [*members, *cut.waiting], len(cut.before))
+    return placed
+
+
+def _settle(
+    session: Session,
+    known: KnownGroups,
+    shard: Shard,
+    spans: Sequence[Span],
+    now: Moment,
+    step: _Step,
+    *,
+    complete: bool = False,
+) -> Fenced:
+    """Do the step with what is still held of the spans; return the rest of them.
+
+    With ``complete`` it is done only when all of it is held. What this client holds is not read at first: whether
+    it is still so is a condition of the change.
+    """
+    if not spans:
+        return Fenced()
+    reader = GroupReader(session, shard)
+    with session.turn(str(shard)):
+        remembered = known.take(str(shard), {span.token for span in spans})
+        for _ in attempts(shard):
+            rows = remembered
+            if rows is None:
+                rows = reader.of_bundles(span.bundle_id for span in spans)
+            cuts, missing = _cut(rows, spans)
+            if remembered is not None and missing:
+                remembered = None
+                continue
+            if missing and (complete or not cuts):
+                break
+            remembered = None
+            draft = Draft(session, shard, rows, now)
+            with suppress(Overtaken):
+                step(draft, cuts)
+                if draft.apply():
+                    known.put(str(shard), {**rows, **draft.written})
+                    break
+    return _fenced(reader, missing) if missing else Fenced()
+
+
+def _cut(rows: Mapping[bytes, GroupRow], spans: Sequence[Span]) -> tuple[list[_Cut], list[Span]]:
+    """Cut what is held at the borders of the spans; return that, and the parts of spans that are not held."""
+    wanted: dict[tuple[bytes, bytes], list[Range]] = {}
+    for span in spans:
+        wanted.setdefault((span.token, span.bundle_id), []).append((span.first, span.first + span.count))
+    held: dict[tuple[bytes, bytes], list[Range]] = {}
+    cuts: list[_Cut] = []
+    for row_id, row in rows.items():
+        pieces: list[tuple[Member, bool]] = []
+        for each in row.group.members[: row.group.held]:
+            whole, name = (each.slice.first, each.slice.end), (row.group.token, each.slice.bundle_id)
+            held.setdefault(name, []).append(whole)
+            named = [(part, True) for part in overlap(whole, wanted.get(name, ()))]
+            rest = [(part, False) for part in gaps(whole, wanted.get(name, ()))]
+            pieces += [(each.part(*part), is_named) for part, is_named in sorted(named + rest)]
+        if any(is_named for _, is_named in pieces):
+            cuts.append(_Cut(row_id, tuple(pieces), row.group.waiting))
+    missing = [
+        part for span in spans for part in uncovered(span, joined(held.get((span.token, span.bundle_id), ())))
+    ]
+    return cuts, missing
+
+
+def _fenced(reader: GroupReader, missing: Sequence[Span]) -> Fenced:
+    """Tell what is stored, here or elsewhere, but not held under the token from what is not; in doubt it is stored."""
+    (stored, moves), certain = reader.row.undisturbed(
+        lambda: (_stored(reader, missing), reader.row.moves(span.bundle_id for span in missing))
+    )
+    if not certain:
+        return Fenced(lost=tuple(missing))
+    ranges: dict[bytes, list[Range]] = {}
+    for bundle_id, one in (*stored, *moves):
+        ranges.setdefault(bundle_id, []).append(one)
+    return fenced(missing, lambda span: ranges.get(span.bundle_id, ()))
+
+
+def _stored(reader: GroupReader, missing: Sequence[Span]) -> list[tuple[bytes, Range]]:
+    """Read which messages there are of the spans' bundles, whoever holds them."""
+    heads = reader.row.heads(span.bundle_id for span in missing)
+    groups = reader.groups({group_id(each.head.group) for each in heads.values()})
+    members = [each for row in groups.values() for each in row.group.members if each.slice.bundle_id in heads]
+    for bundle in heads.values():
+        row = groups.get(group_id(bundle.head.group))
+        members += reader.behind_at(row.group, bundle.head.place) if row else []
+    return [(each.slice.bundle_id, (each.slice.first, each.slice.end)) for each in members]

@@ -1,0 +1,258 @@
+"""What is particular to groups on Cassandra: what they cost, long ones, and what a hint or a late write may hide."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from shardq.errors import QueueNotFound, SchemaMismatch
+from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
+from shardq.storage.cassandra.groups.rows import WINDOW
+from shardq.storage.cassandra.session import Session, Statement
+from shardq.storage.cassandra.store import CassandraStore
+from shardq.storage.requests import (
+    Acknowledge,
+    Append,
+    Bundle,
+    Claim,
+    Extend,
+    Fenced,
+    Peek,
+    Release,
+    ShardCounts,
+    Span,
+)
+from shardq.testing import BundleFactory
+
+pytestmark = pytest.mark.cassandra
+
+MINUTE = 60_000_000
+Opens = Callable[[], CassandraStore]
+
+
+@pytest.fixture
+def grouped(shard: Shard) -> Shard:
+    return Shard(shard.queue, GROUP_TIME_SHARD, 3)
+
+
+def fill(store: CassandraStore, shard: Shard, groups: Sequence[str], delay: float = 0) -> list[Bundle]:
+    """Send a message to each group, in one append."""
+    make = BundleFactory(store.now)
+    bundles = [make(group=group, delay=delay) for group in groups]
+    store.append(Append(shard, tuple(bundles)))
+    return bundles
+
+
+def take(store: CassandraStore, shard: Shard, limit: int) -> tuple[list[bytes], tuple[Span, ...]]:
+    token = os.urandom(16)
+    slices = store.claim(Claim(shard, token, limit, MINUTE)).slices
+    ids = [each.bundle.id for each in slices]
+    return ids, tuple(Span(each.bundle.id, each.first, each.count, token) for each in slices)
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How many requests are sent of each kind."""
+    sent: Counter[str] = Counter()
+    start_read, apply = Session.start_read, Session.apply
+
+    def noted_read(session: Session, query: str, *rest: Any, **options: Any) -> Any:
+        sent["read"] += 1
+        return start_read(session, query, *rest, **options)
+
+    def noted_apply(session: Session, statements: Sequence[Statement]) -> bool:
+        sent["batch"] += 1
+        return apply(session, statements)
+
+    monkeypatch.setattr(Session, "start_read", noted_read)
+    monkeypatch.setattr(Session, "apply", noted_apply)
+    return sent
+
+
+def test_requests_of_each_operation_on_groups(
+    store: CassandraStore, grouped: Shard, requests: Counter[str]
+) -> None:
+    def asked(do: Callable[[], object]) -> tuple[int, int]:
+        requests.clear()
+        do()
+        return requests["read"], requests["batch"]
+
+    fill(store, grouped, "abcabc")
+    take(store, Shard(grouped.queue, GROUP_TIME_SHARD, 9), 1)
+    make = BundleFactory(store.now)
+    # The groups are read, then changed
+    store.append(Append(grouped, (make(group="d"),)))
+    assert asked(lambda: store.append(Append(grouped, (make(group="d"),)))) == (1, 1)
+    # A look at the shard, which may have to start at the low watermarks; the groups; beside the batch the bodies
+    held: list[tuple[Span, ...]] = []
+    reads, batches = asked(lambda: held.append(take(store, grouped, 3)[1]))
+    assert reads <= 6
+    assert batches == 1
+    # What this client holds is not read
+    (spans,) = held
+    assert asked(lambda: store.extend(Extend(grouped, spans, MINUTE))) == (0, 1)
+    assert asked(lambda: store.acknowledge(Acknowledge(grouped, spans[:2]))) == (0, 1)
+    assert asked(lambda: store.release(Release(grouped, spans[2:]))) == (0, 1)
+
+
+def test_a_long_group_is_delivered_in_order_whatever_is_taken_at_once(
+    store: CassandraStore, open_store: Opens, grouped: Shard
+) -> None:
+    # Given a group that is much longer than its window, which others add to and take from
+    other = open_store()
+    sent = fill(store, grouped, "a" * (2 * WINDOW + 10))
+    came: list[bytes] = []
+    for number, limit in enumerate([1, WINDOW - 1, 1, WINDOW + 20, 5, 1000, 1000]):
+        client = (store, other)[number % 2]
+        sent += fill(other, grouped, "ab")[:1]
+        ids, spans = take(client, grouped, limit)
+        of_a = [bundle_id for bundle_id in ids if bundle_id in {each.id for each in sent}]
+        came += of_a
+        assert client.acknowledge(Acknowledge(grouped, spans)) == Fenced()
+    # Then it is delivered in the order of the appends, and nothing is left
+    assert came == [each.id for each in sent]
+    assert store.count(grouped) == ShardCounts()
+
+
+def test_a_look_at_a_long_group_shows_all_of_it_page_by_page(store: CassandraStore, grouped: Shard) -> None:
+    sent = fill(store, grouped, "a" * (WINDOW + 30))
+    take(store, grouped, 3)
+    shown: list[bytes] = []
+    after = b""
+    while True:
+        page = store.peek(Peek(grouped, 7, after=after, bodies=False))
+        shown += [each.bundle.id for each in page.slices]
+        after = page.after
+        if not after:
+            break
+    assert shown == [each.id for each in sent]
+    assert store.count(grouped) == ShardCounts(
+        ready=WINDOW + 27,
+        in_flight=3,
+        oldest=sent[0].enqueued_at,
+        ready_since=min(each.due for each in sent[3:]),
+    )
+
+
+def test_what_comes_first_long_after_it_was_due_is_found_without_a_deep_look(
+    store: CassandraStore, open_store: Opens, grouped: Shard
+) -> None:
+    # Given groups with messages of an hour ago behind others, while newer ones raise the low watermarks
+    fill(store, grouped, ["a"], delay=-3600)
+    behind = fill(store, grouped, ["a"], delay=-3600)
+    others = [open_store(), open_store()]
+    _, held = take(store, grouped, 1)
+    for each in (store, *others):
+        fill(store, grouped, ["b"])
+        _, spans = take(each, grouped, 10)
+        store.acknowledge(Acknowledge(grouped, spans))
+    _raise_watermarks(store, grouped)
+    # When the one before is acked, every client finds what was behind
+    store.acknowledge(Acknowledge(grouped, held))
+    for each in others:
+        assert each.probe([grouped])[0].due is not None
+    ids, _ = take(others[0], grouped, 10)
+    assert ids == [behind[0].id]
+
+
+def _raise_watermarks(store: CassandraStore, shard: Shard) -> None:
+    now = store.now
+    store.now = lambda: now() + 10_000_000  # type: ignore[method-assign]
+    store.probe([shard])
+    store.now = now  # type: ignore[method-assign]
+
+
+def test_the_longest_messages_have_groups_too(store: CassandraStore, grouped: Shard) -> None:
+    make = BundleFactory(store.now)
+    long = make(group="a", data=os.urandom(store.capabilities.max_message_bytes))
+    store.append(Append(grouped, (long, make(group="a"))))
+    claimed = store.claim(Claim(grouped, b"t" * 16, 1, MINUTE))
+    assert claimed.slices[0].bundle == long
+
+
+def test_a_keyspace_of_before_is_brought_up_to_date_and_its_queues_have_groups_then(
+    store: CassandraStore, open_store: Opens, grouped: Shard
+) -> None:
+    # Given a keyspace of the version before, to which a message was sent
+    plain = Shard(grouped.queue, 0, 0)
+    (sent,) = fill(store, plain, [""])
+    store._session.apply([("UPDATE schema_version SET version = ? WHERE part = 'shardq' IF EXISTS", (2,))])
+    # Then clients refuse it until the schema is applied, and go on with what it holds
+    with pytest.raises(SchemaMismatch, match="needs 3"):
+        open_store().load_queue(grouped.queue)
+    open_store().create_schema()
+    again = open_store()
+    assert again.load_queue(grouped.queue) is not None
+    fill(again, grouped, ["a"])
+    assert take(again, plain, 9)[0] == [sent.id]
+    assert len(take(again, grouped, 9)[0]) == 1
+
+
+class _SlowSession(Session):
+    """Lets time pass before a conditional batch is carried out."""
+
+    before: Callable[[], object] = staticmethod(lambda: None)
+
+    def apply(self, statements: Sequence[Statement]) -> bool:
+        self.before()
+        return super().apply(statements)
+
+
+def test_what_becomes_first_by_a_write_that_was_long_on_its_way_is_found_by_all(
+    store: CassandraStore, open_store: Opens, grouped: Shard
+) -> None:
+    first, second = fill(store, grouped, "aa")
+    other = open_store()
+    _, spans = take(store, grouped, 1)
+    # Given a client that acks what it read, while the other looks beyond the moment at which the next one is due
+    store._session.__class__ = _SlowSession
+    slow = store._session
+    assert isinstance(slow, _SlowSession)
+    clock = other._clock
+
+    def pass_by() -> None:
+        slow.before = lambda: None
+        store._grouped._now = lambda: clock.now() + 3_000_000
+        other._grouped._clock = _Ahead(clock, 3_000_000)  # type: ignore[assignment]
+        assert take(other, grouped, 1) == ([], ())
+
+    slow.before = pass_by
+    store.acknowledge(Acknowledge(grouped, spans))
+    # Then the other one is told that something came late
+    ids, _ = take(other, grouped, 1)
+    assert ids == [second.id]
+    del first
+
+
+class _Ahead:
+    def __init__(self, clock: Any, by: int) -> None:
+        self._clock, self._by = clock, by
+
+    def now(self) -> int:
+        return int(self._clock.now()) + self._by
+
+
+def test_what_is_sent_to_a_group_while_its_queue_is_deleted_is_nowhere(
+    store: CassandraStore, open_store: Opens, grouped: Shard
+) -> None:
+    # Given a client that stands still in an append, while its queue is dropped
+    slow, other = open_store(), open_store()
+    fill(slow, grouped, ["a"])
+    slow._session.__class__ = _SlowSession
+    session = slow._session
+    assert isinstance(session, _SlowSession)
+
+    def drop() -> None:
+        session.before = lambda: None
+        assert other.drop_queue(grouped.queue)
+
+    session.before = drop
+    # Then it is told, and nothing is left
+    with pytest.raises(QueueNotFound):
+        fill(slow, grouped, ["a"])
+    rows = store._session.read("SELECT DISTINCT shard FROM entry", ())
+    assert not [row for row in rows if row[0].startswith(grouped.queue)]
