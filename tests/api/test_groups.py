@@ -179,7 +179,7 @@ def test_a_key_that_may_stand_for_a_message_of_another_group_is_refused(url: str
     with shardq.Client(store, retry_seconds=0) as client:
         queue = client.create_queue("q", dedupe_window=60)
         assert group_shard("q", "a") != group_shard("q", "b")
-        store.plan = FaultPlan(faults=(Fault("append", 1, FaultKind.LOST_RESPONSE),))
+        store.plan = FaultPlan(faults=(Fault("append", 1, FaultKind.LOST_REQUEST),))
         with queue.producer() as producer:
             with pytest.raises(shardq.OutcomeUnknown):
                 producer.send(b"1", group="a", dedupe_key="k")
