@@ -41,9 +41,9 @@ class LiveSettings:
         """The settings as they were read last, however long ago that is."""
         return self._settings
 
-    def current(self) -> QueueSettings:
-        """The settings; read from the store again when they are older than a second. Raises QueueNotFound."""
-        if self._timer() - self._read_at > REFRESH_SECONDS:
+    def current(self, at_most: float = REFRESH_SECONDS) -> QueueSettings:
+        """The settings; read from the store again when they are older than so many seconds. Raises QueueNotFound."""
+        if self._timer() - self._read_at > at_most:
             self.refresh()
         return self._settings
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from shardq.clock import microseconds
-from shardq.context.queue_context import QueueContext
+from shardq.context.queue_context import REFRESH_SECONDS, QueueContext
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, claimed_once, first_of
 from shardq.limits.queue_limits import QueueLimits
@@ -49,13 +49,14 @@ class QueueClaims:
         visibility_timeout: float | None,
         ahead: bool,
         limited: bool,
+        beside: int = 1,
     ) -> None:
         self.name = context.name
         self._context, self._consumer, self._visibility_timeout = context, consumer, visibility_timeout
         self._limited = limited  # by the limits of the queue
         self._ahead = ahead  # what is claimed waits for a consumer
         self.ownership = Ownership(consumer)
-        self.reader = ShardReader(context.store, context.name, self.ownership, probing=probing)
+        self.reader = ShardReader(context.store, context.name, self.ownership, probing=probing, beside=beside)
         self.filter = DeliveryFilter(context)
         self._limits = QueueLimits(context, consumer, lambda: self.lease)
         self._settings: QueueSettings | None = None
@@ -113,9 +114,9 @@ class QueueClaims:
         """Seconds until something can be taken, or has to be looked at; None: nothing is known of."""
         return self._limits.seconds_until_free() if self.is_blocked else self.reader.seconds_until_due()
 
-    def opens(self) -> bool:
-        """Read the settings when they are a second old. True when the queue delivers."""
-        self._settings = self._context.settings
+    def opens(self, at_most: float = REFRESH_SECONDS) -> bool:
+        """Read the settings when they are so many seconds old. True when the queue delivers."""
+        self._settings = self._context.live.current(at_most)
         self._limits.begin()
         return not self._settings.delivery_paused
 

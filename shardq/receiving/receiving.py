@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from shardq.context.queue_context import QueueContext
+from shardq.context.queue_context import REFRESH_SECONDS, QueueContext
 from shardq.context.retry import Failures
 from shardq.errors import OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, SettleState
@@ -39,6 +39,7 @@ LEFT_OUT_SECONDS = 1.0  # until a queue that failed is tried again
 SURVEY_SECONDS = SURVEY_INTERVAL / 1_000_000  # until all queues are compared again while there is work
 SWEEP_SECONDS = 0.05  # after which messages come first again
 NEWS_SECONDS = 5.0  # for which only those queues are looked at that a signal came from
+KNOWN_SECONDS = 10.0  # for which settings hold while polls find nothing: enlisting tells them every five
 
 
 class _LeftOut(msgspec.Struct, frozen=True):
@@ -64,6 +65,7 @@ class Receiving:
         first = contexts[0]  # all are of one client
         self._store, self._retry, self._counters = first.store, first.retry, first.counters
         self._probing = Probing(first.store, time.monotonic)
+        self._polls_several = len(contexts) > 1 and not first.store.capabilities.signals
         self.queues = {
             context.name: QueueClaims(
                 context,
@@ -72,6 +74,7 @@ class Receiving:
                 visibility_timeout=visibility_timeout,
                 ahead=ahead,
                 limited=limited,
+                beside=len(contexts) if self._polls_several else 1,
             )
             for context in contexts
         }
@@ -174,11 +177,18 @@ class Receiving:
         due = [queue for queue in wanted if queue.has_to_enlist()]
         if due:
             self._enlist(due)
-        opened = [
-            queue for queue in wanted if self._try(queue, queue.opens, instead=False, patience=CLAIM_PATIENCE)
-        ]
+        opened = [queue for queue in wanted if self._opens(queue, only_look=not thorough)]
         self._sweep()
         return opened
+
+    def _opens(self, queue: QueueClaims, *, only_look: bool = False) -> bool:
+        """True when the queue delivers, by its settings of now.
+
+        Polls look at many queues that have nothing. For a look the settings may be older; before a claim they are read.
+        """
+        only_look = only_look and self._polls_several and not (queue.has_candidates or queue.is_paused)
+        opens = partial(queue.opens, KNOWN_SECONDS if only_look else REFRESH_SECONDS)
+        return self._try(queue, opens, instead=False, patience=CLAIM_PATIENCE)
 
     def _enlist(self, queues: Sequence[QueueClaims]) -> None:
         """Count as a live consumer of each queue, and take over what is told of them.
@@ -219,6 +229,8 @@ class Receiving:
             return []
         order = [by_name[name] for name in self._turns.order() if name in by_name]
         for queue in sorted(order, key=lambda queue: not queue.is_unanswered):
+            if self._polls_several and not self._opens(queue):
+                continue
             claim = partial(queue.claim, limit, finish=finish)
             held: list[HeldSlice] = self._try(queue, claim, instead=[])
             if held:

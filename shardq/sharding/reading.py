@@ -46,7 +46,9 @@ DEEP_TOGETHER = (
     5_000_000  # what comes due before an idle reader's next survey is looked at in the same request
 )
 SURVEY_INTERVAL = 500_000  # until shards are compared again while there is work
-DIRECTORY_INTERVAL = 1_000_000  # until the directory is read again
+DIRECTORY_INTERVAL = 1_000_000  # until the directory is read again, or,
+DIRECTORY_TOLD = 7_000_000  # where several queues are polled: enlisting tells it every five seconds
+LONGEST_REST = 10_000_000  # there a shard rests the longer, the more queues there are, up to this
 FORGET_AFTER = 6_000_000  # until an empty shard is taken out of the directory
 FORGET_GROUPS_AFTER = 3_600_000_000  # the same for one of groups
 FORGET_AGAIN = 5_000_000  # until that is tried again
@@ -62,10 +64,12 @@ class ShardReader:
         ownership: Ownership,
         timer: Callable[[], float] = time.monotonic,
         probing: Probing | None = None,
+        beside: int = 1,
     ) -> None:
         self.queue = queue
         self._store, self._ownership, self._timer = store, ownership, timer
         self._probing = probing or Probing(store, timer)  # of all queues that are surveyed together
+        self._beside = beside  # queues that are polled together, this one included
         self._shards: tuple[Shard, ...] = ()
         self._current: set[Shard] = set()  # those that are being written
         self._known: dict[Shard, KnownShard] = {}
@@ -159,7 +163,7 @@ class ShardReader:
     def looks(self, layout: Layout, now: int, *, seen: set[Shard], thorough: bool) -> Looks:
         """Find out which shards there are, and which of them need a look besides those that were seen."""
         self._current = set(layout.shards_between(self.queue, now - CURRENT_GRACE, now))
-        if thorough or (not seen and _over(self._directory_at, self._eased(DIRECTORY_INTERVAL), now)):
+        if thorough or (not seen and _over(self._directory_at, self._until_listed, now)):
             self._directory, self._directory_at = self._store.shards(self.queue), now
         if any(shard.is_grouped for shard in self._directory):
             self._current.update(group_shards(self.queue))
@@ -192,7 +196,7 @@ class ShardReader:
             if (moment := self._next(shard, known)) is not None
         ]
         moments += [
-            known.seen_at + self._eased(REST)
+            known.seen_at + self._rest
             for shard, known in self._known.items()
             if known.glanced and not self._probing.is_failing(shard)
         ]
@@ -203,6 +207,16 @@ class ShardReader:
     def _eased(self, interval: int) -> int:
         """An interval, the longer the more consumers share the looking."""
         return max(interval, interval * self.consumers // 5)
+
+    @property
+    def _rest(self) -> int:
+        """Until a shard gets a full look again without a reason."""
+        return max(self._eased(REST), min(REST * self._beside // 5, LONGEST_REST))
+
+    @property
+    def _until_listed(self) -> int:
+        """Until the directory is read again."""
+        return max(self._eased(DIRECTORY_INTERVAL), DIRECTORY_TOLD if self._beside > 1 else 0)
 
     def deep_looks(self, now: int) -> Sequence[Sequence[Shard]]:
         """The shards to look at without hints: those that may share a request, then the others one by one."""
@@ -248,7 +262,7 @@ class ShardReader:
 
     def _has_rested(self, shard: Shard, now: int) -> bool:
         known = self._known.get(shard)
-        return known is not None and _over(known.seen_at, self._eased(REST), now)
+        return known is not None and _over(known.seen_at, self._rest, now)
 
     def learn(self, probe: Probe, now: int) -> None:
         """Take over what a full look tells."""

@@ -15,7 +15,7 @@ import shardq
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.store import CassandraStore
-from shardq.storage.requests import Acknowledge, Append, Claim, Peek, Span
+from shardq.storage.requests import Acknowledge, Append, Claim, Peek, QueueRecord, Span
 from shardq.testing import BundleFactory
 from tests.sharing import share
 
@@ -128,6 +128,59 @@ def test_four_processes_share_the_work_and_are_seldom_in_each_others_way(
     shared = share(cassandra_url, shards, processes=4)
     assert shared.messages == 8 * 600
     assert shared.contended <= 0.1 * shared.claims
+
+
+def requests_of(store: CassandraStore, do: Callable[[], Any]) -> int:
+    """How many requests a call sends."""
+    driver = store._session._connected.get().driver
+    execute_async, sent = driver.execute_async, []
+
+    def counted(*args: Any, **options: Any) -> Any:
+        sent.append(args[0])
+        return execute_async(*args, **options)
+
+    driver.execute_async = counted
+    try:
+        do()
+    finally:
+        del driver.execute_async
+    return len(sent)
+
+
+def test_a_consumer_of_twenty_queues_asks_for_all_of_them_together(store: CassandraStore) -> None:
+    # Given twenty queues with a message each, seen by nobody for a while
+    names = [f"many-{os.urandom(4).hex()}" for _ in range(20)]
+    make = BundleFactory(store.now)
+    for name in names:
+        store.create_queue(QueueRecord.new(name, b""))
+        store.append(Append(Shard(name, 0, 3), (make(),)))
+    shards = [Shard(name, 0, number) for name in names for number in range(8)]
+    told: list[Any] = []
+
+    def enlist() -> None:
+        told.append(store.enlist([*names, "nowhere"], "me", MINUTE))
+
+    def look(glance: bool) -> Callable[[], None]:
+        return lambda: told.append(store.probe(shards, glance=glance))
+
+    enlist()
+    # When it enlists, glances and looks
+    store._incarnations._seen.clear()
+    assert requests_of(store, enlist) == 3 + 2
+    assert requests_of(store, look(glance=True)) == 1
+    store._incarnations._seen.clear()
+    assert requests_of(store, look(glance=False)) <= 1 + 4 * 4 + 3  # ready rows of some priorities apart
+    # Then it is told of each
+    *_, enlisted, glanced, looked = told
+    assert [each and (each.record.name, each.consumers, each.shards) for each in enlisted] == [
+        *((name, ("me",), (Shard(name, 0, 3),)) for name in names),
+        None,
+    ]
+    for probes in (glanced, looked):
+        assert [probe.shard for probe in probes] == shards
+        assert [probe.shard.number for probe in probes if probe.priority is not None] == [3] * 20
+    for name in names:
+        store.drop_queue(name)
 
 
 def test_ten_idle_consumers_of_a_thousand_shards_ask_less_than_seventy_times_a_second(

@@ -10,7 +10,7 @@ The directory is a hint: a deep look and the sweep list a shard that holds somet
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import queues
@@ -26,7 +26,7 @@ __all__ = [
     "enter",
     "leave",
     "listing",
-    "start_listing",
+    "listings",
     "still_listed",
 ]
 
@@ -45,6 +45,7 @@ _SET_LEAVING = (
 )
 _LEAVING = "SELECT leaving FROM shard_directory WHERE queue = ? AND time_shard = ? AND number = ?"
 _LIST = "SELECT time_shard, number FROM shard_directory WHERE queue = ?"
+_LIST_ALL = "SELECT queue, time_shard, number FROM shard_directory WHERE queue IN ?"
 _DROP = "DELETE FROM shard_directory USING TIMESTAMP ? WHERE queue = ?"
 
 
@@ -155,13 +156,15 @@ def drop(session: Session, queue: str, written: int) -> None:
 
 def listing(session: Session, queue: str) -> tuple[Shard, ...]:
     """Return the queue's shards, sorted."""
-    return start_listing(session, queue)()
+    return tuple(Shard(queue, *row) for row in session.read(_LIST, (queue,)))
 
 
-def start_listing(session: Session, queue: str) -> Callable[[], tuple[Shard, ...]]:
-    """Ask for the same; the shards come when the answer is called for."""
-    answer = session.start_read(_LIST, (queue,))
-    return lambda: tuple(Shard(queue, *row) for row in answer())
+def listings(session: Session, queues: Sequence[str]) -> dict[str, list[Shard]]:
+    """Return the shards of several queues, with one request, those of each sorted."""
+    found: dict[str, list[Shard]] = {queue: [] for queue in queues}
+    for queue, *place in session.read(_LIST_ALL, (queues,)):
+        found[queue].append(Shard(queue, *place))
+    return found
 
 
 def _place(shard: Shard) -> tuple[str, int, int]:

@@ -1,4 +1,4 @@
-"""What shards have to offer, without a body being read: a few requests for fifty shards together.
+"""What shards have to offer, without a body being read: a few requests for fifty shards together, one for a glance.
 
 A full look reads from the low watermarks of each shard. A glance reads only the ready rows, from where the last full
 look or claim found nothing any more. A full look that finds a shard used up raises its low watermarks, so that the next
@@ -30,6 +30,7 @@ from shardq.storage.requests import Probe
 __all__ = ["DeepLook", "probe"]
 
 _AT_ONCE = 50  # shards of one request
+_GLANCED_AT_ONCE = 200  # a glance begins where nothing was found a moment ago, so it crosses little
 
 _READY = 20  # ready rows of a shard that are read at once
 
@@ -47,7 +48,8 @@ def probe(
 
     With ``glance`` only what is ready and unclaimed, with ``deep`` whatever hides it.
     """
-    chunks = [shards[start : start + _AT_ONCE] for start in range(0, len(shards), _AT_ONCE)]
+    size = _GLANCED_AT_ONCE if glance else _AT_ONCE
+    chunks = [shards[start : start + size] for start in range(0, len(shards), size)]
     looks = [
         DeepLook(session, cursors, chunk, now) if deep else Look(session, cursors, chunk, now, glance=glance)
         for chunk in chunks

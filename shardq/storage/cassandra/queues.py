@@ -10,7 +10,8 @@ deleted and created again shares no partition with the one before.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -39,7 +40,9 @@ __all__ = [
 
 _INSERT = "INSERT INTO queue (name, version, settings, incarnation) VALUES (?, ?, ?, ?) IF NOT EXISTS"
 _SELECT = "SELECT name, settings, version, incarnation FROM queue WHERE name = ?"
+_SELECT_ALL = "SELECT name, settings, version, incarnation FROM queue WHERE name IN ?"
 _STATE = "SELECT version, incarnation FROM queue WHERE name = ?"
+_STATES_OF = "SELECT name, version, incarnation FROM queue WHERE name IN ?"
 _UPDATE = "UPDATE queue SET settings = ?, version = ? WHERE name = ? IF version = ?"
 _STATES = "SELECT name, version, incarnation FROM queue"
 _CONDEMN = "UPDATE queue SET version = ? WHERE name = ? IF version = ? AND incarnation = ?"
@@ -61,13 +64,17 @@ def create(session: Session, record: QueueRecord) -> str | None:
 
 def load(session: Session, name: str) -> tuple[QueueRecord, str] | None:
     """Return the record and the incarnation, or None."""
-    return load_all(session, [name]).get(name)
+    return _living_records(session.read(_SELECT, (name,))).get(name)
 
 
 def load_all(session: Session, names: Sequence[str]) -> dict[str, tuple[QueueRecord, str]]:
-    """Return the records and the incarnations of the queues that exist, all read at the same time."""
-    answers = [session.start_read(_SELECT, (name,)) for name in names]
-    rows = [row for answer in answers for row in answer()]
+    """Return the records and the incarnations of the queues that exist, all read with one request."""
+    return _living_records(session.read(_SELECT_ALL, (names,)))
+
+
+def _living_records(
+    rows: Iterable[tuple[str, bytes | None, int, str | None]],
+) -> dict[str, tuple[QueueRecord, str]]:
     return {
         name: (QueueRecord(name, settings or b"", version), incarnation or "")
         for name, settings, version, incarnation in rows
@@ -150,8 +157,8 @@ class Incarnations:
 
     def of(self, session: Session, queue: str, *, glance: bool = False) -> str:
         """Return what the queue is called in the tables; nothing is stored under it when there is no such queue."""
-        incarnation, seen, memory = self._seen.get(queue, ("", None, 0.0))
-        if seen is None or seen.passed() > (_LONG_MEMORY if glance else memory):
+        incarnation, seen, _ = self._seen.get(queue, ("", None, 0.0))
+        if self._is_stale(queue, glance=glance):
             try:
                 found = current(session, queue)
             except (StoreUnavailable, OutcomeUnknown):
@@ -163,6 +170,20 @@ class Incarnations:
                     incarnation = found
                     self.saw(queue, incarnation)
         return name_of(queue, incarnation)
+
+    def look(self, session: Session, queues: Collection[str], *, glance: bool) -> None:
+        """Read again what was seen too long ago of these queues, with one request."""
+        stale = [queue for queue in queues if self._is_stale(queue, glance=glance)]
+        if len(stale) < 2:  # `of` reads it
+            return
+        with suppress(StoreUnavailable, OutcomeUnknown):  # `of` tells of each
+            for name, *state in session.read(_STATES_OF, (stale,)):
+                if (incarnation := _living([tuple(state)])) is not None:
+                    self.saw(name, incarnation)
+
+    def _is_stale(self, queue: str, *, glance: bool) -> bool:
+        _, seen, memory = self._seen.get(queue, ("", None, 0.0))
+        return seen is None or seen.passed() > (_LONG_MEMORY if glance else memory)
 
     def require(self, session: Session, queue: str) -> str:
         """Return the same, as it is now; raises QueueNotFound."""

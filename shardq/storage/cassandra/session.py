@@ -24,6 +24,7 @@ Statement: TypeAlias = tuple[str, Sequence[Any]]
 Answer: TypeAlias = Callable[[], Any]  # waits for the rows
 
 _LOCKS = 256
+_TOGETHER = 10  # statements on partitions of their own in one batch; a server warns of more
 
 _NOW = "SELECT now() FROM system.local"
 _UUID_EPOCH = 0x01B21DD213814000  # of version 1 UUIDs, in tenths of a microsecond before 1970
@@ -87,10 +88,11 @@ class Session:
             self._connected.get().driver.execute(self._batch(statements))
 
     def write_all(self, statements: Sequence[Statement]) -> None:
-        """Carry out each statement by itself, all at the same time."""
+        """Carry out statements on any partitions, each by itself: ten in a request, and all requests together."""
         with self._translated(writing=True):
             driver = self._connected.get().driver
-            futures = [driver.execute_async(self._batch([each])) for each in statements]
+            groups = [statements[start : start + _TOGETHER] for start in range(0, len(statements), _TOGETHER)]
+            futures = [driver.execute_async(self._batch(group)) for group in groups]
             for future in futures:
                 future.result()
 

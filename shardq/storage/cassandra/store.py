@@ -154,10 +154,11 @@ class CassandraStore(KeyMethods):
     def probe(
         self, shards: Sequence[Shard], *, glance: bool = False, deep: bool = False
     ) -> tuple[Probe, ...]:
-        """Return what each of the shards has to offer: four requests for fifty shards, one for a glance at them.
+        """Return what each of the shards has to offer: four requests for fifty shards, one for a glance at two hundred.
 
         A ``deep`` look lists what holds something and is not listed, with one request more for each queue.
         """
+        self._incarnations.look(self._session, {shard.queue for shard in shards}, glance=glance)
         places = [self._incarnations.place(self._session, shard, glance=glance) for shard in shards]
         probes = self._probe(places, glance=glance, deep=deep)
         return tuple(
