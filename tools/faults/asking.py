@@ -36,7 +36,8 @@ class Asking(Role):
     def _send(self, producer: shardq.Producer, number: int) -> None:
         """Send the message of a number; its body begins with its key or group."""
         place = self.assignment.name.partition(".")[0]
-        kind = "dug"[number % 3]
+        kinds = "dug" if self.queue._context.store.capabilities.groups else "du"
+        kind, turn = kinds[number % len(kinds)], number // len(kinds)
         options: dict[str, Any] = {
             "delay": self.dice.choice([0.0, 0.0, 0.5]),
             "priority": self.dice.randrange(3),
@@ -45,13 +46,11 @@ class Asking(Role):
             asked = f"d{number}"
             options["dedupe_key"] = asked
         elif kind == "u":
-            asked = f"u{number % UNIQUE_KEYS}"
-            conflicts = ("replace",) if number % UNIQUE_KEYS in REPLACED else CONFLICTS
+            asked = f"u{turn % UNIQUE_KEYS}"
+            conflicts = ("replace",) if turn % UNIQUE_KEYS in REPLACED else CONFLICTS
             options |= {"unique_key": asked, "on_conflict": self.dice.choice(conflicts)}
         else:
-            asked = f"g{place}{number % GROUPS}"
-            if self.queue._context.store.capabilities.groups:
-                options["group"] = asked
+            asked = options["group"] = f"g{place}{turn % GROUPS}"
         body = f"{asked}-{place}-{number}"
         self.record.invoke(self.verb, [body])
         try:
