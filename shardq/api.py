@@ -11,6 +11,8 @@ from shardq.context.queue_context import Counts
 from shardq.counts import QueueCounts, ShardState
 from shardq.errors import (
     Closed,
+    ConsumerAlive,
+    ConsumerNotFound,
     InvalidCursor,
     InvalidMessage,
     InvalidName,
@@ -34,6 +36,7 @@ from shardq.errors import (
     UniqueKeyTaken,
     UnsupportedByStore,
 )
+from shardq.holding import ConsumerState
 from shardq.hooks import Hooks
 from shardq.message import Message, StoredMessage
 from shardq.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze
@@ -60,6 +63,9 @@ __all__ = [
     "Closed",
     "Codec",
     "Consumer",
+    "ConsumerAlive",
+    "ConsumerNotFound",
+    "ConsumerState",
     "Counts",
     "DeadLetter",
     "Discard",

@@ -9,6 +9,7 @@ import msgspec
 
 from shardq.clock import to_datetime
 from shardq.codec import Codec
+from shardq.context.identity import ConsumerIdentity, holder_id
 from shardq.context.queue_context import QueueContext
 from shardq.message import StoredMessage
 from shardq.receipt import MessageId
@@ -23,9 +24,10 @@ PAGE_MESSAGES = 1_000
 
 def browse(context: QueueContext, codec: Codec, limit: int) -> Iterator[StoredMessage]:
     """Messages that wait or are in flight: shard by shard, each in delivery order."""
+    owners = _Owners(context)
     for shard in context.retry(context.store.shards, context.name):
         for piece in slices(context, Peek(shard, min(limit, PAGE_MESSAGES))):
-            for message in _messages(shard, piece, codec):
+            for message in _messages(shard, piece, codec, owners.of(piece)):
                 yield message
                 limit -= 1
                 if limit <= 0:
@@ -54,7 +56,7 @@ def find(context: QueueContext, codec: Codec, identity: MessageId) -> StoredMess
     piece = context.retry(context.store.find, identity.shard, identity.bundle_id, identity.position)
     if piece is None:
         return None
-    return _message(identity, piece, decode_bundle(piece.bundle.data), codec)
+    return _message(identity, piece, decode_bundle(piece.bundle.data), codec, _Owners(context).of(piece))
 
 
 def remove(context: QueueContext, identity: MessageId) -> bool:
@@ -73,13 +75,36 @@ def slices(context: QueueContext, request: Peek) -> Iterator[StoredSlice]:
         request = msgspec.structs.replace(request, after=page.after)
 
 
-def _messages(shard: Shard, piece: StoredSlice, codec: Codec) -> Iterator[StoredMessage]:
+class _Owners:
+    """The names of those who hold messages. They are looked up when something is held, once."""
+
+    def __init__(self, context: QueueContext) -> None:
+        self._context = context
+        self._names: dict[str, str] | None = None  # by the ids of consumers
+
+    def of(self, piece: StoredSlice) -> str | None:
+        """The name of the consumer that holds it, or its id where no more is known; None when nobody does."""
+        if piece.token is None:
+            return None
+        if self._names is None:
+            seen = self._context.retry(self._context.store.seen_consumers, self._context.name)
+            known = filter(None, (ConsumerIdentity.read(each.consumer) for each in seen))
+            self._names = {identity.id: identity.name for identity in known}
+        identity = holder_id(piece.token)
+        return self._names.get(identity, identity)
+
+
+def _messages(
+    shard: Shard, piece: StoredSlice, codec: Codec, owner: str | None = None
+) -> Iterator[StoredMessage]:
     data = decode_bundle(piece.bundle.data)
     for position in range(piece.first, piece.first + piece.count):
-        yield _message(MessageId(shard, piece.bundle.id, position), piece, data, codec)
+        yield _message(MessageId(shard, piece.bundle.id, position), piece, data, codec, owner)
 
 
-def _message(identity: MessageId, piece: StoredSlice, data: BundleData, codec: Codec) -> StoredMessage:
+def _message(
+    identity: MessageId, piece: StoredSlice, data: BundleData, codec: Codec, owner: str | None
+) -> StoredMessage:
     position = identity.position
     return StoredMessage(
         id=str(identity),
@@ -94,4 +119,5 @@ def _message(identity: MessageId, piece: StoredSlice, data: BundleData, codec: C
         expires_at=None if piece.bundle.expires_at is None else to_datetime(piece.bundle.expires_at),
         group=piece.bundle.group or None,
         unique_key=data.unique_key,
+        owner=owner,
     )

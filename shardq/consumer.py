@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import secrets
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
 from shardq.batch import Batch
+from shardq.clock import microseconds
 from shardq.closing import Closing
 from shardq.codec import BYTES, Codec, check_codec
+from shardq.context.identity import ConsumerIdentity
 from shardq.context.queue_context import QueueContext
 from shardq.errors import Closed, LeaseLost, OutcomeUnknown, StoreUnavailable
 from shardq.held import HeldSlice, first_of
@@ -64,10 +64,12 @@ class Consumer(Closing):
         if visibility_timeout is not None:
             check_number("visibility_timeout", visibility_timeout, 0.05, MAX_LEASE_SECONDS)
         check_number("prefetch", prefetch, 0, MAX_BATCH, whole=True)
-        self.name = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        lease = None if visibility_timeout is None else microseconds(visibility_timeout)
+        identity = ConsumerIdentity.make(name, lease)
+        self.name = identity.name
         self._context = first = contexts[0]
         self._receiving = Receiving(
-            contexts, self.name, visibility_timeout=visibility_timeout, ahead=prefetch > 0, turns=turns
+            contexts, identity, visibility_timeout=visibility_timeout, ahead=prefetch > 0, turns=turns
         )
         self._codec, self._contexts = codec, {context.name: context for context in contexts}
         self._settlements = {context.name: self._settlement(context) for context in contexts}

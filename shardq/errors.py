@@ -15,6 +15,8 @@
     ├── InvalidCursor          a cursor comes from another listing than the one it is given to
     ├── Closed                 a client, producer or consumer is used after it was closed
     ├── LeaseLost              the caller no longer holds some of the messages
+    ├── ConsumerNotFound       the queue knows no consumer of this name or id
+    ├── ConsumerAlive          the consumer may be at work, so what it holds is not given back
     ├── PermitLost             the caller no longer holds a permit of a semaphore
     ├── PermitTimeout          no permit of a semaphore came free in time
     ├── PartialSend            a bulk send stopped before its end
@@ -47,6 +49,8 @@ from shardq.outgoing_message import OutgoingMessage
 
 __all__ = [
     "Closed",
+    "ConsumerAlive",
+    "ConsumerNotFound",
     "InvalidCursor",
     "InvalidMessage",
     "InvalidName",
@@ -178,6 +182,21 @@ class LeaseLost(ShardqError):
     def __init__(self, text: str, messages: Sequence[Any] = ()) -> None:
         super().__init__(text)
         self.messages = tuple(messages)
+
+
+class ConsumerNotFound(ShardqError):
+    """Raised when messages are to be given back of a consumer that the queue does not know, by its name or its id."""
+
+    code = "consumer_not_found"
+
+
+class ConsumerAlive(ShardqError):
+    """Raised when messages are to be given back of a consumer that was seen not long ago, or may be at work.
+
+    Nothing was given back. Do it again later; or with ``force``, if you know that it is dead.
+    """
+
+    code = "consumer_alive"
 
 
 class PermitLost(ShardqError):

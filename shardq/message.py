@@ -33,6 +33,9 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime | None = None  # not delivered from then on; None: it has no ttl
     group: str | None = None
     unique_key: str | None = None
+    owner: str | None = (
+        None  # in flight: the name of the consumer that holds it, or its id if no more is known
+    )
 
 
 class Settler(Protocol):

@@ -14,6 +14,7 @@ from shardq.context.queue_context import QueueContext
 from shardq.context.unique_keys import UniqueKeys, sweep_keys
 from shardq.counts import QueueCounts, ShardState, counts_of, total
 from shardq.errors import InvalidReceipt, InvalidSetting
+from shardq.holding import ConsumerState, consumer_states, unlock
 from shardq.limits.queue_limits import check_limits
 from shardq.message import StoredMessage
 from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, Producer
@@ -114,6 +115,13 @@ class Queue:
         shards = context.retry(context.store.shards, self.name)
         counts = (context.retry(context.store.count, shard, sizes=sizes) for shard in shards)
         return tuple(ShardState(shard, counts_of(each)) for shard, each in zip(shards, counts, strict=True))
+
+    def consumers(self) -> tuple[ConsumerState, ...]:
+        """Who receives from the queue, and how many messages each of them has in flight.
+
+        Also who was seen within the last 12 hours and was not closed, and whoever else holds anything. Sorted by name.
+        """
+        return consumer_states(self._context)
 
     def peek(self, limit: int = 10, *, codec: Codec = BYTES) -> list[StoredMessage]:
         """Look at up to ``limit`` messages in any state, without changing them.
@@ -221,6 +229,17 @@ class Queue:
         when they would be delivered. With ``dead_letter_expired`` they become dead letters, here and there.
         """
         return sweep(self._context) + expire(self._context) + sweep_keys(self._context, everything=True)
+
+    def unlock(self, consumer: str, *, force: bool = False) -> int:
+        """Give back at once what a dead consumer holds, by its name or id; returns how many messages that were.
+
+        Their deliveries count, as at the end of their leases. Of several consumers with this name, those that are alive
+        keep what they hold, unless ``force``. If one comes back after all, its ack raises LeaseLost.
+
+        Raises ConsumerNotFound; ConsumerAlive, with nothing given back, when it was seen less than 16 seconds ago or
+        its leases are younger than half of its visibility timeout: it may be at work.
+        """
+        return unlock(self._context, consumer, force=force)
 
     # -- by receipt ---------------------------------------------------------------------------------------------
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
-import socket
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -13,6 +11,7 @@ from typing import Self
 import msgspec
 
 from shardq.clock import microseconds
+from shardq.context.identity import ConsumerIdentity
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Retry
 from shardq.errors import InvalidSetting, PermitLost, PermitTimeout, QueueNotFound
@@ -62,7 +61,7 @@ class Semaphore:
 
     def __init__(self, context: QueueContext, name: str) -> None:
         self.name, self._context = name, context
-        self._permits = Permits(context, f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}")
+        self._permits = Permits(context, ConsumerIdentity.make())
         self._keeper = PerProcess(self._start_keeping)
 
     @property

@@ -48,11 +48,15 @@ COMMANDS = {
     "ack": _entry(_MESSAGES, "receipts", "ack", "Ack messages by their receipts."),
     "release": _entry(_MESSAGES, "receipts", "release", "Return messages to the queue by their receipts."),
     "extend": _entry(_MESSAGES, "receipts", "extend", "Extend the leases of messages by their receipts."),
+    "unlock": _entry(_MESSAGES, "consumers", "unlock", "Give back at once what a dead consumer holds."),
     "remove": _entry(_MESSAGES, "messages", "remove", "Remove messages by their ids."),
     "redrive": _entry(_MESSAGES, "upkeep", "redrive", "Move dead letters back to their queue."),
     "history": _entry(_MESSAGES, "messages", "history", "Show processed messages, or send them again."),
     "peek": _entry(_LOOKING, "messages", "peek", "Look at messages without receiving them."),
     "get": _entry(_LOOKING, "messages", "get", "Look at one message by its id."),
+    "consumers": _entry(
+        _LOOKING, "consumers", "consumers", "List consumers, and how much each of them holds."
+    ),
     "stats": _entry(_LOOKING, "stats", "stats", "Count messages by state; follow them live."),
     "doctor": _entry(_LOOKING, "doctor", "doctor", "Check the store and the queues, with remedies."),
     "schema": _entry(_REST, "schema", "schema", "Print or apply the schema of a store."),

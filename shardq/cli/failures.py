@@ -10,6 +10,7 @@ from contextlib import suppress
 import click
 
 from shardq.errors import (
+    ConsumerNotFound,
     InvalidMessage,
     InvalidName,
     InvalidReceipt,
@@ -46,6 +47,7 @@ class StoreMissing(click.ClickException):
 
 _CODES: dict[type[ShardqError], int] = {
     QueueNotFound: NOT_FOUND,
+    ConsumerNotFound: NOT_FOUND,
     InvalidSetting: USAGE,
     InvalidName: USAGE,
     InvalidMessage: USAGE,

@@ -43,6 +43,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime | None = None
     group: str | None = None
     unique_key: str | None
+    owner: str | UnsetType = UNSET
     receipt: str | UnsetType = UNSET
     lease_until: datetime | UnsetType = UNSET
 
@@ -64,6 +65,7 @@ def view_of(message: Message | StoredMessage, codec: str, *, held: bool = False)
         expires_at=message.expires_at,
         group=message.group,
         unique_key=message.unique_key,
+        owner=_owner(message),
         receipt=message.receipt if held and isinstance(message, Message) else UNSET,
         lease_until=message.lease_until if held and isinstance(message, Message) else UNSET,
     )
@@ -80,9 +82,12 @@ def row_of(message: StoredMessage, codec: str) -> str:
     preview = body_text(message, codec)[: PREVIEW + 1].decode("utf-8", "replace").replace("\n", "\\n")
     short = preview if len(preview) <= PREVIEW else preview[: PREVIEW - 1] + "…"
     due = message.due.strftime("%Y-%m-%d %H:%M:%S")
-    return (
-        f"{message.id}  {message.state.value:<9}  p{message.priority}  x{message.deliveries}  {due}  {short}"
-    )
+    state = message.state.value if message.owner is None else f"{message.state.value} by {message.owner}"
+    return f"{message.id}  {state:<9}  p{message.priority}  x{message.deliveries}  {due}  {short}"
+
+
+def _owner(message: Message | StoredMessage) -> str | UnsetType:
+    return message.owner or UNSET if isinstance(message, StoredMessage) else UNSET
 
 
 def header_texts(headers: Headers) -> dict[str, HeaderText]:

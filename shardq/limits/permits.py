@@ -20,6 +20,7 @@ import msgspec
 
 from shardq.browsing import slices
 from shardq.clock import seconds
+from shardq.context.identity import ConsumerIdentity
 from shardq.context.queue_context import Counters, QueueContext
 from shardq.context.retry import Retry
 from shardq.held import HeldSlice, first_of
@@ -44,7 +45,6 @@ _MADE_AGAIN = 10_000_000  # until permits are made again where none is free: som
 _CLAIMS = 3  # at most, to find permits behind those that are beyond the limit
 _CONTENTION_PAUSES = (0.005, 0.01, 0.02, 0.05, 0.1)  # seconds between attempts that others get ahead of
 _PATIENCE = 1.0  # seconds for which giving back is repeated: permits come back by themselves
-_TOKEN_BYTES = 16
 _PAGE = 2 * MOST_PERMITS
 
 
@@ -67,7 +67,7 @@ class Permits:
     ``context`` is that of their queue. Permits of another ``kind`` in the same queue are others.
     """
 
-    def __init__(self, context: QueueContext, owner: str, kind: str = "") -> None:
+    def __init__(self, context: QueueContext, owner: ConsumerIdentity, kind: str = "") -> None:
         # What is done to permits does not count as done to messages.
         self._context = msgspec.structs.replace(context, counters=Counters(), hooks=None)
         self._owner, self._blocks = owner, Blocks(context.name, kind)
@@ -170,8 +170,8 @@ class Permits:
         return taken
 
     def _claim(self, count: int, lease: int) -> list[HeldSlice]:
-        token = secrets.token_bytes(_TOKEN_BYTES)
-        request = Claim(self._shard, token, count, lease, self._owner)
+        token = self._owner.token()
+        request = Claim(self._shard, token, count, lease, self._owner.name)
         claimed = self._ask(request)
         return [HeldSlice(self._shard, piece, token, claimed.lease_until) for piece in claimed.slices]
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from shardq.context.identity import ConsumerIdentity
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.held import HeldSlice
@@ -55,7 +56,7 @@ def check_unlimited(queue: str, settings: QueueSettings) -> None:
 class QueueLimits:
     """The limits of a queue, for one of its consumers. ``lease`` is that of its messages, in microseconds."""
 
-    def __init__(self, context: QueueContext, owner: str, lease: Callable[[], int]) -> None:
+    def __init__(self, context: QueueContext, owner: ConsumerIdentity, lease: Callable[[], int]) -> None:
         self._context, self._owner, self._lease = context, owner, lease
         self._known: dict[tuple[str, str], Permits] = {}
         self._wait = PermitWait()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 
 from shardq.clock import microseconds
+from shardq.context.identity import ConsumerIdentity
 from shardq.context.queue_context import REFRESH_SECONDS, QueueContext
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, claimed_once, first_of
@@ -30,10 +30,8 @@ _log = logging.getLogger(__name__)
 
 CONTENTION_PAUSE = 50_000  # microseconds for which a shard that another consumer has locked is left alone
 ENLIST_INTERVAL = 5_000_000
-ENLIST_LIFETIME = 16_000_000
 SWEEP_INTERVAL = 60_000_000
 KEY_SWEEPS = 10  # every so many sweeps unique keys are looked at too: what is left of one is in nobody's way
-TOKEN_BYTES = 16
 CLAIM_PATIENCE = 0.2  # seconds for which what fails is repeated before the rest is gone on with
 
 
@@ -43,7 +41,7 @@ class QueueClaims:
     def __init__(
         self,
         context: QueueContext,
-        consumer: str,
+        consumer: ConsumerIdentity,
         probing: Probing,
         *,
         visibility_timeout: float | None,
@@ -53,9 +51,10 @@ class QueueClaims:
     ) -> None:
         self.name = context.name
         self._context, self._consumer, self._visibility_timeout = context, consumer, visibility_timeout
+        self._enlisted_as = consumer.text
         self._limited = limited  # by the limits of the queue
         self._ahead = ahead  # what is claimed waits for a consumer
-        self.ownership = Ownership(consumer)
+        self.ownership = Ownership(self._enlisted_as)
         self.reader = ShardReader(context.store, context.name, self.ownership, probing=probing, beside=beside)
         self.filter = DeliveryFilter(context)
         self._limits = QueueLimits(context, consumer, lambda: self.lease)
@@ -133,7 +132,7 @@ class QueueClaims:
         self._context.live.accept(told.record if told else None)
         if told is not None:
             self.ownership.update(told.consumers)
-            self._is_first = told.consumers[:1] == (self._consumer,)
+            self._is_first = told.consumers[:1] == (self._enlisted_as,)
             self.reader.listed(told.shards)
 
     def sweeps(self) -> bool:
@@ -157,7 +156,7 @@ class QueueClaims:
         """Count as a live consumer no longer."""
         retry, store = self._context.retry, self._context.store
         with suppress(ShardqError), retry.within(0):  # the store forgets a silent consumer by itself
-            retry(store.resign, self._context.name, self._consumer)
+            retry(store.resign, self._context.name, self._enlisted_as)
 
     def claim(self, limit: int, *, finish: bool) -> list[HeldSlice]:
         """Claim up to so many messages, as far as the limits of the queue allow it.
@@ -236,9 +235,9 @@ class QueueClaims:
         Nor does it for groups: counting it shows that no earlier message of the group was given back meanwhile.
         """
         started = not self._ahead or (settings.max_deliveries is None and not shard.is_grouped)
-        token = secrets.token_bytes(TOKEN_BYTES)
+        token = self._consumer.token()
         allowed = self._finish(settings) if finish else None
-        return Claim(shard, token, limit, self.lease, self._consumer, started, allowed)
+        return Claim(shard, token, limit, self.lease, self._consumer.name, started, allowed)
 
     def _finish(self, settings: QueueSettings) -> Finish:
         """What the delivery filter would let pass."""

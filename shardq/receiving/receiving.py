@@ -14,11 +14,12 @@ from typing import TypeVar
 
 import msgspec
 
+from shardq.context.identity import ENLIST_LIFETIME, ConsumerIdentity
 from shardq.context.queue_context import REFRESH_SECONDS, QueueContext
 from shardq.context.retry import Failures
 from shardq.errors import OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, SettleState
-from shardq.receiving.claiming import CLAIM_PATIENCE, ENLIST_LIFETIME, QueueClaims
+from shardq.receiving.claiming import CLAIM_PATIENCE, QueueClaims
 from shardq.receiving.turns import InOrder, Turns
 from shardq.sharding.probing import Probing, in_groups
 from shardq.sharding.reading import SURVEY_INTERVAL
@@ -55,7 +56,7 @@ class Receiving:
     def __init__(
         self,
         contexts: Sequence[QueueContext],
-        consumer: str,
+        consumer: ConsumerIdentity,
         *,
         visibility_timeout: float | None = None,
         ahead: bool = False,
@@ -78,7 +79,7 @@ class Receiving:
             )
             for context in contexts
         }
-        self.names, self._consumer = tuple(self.queues), consumer
+        self.names, self._consumer, self._enlisted_as = tuple(self.queues), consumer.name, consumer.text
         self._turns = turns or InOrder(self.names)
         self._left_out: dict[str, _LeftOut] = {}
         self._all_looked_at = -1e9
@@ -211,7 +212,7 @@ class Receiving:
 
     def _enlist_in(self, queues: Sequence[QueueClaims]) -> list[tuple[QueueClaims, Enlisted | None]]:
         names = [queue.name for queue in queues]
-        told = self._retry(self._store.enlist, names, self._consumer, ENLIST_LIFETIME)
+        told = self._retry(self._store.enlist, names, self._enlisted_as, ENLIST_LIFETIME)
         return list(zip(queues, told, strict=True))
 
     def _sweep(self) -> None:

@@ -6,7 +6,9 @@ import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 
+from shardq.clock import microseconds
 from shardq.codec import BYTES
+from shardq.context.identity import ConsumerIdentity
 from shardq.context.queue_context import QueueContext
 from shardq.errors import ShardqError
 from shardq.held import HeldSlice, Selection
@@ -38,7 +40,10 @@ def redrive(target: QueueContext, limit: int) -> int:
     if source is None:
         return 0
     receiving = Receiving(
-        [source], f"redrive-{secrets.token_hex(4)}", visibility_timeout=REDRIVE_LEASE_SECONDS, limited=False
+        [source],
+        ConsumerIdentity.make(f"redrive-{secrets.token_hex(4)}", microseconds(REDRIVE_LEASE_SECONDS)),
+        visibility_timeout=REDRIVE_LEASE_SECONDS,
+        limited=False,
     )
     settlement = Settlement(source, BYTES)
     moved = largest = 0

@@ -13,7 +13,7 @@ import msgspec
 from shardq.outgoing_message import Bundle
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import decode_keys
-from shardq.storage.bundle_id import made_at
+from shardq.storage.expiry import expired, in_queue_since
 
 __all__ = [
     "Acknowledge",
@@ -80,22 +80,6 @@ class Finish(msgspec.Struct, frozen=True):
             and (self.most_deliveries is None or piece.deliveries <= self.most_deliveries)
             and not expired(piece.bundle, self.now, self.since)
         )
-
-
-def in_queue_since(bundle: Bundle) -> int:
-    """The moment from which the queue's retention counts: when the messages were sent, or were moved into this queue.
-
-    The id of a bundle that was moved from another queue is made for the moment of the move; what is moved
-    within its queue, by ``release(body=)``, keeps the moment of the id that it had.
-    """
-    return max(bundle.enqueued_at, made_at(bundle.id))
-
-
-def expired(bundle: Bundle, now: int, since: int | None = None) -> bool:
-    """True when its messages are not delivered any more: they have expired by now, or came before ``since``."""
-    if bundle.expires_at is not None and bundle.expires_at <= now:
-        return True
-    return since is not None and in_queue_since(bundle) < since
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -196,6 +180,7 @@ class Peek(msgspec.Struct, frozen=True):
     since: int = 0  # of the history: processed at or after
     until: int = 2**62  # of the history: processed before
     bodies: bool = True  # False: the bundles' data is not read from the storage, and is empty
+    held: bool = False  # only what is in flight, in an order that its pages keep
 
 
 class StoredSlice(msgspec.Struct, frozen=True):
@@ -207,6 +192,8 @@ class StoredSlice(msgspec.Struct, frozen=True):
     deliveries: int
     state: EntryState
     due: int  # READY, DELAYED: deliverable from; IN_FLIGHT: end of the lease; PROCESSED: when it was acked
+    token: bytes | None = None  # of the claim that holds it; None: it is not IN_FLIGHT
+    started: bool = True  # False: the delivery to who holds it does not count yet
 
 
 class PeekPage(msgspec.Struct, frozen=True):

@@ -33,6 +33,7 @@ from typing import Protocol
 
 from shardq.sharding.shard import Shard
 from shardq.storage.keys import KeyRegister
+from shardq.storage.presence import SeenConsumer
 from shardq.storage.requests import (
     Acknowledge,
     Append,
@@ -273,7 +274,14 @@ class Store(KeyRegister, Protocol):
         ...
 
     def resign(self, queue: str, consumer: str) -> None:
-        """Count the consumer no longer among the live ones."""
+        """Count the consumer no longer among the live ones, and forget it."""
+        ...
+
+    def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
+        """Every consumer of the queue that is enlisted, sorted; none for a queue that does not exist.
+
+        It MUST tell of one that is live no longer for `REMEMBERED` from then on, unless it resigned.
+        """
         ...
 
     def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:

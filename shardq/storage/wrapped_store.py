@@ -12,6 +12,7 @@ import msgspec
 
 from shardq.sharding.shard import Shard
 from shardq.storage.keys import KeyChange, KeyEntry
+from shardq.storage.presence import SeenConsumer
 from shardq.storage.requests import (
     Acknowledge,
     Append,
@@ -160,6 +161,9 @@ class WrappedStore:
 
     def resign(self, queue: str, consumer: str) -> None:
         self._call("resign", self.inner.resign, queue, consumer)
+
+    def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
+        return self._call("seen_consumers", self.inner.seen_consumers, queue)
 
     def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
         return self._call("wait", self.inner.wait, queues, seconds)

@@ -1,11 +1,25 @@
-"""Stores with one defect each in what they tell of bundles: when they expire, how large they are."""
+"""Stores with one defect each in what they tell: when bundles expire, how large they are, and who holds them."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import Append, Claim, Claimed, EntryState, Peek, PeekPage, ShardCounts
+from shardq.storage.presence import SeenConsumer
+from shardq.storage.requests import (
+    Append,
+    Claim,
+    Claimed,
+    Enlisted,
+    EntryState,
+    Peek,
+    PeekPage,
+    ShardCounts,
+    StoredSlice,
+)
+from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
 
 __all__ = ["BROKEN_LOOKS"]
@@ -74,6 +88,64 @@ class MeasuresNothing(WrappedStore):
         return super().count(shard)
 
 
+class HidesWhoHolds(WrappedStore):
+    """Shows no claim for whoever does not read the bodies."""
+
+    def peek(self, request: Peek) -> PeekPage:
+        page = super().peek(request)
+        if request.bodies:
+            return page
+        return replace(page, slices=tuple(replace(each, token=None) for each in page.slices))
+
+
+class CountsEveryDelivery(WrappedStore):
+    """Shows what was claimed ahead as if it had been handed out."""
+
+    def find(self, shard: Shard, bundle_id: bytes, position: int) -> StoredSlice | None:
+        found = super().find(shard, bundle_id, position)
+        return found and replace(found, started=True)
+
+
+class ShowsWhatNobodyHolds(WrappedStore):
+    """Shows everything that waits to whoever looks for what is held."""
+
+    def peek(self, request: Peek) -> PeekPage:
+        return super().peek(replace(request, held=False))
+
+
+class HidesWhatIsHeldForLong(WrappedStore):
+    """Shows the first page only of what is held."""
+
+    def peek(self, request: Peek) -> PeekPage:
+        page = super().peek(request)
+        return replace(page, after=b"") if request.held else page
+
+
+class ForgetsTheDead(WrappedStore):
+    """Knows a consumer no more when it is not live."""
+
+    def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
+        return tuple(each for each in super().seen_consumers(queue) if each.until > self.now())
+
+
+class RemembersForEver(WrappedStore):
+    """Tells of all consumers that there ever were, those that resigned too."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self._seen: dict[str, dict[str, SeenConsumer]] = {}
+
+    def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:
+        for queue in queues:
+            seen = SeenConsumer(consumer, self.now() + lifetime)
+            self._seen.setdefault(queue, {})[consumer] = seen
+        return super().enlist(queues, consumer, lifetime)
+
+    def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
+        known = {each.consumer: each for each in super().seen_consumers(queue)}
+        return tuple(sorted((self._seen.get(queue, {}) | known).values()))
+
+
 BROKEN_LOOKS: tuple[type[WrappedStore], ...] = (
     ForgetsExpiry,
     HidesExpiryWithTheBodies,
@@ -81,4 +153,10 @@ BROKEN_LOOKS: tuple[type[WrappedStore], ...] = (
     MeasuresWhatIsHeld,
     MeasuresWholeBundles,
     MeasuresNothing,
+    HidesWhoHolds,
+    CountsEveryDelivery,
+    ShowsWhatNobodyHolds,
+    HidesWhatIsHeldForLong,
+    ForgetsTheDead,
+    RemembersForEver,
 )

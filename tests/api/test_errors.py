@@ -19,6 +19,8 @@ CODES = {
     "BenchmarkFailed": "benchmark_failed",
     "Closed": "closed",
     "CommandFailed": "command_failed",
+    "ConsumerAlive": "consumer_alive",
+    "ConsumerNotFound": "consumer_not_found",
     "DataUnavailable": "data_unavailable",
     "InvalidCursor": "invalid_cursor",
     "InvalidMessage": "invalid_message",

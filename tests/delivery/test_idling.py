@@ -10,9 +10,9 @@ import pytest
 from msgspec import structs
 
 import shardq
+from shardq.context.identity import ENLIST_LIFETIME
 from shardq.context.queue_context import REFRESH_SECONDS
 from shardq.context.retry import Retry
-from shardq.receiving.claiming import ENLIST_LIFETIME
 from shardq.receiving.idling import LONGEST_POLL_SECONDS, Idling
 from shardq.sharding.ownership import Ownership
 from shardq.sharding.reading import ShardReader

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 import shardq
+from shardq.context.identity import ConsumerIdentity
 from shardq.receiving.turns import Weighted
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Sweep
@@ -443,7 +444,10 @@ def test_a_wait_goes_on_while_one_queue_cannot_be_read(bench: Bench) -> None:
 def test_a_consumer_of_several_queues_is_counted_in_each_until_it_is_closed(bench: Bench) -> None:
     consumer = bench.consumer(name="me")
     consumer.receive(1)
-    assert all(told and "me" in told.consumers for told in bench.store.enlist(QUEUES, "other", 1_000_000))
+    for told in bench.store.enlist(QUEUES, "other", 1_000_000):
+        assert told is not None
+        known = [identity and identity.name for identity in map(ConsumerIdentity.read, told.consumers)]
+        assert sorted(known, key=str) == [None, "me"]
     consumer.close()
     assert all(
         told and told.consumers == ("other",) for told in bench.store.enlist(QUEUES, "other", 1_000_000)

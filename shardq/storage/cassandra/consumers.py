@@ -1,4 +1,4 @@
-"""The live consumers of a queue, under its name in the tables. Their rows end by themselves after their lifetime."""
+"""The consumers of a queue, under its name in the tables. Their rows end by themselves when they are long gone."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from msgspec.structs import replace
 from shardq.storage.cassandra import directory, queues
 from shardq.storage.cassandra.queues import Incarnations
 from shardq.storage.cassandra.session import Session
+from shardq.storage.presence import REMEMBERED, SeenConsumer
 from shardq.storage.requests import Enlisted
 
-__all__ = ["drop", "enlist", "resign"]
+__all__ = ["drop", "enlist", "resign", "seen"]
 
 _ENLIST = "INSERT INTO consumer (queue, name, expires_at) VALUES (?, ?, ?) USING TTL ?"
 _LIVE = "SELECT queue, name, expires_at FROM consumer WHERE queue IN ?"
@@ -31,7 +32,7 @@ def enlist(
     for queue, (_, incarnation) in records.items():
         incarnations.saw(queue, incarnation)
     called = {queue: queues.name_of(queue, incarnation) for queue, (_, incarnation) in records.items()}
-    values = (consumer, now + lifetime, lifetime // 1_000_000 + _GRACE)
+    values = (consumer, now + lifetime, (lifetime + REMEMBERED) // 1_000_000 + _GRACE)
     session.write_all([(_ENLIST, (name, *values)) for name in called.values()])
     live_rows = session.start_read(_LIVE, (list(called.values()),))
     listed = directory.listings(session, list(called.values()))
@@ -53,6 +54,13 @@ def enlist(
 def resign(session: Session, queue: str, name: str) -> None:
     """Count the consumer no longer."""
     session.write([(_RESIGN, (queue, name))])
+
+
+def seen(session: Session, queue: str, now: int) -> tuple[SeenConsumer, ...]:
+    """Return the consumers that are enlisted, and those that were until not long ago."""
+    found = session.start_read(_LIVE, ([queue],))()
+    known = (SeenConsumer(name, until) for _, name, until in found if until > now - REMEMBERED)
+    return tuple(sorted(known))
 
 
 def drop(session: Session, queue: str, written: int) -> None:

@@ -28,6 +28,7 @@ class _Shown(msgspec.Struct, frozen=True):
     place: tuple[int, int, bytes, int]
     slice: Slice
     held: bool | None  # None in the history
+    token: bytes | None = None  # while it is held
     data: bytes | None = None  # None: in a row of the bundle's own
 
     def stored(self, bundles: Mapping[bytes, BundleRow], now: int) -> StoredSlice | None:
@@ -39,7 +40,9 @@ class _Shown(msgspec.Struct, frozen=True):
             bundle = bundles[each.bundle_id].bundle
         else:
             return None
-        return StoredSlice(bundle, each.first, each.count, each.deliveries, self.state(now), due)
+        state = self.state(now)
+        token, started = (self.token, not each.unstarted) if state is EntryState.IN_FLIGHT else (None, True)
+        return StoredSlice(bundle, each.first, each.count, each.deliveries, state, due, token, started)
 
     def state(self, now: int) -> EntryState:
         if self.held is None:
@@ -55,7 +58,7 @@ def peek(row: WideRow, request: Peek, now: int) -> PeekPage:
     The cursor is the place of the page's last slice, so that what comes and goes meanwhile shifts nothing.
     """
     after = _unpack(request.after)
-    shown = _history(row, request, after) if request.processed else _waiting(row, after, request.bodies, now)
+    shown = _history(row, request, after) if request.processed else _waiting(row, request, after, now)
     page: list[_Shown] = []
     wanted, more = request.limit, False
     for each in shown:
@@ -121,12 +124,15 @@ def _count(row: WideRow, now: int, *, sizes: bool = False) -> ShardCounts:
     )
 
 
-def _waiting(row: WideRow, after: tuple[int, int, bytes, int], bodies: bool, now: int) -> Iterator[_Shown]:
+def _waiting(row: WideRow, request: Peek, after: tuple[int, int, bytes, int], now: int) -> Iterator[_Shown]:
     """Return what waits; without bodies all of it is known from its slices, and no bundle is read."""
-    held = row.all_leases(now)
+    bodies, held = request.bodies, row.all_leases(now)
+    if request.held:
+        held = [each for each in held if each.held and each.due > now]
     shown = _of_leases(held, row.carried(held) if bodies else {})
     leases = sorted((each for each in shown if each.place > after), key=lambda each: each.place)
-    merged = heapq.merge(leases, _ready_after(row, after, bodies), key=lambda each: each.place)
+    ready = () if request.held else _ready_after(row, after, bodies)
+    merged = heapq.merge(leases, ready, key=lambda each: each.place)
     return merged if bodies else (msgspec.structs.replace(each, data=b"") for each in merged)
 
 
@@ -163,7 +169,7 @@ def _of_bundle(row: WideRow, bundle_id: bytes, bundle: BundleRow | None) -> Iter
 
 
 def _of_ready(ready: Ready) -> _Shown:
-    return _Shown(ready.place, ready.slice, False, ready.data)
+    return _Shown(ready.place, ready.slice, False, data=ready.data)
 
 
 def _of_leases(leases: Iterable[LeaseRow], carried: Mapping[bytes, bytes]) -> Iterator[_Shown]:
@@ -171,7 +177,7 @@ def _of_leases(leases: Iterable[LeaseRow], carried: Mapping[bytes, bytes]) -> It
         for each in lease.slices:
             place = Key(READY, each.priority, lease.due_of(each), each.bundle_id, each.first)[1:]
             data = carried.get(each.bundle_id) if each.inline else None
-            yield _Shown(place, each, lease.held, data)
+            yield _Shown(place, each, lease.held, lease.id if lease.held else None, data)
 
 
 def _unpack(cursor: bytes) -> tuple[int, int, bytes, int]:

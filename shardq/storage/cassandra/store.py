@@ -29,6 +29,7 @@ from shardq.storage.cassandra.read_cursors import ReadCursors
 from shardq.storage.cassandra.session import Session, clock_leads
 from shardq.storage.cassandra.shards import Shards
 from shardq.storage.clocks import ServerClock
+from shardq.storage.presence import SeenConsumer
 from shardq.storage.requests import (
     Acknowledge,
     Append,
@@ -261,6 +262,10 @@ class CassandraStore(KeyMethods):
     def resign(self, queue: str, consumer: str) -> None:
         """Count the consumer no longer."""
         consumers.resign(self._session, self._incarnations.of(self._session, queue), consumer)
+
+    def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
+        """Tell of the live consumers, and of those that were live not long ago."""
+        return consumers.seen(self._session, self._incarnations.of(self._session, queue), self.now())
 
     # -- signals -------------------------------------------------------------------------------------------
 

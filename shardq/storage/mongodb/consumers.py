@@ -1,4 +1,4 @@
-"""The live consumers of a queue. The server deletes those that are gone."""
+"""The consumers of a queue. The server deletes those that have been gone for long."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from shardq.storage.mongodb import directory, queues, schema
 from shardq.storage.mongodb.documents import CONSUMER, DELETED_AFTER, QUEUE, UNTIL, Document
 from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.session import Session
+from shardq.storage.presence import REMEMBERED, SeenConsumer
 from shardq.storage.requests import Enlisted
 
-__all__ = ["CONSUMERS", "drop", "enlist", "expire", "resign"]
+__all__ = ["CONSUMERS", "drop", "enlist", "expire", "resign", "seen"]
 
 CONSUMERS = "shardq.consumer"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -42,7 +43,7 @@ def enlist(
 
 
 def _count(session: Session, queues: Sequence[str], consumer: str, until: int) -> None:
-    change = {"$set": {UNTIL: until, DELETED_AFTER: _EPOCH + timedelta(microseconds=until)}}
+    change = {"$set": {UNTIL: until, DELETED_AFTER: _EPOCH + timedelta(microseconds=until + REMEMBERED)}}
     with session.translated(writing=True):
         session.collection(CONSUMERS).bulk_write(
             [UpdateOne({"_id": _id(queue, consumer)}, change, upsert=True) for queue in queues], ordered=False
@@ -65,10 +66,19 @@ def resign(session: Session, queue: str, name: str) -> None:
         session.collection(CONSUMERS).delete_one({"_id": _id(queue, name)})
 
 
+def seen(session: Session, queue: str, now: int) -> tuple[SeenConsumer, ...]:
+    """Return the consumers that are enlisted, and those that were until not long ago."""
+    wanted = _of(queue) | {UNTIL: {"$gt": now - REMEMBERED}}
+    with session.translated(writing=False):
+        found = list(session.collection(CONSUMERS).find(wanted, {UNTIL: 1}))
+    return tuple(sorted(SeenConsumer(each["_id"][CONSUMER], each[UNTIL]) for each in found))
+
+
 def expire(session: Session, queue: str, now: int) -> int:
-    """Remove the consumers whose lifetime is over; returns how many."""
+    """Remove the consumers whose lifetime has been over for long; returns how many."""
+    over = _of(queue) | {UNTIL: {"$lte": now - REMEMBERED}}
     with session.translated(writing=True):
-        return session.collection(CONSUMERS).delete_many(_of(queue) | {UNTIL: {"$lte": now}}).deleted_count
+        return session.collection(CONSUMERS).delete_many(over).deleted_count
 
 
 def drop(session: Session, queue: str) -> int:

@@ -43,7 +43,7 @@ def peek(rows: ShardRows, request: Peek, now: int) -> PeekPage:
     The cursor is the place of the page's last slice, so that what comes and goes meanwhile shifts nothing.
     """
     after = _unpack(request.after)
-    items = _processed(rows, request, after) if request.processed else _waiting(rows, request, after)
+    items = _processed(rows, request, after) if request.processed else _waiting(rows, request, after, now)
     page: list[_Item] = []
     messages = 0
     for item in items:
@@ -136,13 +136,19 @@ def is_empty(rows: ShardRows) -> bool:
     return not waiting and not rows.find(processed(), hint=HISTORY_INDEX, limit=1)
 
 
-def _waiting(rows: ShardRows, request: Peek, after: _Place) -> Iterator[_Item]:
+def _waiting(rows: ShardRows, request: Peek, after: _Place, now: int) -> Iterator[_Item]:
     """Return slices in the order of delivery. Those of a bundle lie at or after its place in the index."""
     waiting = WAITING | {PRIORITY: EVERY_PRIORITY | {"$gte": max(after[0], 0)}}
+    if request.held:
+        waiting |= {COUNTED: {"$lte": 0}}  # held or cut, as the index alone tells
     return _merged(
         rows.stream(waiting, hint="claim", bodies=request.bodies),
         lambda row: (row.priority, row.due, row.id, -1),
-        lambda row: [(row.place(each), row, each) for each in row.slices],
+        lambda row: [
+            (row.place(each), row, each)
+            for each in row.slices
+            if not request.held or _state(each, now) is EntryState.IN_FLIGHT
+        ],
     )
 
 
@@ -180,7 +186,11 @@ def _stored(row: Row, piece: Slice | Kept, now: int) -> StoredSlice:
         return StoredSlice(
             row.bundle, piece.first, piece.count, piece.deliveries, EntryState.PROCESSED, piece.at
         )
-    return StoredSlice(row.bundle, piece.first, piece.count, piece.deliveries, _state(piece, now), piece.due)
+    state = _state(piece, now)
+    token, started = (piece.token, not piece.unstarted) if state is EntryState.IN_FLIGHT else (None, True)
+    return StoredSlice(
+        row.bundle, piece.first, piece.count, piece.deliveries, state, piece.due, token, started
+    )
 
 
 def _state(piece: Slice, now: int) -> EntryState:

@@ -32,6 +32,7 @@ from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.session import Address
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.signals import CappedCollection
+from shardq.storage.presence import SeenConsumer
 from shardq.storage.requests import (
     Acknowledge,
     Append,
@@ -267,6 +268,10 @@ class MongoStore(KeyMethods):
     def resign(self, queue: str, consumer: str) -> None:
         """Count the consumer no longer."""
         consumers.resign(self._session, self._incarnations.of(queue), consumer)
+
+    def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
+        """Tell of the live consumers, and of those that were live not long ago."""
+        return consumers.seen(self._session, self._incarnations.of(queue), self.now())
 
     def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
         """Sleep until something is appended or released: here at once, by other processes within milliseconds."""

@@ -1,20 +1,22 @@
-"""The live consumers of a queue."""
+"""The consumers of a queue: those that live, and for a while those that were seen last."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
 
+from shardq.storage.presence import REMEMBERED, SeenConsumer
 from shardq.storage.requests import Enlisted
 from shardq.storage.sqlite import directory, queues
 
-__all__ = ["enlist", "expire", "resign"]
+__all__ = ["enlist", "expire", "resign", "seen"]
 
 _ENLIST = """
     INSERT INTO consumer (queue, name, expires_at) VALUES (?1, ?2, ?3)
     ON CONFLICT (queue, name) DO UPDATE SET expires_at = ?3
 """
 _LIVE = "SELECT name FROM consumer WHERE queue = ? AND expires_at > ? ORDER BY name"
+_SEEN = "SELECT name, expires_at FROM consumer WHERE queue = ? AND expires_at > ? ORDER BY name"
 _RESIGN = "DELETE FROM consumer WHERE queue = ? AND name = ?"
 _EXPIRE = "DELETE FROM consumer WHERE queue = ? AND expires_at <= ?"
 
@@ -40,6 +42,11 @@ def resign(sql: sqlite3.Connection, queue: str, name: str) -> None:
     sql.execute(_RESIGN, (queue, name))
 
 
+def seen(sql: sqlite3.Connection, queue: str, now: int) -> tuple[SeenConsumer, ...]:
+    """Return the consumers that are enlisted, and those that were until not long ago."""
+    return tuple(SeenConsumer(*row) for row in sql.execute(_SEEN, (queue, now - REMEMBERED)))
+
+
 def expire(sql: sqlite3.Connection, queue: str, now: int) -> int:
-    """Remove the consumers whose lifetime is over; returns how many."""
-    return sql.execute(_EXPIRE, (queue, now)).rowcount
+    """Remove the consumers whose lifetime has been over for long; returns how many."""
+    return sql.execute(_EXPIRE, (queue, now - REMEMBERED)).rowcount

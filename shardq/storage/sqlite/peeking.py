@@ -19,7 +19,7 @@ __all__ = ["count", "find", "peek"]
 
 _Place: TypeAlias = tuple[int | bytes | str, ...]
 _Row: TypeAlias = tuple[Any, ...]
-_PLACE = 14  # columns of a row before its place
+_PLACE = 15  # columns of a row before its place
 
 
 class _View(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ def _view(statement: str, cursor: str, start: _Place, *, ends_in_text: bool = Fa
 
 _DUE = f"iif(due >= {BEHIND}, due - {BEHIND}, due)"
 _COLUMNS = f"""
-    first, count, deliveries, processed_at, {_DUE}, token IS NOT NULL,
+    first, count, deliveries, processed_at, {_DUE}, token, unstarted,
     bundle_id, priority, sent_due, enqueued_at, sent_count,
 """
 _REST = "expires_at, message_group"
@@ -67,6 +67,15 @@ _WAITING = _view(
     """
         SELECT {}, priority, due, bundle_id, first FROM slice INDEXED BY slice_by_due
         WHERE shard_key = ? AND (priority, due, bundle_id, first) > (?, ?, ?, ?) AND processed_at IS NULL
+        ORDER BY priority, due, bundle_id, first
+    """,
+    cursor=">qq16sq",
+    start=(-1, -1, b"", -1),
+)
+_HELD = _view(
+    f"""
+        SELECT {{}}, priority, due, bundle_id, first FROM slice INDEXED BY slice_by_token
+        WHERE shard_key = ? AND (priority, due, bundle_id, first) > (?, ?, ?, ?) AND token IS NOT NULL AND {_DUE} > ?
         ORDER BY priority, due, bundle_id, first
     """,
     cursor=">qq16sq",
@@ -129,8 +138,8 @@ def peek(sql: sqlite3.Connection, request: Peek, now: int) -> PeekPage:
 
     The cursor is the place of the page's last slice, so that what comes and goes meanwhile shifts nothing.
     """
-    view = _HISTORY if request.processed else _GROUPED if request.shard.is_grouped else _WAITING
-    period = (request.since, request.until) if request.processed else ()
+    view = _view_of(request)
+    period = (request.since, request.until) if request.processed else (now,) if request.held else ()
     place = _unpack(view, request.after)
     statement = view.bodies if request.bodies else view.heads
     cursor = sql.execute(statement, (directory.key_of(sql, request.shard), *place, *period))
@@ -138,6 +147,14 @@ def peek(sql: sqlite3.Connection, request: Peek, now: int) -> PeekPage:
     cursor.close()
     slices = tuple(_slice(row, now) for row in rows)
     return PeekPage(slices, view.pack(rows[-1][_PLACE:]) if more else b"")
+
+
+def _view_of(request: Peek) -> _View:
+    if request.processed:
+        return _HISTORY
+    if request.held:
+        return _HELD
+    return _GROUPED if request.shard.is_grouped else _WAITING
 
 
 def find(
@@ -173,12 +190,17 @@ def _up_to(cursor: Iterable[_Row], limit: int) -> tuple[list[_Row], bool]:
 
 
 def _slice(row: _Row, now: int) -> StoredSlice:
-    first, count, deliveries, processed_at, due, held, *bundle = row[:_PLACE]
+    first, count, deliveries, processed_at, due, token, unstarted, *bundle = row[:_PLACE]
     stored = Bundle(*bundle)
     if processed_at is not None:
         return StoredSlice(stored, first, count, deliveries, EntryState.PROCESSED, processed_at)
-    waiting = EntryState.IN_FLIGHT if held else EntryState.DELAYED
-    return StoredSlice(stored, first, count, deliveries, EntryState.READY if due <= now else waiting, due)
+    if token is not None and due > now:
+        return StoredSlice(
+            stored, first, count, deliveries, EntryState.IN_FLIGHT, due, token, started=not unstarted
+        )
+    return StoredSlice(
+        stored, first, count, deliveries, EntryState.READY if due <= now else EntryState.DELAYED, due
+    )
 
 
 def _unpack(view: _View, cursor: bytes) -> _Place:

@@ -11,6 +11,7 @@ from shardq.clock import Clock, SystemClock
 from shardq.errors import InvalidSetting
 from shardq.sharding.shard import Shard
 from shardq.storage.per_process import PerProcess
+from shardq.storage.presence import SeenConsumer
 from shardq.storage.requests import (
     Acknowledge,
     Append,
@@ -245,6 +246,12 @@ class SqliteStore(KeyMethods):
     def resign(self, queue: str, consumer: str) -> None:
         """Count the consumer no longer."""
         self._session.write(lambda sql: consumers.resign(sql, queue, consumer), durable=False)
+
+    def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
+        """Tell of the live consumers, and of those that were live not long ago."""
+        if self._session.identity() is None:
+            return ()
+        return self._session.read(lambda sql: consumers.seen(sql, queue, self.now()))
 
     # -- signals -------------------------------------------------------------------------------------------
 

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+import msgspec
+
 from shardq.clock import microseconds
 from shardq.errors import OutcomeUnknown, StoreUnavailable
 from shardq.sharding.shard import Shard
@@ -233,18 +235,18 @@ class Bench:
         *,
         processed: bool = False,
         bodies: bool = True,
+        held: bool = False,
         shard: Shard | None = None,
     ) -> list[StoredSlice]:
         """Peek at all pages with the other client."""
         slices: list[StoredSlice] = []
-        after = b""
+        request = Peek(shard or self.shard, limit, processed=processed, bodies=bodies, held=held)
         while True:
-            request = Peek(shard or self.shard, limit, after=after, processed=processed, bodies=bodies)
             page = self.other.peek(request)
             slices += page.slices
-            after = page.after
-            if not after:
+            if not page.after:
                 return slices
+            request = msgspec.structs.replace(request, after=page.after)
 
     def sweep(self, *, history_before: int = 0) -> int:
         """Sweep the queue until nothing is left to remove; returns how many things were removed."""

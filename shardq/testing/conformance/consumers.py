@@ -3,6 +3,7 @@
 # ruff: noqa: D102 -- the name of a test is its sentence
 from __future__ import annotations
 
+from shardq.storage.presence import REMEMBERED, SeenConsumer
 from shardq.storage.requests import QueueRecord
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract, exact_time
@@ -106,6 +107,46 @@ class ConsumerContract(Contract):
         for name in names:
             live = self._enlist(bench, name)
         assert live == tuple(sorted(names))
+
+    def test_who_was_enlisted_is_known_when_it_is_no_longer_live(self, bench: Bench) -> None:
+        began = bench.store.now()
+        self._enlist(bench, "b", 10)
+        self._enlist(bench, "a", 600)
+        bench.advance(20)
+        self._enlist(bench, "a", 600)
+        seen = bench.other.seen_consumers(bench.queue)
+        assert [each.consumer for each in seen] == ["a", "b"]
+        assert seen[1].until <= began + bench.duration(20) < seen[0].until
+
+    def test_who_resigned_or_is_of_another_queue_is_not_known(self, bench: Bench) -> None:
+        other = bench.new_queue(bench.queue + "1")
+        bench.enlist("one", 60, bench.queue, other)
+        bench.store.resign(other, "one")
+        assert bench.store.seen_consumers(other) == ()
+        assert [each.consumer for each in bench.store.seen_consumers(bench.queue)] == ["one"]
+        assert bench.store.seen_consumers(f"{bench.queue}-absent") == ()
+
+    def test_a_sweep_leaves_who_is_remembered(self, bench: Bench) -> None:
+        self._enlist(bench, "one", 10)
+        bench.advance(20)
+        bench.sweep()
+        assert [each.consumer for each in bench.store.seen_consumers(bench.queue)] == ["one"]
+
+    @exact_time
+    def test_who_is_long_gone_is_forgotten(self, bench: Bench) -> None:
+        self._enlist(bench, "one", 10)
+        bench.advance(10 + REMEMBERED / 1_000_000 - 1)
+        (one,) = bench.store.seen_consumers(bench.queue)
+        assert one == SeenConsumer("one", one.until)
+        bench.advance(1)
+        assert bench.store.seen_consumers(bench.queue) == ()
+
+    def test_a_queue_that_is_created_again_knows_nobody_of_before(self, bench: Bench) -> None:
+        self._enlist(bench, "before", 600)
+        bench.other.drop_queue(bench.queue)
+        assert bench.other.create_queue(QueueRecord(bench.queue, b"again", 1))
+        self._enlist(bench, "after", 600)
+        assert [each.consumer for each in bench.store.seen_consumers(bench.queue)] == ["after"]
 
     def _enlist(self, bench: Bench, name: str, lifetime: float = 60) -> tuple[str, ...]:
         return bench.enlist(name, lifetime)

@@ -14,7 +14,7 @@ from shardq.sharding.shard import GROUP_TIME_SHARD
 from shardq.storage.requests import Bundle, Fenced, Finish
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract
-from shardq.testing.messages import of_bundle, of_bundles
+from shardq.testing.messages import of_bundle, of_bundles, of_slices
 
 __all__ = ["GroupContract", "GroupedContract", "many"]
 
@@ -102,6 +102,14 @@ class GroupContract(GroupedContract):
         (of_b,) = [index for index, each in enumerate(taken.slices) if each.bundle.group == "b"]
         grouped.ack(taken.span(0, 1, of=of_b))
         assert grouped.claim(by=grouped.other).messages == of_bundle(second[1])
+
+    @pytest.mark.parametrize("limit", [1, 1000])
+    def test_a_look_at_what_is_held_shows_the_front_of_each_group(self, grouped: Bench, limit: int) -> None:
+        many(grouped, ["a", "b", "a", "b", "b", "c"])
+        taken = grouped.claim(4, lease=600)
+        held = grouped.peek(limit, held=True)
+        assert sorted(of_slices(held)) == sorted(taken.messages)
+        assert {each.token for each in held} == {taken.token}
 
     def test_a_claim_with_room_takes_what_follows_in_order(self, grouped: Bench) -> None:
         bundles = many(grouped, ["a", "b", "a", "a", "b"])

@@ -82,13 +82,53 @@ class LookingContract(Contract):
     ) -> None:
         bench.append(*[bench.bundle(1 + i % 4, priority=i % 3, delay=(i % 2) * 600) for i in range(12)])
         bench.ack(*bench.claim(5).spans, keep=True)
-        bench.claim(4)
+        bench.claim(4, lease=600)
         bench.release(*bench.claim(3).spans, delay=600)
         shown = bench.peek(limit, processed=processed)
         assert len(shown) > 1
         assert all(each.bundle.data for each in shown)
         bare = [replace(each, bundle=replace(each.bundle, data=b"")) for each in shown]
         assert bench.peek(limit, processed=processed, bodies=False) == bare
+
+    def test_a_look_shows_the_claim_that_holds_a_message_and_whether_its_delivery_counts(
+        self, bench: Bench
+    ) -> None:
+        bundle = bench.given(4)
+        bench.given(1, delay=600)
+        one, two = bench.claim(1, lease=600), bench.claim(2, lease=600, started=False)
+        bench.release(*bench.claim(1).spans, delay=60)
+        expected = [(one.token, True), (two.token, False)]
+        for bodies in (True, False):
+            held = [each for each in bench.peek(bodies=bodies) if each.state is EntryState.IN_FLIGHT]
+            assert sorted((each.token, each.started) for each in held) == sorted(expected)
+        found = [bench.store.find(bench.shard, bundle.id, place) for place in (0, 1)]
+        assert [each and (each.token, each.started) for each in found] == expected
+        waiting = [each for each in bench.peek() if each.state is not EntryState.IN_FLIGHT]
+        assert {(each.token, each.started) for each in waiting} == {(None, True)}
+
+    def test_nobody_holds_what_was_given_back_acked_or_is_free_again(self, bench: Bench) -> None:
+        bench.given(3)
+        taken = bench.claim(lease=20)
+        bench.ack(taken.span(0, 1), keep=True)
+        bench.release(taken.span(1, 1))
+        bench.advance(30)
+        assert {each.token for each in (*bench.peek(), *bench.peek(processed=True))} == {None}
+        assert bench.store.peek(Peek(bench.shard, 10, held=True)).slices == ()
+
+    @pytest.mark.parametrize("limit", [1, 2, 1000])
+    def test_a_look_at_what_is_held_shows_all_of_it_and_nothing_else(self, bench: Bench, limit: int) -> None:
+        bench.append(*[bench.bundle(1 + i % 4, priority=i % 3) for i in range(12)])
+        tokens = {bench.claim(3, lease=600).token for _ in range(4)}
+        late = bench.claim(2, lease=10)
+        bench.release(*bench.claim(2).spans, delay=60)
+        bench.advance(15)
+        for bodies in (True, False):
+            held = bench.peek(limit, bodies=bodies, held=True)
+            assert len(set(of_slices(held))) == sum(each.count for each in held) == 12
+            assert {each.token for each in held} == tokens
+            assert {each.state for each in held} == {EntryState.IN_FLIGHT}
+            assert all(bool(each.bundle.data) is bodies for each in held)
+        assert late.token not in tokens
 
     def test_find_shows_the_slice_of_a_message_in_any_state(self, bench: Bench) -> None:
         bundle = bench.given(6)

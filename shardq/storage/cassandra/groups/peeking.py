@@ -22,9 +22,11 @@ def peek(reader: GroupReader, request: Peek, now: int) -> PeekPage:
 
     The cursor is the place of the page's last slice in its group, so that what comes and goes meanwhile shifts nothing.
     """
-    shown: list[tuple[bytes, Member, bool]] = []
+    shown: list[tuple[bytes, Member, bytes | None]] = []
     wanted, more = request.limit, False
     for each in _each(reader, _unpack(request.after)):
+        if request.held and _state(*each[1:], now) is not EntryState.IN_FLIGHT:
+            continue
         if wanted <= 0:
             more = True
             break
@@ -33,8 +35,8 @@ def peek(reader: GroupReader, request: Peek, now: int) -> PeekPage:
     ids = [member.slice.bundle_id for _, member, _ in shown]
     bundles = reader.row.start_bundles(ids)() if request.bodies else reader.row.heads(ids)
     slices = tuple(
-        _stored(bundles[member.slice.bundle_id].bundle, member, held, now)
-        for _, member, held in shown
+        _stored(bundles[member.slice.bundle_id].bundle, member, token, now)
+        for _, member, token in shown
         if member.slice.bundle_id in bundles
     )
     return PeekPage(slices, _CURSOR.pack(shown[-1][0], shown[-1][1].place) if more else b"")
@@ -55,21 +57,21 @@ def is_empty(reader: GroupReader) -> bool:
     return reader.row.undisturbed(reader.row.holds_nothing) == (True, True)
 
 
-def _each(reader: GroupReader, after: tuple[bytes, int]) -> Iterator[tuple[bytes, Member, bool]]:
-    """Return the slices after a place of a group, with the group and whether they are held."""
+def _each(reader: GroupReader, after: tuple[bytes, int]) -> Iterator[tuple[bytes, Member, bytes | None]]:
+    """Return the slices after a place of a group, with the group and the token under which they are held."""
     for row in reader.from_group(after[0]):
         row_id = group_id(row.group.name)
         since = after[1] + 1 if row_id == after[0] else 0
-        for each, held in _members(reader, row, since):
-            yield row_id, each, held
+        for each, token in _members(reader, row, since):
+            yield row_id, each, token
 
 
-def _members(reader: GroupReader, row: GroupRow, since: int) -> Iterator[tuple[Member, bool]]:
+def _members(reader: GroupReader, row: GroupRow, since: int) -> Iterator[tuple[Member, bytes | None]]:
     for number, each in enumerate(row.group.members):
         if each.place >= since:
-            yield each, number < row.group.held
+            yield each, row.group.token if number < row.group.held else None
     for _, parts in reader.behind(row.group, row.group.begin):
-        yield from ((each, False) for each in parts if each.place >= since)
+        yield from ((each, None) for each in parts if each.place >= since)
 
 
 def _find(reader: GroupReader, bundle_id: bytes, position: int, now: int) -> StoredSlice | None:
@@ -80,26 +82,26 @@ def _find(reader: GroupReader, bundle_id: bytes, position: int, now: int) -> Sto
         if kept.first <= position < kept.end:
             processed = (kept.deliveries, EntryState.PROCESSED, kept.processed_at)
             return StoredSlice(bundle.bundle, kept.first, kept.count, *processed)
-    for each, held in _of_bundle(reader, bundle):
+    for each, token in _of_bundle(reader, bundle):
         if each.slice.bundle_id == bundle_id and each.slice.first <= position < each.slice.end:
-            return _stored(bundle.bundle, each, held, now)
+            return _stored(bundle.bundle, each, token, now)
     return None
 
 
-def _of_bundle(reader: GroupReader, bundle: BundleRow) -> Iterator[tuple[Member, bool]]:
+def _of_bundle(reader: GroupReader, bundle: BundleRow) -> Iterator[tuple[Member, bytes | None]]:
     """Return the slices among which those of a bundle are."""
     for row in reader.groups([group_id(bundle.head.group)]).values():
         for number, each in enumerate(row.group.members):
-            yield each, number < row.group.held
-        yield from ((each, False) for each in reader.behind_at(row.group, bundle.head.place))
+            yield each, row.group.token if number < row.group.held else None
+        yield from ((each, None) for each in reader.behind_at(row.group, bundle.head.place))
 
 
 def _count(reader: GroupReader, now: int, *, sizes: bool) -> ShardCounts:
     states = dict.fromkeys(EntryState, 0)
     size, oldest, ready_since = 0, None, None
     for row in reader.every_group(now):
-        for each, held in _members(reader, row, 0):
-            state = _state(each, held, now)
+        for each, token in _members(reader, row, 0):
+            state = _state(each, token, now)
             states[state] += each.slice.count
             size += 0 if state is EntryState.IN_FLIGHT else each.slice.share
             oldest = min(oldest or each.slice.enqueued_at, each.slice.enqueued_at)
@@ -110,15 +112,16 @@ def _count(reader: GroupReader, now: int, *, sizes: bool) -> ShardCounts:
     return ShardCounts(*waiting, processed, oldest, ready_since, size if sizes else None)
 
 
-def _state(each: Member, held: bool, now: int) -> EntryState:
+def _state(each: Member, token: bytes | None, now: int) -> EntryState:
     if each.due <= now:
         return EntryState.READY
-    return EntryState.IN_FLIGHT if held else EntryState.DELAYED
+    return EntryState.DELAYED if token is None else EntryState.IN_FLIGHT
 
 
-def _stored(bundle: Bundle, each: Member, held: bool, now: int) -> StoredSlice:
-    one = each.slice
-    return StoredSlice(bundle, one.first, one.count, one.deliveries, _state(each, held, now), each.due)
+def _stored(bundle: Bundle, each: Member, token: bytes | None, now: int) -> StoredSlice:
+    one, state = each.slice, _state(each, token, now)
+    held = (token, not one.unstarted) if state is EntryState.IN_FLIGHT else (None, True)
+    return StoredSlice(bundle, one.first, one.count, one.deliveries, state, each.due, *held)
 
 
 def _unpack(cursor: bytes) -> tuple[bytes, int]:

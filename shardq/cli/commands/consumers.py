@@ -1,0 +1,140 @@
+"""``shardq consumers`` and ``shardq unlock``: who holds what, and giving it back for one that died."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+import click
+import msgspec
+
+from shardq.cli.command import ExampleCommand, Session, json_option
+from shardq.cli.printing import many, note, print_columns, print_json
+from shardq.cli.times import in_words
+from shardq.client import Client
+from shardq.errors import ConsumerAlive, ConsumerNotFound
+from shardq.holding import ConsumerState
+
+__all__ = ["ConsumerLine", "consumers", "lines", "unlock", "unlock_in"]
+
+
+class ConsumerLine(msgspec.Struct, frozen=True):
+    """A consumer of one or several queues."""
+
+    consumer: ConsumerState  # what it holds is that of all the queues
+    queues: Sequence[str]
+
+
+@click.command(cls=ExampleCommand, example="shardq consumers orders")
+@click.argument("queue", metavar="[QUEUE]", required=False)
+@json_option
+@click.pass_obj
+def consumers(session: Session, queue: str | None, as_json: bool) -> None:
+    """List consumers, and how much each of them holds.
+
+    Of one queue, or of all. A consumer that was not closed is listed for 12 hours after it was seen last. What is held
+    by one that was closed, by Spark, or by a client of before is listed by an id alone.
+    """
+    found = lines(session.client, _queues(session.client, queue))
+    if as_json:
+        print_json({"consumers": [_flat(line) for line in found]})
+    else:
+        header = ("consumer", "host", "pid", "since", "last seen", "held", "queues")
+        now = session.client.now()
+        print_columns([header, *(_row(line, now) for line in found)])
+
+
+@click.command(cls=ExampleCommand, example="shardq unlock web-1-4711-9f86d081")
+@click.argument("consumer", metavar="CONSUMER")
+@click.option("--queue", help="Only what it holds of this queue.")
+@click.option("--force", is_flag=True, help="Even if the consumer may be alive.")
+@json_option
+@click.pass_obj
+def unlock(session: Session, consumer: str, queue: str | None, force: bool, as_json: bool) -> None:
+    """Give back at once what a dead consumer holds.
+
+    CONSUMER is its name or its id, as `shardq consumers` shows them. The deliveries count, as at the end of a lease.
+    One that was seen within 16 seconds, or whose leases are younger than half of its visibility timeout, may be at
+    work: it keeps what it holds, unless --force. If it comes back after all, its acks fail. Exit code 3 means that no
+    queue knows the consumer.
+    """
+    given = unlock_in(session.client, _queues(session.client, queue), consumer, force=force)
+    if as_json:
+        print_json({"unlocked": given})
+    else:
+        note(f"{many(given, 'message')} given back")
+
+
+def lines(client: Client, queues: Sequence[str]) -> list[ConsumerLine]:
+    """The consumers of all these queues, each once."""
+    found: dict[tuple[str, str | None], list[tuple[str, ConsumerState]]] = {}
+    for queue in queues:
+        for state in client.queue(queue).consumers():
+            found.setdefault((state.id, state.name), []).append((queue, state))
+    return [
+        ConsumerLine(_joined([state for _, state in each]), [queue for queue, _ in each])
+        for each in found.values()
+    ]
+
+
+def unlock_in(client: Client, queues: Sequence[str], consumer: str, *, force: bool) -> int:
+    """Give back what a consumer holds of all these queues; returns how many messages.
+
+    Raises ConsumerNotFound when none of them knows it; ConsumerAlive when it is alive in one of them, after the others.
+    """
+    given, refusals, unknown = 0, list[ConsumerAlive](), list[ConsumerNotFound]()
+    for queue in queues:
+        try:
+            given += client.queue(queue).unlock(consumer, force=force)
+        except ConsumerAlive as error:
+            refusals.append(error)
+        except ConsumerNotFound as error:
+            unknown.append(error)
+    if refusals:
+        raise refusals[0]
+    if len(unknown) == len(queues):
+        raise (
+            unknown[0]
+            if len(unknown) == 1
+            else ConsumerNotFound(f"no queue has a consumer {consumer!r}: `shardq consumers` shows them")
+        )
+    return given
+
+
+def _queues(client: Client, queue: str | None) -> Sequence[str]:
+    return client.queues() if queue is None else (client.queue(queue).name,)
+
+
+def _joined(states: Sequence[ConsumerState]) -> ConsumerState:
+    return msgspec.structs.replace(
+        states[0],
+        last_seen=_latest(states, lambda state: state.last_seen),
+        alive=any(state.alive for state in states),
+        held=sum(state.held for state in states),
+        held_until=_latest(states, lambda state: state.held_until),
+    )
+
+
+def _latest(
+    states: Sequence[ConsumerState], moment: Callable[[ConsumerState], datetime | None]
+) -> datetime | None:
+    return max((found for found in map(moment, states) if found is not None), default=None)
+
+
+def _flat(line: ConsumerLine) -> dict[str, object]:
+    return msgspec.structs.asdict(line.consumer) | {"queues": line.queues}
+
+
+def _row(line: ConsumerLine, now: datetime) -> tuple[object, ...]:
+    state = line.consumer
+    since = "" if state.since is None else state.since.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    seen = "" if state.last_seen is None else f"{in_words((now - state.last_seen).total_seconds())} ago"
+    return (
+        state.name or state.id,
+        state.host or "",
+        str(state.pid or ""),
+        since,
+        seen if state.alive else f"{seen}, not alive",
+        state.held,
+        " ".join(line.queues),
+    )

@@ -1,0 +1,24 @@
+"""When the messages of a bundle expire."""
+
+from __future__ import annotations
+
+from shardq.outgoing_message import Bundle
+from shardq.storage.bundle_id import made_at
+
+__all__ = ["expired", "in_queue_since"]
+
+
+def in_queue_since(bundle: Bundle) -> int:
+    """The moment from which the queue's retention counts: when the messages were sent, or were moved into this queue.
+
+    The id of a bundle that was moved from another queue is made for the moment of the move; what is moved
+    within its queue, by ``release(body=)``, keeps the moment of the id that it had.
+    """
+    return max(bundle.enqueued_at, made_at(bundle.id))
+
+
+def expired(bundle: Bundle, now: int, since: int | None = None) -> bool:
+    """True when its messages are not delivered any more: they have expired by now, or came before ``since``."""
+    if bundle.expires_at is not None and bundle.expires_at <= now:
+        return True
+    return since is not None and in_queue_since(bundle) < since
