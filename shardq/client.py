@@ -17,11 +17,12 @@ from shardq.context.queue_context import Counts, QueueContexts
 from shardq.context.retry import RETRY_SECONDS
 from shardq.errors import InvalidSetting, OutcomeUnknown, QueueExists, QueueNotFound, StoreUnavailable
 from shardq.hooks import Hooks
-from shardq.limits.permits import PERMITS_SUFFIX, permits_queue
-from shardq.limits.queue_limits import check_limits, limit_names
+from shardq.limits.permits import permits_queue
+from shardq.limits.queue_limits import check_limits, drop_permits
 from shardq.queue import Queue, consumer_of
 from shardq.receiving.trimming import drop_oldest
 from shardq.receiving.turns import check_queues
+from shardq.receiving.unused import delete_unused
 from shardq.semaphore import (
     PERMIT_LEASE_SECONDS,
     Semaphore,
@@ -74,8 +75,8 @@ class Client(Closing):
         """Create a queue, with its dead-letter queue, and the store's schema if it is missing.
 
         The settings are those of :class:`~shardq.QueueSettings`. With ``exist_ok`` an existing queue is
-        returned as it is, with its own settings. Raises InvalidName, InvalidSetting or QueueExists, with
-        nothing created.
+        returned as it is, with its own settings; if it expires, that counts as a use. Raises InvalidName,
+        InvalidSetting or QueueExists, with nothing created.
         """
         check_queue_name(name)
         chosen = QueueSettings().change(settings)
@@ -93,6 +94,7 @@ class Client(Closing):
         if created.value or unanswered:
             self._prepare(name, chosen, is_new=created.value)
         queue = self.queue(name)
+        self._contexts.of(name).live.use()
         if queue.settings.has_dead_letters:
             create_dead_letter_queue(self._store, self._retry, name, queue.settings)
         return queue
@@ -162,7 +164,19 @@ class Client(Closing):
         self._contexts.forget(name)
         if not dropped.value and not dropped.after_unknown:
             raise QueueNotFound(f"queue {name!r} does not exist: `shardq list` shows those that do")
-        self._delete_permits(name)
+        for permits in drop_permits(self._store, self._retry, name):
+            self._contexts.forget(permits)
+
+    def delete_expired_queues(self, prefix: str = "") -> tuple[str, ...]:
+        """Delete the queues with ``expires`` that were empty and unused for so long; returns their names, sorted.
+
+        A queue's time begins with the first call that finds it unused. Consumers of queues that expire do the same once
+        a minute, for the queues whose names are alike up to the last ``/``.
+        """
+        deleted = delete_unused(self._contexts.of, self.queues(prefix))
+        for name in deleted:
+            self._contexts.forget(name)
+        return deleted
 
     def semaphore(
         self, name: str, *, permits: int | None = None, lease: float = PERMIT_LEASE_SECONDS
@@ -229,13 +243,6 @@ class Client(Closing):
         """
         self._retry.close()
         self._store.close()
-
-    def _delete_permits(self, queue: str) -> None:
-        """Remove the permits of a queue's limits. Consumers of a queue that is created again make their own."""
-        permits = {limit + PERMITS_SUFFIX for limit in limit_names(queue)}
-        for name in permits.intersection(self.queues(f"{queue}.")):
-            self._retry(self._store.drop_queue, name)
-            self._contexts.forget(name)
 
     def _prepare(self, name: str, settings: QueueSettings, *, is_new: bool) -> None:
         """Make what the queue's shards need, or a new one is not created; one that may be older stays."""

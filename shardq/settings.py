@@ -42,6 +42,8 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         the longest such time
     ``retention``
         a message that is older than this is dropped instead of delivered; None: messages stay until they are acked
+    ``expires``
+        the time after which the queue is deleted if it was empty and nobody used it; None: never
     ``dead_letter_expired``
         whether messages whose ``ttl`` or ``retention`` is over move to the dead-letter queue instead of being dropped
     ``history_retention``
@@ -76,6 +78,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     retry_delay: float = 1.0
     max_retry_delay: float = 300.0
     retention: float | None = None
+    expires: float | None = None
     dead_letter_expired: bool = False
     history_retention: float = 0.0
     dedupe_window: float = 300.0
@@ -139,6 +142,7 @@ class QueueSettingsArguments(TypedDict, total=False):
     retry_delay: float
     max_retry_delay: float
     retention: float | None
+    expires: float | None
     dead_letter_expired: bool
     history_retention: float
     dedupe_window: float
@@ -178,7 +182,8 @@ def check_number(name: str, value: object, low: float, high: float, *, whole: bo
 
 
 _OPTIONAL = {
-    "max_deliveries", "dead_letter_queue", "retention", "max_messages", "max_bytes", "max_in_flight", "rate_limit",
+    "max_deliveries", "dead_letter_queue", "retention", "expires", "max_messages", "max_bytes", "max_in_flight",
+    "rate_limit",
 }  # fmt: skip
 _WHOLE = {
     "shards": (1, 10_000),
@@ -195,6 +200,7 @@ _SECONDS = {
     "retry_delay": (0.0, 7 * 86_400.0),
     "max_retry_delay": (0.0, 7 * 86_400.0),
     "retention": (1.0, 10 * _YEAR),
+    "expires": (30.0, 10 * _YEAR),
     "history_retention": (0.0, 10 * _YEAR),
     "dedupe_window": (1.0, _YEAR),
 }

@@ -32,6 +32,7 @@ COMMANDS = {
     "list": _entry(_QUEUES, "list_queues", "list_queues", "List the queues."),
     "describe": _entry(_QUEUES, "describe", "describe", "Show a queue's settings, layout and counts."),
     "delete": _entry(_QUEUES, "upkeep", "delete", "Delete a queue and everything in it."),
+    "expire": _entry(_QUEUES, "upkeep", "expire", "Delete queues that have expired."),
     "purge": _entry(_QUEUES, "upkeep", "purge", "Remove all messages of a queue."),
     "sweep": _entry(_QUEUES, "upkeep", "sweep", "Remove old messages and leftovers of a queue."),
     "pause": _entry(_QUEUES, "upkeep", "pause", "Stop delivering messages, or accepting new ones."),

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from shardq.context.disuse import unused_since
 from shardq.context.fullness import Fullness
 from shardq.context.joining import JoiningStore
 from shardq.context.retry import Retry
@@ -60,6 +61,12 @@ class LiveSettings:
         self._record, self._settings = self._load()
         self._read_at = self._timer()
         return self._settings
+
+    def use(self) -> None:
+        """Note that the queue is used, if it expires and was found unused: its record is stored anew."""
+        while self._settings.expires is not None and unused_since(self._record) is not None:
+            self.alter({})
+            self.refresh()
 
     def alter(self, changes: Mapping[str, Any]) -> QueueSettings:
         """Store changed settings; another client's change at the same moment is kept too."""

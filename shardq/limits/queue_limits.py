@@ -14,17 +14,19 @@ from collections.abc import Callable
 
 from shardq.context.identity import ConsumerIdentity
 from shardq.context.queue_context import QueueContext
+from shardq.context.retry import Retry
 from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.held import HeldSlice
 from shardq.limits.grant import permit_lease
-from shardq.limits.permits import Permits, create_permits_queue, permits_queue
+from shardq.limits.permits import PERMITS_SUFFIX, Permits, create_permits_queue, permits_queue
 from shardq.limits.shares import Allowance, InFlightShare, RateShare, TakeShare
 from shardq.limits.waiting import PermitWait
 from shardq.limits.windows import Window, units
 from shardq.rate import Rate
 from shardq.settings import QueueSettings
+from shardq.storage.store import Store
 
-__all__ = ["QueueLimits", "check_limits", "check_unlimited", "limit_names"]
+__all__ = ["QueueLimits", "check_limits", "check_unlimited", "drop_permits", "limit_names"]
 
 _IN_FLIGHT, _RATE = ".in-flight", ".rate"
 
@@ -51,6 +53,18 @@ def check_unlimited(queue: str, settings: QueueSettings) -> None:
                 f"queue {queue!r} has {name}={value}, which claims by name cannot keep: set it to None, "
                 "or receive with consumers"
             )
+
+
+def drop_permits(store: Store, retry: Retry, queue: str) -> tuple[str, ...]:
+    """Remove the permits of a deleted queue's limits; returns what their queues were called.
+
+    Consumers of a queue that is created again make their own.
+    """
+    permits = {limit + PERMITS_SUFFIX for limit in limit_names(queue)}
+    names = tuple(permits.intersection(retry(store.list_queues, f"{queue}.")))
+    for name in names:
+        retry(store.drop_queue, name)
+    return names
 
 
 class QueueLimits:

@@ -14,6 +14,7 @@ from shardq.held import HeldSlice, claimed_once, first_of
 from shardq.limits.queue_limits import QueueLimits
 from shardq.receiving.delivery_filter import DeliveryFilter, expires_before
 from shardq.receiving.expiring import sweep
+from shardq.receiving.unused import sweep_beside
 from shardq.settings import QueueSettings
 from shardq.settling.settle import give_back_unseen
 from shardq.sharding.ownership import Ownership
@@ -116,6 +117,7 @@ class QueueClaims:
     def opens(self, at_most: float = REFRESH_SECONDS) -> bool:
         """Read the settings when they are so many seconds old. True when the queue delivers."""
         self._settings = self._context.live.current(at_most)
+        self._context.live.use()
         self._limits.begin()
         return not self._settings.delivery_paused
 
@@ -148,6 +150,8 @@ class QueueClaims:
         try:
             with self._context.retry.within(0):
                 sweep(self._context, keys=self._swept_at // SWEEP_INTERVAL % KEY_SWEEPS == 0)
+                if self._context.settings.expires is not None:
+                    sweep_beside(self._context)
         except (StoreUnavailable, OutcomeUnknown) as error:
             # Messages come first: it is tried again in a minute.
             _log.warning("queue %s was not swept: %s", self._context.name, error)

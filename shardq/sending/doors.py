@@ -87,6 +87,7 @@ def moved_bundle(door: Door, source: Bundle, identity: bytes, due: int, messages
 def admit(context: QueueContext, door: Door, largest: int = 0) -> None:
     """Raise QueuePaused or MessageTooLarge if the door does not let in messages of up to ``largest`` bytes now."""
     settings, name = context.settings, context.name
+    context.live.use()
     if door.obeys_pause and settings.sends_paused:
         raise QueuePaused(
             f"queue {name!r} accepts no messages: its sends are paused; `shardq resume {name}` ends that"

@@ -62,10 +62,17 @@ def check_dead_letter_queue(queue: str, settings: QueueSettings) -> None:
 
 
 def create_dead_letter_queue(store: Store, retry: Retry, queue: str, settings: QueueSettings) -> None:
-    """Create a queue's dead-letter queue if it is missing: one shard, and no dead letters of its own."""
+    """Create a queue's dead-letter queue if it is missing: one shard, and no dead letters of its own.
+
+    It expires as the queue does, when there are no dead letters.
+    """
     name = dead_letter_name(queue, settings)
     plain = QueueSettings(
-        shards=1, time_shards=1, max_deliveries=None, max_message_bytes=settings.max_message_bytes
+        shards=1,
+        time_shards=1,
+        max_deliveries=None,
+        max_message_bytes=settings.max_message_bytes,
+        expires=settings.expires,
     )
     retry(store.create_queue, QueueRecord.new(name, plain.encode()))
     retry(store.prepare, plain.layout.all_shards(name))

@@ -110,8 +110,10 @@ class Store(KeyRegister, Protocol):
         """The names that start with the prefix, sorted."""
         ...
 
-    def drop_queue(self, name: str) -> bool:
+    def drop_queue(self, name: str, seen: QueueRecord | None = None) -> bool:
         """Remove the queue with all that it holds. False when there is none.
+
+        With ``seen`` it MUST change nothing, and answer False, when the queue has another record.
 
         A client that still uses the queue afterwards MUST NOT bring any of it back: its appends raise
         QueueNotFound; other calls do so too, or find nothing. A queue that is created again under the name is

@@ -89,8 +89,8 @@ class WrappedStore:
     def list_queues(self, prefix: str = "") -> tuple[str, ...]:
         return self._call("list_queues", self.inner.list_queues, prefix)
 
-    def drop_queue(self, name: str) -> bool:
-        return self._call("drop_queue", self.inner.drop_queue, name)
+    def drop_queue(self, name: str, seen: QueueRecord | None = None) -> bool:
+        return self._call("drop_queue", self.inner.drop_queue, name, seen)
 
     def prepare(self, shards: Sequence[Shard]) -> None:
         self._call("prepare", self.inner.prepare, shards)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from shardq.storage.keys import KeyChange, KeyEntry
-from shardq.storage.requests import Sweep
+from shardq.storage.requests import QueueRecord, Sweep
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
 
@@ -75,9 +75,9 @@ class KeepsEntriesOfDroppedQueues(WrappedStore):
         super().__init__(inner)
         self._entries: dict[str, tuple[KeyEntry, ...]] = {}
 
-    def drop_queue(self, name: str) -> bool:
+    def drop_queue(self, name: str, seen: QueueRecord | None = None) -> bool:
         self._entries[name] = super().list_keys(name)
-        return super().drop_queue(name)
+        return super().drop_queue(name, seen)
 
     def list_keys(self, queue: str, after: str = "", limit: int = 1000) -> tuple[KeyEntry, ...]:
         return super().list_keys(queue, after, limit) or (() if after else self._entries.get(queue, ()))

@@ -198,10 +198,19 @@ class DropsTheNameOnly(WrappedStore):
         super().__init__(inner)
         self._dropped: set[str] = set()
 
-    def drop_queue(self, name: str) -> bool:
-        known = name not in self._dropped and self.inner.load_queue(name) is not None
-        self._dropped.add(name)
+    def drop_queue(self, name: str, seen: QueueRecord | None = None) -> bool:
+        record = None if name in self._dropped else self.inner.load_queue(name)
+        known = record is not None and seen in (None, record)
+        if known:
+            self._dropped.add(name)
         return known
+
+
+class DropsWhatHasChanged(WrappedStore):
+    """Drops a queue whatever has become of the record that was seen."""
+
+    def drop_queue(self, name: str, seen: QueueRecord | None = None) -> bool:
+        return super().drop_queue(name, seen and self.inner.load_queue(name))
 
 
 class ReadsAPathInNames(WrappedStore):
@@ -214,8 +223,8 @@ class ReadsAPathInNames(WrappedStore):
         record = super().load_queue(name.replace("@", "/"))
         return None if record is None else replace(record, name=name)
 
-    def drop_queue(self, name: str) -> bool:
-        return super().drop_queue(name.replace("@", "/"))
+    def drop_queue(self, name: str, seen: QueueRecord | None = None) -> bool:
+        return super().drop_queue(name.replace("@", "/"), seen)
 
 
 class TellsOfOneQueueOnly(WrappedStore):
@@ -248,6 +257,7 @@ BROKEN_STORES: tuple[type[WrappedStore], ...] = (
     SweepsNothing,
     ReservesForEveryone,
     DropsTheNameOnly,
+    DropsWhatHasChanged,
     ReadsAPathInNames,
     TellsOfOneQueueOnly,
 )

@@ -36,7 +36,7 @@ class PurgesNothing(WrappedStore):
 class KeepsWhatIsDropped(WrappedStore):
     """Says that it dropped the queue, and that it created it."""
 
-    def drop_queue(self, name: str) -> bool:
+    def drop_queue(self, name: str, seen: object = None) -> bool:
         return bool(name)
 
     def create_queue(self, record: object) -> bool:

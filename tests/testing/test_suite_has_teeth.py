@@ -58,6 +58,7 @@ CAUGHT_BY = {
     "SweepsNothing": "LeftoverContract",
     "ReservesForEveryone": "DedupeContract",
     "DropsTheNameOnly": "DropContract",
+    "DropsWhatHasChanged": "DropContract",
     "ReadsAPathInNames": "NameContract",
     "TellsOfOneQueueOnly": "SignalContract",
     "LetsTheNextGo": "GroupContract",

@@ -1,4 +1,4 @@
-"""Commands for a whole queue: ``shardq delete``, ``purge``, ``sweep``, ``pause``, ``resume``, ``redrive``."""
+"""Commands for queues: ``shardq delete``, ``purge``, ``sweep``, ``pause``, ``resume``, ``redrive``, ``expire``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shardq.cli.command import ExampleCommand, Session, json_option, queue_argum
 from shardq.cli.printing import many, note, print_json
 from shardq.settling.dead_letters import dead_letter_name
 
-__all__ = ["delete", "pause", "purge", "redrive", "resume", "sweep"]
+__all__ = ["delete", "expire", "pause", "purge", "redrive", "resume", "sweep"]
 
 
 @click.command(cls=ExampleCommand, example="shardq delete orders --yes")
@@ -26,6 +26,25 @@ def delete(session: Session, queue: str, yes: bool) -> None:
         click.confirm(f"Delete queue {queue} with {many(waiting, 'message')}?", abort=True, err=True)
     session.client.delete_queue(queue)
     note(f"queue {queue} is deleted")
+
+
+@click.command(cls=ExampleCommand, example="shardq expire replies/")
+@click.argument("prefix", default="")
+@json_option
+@click.pass_obj
+def expire(session: Session, prefix: str, as_json: bool) -> None:
+    """Delete queues that have expired.
+
+    Those whose names begin with PREFIX, and that were empty and unused for as long as their `expires` says. The time
+    begins when this command, or a consumer of a queue beside it, first finds a queue unused. Run it now and then.
+    """
+    deleted = session.client.delete_expired_queues(prefix)
+    if as_json:
+        print_json({"deleted": deleted})
+        return
+    for name in deleted:
+        click.echo(name)
+    note(f"{many(len(deleted), 'queue')} deleted")
 
 
 @click.command(cls=ExampleCommand, example="shardq purge orders --yes")

@@ -46,6 +46,7 @@ _STATES_OF = "SELECT name, version, incarnation FROM queue WHERE name IN ?"
 _UPDATE = "UPDATE queue SET settings = ?, version = ? WHERE name = ? IF version = ?"
 _STATES = "SELECT name, version, incarnation FROM queue"
 _CONDEMN = "UPDATE queue SET version = ? WHERE name = ? IF version = ? AND incarnation = ?"
+_CONDEMN_SEEN = f"{_CONDEMN} AND settings = ?"
 _DELETE = "DELETE FROM queue WHERE name = ? IF version = ? AND incarnation = ?"
 _CONDEMNED = -1
 
@@ -99,12 +100,23 @@ def listing(session: Session, prefix: str = "") -> dict[str, str]:
     }
 
 
-def condemn(session: Session, name: str) -> str | None:
-    """Let the queue exist no longer, whatever is left of it; returns its incarnation, None when there is none."""
+def condemn(session: Session, name: str, seen: QueueRecord | None = None) -> str | None:
+    """Let the queue exist no longer, whatever is left of it, if its record is the one that was ``seen``.
+
+    Returns its incarnation, None when there is none such.
+    """
     while (rows := session.read_serial(_STATE, (name,))) and rows[0][0] is not None:
         version, incarnation = rows[0]
-        if version == _CONDEMNED or session.apply([(_CONDEMN, (_CONDEMNED, name, version, incarnation))]):
+        condemned = _CONDEMNED, name, version, incarnation
+        if version == _CONDEMNED:
             return incarnation or ""
+        if seen is not None and version != seen.version:
+            return None
+        statement = (_CONDEMN, condemned) if seen is None else (_CONDEMN_SEEN, (*condemned, seen.settings))
+        if session.apply([statement]):
+            return incarnation or ""
+        if seen is not None:
+            return None
     return None
 
 

@@ -30,6 +30,7 @@ from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.cassandra.slicing import cut_out
 from shardq.storage.read_cursors import PRIORITIES
+from shardq.storage.requests import QueueRecord
 
 __all__ = ["around", "drop", "erase", "expire", "forget_name", "partitions", "purge", "remove"]
 
@@ -80,12 +81,12 @@ def expire(session: Session, shard: Shard, before: int, limit: int) -> int:
     return 0
 
 
-def drop(session: Session, queue: str, now: Callable[[], int]) -> bool:
+def drop(session: Session, queue: str, now: Callable[[], int], seen: QueueRecord | None = None) -> bool:
     """Remove the queue with all that it holds; goes on where a crashed attempt stopped. False when there is none.
 
     Only the incarnation that was condemned is touched, whoever creates the queue again meanwhile.
     """
-    incarnation = queues.condemn(session, queue)
+    incarnation = queues.condemn(session, queue, seen)
     if incarnation is None:
         return False
     time.sleep(directory.NOTICE)  # producers that saw the queue a moment ago do not look again before

@@ -136,11 +136,11 @@ class CassandraStore(KeyMethods):
         """Return the names that start with the prefix, sorted."""
         return tuple(queues.listing(self._session, prefix))
 
-    def drop_queue(self, name: str) -> bool:
+    def drop_queue(self, name: str, seen: QueueRecord | None = None) -> bool:
         """Remove the queue with all that it holds; one that stopped half way is finished by the next."""
         self._entered.forget(name)
         self._incarnations.forget(name)
-        return removal.drop(self._session, name, self.now)
+        return removal.drop(self._session, name, self.now, seen)
 
     # -- the shards of a queue -----------------------------------------------------------------------------
 

@@ -127,11 +127,14 @@ def listing(session: Session, prefix: str) -> tuple[str, ...]:
         return tuple(sorted(found["_id"] for found in session.collection(QUEUES).find(filter, {"_id": 1})))
 
 
-def condemn(session: Session, name: str) -> bool:
-    """Let the queue exist no longer, whatever is left of it; False when there is none."""
+def condemn(session: Session, name: str, seen: QueueRecord | None = None) -> bool:
+    """Let the queue exist no longer, whatever is left of it; False when there is none such."""
+    which: Document = {"_id": name}
+    if seen is not None:
+        which |= {"version": seen.version, "settings": seen.settings}
     with session.translated(writing=True):
-        done = session.collection(QUEUES).update_one({"_id": name}, {"$set": {"version": _CONDEMNED}})
-    return done.matched_count == 1
+        done = session.collection(QUEUES).update_one(which, {"$set": {"version": _CONDEMNED}})
+    return done.matched_count == 1 or (seen is not None and is_condemned(session, name))
 
 
 def is_condemned(session: Session, name: str) -> bool:

@@ -11,7 +11,7 @@ from shardq.storage.mongodb.documents import QUEUE, WAITING, Row, processed
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import HISTORY_INDEX, ShardRows
 from shardq.storage.mongodb.slicing import cut, without
-from shardq.storage.requests import Span
+from shardq.storage.requests import QueueRecord, Span
 
 __all__ = ["drop", "expire", "purge", "remove", "remove_remains"]
 
@@ -58,9 +58,12 @@ def expire(session: Session, shard: Shard, before: int, limit: int) -> int:
     return sum(each.at < before for row in seen.values() for each in row.kept)
 
 
-def drop(session: Session, queue: str) -> bool:
-    """Remove the queue with all that it holds; goes on where a crashed attempt stopped. False when there is none."""
-    if not queues.condemn(session, queue):
+def drop(session: Session, queue: str, seen: QueueRecord | None = None) -> bool:
+    """Remove the queue with all that it holds; goes on where a crashed attempt stopped. False when there is none.
+
+    Nor is there one when its record is not the one that was ``seen``.
+    """
+    if not queues.condemn(session, queue, seen):
         return False
     remove_remains(session, queue)
     queues.remove(session, queue)

@@ -135,10 +135,10 @@ class MongoStore(KeyMethods):
         """Return the names that start with the prefix, sorted."""
         return queues.listing(self._session, prefix)
 
-    def drop_queue(self, name: str) -> bool:
+    def drop_queue(self, name: str, seen: QueueRecord | None = None) -> bool:
         """Remove the queue and its collections; a drop that stopped half way is finished by the next."""
         self._incarnations.forget(name)
-        return removal.drop(self._session, name)
+        return removal.drop(self._session, name, seen)
 
     # -- the shards of a queue -----------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from shardq.sharding.shard import Shard
+from shardq.storage.requests import QueueRecord
 from shardq.storage.sqlite import bundles, directory, groups
 from shardq.storage.sqlite.slicing import cut_out
 
@@ -25,6 +26,7 @@ _DROP = (
     "DELETE FROM consumer WHERE queue = ?",
 )
 _DROP_QUEUE = "DELETE FROM queue WHERE name = ?"
+_DROP_SEEN_QUEUE = "DELETE FROM queue WHERE name = ? AND version = ? AND settings = ?"
 _OLD = """
     SELECT slice_key FROM shard JOIN slice INDEXED BY slice_by_moment USING (shard_key)
     WHERE queue = ? AND processed_at < ? LIMIT ?
@@ -55,12 +57,17 @@ def purge(sql: sqlite3.Connection, shard: Shard, now: int) -> int:
     return int(messages)
 
 
-def drop(sql: sqlite3.Connection, queue: str) -> bool:
-    """Remove the queue with all that it holds; False when there is none.
+def drop(sql: sqlite3.Connection, queue: str, seen: QueueRecord | None = None) -> bool:
+    """Remove the queue with all that it holds; False when there is none, or its record is not as it was ``seen``.
 
     What is remembered of its finished bundles belongs to its incarnation, and counts no more.
     """
-    if not sql.execute(_DROP_QUEUE, (queue,)).rowcount:
+    dropped = (
+        sql.execute(_DROP_QUEUE, (queue,))
+        if seen is None
+        else sql.execute(_DROP_SEEN_QUEUE, (queue, seen.version, seen.settings))
+    )
+    if not dropped.rowcount:
         return False
     for shard_key in directory.keys_of(sql, queue):
         for statement in _DROP_SHARD:

@@ -131,9 +131,9 @@ class SqliteStore(KeyMethods):
         """Return the names that start with the prefix, sorted."""
         return self._session.read(lambda sql: queues.listing(sql, prefix))
 
-    def drop_queue(self, name: str) -> bool:
-        """Remove the queue with all that it holds, in one transaction; False when there is none."""
-        return self._session.write(lambda sql: removal.drop(sql, name))
+    def drop_queue(self, name: str, seen: QueueRecord | None = None) -> bool:
+        """Remove the queue with all that it holds, in one transaction; False when there is none such."""
+        return self._session.write(lambda sql: removal.drop(sql, name, seen))
 
     # -- the shards of a queue -----------------------------------------------------------------------------
 

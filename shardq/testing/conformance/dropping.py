@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from shardq.errors import QueueNotFound
-from shardq.storage.requests import Append, DedupeEntry
+from shardq.storage.requests import Append, DedupeEntry, QueueRecord
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract
 from shardq.testing.messages import of_bundle
@@ -31,6 +31,24 @@ class DropContract(Contract):
         assert bench.store.drop_queue(name) is True
         assert bench.store.drop_queue(name) is False
         assert bench.other.drop_queue(bench.new_name()) is False
+
+    def test_a_queue_is_dropped_only_as_it_was_seen(self, bench: Bench) -> None:
+        # Given a record that was seen, and changed since
+        name = bench.new_queue()
+        seen = bench.store.load_queue(name)
+        assert seen is not None
+        changed = QueueRecord(name, b'{"shards":3}', seen.version + 1)
+        assert bench.other.update_queue(changed)
+        # Then the queue is not dropped by it, nor by one that was never there
+        assert bench.store.drop_queue(name, seen) is False
+        assert bench.store.drop_queue(name, QueueRecord(name, seen.settings, changed.version)) is False
+        assert bench.store.drop_queue(name, QueueRecord(name, changed.settings, seen.version)) is False
+        bench.given(shard=bench.shard_of(name, 0, 0))
+        assert bench.other.load_queue(name) == changed
+        # And by the present one it is, once
+        assert bench.store.drop_queue(name, changed) is True
+        assert bench.other.load_queue(name) is None
+        assert bench.store.drop_queue(name, changed) is False
 
     def test_a_dropped_queue_leaves_nothing_at_all(self, bench: Bench) -> None:
         # Given messages in every state, in several shards, a key, a consumer

@@ -1,0 +1,85 @@
+"""Deleting queues that have expired: those with ``expires`` that are empty and were not used for so long.
+
+The first sweep that comes by marks the queue. Whoever sends to it or receives from it sees the mark within a second,
+and removes it first. A sweep that finds the mark old enough, and the queue empty, deletes the queue if its record has
+not changed since the sweep read it. So nothing is deleted that is in use, wherever a sweep stops.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+
+from shardq.clock import microseconds
+from shardq.context.disuse import marked, unused_since
+from shardq.context.queue_context import REFRESH_SECONDS, QueueContext
+from shardq.errors import QueueNotFound
+from shardq.limits.queue_limits import drop_permits
+from shardq.receiving.expiring import expire
+from shardq.settings import QueueSettings
+from shardq.storage.requests import ShardCounts
+
+__all__ = ["delete_unused", "sweep_beside"]
+
+_log = logging.getLogger(__name__)
+
+_NOTICE = microseconds(2 * REFRESH_SECONDS)
+"""After the mark was set, everybody knows of it: who used the queue before has removed it."""
+
+
+def delete_if_unused(context: QueueContext) -> bool:
+    """Delete a queue that has expired, or mark one that may come to; True when it was deleted.
+
+    The live consumers of a queue remove the mark, so a queue that has any is not deleted.
+    """
+    store, retry, name = context.store, context.retry, context.name
+    record = retry(store.load_queue, name)
+    expires = None if record is None else QueueSettings.decode(record.settings).expires
+    if record is None or expires is None:
+        return False
+    since, now = unused_since(record), store.now()
+    if since is None or now < since:  # or a clock was put right
+        retry(store.update_queue, marked(record, now))
+        return False
+    if now - since < microseconds(expires) + _NOTICE or not _is_empty(context):
+        return False
+    deleted = retry(store.drop_queue, name, record)
+    if deleted:
+        drop_permits(store, retry, name)
+        _log.info("queue %s is deleted: it was empty and unused for %g seconds", name, expires)
+    return deleted
+
+
+def sweep_beside(context: QueueContext) -> None:
+    """Delete what has expired among the queues beside this one: those whose names are alike up to the last ``/``.
+
+    The consumers of all of them do so once a minute. So each does it once in a while, and all together once a minute.
+    """
+    folder, slash, _ = context.name.rpartition("/")
+    names = context.retry(context.store.list_queues, folder + slash) if slash else ()
+    if names and random.randrange(len(names)) == 0:
+        delete_unused(context.sibling, [name for name in names if name != context.name])
+
+
+def delete_unused(of: Callable[[str], QueueContext], names: Sequence[str]) -> tuple[str, ...]:
+    """Delete those of the queues that have expired; returns their names."""
+    deleted = []
+    for name in names:
+        try:
+            if delete_if_unused(of(name)):
+                deleted.append(name)
+        except QueueNotFound:  # somebody else has deleted it
+            continue
+    return tuple(deleted)
+
+
+def _is_empty(context: QueueContext) -> bool:
+    """True when nothing waits, and nothing is held. What has expired is let go of."""
+    expire(context)
+    shards = context.retry(context.store.shards, context.name)
+    return not any(_waiting(context.retry(context.store.count, shard)) for shard in shards)
+
+
+def _waiting(counts: ShardCounts) -> int:
+    return counts.ready + counts.delayed + counts.in_flight
