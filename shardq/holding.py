@@ -79,7 +79,7 @@ def unlock(context: QueueContext, consumer: str, *, force: bool) -> int:
     Returns how many messages that were. The deliveries count, as at the end of a lease. Their permits of the limit of
     messages in flight come back too. Raises ConsumerNotFound, or ConsumerAlive when none of them is dead.
     """
-    found = [state for state in consumer_states(context) if consumer in (state.name, state.id)]
+    found = [state for state in consumer_states(context) if consumer and consumer in (state.name, state.id)]
     if not found:
         raise ConsumerNotFound(
             f"queue {context.name!r} has no consumer {consumer!r}: `shardq consumers {context.name}` shows them"

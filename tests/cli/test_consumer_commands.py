@@ -61,6 +61,19 @@ def test_what_a_consumer_holds_of_all_queues_is_given_back(client: shardq.Client
         assert client.queue("letters").counts().ready == 2
 
 
+def test_a_consumer_of_a_queue_with_limits_is_listed_once_and_its_permits_come_back(
+    client: shardq.Client, tmp_path: Path
+) -> None:
+    queue = client.queue("orders")
+    queue.alter(max_in_flight=2)
+    with queue.consumer(name="worker-7") as consumer, queue.consumer() as other:
+        assert len(consumer.receive(2)) == 2
+        (line,) = json.loads(run(tmp_path, "consumers", "--json")[1])["consumers"]
+        assert (line["name"], line["held"], line["queues"]) == ("worker-7", 2, ["orders"])
+        assert run(tmp_path, "unlock", "worker-7", "--force")[0] == 0
+        assert len(other.receive(2, wait=10)) == 2
+
+
 def test_what_is_wrong_is_told_in_one_line(client: shardq.Client, tmp_path: Path) -> None:
     assert client.exists("orders")
     for arguments in (

@@ -14,6 +14,7 @@ from shardq.cli.times import in_words
 from shardq.client import Client
 from shardq.errors import ConsumerAlive, ConsumerNotFound
 from shardq.holding import ConsumerState
+from shardq.limits.permits import PERMITS_SUFFIX
 
 __all__ = ["ConsumerLine", "consumers", "lines", "unlock", "unlock_in"]
 
@@ -102,7 +103,10 @@ def unlock_in(client: Client, queues: Sequence[str], consumer: str, *, force: bo
 
 
 def _queues(client: Client, queue: str | None) -> Sequence[str]:
-    return client.queues() if queue is None else (client.queue(queue).name,)
+    """The queue, or all of them but those of permits, which come back with the messages that they are for."""
+    if queue is not None:
+        return (client.queue(queue).name,)
+    return [name for name in client.queues() if not name.endswith(PERMITS_SUFFIX)]
 
 
 def _joined(states: Sequence[ConsumerState]) -> ConsumerState:
