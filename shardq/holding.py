@@ -12,7 +12,7 @@ from shardq.browsing import PAGE_MESSAGES, slices
 from shardq.clock import microseconds, to_datetime
 from shardq.context.identity import ENLIST_LIFETIME, ConsumerIdentity, holder_id
 from shardq.context.queue_context import QueueContext
-from shardq.errors import ConsumerAlive, ConsumerNotFound, QueueNotFound
+from shardq.errors import ConsumerAlive, ConsumerNotFound, InvalidName, QueueNotFound
 from shardq.held import HeldSlice, Selection
 from shardq.limits.permits import permits_queue
 from shardq.limits.queue_limits import limit_names
@@ -35,12 +35,8 @@ class ConsumerState(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None
     pid: int | None
     since: datetime | None  # when it was made, by the clock of its host
-    last_seen: (
-        datetime | None
-    )  # it received or extended something; at most 5 seconds too early while it receives
-    alive: (
-        bool  # it was seen not long ago, or may be at work: its leases are younger than half of their length
-    )
+    last_seen: datetime | None  # when it received or extended something, or up to 5 seconds before
+    alive: bool  # it was seen not long ago, or may be at work: a lease is younger than half of its length
     held: int = 0  # messages in flight
     held_until: datetime | None = None  # the latest end of their leases; None: it holds nothing
 
@@ -89,7 +85,7 @@ def unlock(context: QueueContext, consumer: str, *, force: bool) -> int:
         raise _alive(context, found[0])
     ids = {state.id for state in dead}
     given = _give_back(context, ids)
-    with suppress(QueueNotFound):  # the queue has never had such a limit
+    with suppress(QueueNotFound, InvalidName):  # it has never had such a limit, or cannot have one
         in_flight, _ = limit_names(context.name)
         _give_back(context.sibling(permits_queue(in_flight)), ids)
     return given
@@ -102,10 +98,7 @@ def _give_back(context: QueueContext, ids: set[str]) -> int:
         if holder_id(_token(piece)) in ids:
             by_shard.setdefault(shard, []).append(piece)
     given = 0
-    for verb, started in (
-        (RELEASE, True),
-        (GIVE_BACK, False),
-    ):  # the delivery of what is not started does not count
+    for verb, started in ((RELEASE, True), (GIVE_BACK, False)):  # what was not started does not count
         wanted = [
             _selection(shard, piece)
             for shard, pieces in by_shard.items()

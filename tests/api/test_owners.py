@@ -229,6 +229,14 @@ def test_the_permits_of_a_dead_consumer_come_back_with_its_messages(
         assert len(consumer.receive(10)) == 3
 
 
+def test_a_queue_of_a_long_name_which_can_have_no_limits_is_unlocked_too(connect: Connect) -> None:
+    queue = connect().create_queue("q" * 195, max_deliveries=None)
+    with queue.producer() as producer:
+        producer.send(b"tea")
+    dead = crashed(queue, 1)
+    assert queue.unlock(dead.name, force=True) == 1
+
+
 def test_a_message_that_was_delivered_too_often_becomes_a_dead_letter(
     queue: shardq.Queue, connect: Connect, clock: ManualClock
 ) -> None:
