@@ -1,0 +1,8 @@
+"""Broadcasts: messages for everybody who listens at the moment."""
+
+from __future__ import annotations
+
+from shardq.broadcast.broadcast import Broadcast
+from shardq.broadcast.subscription import Subscription
+
+__all__ = ["Broadcast", "Subscription"]

@@ -1,0 +1,75 @@
+"""Who is subscribed to a broadcast: entries in a queue of their own, each held by a subscriber for as long as it lives.
+
+An entry is a message that its subscriber has received and never acks. A thread extends its lease. When the subscriber
+dies the lease ends, and the entry goes to the next subscriber, as another delivery of the message. The queue of a
+subscriber is named after the entry and its delivery, so nobody gets what was sent to the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from shardq.batch import Batch
+from shardq.client import Client
+from shardq.consumer import Consumer
+from shardq.errors import QueueNotFound, ShardqError
+from shardq.message import Message, StoredMessage
+from shardq.storage.requests import EntryState
+
+__all__ = ["LEASE_SECONDS", "Entry", "live_queues"]
+
+LEASE_SECONDS = 30.0
+_MANY = 100_000
+
+
+class Entry:
+    """One subscriber's place among the subscribers, held until it is left, or until this process dies."""
+
+    def __init__(self, client: Client, broadcast: str) -> None:
+        self._client = client
+        registry = client.create_queue(
+            _registry(broadcast),
+            exist_ok=True,
+            shards=1,
+            time_shards=1,
+            max_deliveries=None,
+            visibility_timeout=LEASE_SECONDS,
+        )
+        self._consumer: Consumer = registry.consumer(keep_leases=True)
+        while not (batch := self._consumer.receive(1)):  # one that a subscriber has left who died
+            registry.producer().send(b"")
+        self._batch: Batch = batch  # what is referred to is held
+        self.queue = _queue_of(broadcast, batch[0])
+
+    @property
+    def is_lost(self) -> bool:
+        """True when this process stood still for longer than the lease: publishers leave the subscriber out."""
+        return self._batch[0].lease_until <= self._client.now()
+
+    def leave(self) -> None:
+        """Be a subscriber no longer."""
+        with suppress(ShardqError):  # else the lease ends by itself
+            self._batch.ack()
+        self._consumer.close()
+
+
+def live_queues(client: Client, broadcast: str) -> Iterator[str]:
+    """The queues of those who are subscribed now. One that is about to subscribe may have none yet."""
+    try:
+        entries = client.queue(_registry(broadcast)).peek(_MANY)
+    except QueueNotFound:  # nobody ever subscribed
+        return
+    now = client.now()
+    for entry in entries:
+        if entry.state is EntryState.IN_FLIGHT and entry.due > now:
+            yield _queue_of(broadcast, entry)
+
+
+def _registry(broadcast: str) -> str:
+    return f"{broadcast}.subscribers"
+
+
+def _queue_of(broadcast: str, entry: Message | StoredMessage) -> str:
+    _, _, _, bundle, position = entry.id.rsplit(":", 4)
+    return f"{broadcast}.live/{bundle}-{position}-{entry.deliveries}"
