@@ -82,6 +82,7 @@ class NamedClaims:
         when the queue has limits.
         """
         check_unlimited(self._context.name, self._context.settings)
+        self._context.live.use()
         claimed = self._claim(Claim(claim.shard, claim.token, limit, self._lease, owner))
         held = [HeldSlice(claim.shard, piece, claim.token, claimed.lease_until) for piece in claimed.slices]
         if not self._was_handed_out(claim, held):

@@ -10,6 +10,8 @@ import shardq
 from shardq import Client, Queue
 from shardq.context.queue_context import QueueContext
 from shardq.receiving import unused
+from shardq.receiving.named_claims import ClaimName, NamedClaims
+from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
 
@@ -57,6 +59,11 @@ def receive_from_several(client: Client, queue: Queue) -> None:
     assert not client.consumer([queue.name, "other"]).receive(1)
 
 
+def claim_by_name(_client: Client, queue: Queue) -> None:
+    claims = NamedClaims(queue._context, lease=1_000_000, memory=1_000_000)
+    claims.take(ClaimName(Shard(queue.name, 0, 0), "part"), 1, owner="spark", strict=False)
+
+
 def create_again(client: Client, queue: Queue) -> None:
     client.create_queue(queue.name, exist_ok=True)
 
@@ -69,6 +76,7 @@ USES: tuple[Callable[[Client, Queue], None], ...] = (
     send,
     receive_nothing,
     receive_from_several,
+    claim_by_name,
     create_again,
     alter,
 )
