@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not installed")
 
-from shardq.testing.conformance import ConcurrencyContract, FencingContract
+from shardq.testing.conformance import ConcurrencyContract, FencingContract, GroupContract, GroupLeaseContract
 from tests.conformance.test_cassandra import CassandraHarness
 
 pytestmark = pytest.mark.cassandra
@@ -21,7 +21,7 @@ def harness(narrow_cassandra_url: str) -> Iterator[CassandraHarness]:
     harness.close()
 
 
-class TestPaxosV1(ConcurrencyContract, FencingContract):
+class TestPaxosV1(ConcurrencyContract, FencingContract, GroupContract, GroupLeaseContract):
     """Who gets ahead of whom."""
 
 
