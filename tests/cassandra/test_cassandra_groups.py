@@ -228,6 +228,34 @@ def test_what_becomes_first_by_a_write_that_was_long_on_its_way_is_found_by_all(
     del first
 
 
+def test_a_repeated_claim_holds_nothing_beside_what_the_first_one_holds(
+    store: CassandraStore, open_store: Opens, grouped: Shard
+) -> None:
+    fill(store, grouped, ["c"])
+    store.acknowledge(Acknowledge(grouped, take(store, grouped, 1)[1]))  # raises the low watermarks
+    # Given a claim whose repetition comes in its way, and finds another group first
+    late, first = open_store(), Claim(grouped, b"t" * 16, 1, MINUTE)
+    fill(store, grouped, ["b"])
+    late._session.__class__ = _SlowSession
+    slow = late._session
+    assert isinstance(slow, _SlowSession)
+    make = BundleFactory(store.now)
+    urgent = make(group="a", priority=0, delay=-60)
+    answers: list[Any] = []
+
+    def repeat() -> None:
+        slow.before = lambda: None
+        store.append(Append(grouped, (urgent,)))
+        answers.append(store.claim(first))
+
+    slow.before = repeat
+    # When the first one goes on
+    answers.append(late.claim(first))
+    # Then both hold the same, and that is found again when the lease is over
+    assert [[each.bundle.id for each in answer.slices] for answer in answers] == [[urgent.id]] * 2
+    assert store.count(grouped).in_flight == 1
+
+
 class _Ahead:
     def __init__(self, clock: Any, by: int) -> None:
         self._clock, self._by = clock, by

@@ -25,7 +25,7 @@ from shardq.storage.cassandra.groups.rows import (
     rows_of,
 )
 from shardq.storage.cassandra.queues import parted
-from shardq.storage.cassandra.rows import Head, Place, Slice, encode
+from shardq.storage.cassandra.rows import LEASE, Head, Place, Slice, encode
 from shardq.storage.cassandra.session import Session
 from shardq.storage.per_process import OwnLock
 
@@ -120,7 +120,9 @@ class Draft:
         for key in (*(old.keys() - new.keys()), *self._drawn[row_id].drawn):
             self.change.delete(key)
         for key, row in new.items():
-            if old.get(key) != row:
+            if key.kind == LEASE and key not in old:  # a claim that was not answered may have written it
+                self.change.replace(key, row, None)
+            elif old.get(key) != row:
                 self.change.write(key, row)
         self.written[row_id] = GroupRow(after, value)
 

@@ -14,7 +14,7 @@ from shardq.storage.requests import EntryState, Peek, PeekPage, ShardCounts, Sto
 
 __all__ = ["count", "find", "is_empty", "peek"]
 
-_CURSOR = struct.Struct(">16sq")  # group, place
+_CURSOR = struct.Struct(">16sql")  # group, place in it, position in the bundle
 
 
 def peek(reader: GroupReader, request: Peek, now: int) -> PeekPage:
@@ -24,7 +24,7 @@ def peek(reader: GroupReader, request: Peek, now: int) -> PeekPage:
     """
     shown: list[tuple[bytes, Member, bytes | None]] = []
     wanted, more = request.limit, False
-    for each in _each(reader, _unpack(request.after)):
+    for each in _each(reader, *_unpack(request.after), held=request.held):
         if request.held and _state(*each[1:], now) is not EntryState.IN_FLIGHT:
             continue
         if wanted <= 0:
@@ -39,7 +39,7 @@ def peek(reader: GroupReader, request: Peek, now: int) -> PeekPage:
         for _, member, token in shown
         if member.slice.bundle_id in bundles
     )
-    return PeekPage(slices, _CURSOR.pack(shown[-1][0], shown[-1][1].place) if more else b"")
+    return PeekPage(slices, _pack(*shown[-1][:2]) if more else b"")
 
 
 def find(reader: GroupReader, bundle_id: bytes, position: int, now: int) -> StoredSlice | None:
@@ -57,21 +57,30 @@ def is_empty(reader: GroupReader) -> bool:
     return reader.row.undisturbed(reader.row.holds_nothing) == (True, True)
 
 
-def _each(reader: GroupReader, after: tuple[bytes, int]) -> Iterator[tuple[bytes, Member, bytes | None]]:
-    """Return the slices after a place of a group, with the group and the token under which they are held."""
-    for row in reader.from_group(after[0]):
+def _each(
+    reader: GroupReader, group: bytes, place: int, first: int, *, held: bool
+) -> Iterator[tuple[bytes, Member, bytes | None]]:
+    """Return the slices after a place of a group, with the group and the token under which they are held.
+
+    With ``held`` what is behind the windows is left out.
+    """
+    for row in reader.from_group(group):
         row_id = group_id(row.group.name)
-        since = after[1] + 1 if row_id == after[0] else 0
-        for each, token in _members(reader, row, since):
-            yield row_id, each, token
+        after, since = (place, place - first) if row_id == group else (-1, 0)
+        members = _window(row) if held else _members(reader, row, since)
+        yield from ((row_id, each, token) for each, token in members if each.place > after)
 
 
-def _members(reader: GroupReader, row: GroupRow, since: int) -> Iterator[tuple[Member, bytes | None]]:
+def _members(reader: GroupReader, row: GroupRow, since: int = 0) -> Iterator[tuple[Member, bytes | None]]:
+    """Return the slices of a group; of what is behind its window, the rows from a place on."""
+    yield from _window(row)
+    for _, parts in reader.behind(row.group, since):
+        yield from ((each, None) for each in parts)
+
+
+def _window(row: GroupRow) -> Iterator[tuple[Member, bytes | None]]:
     for number, each in enumerate(row.group.members):
-        if each.place >= since:
-            yield each, row.group.token if number < row.group.held else None
-    for _, parts in reader.behind(row.group, row.group.begin):
-        yield from ((each, None) for each in parts if each.place >= since)
+        yield each, row.group.token if number < row.group.held else None
 
 
 def _find(reader: GroupReader, bundle_id: bytes, position: int, now: int) -> StoredSlice | None:
@@ -91,8 +100,7 @@ def _find(reader: GroupReader, bundle_id: bytes, position: int, now: int) -> Sto
 def _of_bundle(reader: GroupReader, bundle: BundleRow) -> Iterator[tuple[Member, bytes | None]]:
     """Return the slices among which those of a bundle are."""
     for row in reader.groups([group_id(bundle.head.group)]).values():
-        for number, each in enumerate(row.group.members):
-            yield each, row.group.token if number < row.group.held else None
+        yield from _window(row)
         yield from ((each, None) for each in reader.behind_at(row.group, bundle.head.place))
 
 
@@ -100,7 +108,7 @@ def _count(reader: GroupReader, now: int, *, sizes: bool) -> ShardCounts:
     states = dict.fromkeys(EntryState, 0)
     size, oldest, ready_since = 0, None, None
     for row in reader.every_group(now):
-        for each, token in _members(reader, row, 0):
+        for each, token in _members(reader, row):
             state = _state(each, token, now)
             states[state] += each.slice.count
             size += 0 if state is EntryState.IN_FLIGHT else each.slice.share
@@ -124,10 +132,14 @@ def _stored(bundle: Bundle, each: Member, token: bytes | None, now: int) -> Stor
     return StoredSlice(bundle, one.first, one.count, one.deliveries, state, each.due, *held)
 
 
-def _unpack(cursor: bytes) -> tuple[bytes, int]:
+def _pack(group: bytes, last: Member) -> bytes:
+    return _CURSOR.pack(group, last.place, last.slice.first)
+
+
+def _unpack(cursor: bytes) -> tuple[bytes, int, int]:
     if not cursor:
-        return b"", -1
+        return b"", -1, 0
     if len(cursor) != _CURSOR.size:
         raise InvalidCursor(f"peek cursor {cursor!r} is not from a page of this kind: start without one")
-    row_id, place = _CURSOR.unpack(cursor)
-    return row_id, place
+    group, place, first = _CURSOR.unpack(cursor)
+    return group, place, first
