@@ -93,6 +93,10 @@ def turns_of(queues: Sequence[str], weights: Mapping[str, float] | None, order: 
         raise InvalidSetting("order='strict' knows no weights: leave them out, or use order='fair'")
     if order == "strict":
         return InOrder(queues)
+    if not isinstance(weights, Mapping | None):
+        raise InvalidSetting(
+            f"weights={weights!r}: give a weight by the name of its queue, such as {{'orders': 3}}"
+        )
     for queue, weight in (weights or {}).items():
         if queue not in queues:
             raise InvalidSetting(f"weights name {queue!r}, which is not among the queues: add it to them")

@@ -8,6 +8,7 @@ from typing import Literal, TypedDict
 import msgspec
 
 from shardq.codec import Codec, check_codec, codec_named
+from shardq.errors import InvalidSetting
 from shardq.limits.permits import permits_queue
 from shardq.outcome import LONGEST_DELAY, Backoff
 from shardq.settings import QueueSettings, check_number
@@ -84,7 +85,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
                 check_number(name, value, 0.0, LONGEST_DELAY)
         check_on_error(self.on_error)
         if self.semaphore is not None:
-            permits_queue(self.semaphore)
+            _check_semaphore_name(self.semaphore)
 
     @property
     def body_codec(self) -> Codec:
@@ -98,3 +99,9 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
             settings.retry_delay if first is None else first,
             settings.max_retry_delay if longest is None else longest,
         )
+
+
+def _check_semaphore_name(name: object) -> None:
+    if not isinstance(name, str):
+        raise InvalidSetting(f"semaphore={name!r} is a {type(name).__name__}: give the name of a semaphore")
+    permits_queue(name)

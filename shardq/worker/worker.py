@@ -9,7 +9,7 @@ from typing import Literal, Unpack, cast, overload
 
 from shardq.callables import check_runs
 from shardq.consumer import Consumer
-from shardq.errors import QueueNotFound, ShardqError
+from shardq.errors import InvalidSetting, QueueNotFound, ShardqError
 from shardq.outcome import Backoff
 from shardq.queue import Queue, consumer_of
 from shardq.semaphore import Semaphore
@@ -90,7 +90,7 @@ class Worker:
         handler: Handler | Mapping[str, Handler],
         **options: Unpack[WorkerKeywords],
     ) -> None:
-        queues = [queue] if isinstance(queue, Queue) else list(queue)
+        queues = _check_opened([queue] if isinstance(queue, Queue) else queue)
         self._options = WorkerOptions(**options)
         handlers: dict[str, Handler] = assign([each.name for each in queues], handler, self._options)
         for each in handlers.values():
@@ -225,3 +225,11 @@ def _calls(handler: MessageHandler | BatchHandler, policy: ErrorFunction, *, by_
     if by_batch:
         return WholeBatch(cast("BatchHandler", handler), policy)
     return EachMessage(cast("MessageHandler", handler), policy)
+
+
+def _check_opened(queues: Sequence[Queue]) -> list[Queue]:
+    if isinstance(queues, str) or not all(isinstance(queue, Queue) for queue in queues):
+        raise InvalidSetting(
+            f"queues={queues!r}: a worker takes opened queues, such as client.queue('orders')"
+        )
+    return list(queues)

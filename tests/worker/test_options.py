@@ -52,6 +52,12 @@ def test_a_pool_refuses_options_that_make_no_sense_before_it_starts_a_process(
         WorkerPool(url, "jobs", print, **options)
 
 
+def test_a_semaphore_is_given_by_its_name(client: shardq.Client, queue: Queue) -> None:
+    semaphore: Any = client.semaphore("smtp", permits=1)
+    with pytest.raises(shardq.InvalidSetting, match="give the name of a semaphore"):
+        Worker(queue, print, semaphore=semaphore)
+
+
 @pytest.mark.parametrize("codec", ["text", shardq.TEXT])
 def test_a_worker_takes_a_codec_or_its_name(queue: Queue, codec: Any) -> None:
     queue.producer().send(b"hello")

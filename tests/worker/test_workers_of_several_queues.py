@@ -158,6 +158,7 @@ WRONG: list[tuple[str, Any, Mapping[str, Any]]] = [
     ("weights name 'letters'", print, {"weights": {"letters": 2}}),
     ("order='random'", print, {"order": "random"}),
     ("knows no weights", print, {"order": "strict", "weights": {"urgent": 2}}),
+    ("give a weight by the name", print, {"weights": [3, 1, 1]}),
     ("prefetch=10 with 3 queues", print, {"prefetch": 10}),
     ("handler", {**dict.fromkeys(NAMES, print), "bulk": 7}, {}),
 ]
@@ -171,6 +172,12 @@ def test_what_makes_no_sense_is_refused_by_a_worker_and_by_a_pool(
         Worker(queues, handler, **options)
     with pytest.raises(shardq.InvalidSetting, match=text):
         WorkerPool(url, NAMES, handler, **options)
+
+
+@pytest.mark.parametrize("names", ["bulk", ["bulk"]])
+def test_a_worker_that_is_given_names_instead_of_queues_says_what_it_takes(names: Any) -> None:
+    with pytest.raises(shardq.InvalidSetting, match="a worker takes opened queues"):
+        Worker(names, print)
 
 
 def test_queues_that_are_none_or_named_twice_or_of_two_clients_are_refused(
