@@ -175,10 +175,10 @@ def check_number(name: str, value: object, low: float, high: float, *, whole: bo
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         kind = "a whole number" if whole else "a number"
         raise InvalidSetting(
-            f"{name}={value!r} is a {type(value).__name__}: give {kind} from {low:.15g} to {high:.15g}"
+            f"{name}={value!r} is a {type(value).__name__}: give {kind} from {low:.16g} to {high:.16g}"
         )
     if not low <= value <= high:  # a NaN is in no range
-        raise InvalidSetting(f"{name}={value!r} is out of range: give {low:.15g} to {high:.15g}")
+        raise InvalidSetting(f"{name}={value!r} is out of range: give {low:.16g} to {high:.16g}")
 
 
 _OPTIONAL = {

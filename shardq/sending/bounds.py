@@ -60,12 +60,17 @@ def _check(context: QueueContext, settings: QueueSettings, there: Waiting, more:
     bounds = ", ".join(f"max_{name}={most:,}" for name, most in (unit, bound) if most is not None)
     kind = "delayed messages" if settings.overflow == "drop_oldest" else "messages"
     raise QueueFull(
-        f"queue {context.name!r} is full: {there.messages:,} {kind} wait in it ({there.bytes:,} bytes), and "
-        f"{more.messages:,} more ({more.bytes:,} bytes) are above {bounds}; nothing of them was stored: send them "
+        f"queue {context.name!r} is full: {there.messages:,} {kind} wait in it{_bytes(settings, there)}, and "
+        f"{more.messages:,} more{_bytes(settings, more)} are above {bounds}; nothing of them was stored: send them "
         "again when some were received, send fewer at a time, or raise the bound",
         messages=there.messages,
         size=there.bytes,
     )
+
+
+def _bytes(settings: QueueSettings, waiting: Waiting) -> str:
+    """How many bytes those are, for a queue that counts them."""
+    return "" if settings.max_bytes is None else f" ({waiting.bytes:,} bytes)"
 
 
 def _that_stays(waiting: Waiting) -> Waiting:

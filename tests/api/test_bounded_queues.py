@@ -101,6 +101,7 @@ def test_what_is_above_the_number_of_messages_is_refused_with_the_counts_and_not
         ) as full:
             send()
         assert (full.value.messages, full.value.retryable, full.value.code) == (10, True, "queue_full")
+        assert "bytes" not in str(full.value), "nobody has counted them"
     assert waiting(queue) == 10
 
 
@@ -108,7 +109,7 @@ def test_what_is_above_the_bytes_is_refused(bench: Bench) -> None:
     queue = bench.create(max_bytes=10_000)
     producer = queue.producer()
     producer.send(b"x" * 6_000)
-    with pytest.raises(shardq.QueueFull, match=r"max_bytes=10,000") as full:
+    with pytest.raises(shardq.QueueFull, match=r"\(6,\d+ bytes\).* max_bytes=10,000") as full:
         producer.send(b"x" * 6_000)
     assert full.value.size >= 6_000
     producer.send(b"x" * 3_000)
@@ -441,6 +442,11 @@ def test_a_wrong_bound_is_refused(queue: shardq.Queue, name: str, value: Any) ->
     change: Any = {name: value}
     with pytest.raises(shardq.InvalidSetting, match=name):
         queue.alter(**change)
+
+
+def test_the_highest_bound_is_told_as_a_whole_number(queue: shardq.Queue) -> None:
+    with pytest.raises(shardq.InvalidSetting, match="give 1 to 9007199254740992"):
+        queue.alter(max_messages=0)
 
 
 def test_bytes_are_counted_for_queues_that_are_bounded_in_them(bench: Bench) -> None:
