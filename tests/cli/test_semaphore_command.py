@@ -25,6 +25,16 @@ def test_a_semaphore_is_created_changed_and_shown(tmp_path: Path) -> None:
     assert "permits" in run(tmp_path, "semaphore", "smtp")[1]
 
 
+def test_a_lease_that_would_not_be_taken_is_refused(tmp_path: Path) -> None:
+    assert run(tmp_path, "semaphore", "smtp", "--permits", "2", "--lease", "1m")[0] == 0
+    for permits in [[], ["--permits", "3"]]:
+        exit_code, _, told = run(tmp_path, "semaphore", "smtp", *permits, "--lease", "30s")
+        assert exit_code == 2
+        assert "a lease of 60 seconds, which stays" in told
+    assert run(tmp_path, "semaphore", "smtp", "--lease", "60s")[0] == 0
+    assert json.loads(run(tmp_path, "semaphore", "smtp", "--json")[1])["permits"] == 2
+
+
 def test_what_is_wrong_is_told_in_one_line(tmp_path: Path) -> None:
     run(tmp_path, "create", "q", "--max-in-flight", "5", "--rate-limit", "10/s")
     for code, arguments in [

@@ -9,6 +9,7 @@ from shardq.cli.command import ExampleCommand, Session, json_option
 from shardq.cli.printing import print_columns, print_json
 from shardq.cli.times import duration
 from shardq.client import Client
+from shardq.errors import InvalidSetting
 from shardq.semaphore import PERMIT_LEASE_SECONDS, Semaphore
 
 __all__ = ["opened", "semaphore"]
@@ -20,12 +21,13 @@ __all__ = ["opened", "semaphore"]
 @click.option(
     "--lease",
     type=duration,
-    default=PERMIT_LEASE_SECONDS,
     help=f"Of a new one: after this time the permit of a dead holder comes back.  [{PERMIT_LEASE_SECONDS:g}]",
 )
 @json_option
 @click.pass_obj
-def semaphore(session: Session, /, name: str, permits: int | None, lease: float, as_json: bool) -> None:
+def semaphore(
+    session: Session, /, name: str, permits: int | None, lease: float | None, as_json: bool
+) -> None:
     """Show, create or change a semaphore.
 
     Its permits are the messages of the queue NAME.permits. Delete that queue to delete the semaphore.
@@ -37,9 +39,14 @@ def semaphore(session: Session, /, name: str, permits: int | None, lease: float,
         print_columns([(fact, str(value)) for fact, value in msgspec.structs.asdict(state).items()])
 
 
-def opened(client: Client, name: str, permits: int | None, lease: float) -> Semaphore:
-    """Open a semaphore, with so many permits if they are given."""
-    found = client.semaphore(name, permits=permits, lease=lease)
+def opened(client: Client, name: str, permits: int | None, lease: float | None) -> Semaphore:
+    """Open a semaphore, with so many permits if they are given. Raises InvalidSetting if it has another lease."""
+    found = client.semaphore(name, permits=permits, lease=PERMIT_LEASE_SECONDS if lease is None else lease)
+    if lease not in (None, found.lease):
+        raise InvalidSetting(
+            f"lease={lease:g}: semaphore {name!r} is there with a lease of {found.lease:g} seconds, which stays: "
+            "leave --lease out"
+        )
     if permits is not None and found.permits != permits:
         found.alter(permits=permits)
     return found
