@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from shardq.sharding.shard import Shard
+from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Claim
 from tests.mongodb.lossy_proxy import LossyProxy
@@ -18,6 +18,7 @@ pytestmark = pytest.mark.mongodb
 
 @pytest.mark.parametrize("carried_out", [False, True], ids=["request lost", "response lost"])
 @pytest.mark.parametrize("step", list(STEPS))
+@pytest.mark.parametrize("time_shard", [0, GROUP_TIME_SHARD], ids=["", "of groups"])
 def test_a_step_that_is_repeated_after_a_broken_connection_neither_loses_nor_doubles(
     open_store: Callable[..., MongoStore],
     store: MongoStore,
@@ -26,7 +27,11 @@ def test_a_step_that_is_repeated_after_a_broken_connection_neither_loses_nor_dou
     proxied: str,
     step: str,
     carried_out: bool,
+    time_shard: int,
 ) -> None:
+    if time_shard and not store.capabilities.groups:
+        pytest.skip("a single server has no groups")
+    shard = Shard(shard.queue, time_shard, 0)
     failing = open_store(proxied)
     for fail_at in range(60):
         given = prepared(step, store, shard)

@@ -28,16 +28,25 @@ def read_mongodb(database: Any, queue: str) -> RawQueue:
             strays.append(f"collection {name} of no queue")
             continue
         needed = _INDEXES | ({"history"} if database[name].find_one({"h": {"$exists": True}}) else set())
+        needed = needed | ({"group"} if shard.is_grouped else set())
         if missing := needed - {each["name"] for each in database[name].list_indexes()}:
             strays.append(f"collection {name} without the indexes {sorted(missing)}")
+        groups, named = set(), set()
         for found in database[name].find({"p": {"$ne": _END_OF_INDEX}}):
             if set(found) <= _FINISHED:
                 continue
+            if "j" in found:
+                named.add(found["r"])
+                continue
+            if "k" in found:
+                groups.add(found["r"])
             entries[shard] += _entries(found)
             if "b" in found:
                 bodies[shard].append(found["_id"])
             elif not _entries(found):
                 strays.append(f"document {found['_id'].hex()} in {name} that says nothing: {sorted(found)}")
+        strays += [f"group {group!r} without messages in {name}" for group in named - groups]
+        strays += [f"group {group!r} without a document in {name}" for group in groups - named]
     strays += [
         f"intent {each['_id'].hex()}"
         for each in database["shardq.intent"].find()

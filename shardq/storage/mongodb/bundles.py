@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from shardq.storage.mongodb import group_changes
 from shardq.storage.mongodb.changing import attempts
 from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.directory import Open
@@ -21,13 +22,19 @@ _PART_BUNDLES = 1000
 def append(client: Client, request: Append) -> None:
     """Store the bundles, and say so where they come late; raises QueueNotFound."""
     rows = ShardRows(client.session, request.shard)
+    grouped = request.shard.is_grouped
     append_in_parts(
         request,
-        lambda part: put(rows, client.collections, part),
+        lambda part: (
+            group_changes.append(client, request.shard, part)
+            if grouped
+            else put(rows, client.collections, part)
+        ),
         most_bytes=_PART_BYTES,
         most_bundles=_PART_BUNDLES,
     )
-    client.cursors.stored(request.shard, request.bundles)
+    if not grouped:
+        client.cursors.stored(request.shard, request.bundles)
 
 
 def put(rows: ShardRows, collections: Open, bundles: Iterable[Bundle]) -> None:

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import random
+from collections.abc import Sequence
 
 import msgspec
 
 from shardq.sharding.shard import Shard
-from shardq.storage.mongodb.changing import condition, setting
+from shardq.storage.mongodb import group_claims
 from shardq.storage.mongodb.client import Client
-from shardq.storage.mongodb.documents import (
-    COUNT,
-    COUNTED,
-    DELIVERIES,
-    DUE,
-    HISTORY,
-    SLICES,
-    TOKEN,
-    UNSTARTED,
-    Document,
-    Row,
-    Slice,
-    state_of,
-)
+from shardq.storage.mongodb.documents import Row
 from shardq.storage.mongodb.read_cursors import ReadCursor
 from shardq.storage.mongodb.repeated_claims import (
     Finishing,
@@ -39,12 +27,15 @@ from shardq.storage.mongodb.repeated_claims import (
 from shardq.storage.mongodb.settling import release
 from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows, Statement
 from shardq.storage.mongodb.slicing import Piece, choose, order_of
+from shardq.storage.mongodb.taking import hold_again, statements_of
+from shardq.storage.mongodb.transactions import Disturbed
 from shardq.storage.read_cursors import OLDEST
 from shardq.storage.requests import Claim, Claimed, Release, Span
 
 __all__ = ["Claims"]
 
 _ATTEMPTS = 4
+_ATTEMPTS_AT_GROUPS = 8
 _MOST_ROWS = 1000
 _SPARE_ROWS = 1
 
@@ -100,7 +91,31 @@ class Claims:
         self._cursors.put_off(request.shard, claimed.lease_until)
         return claimed
 
+    def _claim_of_groups(self, request: Claim) -> Claimed:
+        """Take from groups; from fewer of them while others are at work on some, one of which may have crashed."""
+        rows = ShardRows(self._session, request.shard)
+        for attempt in range(_ATTEMPTS_AT_GROUPS):
+            now = self._clock.now()
+            until = now + request.lease
+            found = self._find(rows, request, now)
+            if not found.pieces and not held_under(rows, request.token):
+                return Claimed((), until)
+            wanted = [piece.row for piece in found.pieces]
+            some = set(random.sample(range(len(wanted)), max(len(wanted) >> attempt, min(len(wanted), 1))))
+            chosen = [row for index, row in enumerate(wanted) if index in some]
+            try:
+                claimed = group_claims.take(self._client, request, chosen, now)
+            except Disturbed:
+                continue
+            if {each.bundle.id for each in claimed.slices} >= {row.id for row in wanted}:
+                self._move(request.shard, found, now, until)
+            if claimed.slices:
+                return claimed
+        return Claimed((), until, contended=True)
+
     def _claim(self, request: Claim) -> Claimed:
+        if request.shard.is_grouped:
+            return self._claim_of_groups(request)
         rows = ShardRows(self._session, request.shard)
         repeated = False
         if (done := self._finishing.again(rows, request)) is not None:
@@ -111,10 +126,10 @@ class Claims:
             found = self._find(rows, request, now)
             if not found.pieces and not repeated:
                 held = held_under(rows, request.token)
-                return claimed_of(_hold_again(rows, held, request, until), request.token, until)
+                return claimed_of(hold_again(rows, held, request, until), request.token, until)
             chosen = ids_of(found.pieces)
             finish = self._finishing.plan(request, found.pieces)
-            statements = [finish] if finish else list(_statements(found.pieces, request, now))
+            statements = [finish] if finish else list(statements_of(found.pieces, request, now))
             taken = self._take(rows, request, chosen, statements, again=repeated)
             if taken == len(chosen):
                 self._move(request.shard, found, now, until)
@@ -127,7 +142,7 @@ class Claims:
             if held:
                 began = now
                 if taken is None:
-                    held = _hold_again(rows, held, request, until)
+                    held = hold_again(rows, held, request, until)
                     began = begun_at(rows, request.token)
                 held = self._in_order(rows, request, held, began)
             if held:
@@ -159,7 +174,7 @@ class Claims:
         for _ in range(_ATTEMPTS):
             if not (gaps := self._gaps(rows, request, held, began)):
                 return held
-            statements = list(_statements(gaps, request, self._clock.now()))
+            statements = list(statements_of(gaps, request, self._clock.now()))
             self._take(rows, request, ids_of(gaps), statements, again=True)
             held = held_under(rows, request.token)
         if gaps := self._gaps(rows, request, held, began):
@@ -215,7 +230,8 @@ class Claims:
                 wanted = self._sizes.rows_for(request.shard, request.limit)
             page = rows.first(cursor.due(now, start), wanted)
             known = {row.id for row in found}
-            found += (row for row in page.rows if row.id not in known)
+            fresh = [row for row in page.rows if row.id not in known]
+            found += group_claims.heads(fresh) if request.shard.is_grouped else fresh
             complete = page.complete
             start = order_of(page.rows[-1]) if page.rows else None
             pieces, messages = choose(found, request.limit, now, complete=complete)
@@ -230,63 +246,3 @@ class Claims:
         place = (last.row.priority, last.slice.due, last.row.id) if last else None
         found.cursor.consumed(place, now, until)
         self._cursors.moved(shard, found.cursor, now)
-
-
-def _hold_again(rows: ShardRows, held: list[Row], request: Claim, until: int) -> list[Row]:
-    """Give what the token holds a fresh lease."""
-    statements = []
-    for row in held:
-        slices = tuple(
-            msgspec.structs.replace(each, due=until) if each.token == request.token else each
-            for each in row.slices
-        )
-        statements.append(_statement(row, slices))
-    if rows.change(statements) < len(held):
-        held = held_under(rows, request.token)
-    return held
-
-
-def _statements(pieces: Sequence[Piece], request: Claim, now: int) -> Iterator[Statement]:
-    """Join bundles that are alike into one statement; each is changed only if it is as it was seen."""
-    until = now + request.lease
-    by_row: dict[bytes, list[Piece]] = {}
-    for piece in pieces:
-        by_row.setdefault(piece.row.id, []).append(piece)
-    alike: dict[tuple[int, int], list[bytes]] = {}
-    for taken in by_row.values():
-        row = taken[0].row
-        if row.is_whole and taken[0].slice == row.slices[0]:
-            alike.setdefault((row.raw[DELIVERIES], row.count), []).append(row.id)
-        else:
-            yield _statement(row, _after(row, taken, request, until))
-    for (deliveries, count), ids in alike.items():
-        seen = {DUE: {"$lte": now}, DELIVERIES: deliveries, COUNT: count, SLICES: None, HISTORY: None}
-        held = {
-            DUE: until,
-            DELIVERIES: deliveries + request.started,
-            COUNTED: -count,
-            TOKEN: request.token,
-        }
-        started: Document = {"$set": held, "$unset": {UNSTARTED: 1}}
-        update = started if request.started else {"$set": held | {UNSTARTED: True}}
-        yield Statement({"_id": {"$in": ids}} | seen, update)
-
-
-def _after(row: Row, taken: Sequence[Piece], request: Claim, until: int) -> tuple[Slice, ...]:
-    """Return the bundle's slices after the claim."""
-    ends = {piece.slice.first: piece.slice.end for piece in taken}
-    slices: list[Slice] = []
-    for each in row.slices:
-        end = ends.get(each.first, each.first)
-        if end > each.first:
-            counted = each.deliveries + request.started
-            held = Slice(each.first, end - each.first, until, counted, request.token, not request.started)
-            slices.append(held)
-        if end < each.end:
-            slices.append(each.part(end, each.end))
-    return tuple(slices)
-
-
-def _statement(row: Row, slices: tuple[Slice, ...]) -> Statement:
-    state = state_of(row.count, slices, row.kept)
-    return Statement({"_id": row.id} | condition(row), setting(row, state))

@@ -8,6 +8,8 @@ from shardq.storage.clocks import ServerClock
 from shardq.storage.mongodb.directory import Open
 from shardq.storage.mongodb.read_cursors import ReadCursors
 from shardq.storage.mongodb.session import Address, Session, clock_leads
+from shardq.storage.mongodb.signals import CappedCollection
+from shardq.storage.signals.signals import Signals
 
 __all__ = ["Client"]
 
@@ -20,3 +22,4 @@ class Client:
         self.clock = ServerClock(partial(clock_leads, self.session))
         self.collections = Open(self.session)
         self.cursors = ReadCursors(self.session, self.clock)
+        self.signals = Signals(CappedCollection(self.session))

@@ -84,7 +84,7 @@ def make(session: Session, shard: Shard) -> Document | None:
     _check_number(session, wanted)
     check_open_files(session, wanted)
     with session.translated(writing=True):
-        schema.make(session.database, schema.shard_collection(), str(shard))
+        schema.make(session.database, schema.shard_collection(grouped=shard.is_grouped), str(shard))
     if (made := find(session, shard)) is not None:
         ShardRows(session, shard).insert([END], uuid_of(made), any_shape=True)
     return made
@@ -100,7 +100,8 @@ def _by_queue(shards: Iterable[Shard]) -> dict[str, set[Shard]]:
 def index(session: Session, shard: Shard, *, history: bool = False) -> None:
     """Make the indexes that its collection lacks, which has to be there; what lets inserts in stays as it is."""
     with session.translated(writing=True):
-        schema.index(session.database, schema.shard_collection(), str(shard), history=history)
+        made = schema.shard_collection(grouped=shard.is_grouped)
+        schema.index(session.database, made, str(shard), history=history)
 
 
 def number(session: Session) -> int:

@@ -5,7 +5,7 @@ The names are one letter long, because every document carries them. ``schema/mon
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -13,13 +13,27 @@ import msgspec
 from shardq.storage.requests import Bundle
 from shardq.storage.slicing import Range, overlap
 
-__all__ = ["Document", "Kept", "Row", "Slice", "decode", "inserted", "moved_field", "processed", "state_of"]
+__all__ = [
+    "BEHIND",
+    "Document",
+    "Kept",
+    "Row",
+    "Slice",
+    "decode",
+    "inserted",
+    "moved_field",
+    "processed",
+    "standing",
+    "state_of",
+]
 
 Document: TypeAlias = dict[str, Any]
 
 # Of a bundle: what never changes,
 PRIORITY, SENT_DUE, ENQUEUED_AT, COUNT, DATA, EXPIRES_AT = "p", "o", "e", "n", "b", "l"
-CONTENT = (PRIORITY, SENT_DUE, ENQUEUED_AT, COUNT, DATA, EXPIRES_AT)
+# in a shard of groups its group, and the place in it of the first of its messages that is not finished,
+GROUP, PLACE = "r", "k"
+CONTENT = (PRIORITY, SENT_DUE, ENQUEUED_AT, COUNT, DATA, EXPIRES_AT, GROUP, PLACE)
 # what changes during its life,
 DUE, DELIVERIES, TOKEN, UNSTARTED, COUNTED, SLICES, HISTORY = "d", "v", "t", "u", "m", "s", "h"
 STATE = (DUE, DELIVERIES, TOKEN, UNSTARTED, COUNTED, SLICES, HISTORY)
@@ -28,6 +42,8 @@ BARRED = "w"  # which no later change takes back
 FINISHED_AT, STAMP, MOVED = "x", "y", "z"
 # Of a claim that was begun: the ids of what it chose, one after the other.
 CHOSEN = "g"
+# Of a group: the place of what is appended next.
+NEXT = "j"
 # Of a slice, beside some of the above.
 FIRST, SIZE, PROCESSED_AT = "f", "c", "a"
 
@@ -40,6 +56,9 @@ WITHOUT_BODIES = {DATA: 0}
 EVERY_PRIORITY = {"$gte": 0, "$lte": 9}
 WAITING: Document = {PRIORITY: EVERY_PRIORITY, DUE: {"$gte": -(2**62)}}
 """Finds, in the claim index, what is not finished."""
+
+BEHIND = 1 << 61
+"""What the due time of a document has more while others of its group are before it: it lies beyond all moments then."""
 
 CLAIM_ORDER = {PRIORITY: 1, DUE: 1, "_id": 1, COUNTED: 1, ENQUEUED_AT: 1}
 """The claim index. No other index can have this order."""
@@ -111,7 +130,22 @@ class Row(msgspec.Struct, frozen=True):
         """The bundle; its data is empty when no bodies were read."""
         raw = self.raw
         sent = (raw[PRIORITY], raw[SENT_DUE], raw[ENQUEUED_AT], raw[COUNT])
-        return Bundle(self.id, *sent, raw.get(DATA, b""), raw.get(EXPIRES_AT))
+        return Bundle(self.id, *sent, raw.get(DATA, b""), raw.get(EXPIRES_AT), self.group)
+
+    @property
+    def group(self) -> str:
+        """Its group; empty in a shard without groups, and when it is finished."""
+        return str(self.raw.get(GROUP, ""))
+
+    @property
+    def base(self) -> int:
+        """The place in its group that its first message had; for a bundle of which something is not finished."""
+        return int(self.raw[PLACE]) - self.slices[0].first
+
+    @property
+    def is_behind(self) -> bool:
+        """True while others of its group are before it."""
+        return int(self.raw.get(DUE, 0)) >= BEHIND
 
     @property
     def due(self) -> int:
@@ -138,7 +172,8 @@ def decode(raw: Document) -> Row:
     if SLICES in raw:
         slices = tuple(_slice(each) for each in raw[SLICES])
     elif DUE in raw:
-        slices = (_slice(raw | {FIRST: 0, SIZE: raw[COUNT]}),)
+        own = raw[DUE] - (BEHIND if raw[DUE] >= BEHIND else 0)
+        slices = (_slice(raw | {FIRST: 0, SIZE: raw[COUNT], DUE: own}),)
     else:
         slices = ()
     kept = tuple(Kept(h[FIRST], h[SIZE], h[DELIVERIES], h[PROCESSED_AT]) for h in raw.get(HISTORY, ()))
@@ -189,6 +224,15 @@ def state_of(count: int, slices: tuple[Slice, ...], kept: tuple[Kept, ...]) -> D
             for each in kept
         ]
     return state
+
+
+def standing(base: int, slices: Sequence[Slice], *, behind: bool) -> Document:
+    """Return the fields that say where a bundle of a group stands, and when what it holds goes on.
+
+    The slices keep their own due times, by position; only the first of a group that is not behind counts for claims.
+    """
+    first = min(slices, key=lambda each: each.first)
+    return {DUE: first.due + (BEHIND if behind else 0), PLACE: base + first.first}
 
 
 def moved_field(ranges: Iterable[Range]) -> list[Document]:

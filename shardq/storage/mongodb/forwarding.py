@@ -9,31 +9,30 @@ standalone server sweep intents too, as nothing else shows the messages that a c
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Sequence
 from hashlib import blake2b
 
 import msgspec
+from bson.binary import Binary
 from pymongo import ReturnDocument
 from pymongo.client_session import ClientSession
-from pymongo.errors import PyMongoError
-from pymongo.read_concern import ReadConcern
 
-from shardq.errors import ShardqError, StoreUnavailable, UnsupportedByStore
-from shardq.storage.mongodb import queues
+from shardq.errors import StoreUnavailable, UnsupportedByStore
+from shardq.storage.mongodb import group_changes, queues
 from shardq.storage.mongodb.bundles import put
 from shardq.storage.mongodb.changing import attempts
 from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.directory import Open
 from shardq.storage.mongodb.documents import Document, inserted
-from shardq.storage.mongodb.faults import DRIVER_ERRORS
+from shardq.storage.mongodb.group_rows import GroupRows
+from shardq.storage.mongodb.groups import Groups
 from shardq.storage.mongodb.session import Session
-from shardq.storage.mongodb.settling import Step, finished, kept, not_held, settle
-from shardq.storage.mongodb.shard_rows import ShardRows
-from shardq.storage.requests import Fenced, Forward, Span
+from shardq.storage.mongodb.settling import Step, decision, finished, kept, not_held, settle
+from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows
+from shardq.storage.mongodb.transactions import transact
+from shardq.storage.requests import Bundle, Fenced, Forward, Span
 
 __all__ = ["drop_intents", "forward", "names_in_intents", "sweep_intents"]
-
-_TRANSIENT = "TransientTransactionError"
 
 _INTENTS = "shardq.intent"
 _TIME_TO_STAND = 10_000  # milliseconds
@@ -46,7 +45,8 @@ _decode = msgspec.msgpack.Decoder(Forward).decode
 def forward(client: Client, request: Forward) -> Fenced:
     """Acknowledge and append, or neither when some message is lost or gone. Raises QueueNotFound."""
     fenced = _forward(client, request)
-    client.cursors.stored(request.append.shard, request.append.bundles)
+    if not request.append.shard.is_grouped:
+        client.cursors.stored(request.append.shard, request.append.bundles)
     return fenced
 
 
@@ -56,7 +56,7 @@ def _forward(client: Client, request: Forward) -> Fenced:
     if request.acknowledge.keep:
         collections.index(request.acknowledge.shard, history=True)
     if session.has_transactions:
-        return _in_transactions(session, collections, request, now)
+        return _in_transaction(client, request, now)
     if request.acknowledge.shard != request.append.shard:
         raise UnsupportedByStore(
             f"{session.address} is a standalone server: it cannot ack in one shard and send to another in one step. "
@@ -65,61 +65,81 @@ def _forward(client: Client, request: Forward) -> Fenced:
     return _forward_by_intent(session, collections, request, now)
 
 
-def _in_transactions(session: Session, collections: Open, request: Forward, now: int) -> Fenced:
-    """Try transactions until one is not disturbed by others."""
-    for _ in attempts(request.acknowledge.shard):
-        collections.uuid(request.append.shard)
-        with session.translated(writing=False):
-            transaction = session.client.start_session()
-        with transaction:
-            try:
-                fenced = _in_transaction(session, collections, request, now, transaction)
-            except ShardqError as error:
-                if not _is_transient(error):
-                    raise
-            else:
-                if fenced is not None:
-                    return fenced
+def _in_transaction(client: Client, request: Forward, now: int) -> Fenced:
+    """Try until the shard to append to is open: with nothing done when something is lost or gone."""
+    source, target = request.acknowledge.shard, request.append.shard
+    for _ in attempts(source):
+        uuid = client.collections.uuid(target)
+        try:
+            transaction = _Transaction(client, request, uuid, now)
+            fenced = transact(client.session, source, transaction.run)
+        except CollectionGone:
+            client.collections.is_not(target)
+        else:
+            transaction.tell()
+            return fenced
     raise AssertionError("attempts have no other end")
 
 
-def _in_transaction(
-    session: Session, collections: Open, request: Forward, now: int, transaction: ClientSession
-) -> Fenced | None:
-    """Return what is lost or gone, with nothing done if there is any; None when it has to be tried again."""
-    transaction.start_transaction(
-        read_concern=ReadConcern("snapshot"), write_concern=session.database.write_concern
-    )
-    try:
-        source = ShardRows(session, request.acknowledge.shard, transaction)
-        step = kept(now) if request.acknowledge.keep else finished
-        fenced = settle(source, request.acknowledge.spans, step, moved=True)
+class _Transaction:
+    """A forward in one transaction. Where a shard has groups, they keep their order."""
+
+    def __init__(self, client: Client, request: Forward, uuid: Binary, now: int) -> None:
+        self._client, self._request, self._now = client, request, now
+        self._acknowledge, self._append = request.acknowledge, request.append
+        self._uuid = uuid
+        self._groups: list[Groups] = []
+
+    def run(self, transaction: ClientSession) -> tuple[Fenced, bool]:
+        """Return what is lost or gone, and whether anything is to stand."""
+        self._groups = []
+        fenced = self._finish(transaction)
         if fenced != Fenced():
-            return fenced
-        if not _append(ShardRows(session, request.append.shard, transaction), collections, request):
-            return None
-        with session.translated(writing=True):
-            transaction.commit_transaction()
-        return fenced
-    finally:
-        if transaction.in_transaction:
-            with suppress(*DRIVER_ERRORS):
-                transaction.abort_transaction()
+            return fenced, False
+        self._store(transaction)
+        for groups in self._groups:
+            groups.write()
+        return fenced, True
+
+    def tell(self) -> None:
+        """When it stands: let the groups tell what goes on."""
+        for groups in self._groups:
+            groups.tell(self._client)
+
+    def _finish(self, transaction: ClientSession) -> Fenced:
+        spans, shard = self._acknowledge.spans, self._acknowledge.shard
+        step = kept(self._now) if self._acknowledge.keep else finished
+        if not shard.is_grouped:
+            rows = ShardRows(self._client.session, shard, transaction)
+            return settle(rows, spans, step, moved=True)
+        groups = Groups(
+            GroupRows(self._client.session, shard, transaction), self._client.collections.seen(shard)
+        )
+        self._groups.append(groups)
+        missing = group_changes.change(groups, spans, decision(spans, step, moved=True), ends=True)
+        if self._request.in_place and missing == Fenced():
+            group_changes.put_back(groups, spans, self._now)
+        return missing
+
+    def _store(self, transaction: ClientSession) -> None:
+        bundles, shard = self._append.bundles, self._append.shard
+        if not shard.is_grouped:
+            _insert_new(ShardRows(self._client.session, shard, transaction), bundles, self._uuid)
+            return
+        here = self._acknowledge.shard == shard
+        if not here:
+            self._groups.append(Groups(GroupRows(self._client.session, shard, transaction), self._uuid))
+        groups = self._groups[-1]
+        in_place = here and self._request.in_place
+        groups.append(bundles, group_changes.places(groups, self._acknowledge.spans) if in_place else ())
 
 
-def _append(rows: ShardRows, collections: Open, request: Forward) -> bool:
-    """Insert what is not stored yet: in a transaction nothing may be inserted twice."""
-    stored = rows.read(bundle.id for bundle in request.append.bundles)
-    documents = [inserted(bundle) for bundle in request.append.bundles if bundle.id not in stored]
-    if not documents or rows.insert(documents, collections.uuid(rows.shard)):
-        return True
-    collections.is_not(rows.shard)
-    return False
-
-
-def _is_transient(error: ShardqError) -> bool:
-    cause = error.__cause__
-    return isinstance(cause, PyMongoError) and cause.has_error_label(_TRANSIENT)
+def _insert_new(rows: ShardRows, bundles: Sequence[Bundle], uuid: Binary) -> None:
+    """Insert what is not stored yet: in a transaction nothing may be inserted twice. Raises CollectionGone."""
+    stored = rows.read(bundle.id for bundle in bundles)
+    documents = [inserted(bundle) for bundle in bundles if bundle.id not in stored]
+    if documents and not rows.insert(documents, uuid):
+        raise CollectionGone
 
 
 def _forward_by_intent(session: Session, collections: Open, request: Forward, now: int) -> Fenced:

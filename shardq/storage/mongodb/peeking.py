@@ -9,12 +9,15 @@ from typing import TypeAlias
 
 from shardq.errors import InvalidCursor
 from shardq.storage.mongodb.documents import (
+    BEHIND,
     COUNTED,
     DATA,
     DUE,
     ENQUEUED_AT,
     EVERY_PRIORITY,
+    GROUP,
     HISTORY,
+    PLACE,
     PRIORITY,
     SIZE,
     WAITING,
@@ -25,7 +28,7 @@ from shardq.storage.mongodb.documents import (
     decode,
     processed,
 )
-from shardq.storage.mongodb.shard_rows import HISTORY_INDEX, ShardRows
+from shardq.storage.mongodb.shard_rows import GROUP_INDEX, HISTORY_INDEX, ShardRows
 from shardq.storage.requests import EntryState, Peek, PeekPage, ShardCounts, StoredSlice
 
 __all__ = ["count", "find", "is_empty", "peek"]
@@ -34,6 +37,7 @@ _Place: TypeAlias = tuple[int, int, bytes, int]
 _Item: TypeAlias = tuple[_Place, Row, Slice | Kept]
 
 _CURSOR = struct.Struct(">qq16sq")
+_PLACE = struct.Struct(">q")  # before the name of its group
 _START: _Place = (-1, -(2**62), b"", -1)
 
 
@@ -42,6 +46,8 @@ def peek(rows: ShardRows, request: Peek, now: int) -> PeekPage:
 
     The cursor is the place of the page's last slice, so that what comes and goes meanwhile shifts nothing.
     """
+    if rows.shard.is_grouped and not request.processed and not request.held:
+        return _groups(rows, request, now)
     after = _unpack(request.after)
     items = _processed(rows, request, after) if request.processed else _waiting(rows, request, after, now)
     page: list[_Item] = []
@@ -53,6 +59,38 @@ def peek(rows: ShardRows, request: Peek, now: int) -> PeekPage:
             page.append(item)
             messages += item[2].count
     return PeekPage(tuple(_stored(*each[1:], now) for each in page), b"")
+
+
+def _groups(rows: ShardRows, request: Peek, now: int) -> PeekPage:
+    """Return a page of groups, one after the other, each in its order."""
+    page: list[StoredSlice] = []
+    messages, at = 0, (b"", -1)
+    for group, place, row, piece in _in_order(rows, request, _unpack_group(request.after)):
+        if messages >= request.limit:
+            return PeekPage(tuple(page), _PLACE.pack(at[1]) + at[0])
+        page.append(_stored(row, piece, now))
+        messages += piece.count
+        at = group.encode(), place
+    return PeekPage(tuple(page), b"")
+
+
+def _in_order(
+    rows: ShardRows, request: Peek, after: tuple[str, int]
+) -> Iterator[tuple[str, int, Row, Slice]]:
+    """Return the slices of groups after a place: those of a bundle lie at or after its own."""
+    ahead: list[tuple[str, int, bytes, Row, Slice]] = []
+    waiting = {GROUP: {"$gte": after[0]}, PLACE: {"$gt": -1}}
+    for row in rows.stream(waiting, hint=GROUP_INDEX, bodies=request.bodies):
+        start = (row.group, int(row.raw[PLACE]))
+        while ahead and ahead[0][:2] < start:
+            group, place, _, found, piece = heapq.heappop(ahead)
+            yield group, place, found, piece
+        for each in row.slices:
+            if (row.group, row.base + each.first) > after:
+                heapq.heappush(ahead, (row.group, row.base + each.first, row.id, row, each))
+    while ahead:
+        group, place, _, found, piece = heapq.heappop(ahead)
+        yield group, place, found, piece
 
 
 def find(rows: ShardRows, bundle_id: bytes, position: int, now: int) -> StoredSlice | None:
@@ -83,13 +121,14 @@ def count(rows: ShardRows, now: int, *, sizes: bool) -> ShardCounts:
     totals = {EntryState.READY: 0, EntryState.DELAYED: 0, EntryState.IN_FLIGHT: 0}
     oldest: list[int] = []
     ready_since: int | None = None
-    due, held = {"$lte": [f"${DUE}", now]}, {"$lt": [f"${COUNTED}", 0]}
+    own = _own_due(rows)
+    due, held = {"$lte": [own, now]}, {"$lt": [f"${COUNTED}", 0]}
     state = {"$cond": [due, "ready", {"$cond": [held, "in_flight", "delayed"]}]}
     group = {
         "_id": state,
         "messages": {"$sum": {"$abs": f"${COUNTED}"}},
         "oldest": {"$min": f"${ENQUEUED_AT}"},
-        "due": {"$min": f"${DUE}"},
+        "due": {"$min": own},
         "cut": {"$sum": {"$cond": [{"$eq": [f"${COUNTED}", 0]}, 1, 0]}},
     }
     cut = 0
@@ -120,7 +159,7 @@ def count(rows: ShardRows, now: int, *, sizes: bool) -> ShardCounts:
 def _bytes(rows: ShardRows, now: int) -> int:
     """The bytes of what is ready or delayed, as the server measures them."""
     length = {"$binarySize": f"${DATA}"}
-    free = {"$or": [{COUNTED: {"$gt": 0}}, {COUNTED: {"$lt": 0}, DUE: {"$lte": now}}]}
+    free: Document = {"$or": [{COUNTED: {"$gt": 0}}, {COUNTED: {"$lt": 0}, DUE: {"$lte": now}}]}
     whole = [{"$match": WAITING | free}, {"$group": {"_id": None, "bytes": {"$sum": length}}}]
     total = sum(int(each["bytes"]) for each in rows.aggregate(whole))
     cut: list[Document] = [{"$match": WAITING | {COUNTED: 0}}, {"$set": {DATA: length}}]
@@ -128,6 +167,14 @@ def _bytes(rows: ShardRows, now: int) -> int:
         waiting = sum(piece.count for piece in row.slices if _state(piece, now) is not EntryState.IN_FLIGHT)
         total += row.raw[DATA] * waiting // row.count
     return total
+
+
+def _own_due(rows: ShardRows) -> object:
+    """The due time of a bundle; in a shard of groups its own, whatever is before it."""
+    due = f"${DUE}"
+    if not rows.shard.is_grouped:
+        return due
+    return {"$cond": [{"$gte": [due, BEHIND]}, {"$subtract": [due, BEHIND]}, due]}
 
 
 def is_empty(rows: ShardRows) -> bool:
@@ -145,11 +192,16 @@ def _waiting(rows: ShardRows, request: Peek, after: _Place, now: int) -> Iterato
         rows.stream(waiting, hint="claim", bodies=request.bodies),
         lambda row: (row.priority, row.due, row.id, -1),
         lambda row: [
-            (row.place(each), row, each)
+            (_place(row, each), row, each)
             for each in row.slices
             if not request.held or _state(each, now) is EntryState.IN_FLIGHT
         ],
     )
+
+
+def _place(row: Row, piece: Slice) -> _Place:
+    """The place of a slice; of one in a group, by that of its bundle in the claim index."""
+    return (row.priority, row.due, row.id, piece.first) if row.group else row.place(piece)
 
 
 def _processed(rows: ShardRows, request: Peek, after: _Place) -> Iterator[_Item]:
@@ -197,6 +249,18 @@ def _state(piece: Slice, now: int) -> EntryState:
     if piece.due <= now:
         return EntryState.READY
     return EntryState.IN_FLIGHT if piece.token else EntryState.DELAYED
+
+
+def _unpack_group(cursor: bytes) -> tuple[str, int]:
+    if not cursor:
+        return "", -1
+    try:
+        (place,), group = _PLACE.unpack(cursor[: _PLACE.size]), cursor[_PLACE.size :].decode()
+    except (struct.error, UnicodeDecodeError):
+        group = ""
+    if not group:
+        raise InvalidCursor(f"peek cursor {cursor!r} is not from a page of this kind: start without one")
+    return group, place
 
 
 def _unpack(cursor: bytes) -> _Place:

@@ -9,7 +9,7 @@ import msgspec
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import directory, read_cursors
 from shardq.storage.mongodb.client import Client
-from shardq.storage.mongodb.documents import DUE, EVERY_PRIORITY, PRIORITY, Document
+from shardq.storage.mongodb.documents import BEHIND, DUE, EVERY_PRIORITY, PRIORITY, Document
 from shardq.storage.mongodb.forwarding import sweep_intents
 from shardq.storage.mongodb.read_cursors import LowWatermarks, ReadCursor, ReadCursors
 from shardq.storage.mongodb.session import Session
@@ -47,7 +47,7 @@ def _probe(client: Client, shards: Sequence[Shard], now: int, glance: bool) -> I
     pipeline: list[Document] = [{"$documents": []}]
     for index, (shard, cursor) in enumerate(zip(shards, starts, strict=True)):
         pipeline.append(_due(index, shard, cursor, now))
-        pipeline += [] if glance else [_firsts(index, shard, {"$gt": now})]
+        pipeline += [] if glance else [_firsts(index, shard, _ahead(now))]
     with session.translated(writing=False):
         for found in session.database.aggregate(pipeline):
             index, due = found[_INDEX], found[DUE]
@@ -68,6 +68,11 @@ def _due(index: int, shard: Shard, cursor: ReadCursor, now: int) -> Document:
     shown = {"_id": 0, _INDEX: {"$literal": index}, PRIORITY: 1, DUE: 1}
     stages = [*one_after_the_other(str(shard), cursor.due(now), 1), {"$project": shown}]
     return {"$unionWith": {"coll": str(shard), "pipeline": stages}}
+
+
+def _ahead(now: int) -> Document:
+    """What is due later, and has nothing of its group before it."""
+    return {"$gt": now, "$lt": BEHIND}
 
 
 def _firsts(index: int, shard: Shard, moments: Document) -> Document:
@@ -140,7 +145,7 @@ def _all_firsts(
     pipeline += [
         _firsts(index, shard, moments)
         for index, shard in enumerate(shards)
-        for moments in ({"$lte": now}, {"$gt": now})
+        for moments in ({"$lte": now}, _ahead(now))
     ]
     found: dict[tuple[int, bool], dict[int, int]] = {}
     with session.translated(writing=False):

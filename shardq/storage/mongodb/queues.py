@@ -52,7 +52,7 @@ _CONDEMNED = -1
 _ALIVE = {"version": {"$ne": _CONDEMNED}}
 _RESERVED = "system."
 _LONGEST = 255  # bytes of the name of a collection, with that of its database
-_BESIDE_NAME = len(".@0f3a5c7e91:2999:0") + 1  # of a shard, beside its database and its queue
+_BESIDE_NAME = len(".@0f3a5c7e91:10000:15") + 1  # of a shard, beside its database and its queue
 SIGN = "@"  # between a queue and the hexadecimal name of its incarnation
 _AT, _DOT = (
     "~a",

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardq.sharding.shard import Shard
-from shardq.storage.mongodb import collections, consumers, dedupe, directory, forwarding, queues
+from shardq.storage.mongodb import (
+    collections,
+    consumers,
+    dedupe,
+    directory,
+    forwarding,
+    group_changes,
+    queues,
+)
 from shardq.storage.mongodb.changing import Change, change, new_stamp
+from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.documents import QUEUE, WAITING, Row, processed
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import HISTORY_INDEX, ShardRows
@@ -20,7 +29,7 @@ _AT_ONCE = 1000
 _KEPT_BY_QUEUE = (directory.SHARDS, dedupe.KEYS, consumers.CONSUMERS)
 
 
-def remove(session: Session, shard: Shard, bundle_id: bytes, position: int) -> bool:
+def remove(client: Client, shard: Shard, bundle_id: bytes, position: int) -> bool:
     """Remove one message, out of the history too; False when it is not stored."""
 
     def decide(row: Row) -> Change | None:
@@ -31,13 +40,17 @@ def remove(session: Session, shard: Shard, bundle_id: bytes, position: int) -> b
             return None
         return Change(tuple(rest), keeping)
 
-    seen, _ = change(ShardRows(session, shard), [bundle_id], decide, new_stamp())
+    if shard.is_grouped:
+        return group_changes.end(client, shard, bundle_id, decide)
+    seen, _ = change(ShardRows(client.session, shard), [bundle_id], decide, new_stamp())
     return any(decide(row) is not None for row in seen.values())
 
 
-def purge(session: Session, shard: Shard) -> int:
+def purge(client: Client, shard: Shard) -> int:
     """Remove what waits and what is held, a thousand bundles at a time; returns how many messages they were."""
-    rows = ShardRows(session, shard)
+    if shard.is_grouped:
+        return group_changes.purge(client, shard)
+    rows = ShardRows(client.session, shard)
     messages = 0
     while found := rows.find(WAITING, limit=_AT_ONCE):
         seen, _ = change(rows, [row.id for row in found], _without_slices, new_stamp())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import msgspec
+from msgspec.structs import replace
 from pymongo import ReturnDocument
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
@@ -42,6 +43,7 @@ class Collection(msgspec.Struct, frozen=True):
     validator: Document = {}
     options: Document = {}
     indexes: list[Document] = []
+    group_indexes: list[Document] = []  # of shards of groups
     history_indexes: list[Document] = []  # made where something is kept
     dropped_indexes: list[str] = []  # of earlier versions
 
@@ -127,10 +129,11 @@ def index(database: Database[Document], collection: Collection, name: str, *, hi
 
 
 @cache
-def shard_collection() -> Collection:
-    """What the collection of a shard is like."""
+def shard_collection(*, grouped: bool = False) -> Collection:
+    """What the collection of a shard is like; that of a shard of groups has their index too."""
     found = [each for file in migrations(_STORE) for each in _described(file.text) if each.name == _SHARD]
-    return found[-1]
+    last = found[-1]
+    return replace(last, indexes=last.indexes + last.group_indexes) if grouped else last
 
 
 def _drop_indexes(database: Database[Document], names: list[str]) -> None:

@@ -77,6 +77,7 @@ class Session:
     def __init__(self, address: Address) -> None:
         self.address = address
         self._connected = PerProcess(partial(_Connected, address))
+        self._has_transactions = "replicaset=" in address.uri.lower()  # what was seen once stays so
 
     def close(self) -> None:
         """Give up the connections of this process."""
@@ -112,10 +113,12 @@ class Session:
     def has_transactions(self) -> bool:
         """True when the servers are known to be a replica set; asks nobody."""
         connected = self._connected.known()
-        if connected is None:
-            return "replicaset=" in self.address.uri.lower()
-        servers = connected.client.topology_description.server_descriptions().values()
-        return any(server.replica_set_name or server.server_type_name == "Mongos" for server in servers)
+        if connected is not None and not self._has_transactions:
+            servers = connected.client.topology_description.server_descriptions().values()
+            self._has_transactions = any(
+                server.replica_set_name or server.server_type_name == "Mongos" for server in servers
+            )
+        return self._has_transactions
 
     def collection(self, name: str) -> Collection[Document]:
         """One collection. Use it within :meth:`translated`."""

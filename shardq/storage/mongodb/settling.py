@@ -8,7 +8,8 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from shardq.storage.mongodb.changing import Change, change, finish, new_stamp
+from shardq.storage.mongodb import group_changes
+from shardq.storage.mongodb.changing import Change, Decision, change, finish, new_stamp
 from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.documents import (
     COUNT,
@@ -28,7 +29,7 @@ from shardq.storage.mongodb.shard_rows import ShardRows, Statement
 from shardq.storage.mongodb.slicing import by_bundle, cut, fenced
 from shardq.storage.requests import Acknowledge, Extend, Fenced, Release, Span
 
-__all__ = ["acknowledge", "extend", "finished", "kept", "not_held", "release", "settle"]
+__all__ = ["acknowledge", "decision", "extend", "finished", "kept", "not_held", "release", "settle"]
 
 # What becomes of a bundle's slices that are held; the rest of it stays as it is.
 Step: TypeAlias = Callable[[Row, list[Slice]], tuple[list[Slice], list[Kept]]]
@@ -39,7 +40,12 @@ def acknowledge(client: Client, request: Acknowledge) -> Fenced:
     rows = ShardRows(client.session, request.shard)
     if request.keep:
         client.collections.index(request.shard, history=True)
-        return settle(rows, request.spans, kept(client.clock.now()), moved=request.moved)
+    step = kept(client.clock.now()) if request.keep else finished
+    if request.shard.is_grouped:
+        decide = decision(request.spans, step, moved=request.moved)
+        return group_changes.settle(client, request.shard, request.spans, decide, ends=True)
+    if request.keep:
+        return settle(rows, request.spans, step, moved=request.moved)
     stamp = new_stamp()
     if _change_whole(rows, request.spans, partial(_finished, stamp, request.moved)):
         return Fenced()
@@ -58,6 +64,9 @@ def extend(client: Client, request: Extend) -> Fenced:
 
     rows = ShardRows(client.session, request.shard)
     fenced = Fenced()
+    if request.shard.is_grouped:
+        decide = decision(request.spans, prolong)
+        return group_changes.settle(client, request.shard, request.spans, decide, ends=False)
     if not _change_whole(rows, request.spans, partial(_prolonged, request, until)):
         fenced = settle(rows, request.spans, prolong)
     client.cursors.put_off(request.shard, until)
@@ -83,6 +92,9 @@ def release(client: Client, request: Release) -> Fenced:
             free.append(Slice(each.first, each.count, again, deliveries))
         return free, []
 
+    if request.shard.is_grouped:
+        decide = decision(request.spans, give_back)
+        return group_changes.give_back(client, request.shard, request.spans, decide)
     fenced = settle(ShardRows(client.session, request.shard), request.spans, give_back)
     client.cursors.due_again(request.shard, moments)
     return fenced
@@ -96,6 +108,14 @@ def settle(
     With a stamp, what carries it was finished by this call already. With ``moved`` the step finishes what is stored
     elsewhere.
     """
+    mine = new_stamp() if stamp is None else stamp
+    ids = [span.bundle_id for span in spans]
+    seen, done = change(rows, ids, decision(spans, step, moved=moved), mine)
+    return fenced([span for span in spans if span.bundle_id not in done], seen)
+
+
+def decision(spans: Sequence[Span], step: Step, *, moved: bool = False) -> Decision:
+    """Return what is decided of each bundle of the spans: the step with what is still held of them."""
     wanted = by_bundle(spans)
 
     def decide(row: Row) -> Change | None:
@@ -106,9 +126,7 @@ def settle(
         gone = tuple((each.first, each.end) for each in held) if moved else ()
         return Change((*rest, *slices), (*row.kept, *keeping), gone)
 
-    mine = new_stamp() if stamp is None else stamp
-    seen, done = change(rows, wanted, decide, mine)
-    return fenced([span for span in spans if span.bundle_id not in done], seen)
+    return decide
 
 
 def not_held(rows: ShardRows, spans: Sequence[Span]) -> Fenced:

@@ -28,13 +28,17 @@ from shardq.storage.mongodb.faults import write_concern_error, write_error
 from shardq.storage.mongodb.session import Session
 
 __all__ = [
+    "BY_ID",
     "CLAIM_INDEX",
+    "GROUP_INDEX",
     "HISTORY_INDEX",
+    "OTHER_COLLECTION",
     "SHARDS",
     "CollectionGone",
     "Page",
     "ShardRows",
     "Statement",
+    "chunks",
     "directory_key",
     "one_after_the_other",
 ]
@@ -42,11 +46,12 @@ __all__ = [
 SHARDS = "shardq.shard"
 CLAIM_INDEX = "claim"
 HISTORY_INDEX = "history"  # which a collection has once something was kept in it
-_BY_ID = "_id_"
+GROUP_INDEX = "group"  # of shards of groups
+BY_ID = "_id_"
 _NO_INDEX = "hint provided does not correspond to an existing index"
 _DUPLICATE = 11000
-_OTHER_COLLECTION = 361  # or none, of that name
-_NOT_OPEN = frozenset((_OTHER_COLLECTION, 121))  # or closed by its validator
+OTHER_COLLECTION = 361  # or none, of that name
+_NOT_OPEN = frozenset((OTHER_COLLECTION, 121))  # or closed by its validator
 _AT_ONCE = 1000
 _LONGEST_WRITE = 10_000  # milliseconds; a transaction of a client that crashed may stand in the way
 
@@ -88,7 +93,7 @@ class ShardRows:
 
     def read(self, ids: Iterable[bytes], *, bodies: bool = False) -> dict[bytes, Row]:
         """The documents with these ids, finished ones too."""
-        return {row.id: row for chunk in _chunks(ids) for row in self._read(chunk, bodies)}
+        return {row.id: row for chunk in chunks(ids) for row in self._read(chunk, bodies)}
 
     def read_surely(self, bundle_id: bytes) -> dict[bytes, Row]:
         """The document with this id, as a read sees it that follows every confirmed write; none on a single server.
@@ -150,7 +155,9 @@ class ShardRows:
 
     def aggregate(self, pipeline: list[Document], *, hint: str = CLAIM_INDEX) -> list[Document]:
         """The results of a pipeline on an index."""
-        return self._by_index(hint, lambda rows: rows.aggregate(pipeline, hint=hint))
+        return self._by_index(
+            hint, lambda rows: rows.aggregate(pipeline, hint=hint, session=self.transaction)
+        )
 
     def change(self, statements: Sequence[Statement], *, ordered: bool = False) -> int:
         """Carry out the statements in one command; return how many documents they found.
@@ -174,7 +181,7 @@ class ShardRows:
         for detail in answer.get("writeErrors", ()):
             if detail["index"] == 0 and detail["code"] == _DUPLICATE:
                 return None
-            if detail["code"] == _OTHER_COLLECTION:
+            if detail["code"] == OTHER_COLLECTION:
                 raise CollectionGone
             raise write_error(detail, str(self.session.address))
         return int(answer["n"]) - 1
@@ -211,7 +218,8 @@ class ShardRows:
         if hint == HISTORY_INDEX:
             return []
         with self.session.translated(writing=True):
-            schema.index(self.session.database, schema.shard_collection(), self.name)
+            made = schema.shard_collection(grouped=self.shard.is_grouped)
+            schema.index(self.session.database, made, self.name)
             return list(read(self.session.collection(self.name)))
 
     def _update(self, updates: Sequence[Document], **options: object) -> dict[str, Any]:
@@ -232,7 +240,7 @@ class ShardRows:
         return answer
 
     def _read(self, ids: Sequence[bytes], bodies: bool) -> list[Row]:
-        return self.find({"_id": {"$in": ids}}, hint=_BY_ID, bodies=bodies)
+        return self.find({"_id": {"$in": ids}}, hint=BY_ID, bodies=bodies)
 
 
 def directory_key(shard: Shard) -> Document:
@@ -256,10 +264,11 @@ def _listed(shard: Shard) -> Document:
 
 
 def _update(statement: Statement) -> Document:
-    return statement.encoded(multi=True, hint=_BY_ID)
+    return statement.encoded(multi=True, hint=BY_ID)
 
 
-def _chunks(ids: Iterable[bytes]) -> Iterator[list[bytes]]:
+def chunks(ids: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Cut ids into as many as one request asks for."""
     wanted = list(dict.fromkeys(ids))
     for start in range(0, len(wanted), _AT_ONCE):
         yield wanted[start : start + _AT_ONCE]

@@ -31,7 +31,6 @@ from shardq.storage.mongodb.dedupe import KeyMethods
 from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.session import Address
 from shardq.storage.mongodb.shard_rows import ShardRows
-from shardq.storage.mongodb.signals import CappedCollection
 from shardq.storage.presence import SeenConsumer
 from shardq.storage.requests import (
     Acknowledge,
@@ -52,7 +51,6 @@ from shardq.storage.requests import (
     StoredSlice,
     Sweep,
 )
-from shardq.storage.signals.signals import Signals
 from shardq.storage.store import Capabilities
 
 __all__ = ["MongoStore"]
@@ -73,17 +71,18 @@ class MongoStore(KeyMethods):
         self._session = self._client.session
         self._incarnations = Incarnations(self._session)
         self._claims = Claims(self._client)
-        self._signals = Signals(CappedCollection(self._session))
+        self._signals = self._client.signals
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this store can do; a forward across shards needs the transactions of a replica set."""
+        """What this store can do; a forward across shards and groups need the transactions of a replica set."""
         return Capabilities(
             forward_across_shards=self._session.has_transactions,
             max_message_bytes=15 << 20,
             max_shards=1_000,
             requests_at_once=8,
             signals=True,
+            groups=self._session.has_transactions,
         )
 
     def now(self) -> int:
@@ -207,7 +206,8 @@ class MongoStore(KeyMethods):
 
         def forward(placed: Acknowledge) -> Fenced:
             return forwarding.forward(
-                self._client, Forward(placed, replace(request.append, shard=self._place(target)))
+                self._client,
+                Forward(placed, replace(request.append, shard=self._place(target)), request.in_place),
             )
 
         fenced = self._incarnations.within(
@@ -237,12 +237,12 @@ class MongoStore(KeyMethods):
     def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
         """Remove one message, out of the history too; False when it is not stored."""
         return self._within(
-            shard, lambda place: removal.remove(self._session, place, bundle_id, position), not_
+            shard, lambda place: removal.remove(self._client, place, bundle_id, position), not_
         )
 
     def purge(self, shard: Shard) -> int:
         """Remove all messages of the shard, a thousand bundles at a time; returns how many they were."""
-        return self._within(shard, lambda place: removal.purge(self._session, place), not_)
+        return self._within(shard, lambda place: removal.purge(self._client, place), not_)
 
     def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:
         """Messages by state; the cost grows with the number of bundles, whose bodies the server reads for ``sizes``."""

@@ -1,0 +1,122 @@
+"""What is done with the messages of groups, but for claims: each is one transaction, and keeps the order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from shardq.sharding.shard import Shard
+from shardq.storage.mongodb.changing import Change, Decision, attempts
+from shardq.storage.mongodb.client import Client
+from shardq.storage.mongodb.documents import GROUP, PLACE, SENT_DUE, Row, Slice
+from shardq.storage.mongodb.groups import Groups, in_transaction
+from shardq.storage.mongodb.shard_rows import GROUP_INDEX, CollectionGone
+from shardq.storage.mongodb.slicing import by_bundle, cut, fenced
+from shardq.storage.requests import Bundle, Fenced, Span
+
+__all__ = ["append", "change", "end", "give_back", "places", "purge", "put_back", "settle"]
+
+_AT_ONCE = 1000
+
+
+def append(client: Client, shard: Shard, bundles: Sequence[Bundle]) -> None:
+    """Store bundles that are new behind the last of their groups. Raises QueueNotFound."""
+    for _ in attempts(shard):
+        client.collections.uuid(shard)
+        try:
+            in_transaction(client, shard, lambda groups: groups.append(bundles))
+        except CollectionGone:
+            client.collections.is_not(shard)
+        else:
+            return
+
+
+def settle(client: Client, shard: Shard, spans: Sequence[Span], decide: Decision, *, ends: bool) -> Fenced:
+    """Change what is held of the spans; ``ends``: its stay ends."""
+    return in_transaction(client, shard, lambda groups: change(groups, spans, decide, ends=ends))
+
+
+def give_back(client: Client, shard: Shard, spans: Sequence[Span], decide: Decision) -> Fenced:
+    """Give back what is held of the spans, and what is held behind it."""
+    now = client.clock.now()
+
+    def release(groups: Groups) -> Fenced:
+        missing = change(groups, spans, decide, ends=False)
+        put_back(groups, spans, now)
+        return missing
+
+    return in_transaction(client, shard, release)
+
+
+def end(client: Client, shard: Shard, bundle_id: bytes, decide: Decision) -> bool:
+    """Change one bundle, so that the stay of some of its messages ends; False when nothing is to be changed."""
+
+    def change_one(groups: Groups) -> bool:
+        plan = [(row, new) for row in groups.read([bundle_id]).values() if (new := decide(row)) is not None]
+        for row, new in plan:
+            groups.change(row, new, ends=True)
+        return bool(plan)
+
+    return in_transaction(client, shard, change_one)
+
+
+def purge(client: Client, shard: Shard) -> int:
+    """Remove all but the history, group after group; returns how many messages that were."""
+
+    def remove(groups: Groups) -> int:
+        waiting = {GROUP: {"$gte": ""}, PLACE: {"$gt": -1}}
+        found = groups.rows.find(waiting, hint=GROUP_INDEX, limit=_AT_ONCE)
+        for row in groups.read(row.id for row in found).values():
+            groups.change(row, Change((), row.kept), ends=True)
+        return sum(each.count for row in found for each in row.slices)
+
+    messages = 0
+    while removed := in_transaction(client, shard, remove):
+        messages += removed
+    return messages
+
+
+def change(groups: Groups, spans: Sequence[Span], decide: Decision, *, ends: bool) -> Fenced:
+    """Decide on each bundle of the spans; return what of them is not held."""
+    seen = groups.read(by_bundle(spans))
+    for row in seen.values():
+        if (new := decide(row)) is not None:
+            groups.change(row, new, ends=ends)
+    return fenced(spans, seen)
+
+
+def put_back(groups: Groups, spans: Sequence[Span], now: int) -> None:
+    """Give back, without counting the delivery, what is held behind the first of the spans in each group."""
+    wanted = by_bundle(spans)
+    first: dict[str, int] = {}
+    for row in groups.read(wanted).values():
+        for each in cut(row, wanted[row.id])[0]:
+            first[row.group] = min(row.base + each.first, first.get(row.group, row.base + each.first))
+    for group, place in first.items():
+        for row in groups.follow(group):
+            if row.slices[0].token is None:
+                break  # what is held is the front part
+            _put_back(groups, row, place, now)
+
+
+def places(groups: Groups, spans: Sequence[Span]) -> list[int]:
+    """Return the places of the first messages of spans that are held."""
+    rows = groups.read(span.bundle_id for span in spans)
+    return [rows[span.bundle_id].base + span.first for span in spans]
+
+
+def _put_back(groups: Groups, row: Row, place: int, now: int) -> None:
+    planned = groups.now(row)
+    slices = tuple(
+        _uncounted(row, each, now) if each.token is not None and row.base + each.first > place else each
+        for each in planned.slices
+    )
+    if slices != planned.slices:
+        groups.change(row, replace(planned, slices=slices))
+
+
+def _uncounted(row: Row, held: Slice, now: int) -> Slice:
+    deliveries = held.told - 1
+    due = now if deliveries else min(int(row.raw[SENT_DUE]), now)
+    return Slice(held.first, held.count, due, deliveries)

@@ -1,0 +1,161 @@
+"""Claims of groups: first bundles are found by a look, as those of other shards; what follows is read when it is taken.
+
+One transaction takes all of it. A first bundle that is not as the look saw it is left to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from shardq.storage.mongodb.changing import Change
+from shardq.storage.mongodb.client import Client
+from shardq.storage.mongodb.documents import CHOSEN, FINISHED_AT, PLACE, STAMP, STATE, Row, Slice
+from shardq.storage.mongodb.groups import Groups, in_transaction
+from shardq.storage.mongodb.repeated_claims import held_under
+from shardq.storage.mongodb.transactions import BRIEF
+from shardq.storage.requests import Claim, Claimed, ClaimedSlice
+
+__all__ = ["heads", "take"]
+
+_END = 2**62
+
+_Held: TypeAlias = tuple[Row, Slice]  # as it was, and as much of it as is taken
+
+
+def heads(rows: Iterable[Row]) -> list[Row]:
+    """Return first bundles of groups with their first slice alone, as nothing else of them is deliverable."""
+    return [replace(row, slices=row.slices[:1]) for row in rows]
+
+
+def take(client: Client, request: Claim, found: Sequence[Row], now: int) -> Claimed:
+    """Take what the groups of these first bundles have, up to the limit; or again what the token holds.
+
+    Raises Disturbed when others change some of the groups all the time.
+    """
+    until = now + request.lease
+
+    def claim(groups: Groups) -> Claimed:
+        stored = groups.read([request.token, *(row.id for row in found)])
+        held = held_under(groups.rows, request.token) if request.token in stored else []
+        if held:
+            return Claimed(_prolong(groups, held, request, until), until)
+        first = [stored[row.id] for row in found if row.id in stored and _is_as(stored[row.id], row)]
+        return Claimed(_take(groups, request, first, {row.id: row for row in found}, now), until)
+
+    return in_transaction(client, request.shard, claim, BRIEF)
+
+
+def _prolong(groups: Groups, held: Sequence[Row], request: Claim, until: int) -> tuple[ClaimedSlice, ...]:
+    mine = [(row, each) for row in held for each in row.slices if each.token == request.token]
+    for row in groups.read(row.id for row in held).values():
+        longer = [replace(each, due=until) if each.token == request.token else each for each in row.slices]
+        groups.change(row, Change(tuple(longer), row.kept))
+    mine.sort(key=lambda piece: piece[0].base + piece[1].first)
+    return tuple(ClaimedSlice(row.bundle, each.first, each.count, each.told) for row, each in mine)
+
+
+def _take(
+    groups: Groups, request: Claim, first: Sequence[Row], seen: dict[bytes, Row], now: int
+) -> tuple[ClaimedSlice, ...]:
+    plan = _Plan(request, now)
+    for row in first:
+        plan.add(row, row.slices[0])
+    for row, behind, known in _behind(groups, first, plan):
+        plan.follow(row, behind, known)
+    plan.store(groups)
+    more = groups.rows.read((row.id for row, _ in plan.taken if row.id not in seen), bodies=True)
+    bundles = {key: row.bundle for key, row in (seen | more).items()}
+    return tuple(
+        ClaimedSlice(bundles[row.id], each.first, each.count, each.deliveries + 1) for row, each in plan.taken
+    )
+
+
+def _is_as(stored: Row, seen: Row) -> bool:
+    return all(stored.raw.get(field) == seen.raw.get(field) for field in (*STATE, PLACE))
+
+
+def _behind(groups: Groups, first: Sequence[Row], plan: _Plan) -> Iterator[tuple[Row, list[Row], int]]:
+    """Return each first bundle with the bundles of its group: as many as there is room for, and all that are held.
+
+    The last is the place up to which no other bundle of the group has anything.
+    """
+    free = [row.group for row in first if row.slices[0].token is None]
+    wanted = plan.wanted + 1
+    found = groups.first(free if plan.wanted > 0 else (), wanted)
+    for row in first:
+        if row.slices[0].token is not None:
+            yield row, *_held_front(groups.follow(row.group), plan.wanted)
+        elif rows := found.get(row.group, []):
+            yield row, rows, _END if len(rows) < wanted else int(rows[-1].raw[PLACE])
+
+
+def _held_front(rows: Iterator[Row], wanted: int) -> tuple[list[Row], int]:
+    """Return what is held, and what follows while there is room; and the place up to which that is all."""
+    found: list[Row] = []
+    for row in rows:
+        found.append(row)
+        if row.slices[0].token is None and wanted < 0:
+            return found, int(row.raw[PLACE])
+        wanted -= sum(each.count for each in row.slices)
+    return found, _END
+
+
+class _Plan:
+    """What a claim is to take, and what others lose by that."""
+
+    def __init__(self, request: Claim, now: int) -> None:
+        self._request, self._now = request, now
+        self.wanted = request.limit
+        self.taken: list[_Held] = []
+        self._ends: dict[
+            bytes, dict[int, int]
+        ] = {}  # of a bundle's slices that are taken, by their first messages
+        self._rows: dict[bytes, Row] = {}
+
+    def add(self, row: Row, piece: Slice) -> None:
+        """Take as much of a slice as there is room for."""
+        end = min(piece.end, piece.first + self.wanted)
+        self._rows[row.id] = row
+        if end > piece.first:
+            self.taken.append((row, piece.part(piece.first, end)))
+            self._ends.setdefault(row.id, {})[piece.first] = end
+            self.wanted -= end - piece.first
+
+    def follow(self, first: Row, rows: Sequence[Row], known: int) -> None:
+        """Take what follows the first slice of a group, up to a place, while it is due, or was held with the first."""
+        pieces = sorted(
+            ((row.base + each.first, row, each) for row in rows for each in row.slices),
+            key=lambda piece: piece[0],
+        )
+        for place, row, piece in pieces:
+            if row.id == first.id and piece.first == first.slices[0].first:
+                continue
+            if place <= known and self.wanted > 0 and (piece.token or piece.due <= self._now):
+                self.add(row, piece)
+            elif piece.token:
+                self._rows[row.id] = row
+            else:
+                break
+
+    def store(self, groups: Groups) -> None:
+        """Let the groups have it so, and note what is chosen under the claim's token."""
+        for key, row in self._rows.items():
+            groups.change(row, Change(tuple(self._after(row, self._ends.get(key, {}))), row.kept))
+        if self._ends:
+            noted = {"$push": {CHOSEN: b"".join(self._ends)}, "$set": {STAMP: 0}}
+            update = noted | {"$currentDate": {FINISHED_AT: True}}
+            groups.notes.append({"q": {"_id": self._request.token}, "u": update, "upsert": True})
+
+    def _after(self, row: Row, ends: dict[int, int]) -> Iterator[Slice]:
+        request, until = self._request, self._now + self._request.lease
+        for each in row.slices:
+            end = ends.get(each.first, each.first)
+            if end > each.first:
+                counted = each.deliveries + request.started
+                yield Slice(each.first, end - each.first, until, counted, request.token, not request.started)
+            if end < each.end:
+                rest = each.part(end, each.end)
+                yield Slice(rest.first, rest.count, self._now, each.deliveries) if each.token else rest
