@@ -85,8 +85,9 @@ def choose_shard(context: QueueContext, due: int, messages: int, group: str = ""
         return context.placement.choose(context.settings.layout, due, messages)
     if not context.store.capabilities.groups:
         raise UnsupportedByStore(
-            f"group={reprlib.repr(group)}: the store of queue {context.name!r} keeps no order within groups yet: "
-            "use SQLite or Cassandra, or a queue of one shard with one consumer"
+            f"group={reprlib.repr(group)}: the store of queue {context.name!r} keeps no order within groups: "
+            "use SQLite, Cassandra, or a replica set of MongoDB (one member will do), or a queue of one shard with one "
+            "consumer"
         )
     return group_shard(context.name, group)
 
