@@ -15,6 +15,7 @@ from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.documents import CHOSEN, FINISHED_AT, PLACE, STAMP, STATE, Row, Slice
 from shardq.storage.mongodb.groups import Groups, in_transaction
 from shardq.storage.mongodb.repeated_claims import held_under
+from shardq.storage.mongodb.shard_rows import Statement
 from shardq.storage.mongodb.transactions import BRIEF
 from shardq.storage.requests import Claim, Claimed, ClaimedSlice
 
@@ -147,7 +148,7 @@ class _Plan:
         if self._ends:
             noted = {"$push": {CHOSEN: b"".join(self._ends)}, "$set": {STAMP: 0}}
             update = noted | {"$currentDate": {FINISHED_AT: True}}
-            groups.notes.append({"q": {"_id": self._request.token}, "u": update, "upsert": True})
+            groups.notes.append(Statement({"_id": self._request.token}, update).encoded(upsert=True))
 
     def _after(self, row: Row, ends: dict[int, int]) -> Iterator[Slice]:
         request, until = self._request, self._now + self._request.lease

@@ -60,9 +60,3 @@ class GroupRows(ShardRows):
                 if detail["code"] == OTHER_COLLECTION:
                     raise CollectionGone
                 raise write_error(detail, str(self.session.address))
-
-    def delete(self, ids: Sequence[bytes]) -> None:
-        """Delete documents, in a transaction."""
-        if ids:
-            deletes = [{"q": {"_id": {"$in": list(ids)}}, "limit": 0}]
-            self._write({"delete": self.name, "deletes": deletes})

@@ -38,7 +38,7 @@ from shardq.storage.mongodb.documents import (
     state_of,
 )
 from shardq.storage.mongodb.group_rows import GroupRows
-from shardq.storage.mongodb.shard_rows import CollectionGone
+from shardq.storage.mongodb.shard_rows import CollectionGone, Statement
 from shardq.storage.mongodb.transactions import PATIENT, transact
 from shardq.storage.requests import Bundle
 
@@ -178,10 +178,10 @@ class Groups:
     def _of_groups(self, over: set[str]) -> Iterator[Document]:
         for group, following in self._next.items():
             change = {"$set": {GROUP: group, NEXT: following}, "$inc": {STAMP: 1}}
-            yield {"q": {"_id": _document_of(group)}, "u": change, "upsert": True}
+            yield Statement({"_id": _document_of(group)}, change).encoded(upsert=True)
         if touched := self._touched - self._next.keys() - over:
             ids = [_document_of(group) for group in touched]
-            yield {"q": {"_id": {"$in": ids}}, "u": {"$inc": {STAMP: 1}}, "multi": True}
+            yield Statement({"_id": {"$in": ids}}, {"$inc": {STAMP: 1}}).encoded(multi=True)
 
     def _of_bundles(self) -> Iterator[Document]:
         """Join bundles that are changed alike into one update."""
@@ -191,7 +191,7 @@ class Groups:
             if update:
                 alike.setdefault(encode(update), (update, []))[1].append(key)
         for update, ids in alike.values():
-            yield {"q": {"_id": {"$in": ids}}, "u": update, "multi": True}
+            yield Statement({"_id": {"$in": ids}}, update).encoded(multi=True)
 
     def _update(self, row: Row, new: Change) -> Document:
         """Return the update to what a bundle shall hold, of the fields that differ."""

@@ -171,6 +171,12 @@ class ShardRows:
             raise write_error(detail, str(self.session.address))
         return int(answer["n"])
 
+    def delete(self, ids: Sequence[bytes]) -> None:
+        """Delete documents, in a transaction."""
+        if ids:
+            deletes = [{"q": {"_id": {"$in": list(ids)}}, "limit": 0}]
+            self._write({"delete": self.name, "deletes": deletes})
+
     def take(self, begin: Statement, statements: Sequence[Statement], uuid: Binary) -> int | None:
         """Carry out a claim's statements; None, and nothing is done, when it was begun before, as the first one tells.
 
