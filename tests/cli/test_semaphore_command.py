@@ -43,8 +43,10 @@ def test_what_is_wrong_is_told_in_one_line(tmp_path: Path) -> None:
         (2, ["semaphore", "a name", "--permits", "1"]),
         (2, ["alter", "q", "--rate-limit", "fast"]),
         (2, ["alter", "q", "--max-in-flight", "0"]),
+        (2, ["alter", "q", "--max-in-flight", "many"]),
     ]:
         exit_code, _, told = run(tmp_path, *arguments)
         assert exit_code == code
         assert len(told.splitlines()) == 1, told
+        assert "invalid literal" not in told
     assert run(tmp_path, "alter", "q", "--rate-limit", "none", "--max-in-flight", "none")[0] == 0

@@ -21,8 +21,15 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _TERM = re.compile(r"^( *)(``\w+``(?:, ``\w+``)*)\n((?:\1    .+(?:\n|\Z))+)", re.MULTILINE)
 
 
+def _whole_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no whole number") from None
+
+
 _Reader = Callable[[str], Any]
-_READERS: dict[type, _Reader] = {int: int, float: duration, str: str}
+_READERS: dict[type, _Reader] = {int: _whole_number, float: duration, str: str}
 
 
 def settings_options(*, defaults: bool) -> Callable[[_F], _F]:
