@@ -11,14 +11,15 @@ __all__ = ["Place"]
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a message is stored: its id, its due time and its priority."""
+    """Where a message is stored: its id, its due time and its priority.
+
+    A ``placed`` one has all three in its text; else due time and priority follow from the id and what was copied.
+    """
 
     id: MessageId
     priority: int
     due: int
-    placed: bool = (
-        True  # due time and priority are in the text; else they follow from the id and what was copied
-    )
+    placed: bool = True
 
     @property
     def text(self) -> str:
