@@ -1,0 +1,85 @@
+"""What is expected of messages that are sent, received and settled at random, and what no consumer may be handed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+import shardq
+from shardq.testing import ManualClock
+
+__all__ = ["QUEUES", "Expectations", "Hold", "Sent"]
+
+QUEUES = ("a", "b/x@1")
+
+
+class Sent(msgspec.Struct):
+    """What is known of a message that is stored."""
+
+    queue: str
+    group: str | None
+    place: int
+    expires: float | None = None
+    ended: bool = False
+
+    def is_before(self, other: Sent) -> bool:
+        same = (self.queue, self.group) == (other.queue, other.group)
+        return same and not self.ended and self.place < other.place
+
+
+class Hold(msgspec.Struct):
+    """A message that a consumer was handed."""
+
+    consumer: int
+    batch: shardq.Batch
+    message: shardq.Message
+
+
+class Expectations:
+    """All that was sent, who holds what of it, and the rules for what is delivered."""
+
+    def __init__(self, clients: list[shardq.Client], clock: ManualClock, limit: int | None) -> None:
+        self.clients, self.clock, self.limit = clients, clock, limit
+        self.sent: dict[bytes, Sent] = {}
+        self.held: dict[bytes, Hold] = {}
+
+    def now(self) -> float:
+        return self.clock.now() / 1e6
+
+    def is_held(self, body: bytes) -> bool:
+        hold = self.held.get(body)
+        return hold is not None and not self.sent[body].ended and self.until(hold) > self.now()
+
+    def until(self, hold: Hold) -> float:
+        return hold.message.lease_until.timestamp()
+
+    def end(self, bodies: Iterable[bytes]) -> None:
+        for body in bodies:
+            self.sent[body].ended = True
+            self.held.pop(body, None)
+
+    def check_delivered(self, message: shardq.Message) -> None:
+        sent = self.sent[message.body]
+        assert not sent.ended, f"{message.body!r} is delivered after its end"
+        assert not self.is_held(message.body), f"{message.body!r} is held twice"
+        assert (message.queue, message.group) == (sent.queue, sent.group)
+        assert sent.expires is None or self.now() <= sent.expires + 1e-3, f"{message.body!r} has expired"
+
+    def check_group(self, message: shardq.Message, consumer: int, batch: shardq.Batch) -> None:
+        mine = self.sent[message.body]
+        for body, sent in self.sent.items():
+            hold = self.held.get(body)
+            own = hold is not None and (hold.batch is batch or hold.consumer == consumer)
+            if (sent.queue, sent.group) == (mine.queue, mine.group) and self.is_held(body):
+                assert own, f"{body!r} and {message.body!r} of one group are held by two consumers"
+            if sent.is_before(mine) and not own and not (sent.expires and sent.expires <= self.now()):
+                there = self.clients[0].queue(sent.queue).peek(1000)
+                assert body not in {other.body for other in there}, f"{message.body!r} overtook {body!r}"
+        bodies = [self.sent[other.body].place for other in batch if other.group == message.group]
+        assert bodies == sorted(bodies)
+
+    def check_limit(self) -> None:
+        for name in QUEUES:
+            in_flight = sum(self.is_held(body) for body, sent in self.sent.items() if sent.queue == name)
+            assert self.limit is None or in_flight <= self.limit

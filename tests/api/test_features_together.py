@@ -1,0 +1,267 @@
+"""Random histories of two clients that use groups, keys, limits, moves and expiry on one store keep every promise."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+import shardq
+from shardq.testing import ManualClock
+from tests.api.expectations import QUEUES, Expectations, Hold, Sent
+from tests.sampling import some
+
+STEPS = 120
+ACTIONS = {
+    "send": 30,
+    "receive": 30,
+    "ack": 22,
+    "release": 6,
+    "give_back": 4,
+    "extend": 3,
+    "dead_letter": 2,
+    "forward": 3,
+    "rewrite": 2,
+    "pop": 2,
+    "remove": 2,
+    "purge": 0.3,
+    "sweep": 1,
+    "pass_time": 10,
+}
+
+
+class History(Expectations):
+    """Two clients with three consumers each, and what is expected of the two queues."""
+
+    def __init__(self, url: str, clock: ManualClock, seed: int, prefetch: bool) -> None:
+        self.dice = random.Random(seed)
+        clients = [shardq.connect(url, clock=clock, retry_seconds=0.5) for _ in range(2)]
+        super().__init__(clients, clock, self.dice.choice([None, 3, 7]))
+        self.max_deliveries = self.dice.choice([2, 3, None])
+        for name in QUEUES:
+            self.clients[0].create_queue(name, **self._settings())
+        self.ahead = [5 if prefetch else 0, self.dice.choice([0, 5]) if prefetch else 0]
+        self.consumers = [
+            consumer
+            for client, ahead in zip(self.clients, self.ahead, strict=True)
+            for consumer in (
+                client.queue(QUEUES[0]).consumer(prefetch=ahead),
+                client.queue(QUEUES[1]).consumer(),
+                client.consumer(QUEUES),
+            )
+        ]
+        self.numbers = 0
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "shards": self.dice.choice([1, 2]),
+            "time_shards": self.dice.choice([1, 3]),
+            "time_shard_seconds": 5,
+            "visibility_timeout": 10,
+            "max_deliveries": self.max_deliveries,
+            "max_in_flight": self.limit,
+            "retry_delay": 0,
+            "history_retention": self.dice.choice([0, 100]),
+        }
+
+    def run(self) -> None:
+        for _ in range(STEPS):
+            (name,) = self.dice.choices(list(ACTIONS), list(ACTIONS.values()))
+            action: Callable[[], None] = getattr(self, name)
+            action()
+        for consumer in self.consumers:
+            consumer.close()
+        self.drain()
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
+
+    def queue(self) -> shardq.Queue:
+        return self.dice.choice(self.clients).queue(self.dice.choice(QUEUES))
+
+    def next_body(self) -> bytes:
+        self.numbers += 1
+        return b"%d" % self.numbers
+
+    # -- what may happen
+
+    def send(self) -> None:
+        queue, body, options = self.queue(), self.next_body(), self._options()
+        try:
+            identity = queue.producer().send(body, **options)
+        except shardq.UniqueKeyTaken:
+            return
+        stored = queue.get(identity)
+        if stored is None or stored.body != body:  # the id of the message that has the key
+            return
+        ttl = options.get("ttl")
+        expires = None if ttl is None else self.now() + options.get("delay", 0) + ttl
+        self.sent[body] = Sent(queue.name, options.get("group"), self.numbers, expires)
+        if options.get("on_conflict") == "replace":
+            there = {message.body for name in QUEUES for message in self.clients[0].queue(name).peek(1000)}
+            self.end(set(self.sent) - there)
+
+    def _options(self) -> dict[str, Any]:
+        options: dict[str, Any] = {}
+        if self.dice.random() < 0.5:
+            options["group"] = self.dice.choice(["g1", "g2", "g3"])
+        else:
+            options["priority"] = self.dice.choice([1, 5])
+        if self.dice.random() < 0.3:
+            options["unique_key"] = self.dice.choice(["k1", "k2"])
+            options["on_conflict"] = self.dice.choice(["keep", "raise", "replace"])
+        elif self.dice.random() < 0.2:
+            options["dedupe_key"] = self.dice.choice(["d1", "d2"]) + (options.get("group") or "")
+        if self.dice.random() < 0.15:
+            options["ttl"] = self.dice.choice([3, 30])
+        if self.dice.random() < 0.2:
+            options["delay"] = self.dice.choice([1, 6])
+        return options
+
+    def receive(self) -> None:
+        number = self.dice.randrange(len(self.consumers))
+        batch = self.consumers[number].receive(self.dice.choice([1, 3, 10]))
+        for message in batch:
+            self.check_delivered(message)
+            self.held[message.body] = Hold(number, batch, message)
+        for message in batch:
+            if message.group is not None:
+                self.check_group(message, number, batch)
+        self.check_limit()
+
+    def ack(self) -> None:
+        self.end(self._settle(lambda part: part.ack()))
+
+    def dead_letter(self) -> None:
+        self.end(self._settle(lambda part: part.dead_letter("why")))
+
+    def extend(self) -> None:
+        self._settle(lambda part: part.extend(8))
+
+    def release(self) -> None:
+        delay = self.dice.choice([0, 2])
+        for hold in self._let_go(self._settle(lambda part: part.release(delay=delay))):
+            if self.max_deliveries is not None and hold.message.deliveries >= self.max_deliveries:
+                self.end([hold.message.body])  # a dead letter
+
+    def give_back(self) -> None:
+        self._let_go(self._settle(lambda part: part.give_back(delay=self.dice.choice([0, 2]))))
+
+    def forward(self) -> None:
+        other = dict(zip(QUEUES, reversed(QUEUES), strict=True))
+        for body in self._settle(lambda part: part.forward(other[part.queue or ""])):
+            self.numbers += 1
+            sent = self.sent[body]
+            sent.queue, sent.place = other[sent.queue], self.numbers
+            self.held.pop(body)
+
+    def rewrite(self) -> None:
+        body = self.next_body()
+        settled = self._settle(lambda part: part[0].release(body=body), most=1)
+        for old in settled:
+            sent = self.sent[old]
+            self.sent[body] = Sent(sent.queue, sent.group, sent.place, sent.expires)
+            self._let_go([old])
+            self.end([old])
+
+    def _settle(self, do: Callable[[shardq.Batch], None], most: int = 10) -> list[bytes]:
+        """Do this with some of what a consumer holds. Answer what it was done with."""
+        mine = [hold for body, hold in self.held.items() if self.is_held(body)]
+        if not mine:
+            return []
+        batch = self.dice.choice(mine).batch
+        whole = [hold.message for hold in mine if hold.batch is batch]
+        part = whole[: self.dice.randrange(1, min(most, len(whole)) + 1)]
+        if self.dice.random() < 0.3:
+            part = [self.dice.choice(whole)]
+        bodies = [message.body for message in part]
+        try:
+            do(batch.part(part))
+        except shardq.LeaseLost as error:
+            lost = {message.body for message in error.messages}
+            for body in lost:
+                self.held.pop(body, None)
+            return [body for body in bodies if body not in lost]
+        return bodies
+
+    def _let_go(self, bodies: Iterable[bytes]) -> list[Hold]:
+        """Forget these, and what the same consumer holds behind them."""
+        gone = [(body, self.held.pop(body)) for body in bodies if body in self.held]
+        for body, hold in gone:
+            for other in [other for other in self.held if self.sent[body].is_before(self.sent[other])]:
+                if self.sent[body].group is not None and self.held[other].consumer == hold.consumer:
+                    self.held.pop(other)
+        return [hold for _, hold in gone]
+
+    def pop(self) -> None:
+        batch = self.consumers[self.dice.choice([1, 2, 4, 5])].pop_many(self.dice.choice([1, 3]))
+        for message in batch:
+            self.check_delivered(message)
+        self.end(batch.bodies)
+
+    def remove(self) -> None:
+        queue = self.queue()
+        waiting = list(queue.peek(50))
+        if waiting and self._removals_are_seen():
+            message = self.dice.choice(waiting)
+            if queue.remove(message.id):
+                self.end([message.body])
+
+    def purge(self) -> None:
+        queue = self.queue()
+        if self._removals_are_seen():
+            queue.purge()
+            self.end([body for body, sent in self.sent.items() if sent.queue == queue.name])
+
+    def _removals_are_seen(self) -> bool:
+        """Tell whether the store is asked before a message that was claimed ahead is handed out."""
+        return self.max_deliveries is not None or not any(self.ahead)
+
+    def sweep(self) -> None:
+        self.queue().sweep()
+
+    def pass_time(self) -> None:
+        self.clock.advance(self.dice.choice([0.5, 2, 6, 12]))
+
+    def drain(self) -> None:
+        """See that every message that did not end is received, or is a dead letter, and that nothing else is left."""
+        for _ in range(self.numbers):
+            self.clock.advance(20)
+            if not sum([self._drain_once(name) for name in QUEUES]):
+                break
+        dead = {
+            message.body
+            for name in QUEUES
+            if self.max_deliveries is not None
+            for message in self.clients[0].queue(f"{name}.dead").peek(1000)
+        }
+        for body, sent in self.sent.items():
+            assert sent.ended or body in dead or sent.expires is not None, f"{body!r} is lost"
+        for name in QUEUES:
+            counts = self.clients[0].queue(name).counts()
+            assert (counts.ready, counts.delayed, counts.in_flight) == (0, 0, 0)
+
+    def _drain_once(self, name: str) -> int:
+        found = 0
+        with self.clients[0].queue(name).consumer() as consumer:
+            while batch := consumer.receive(100):
+                assert not [body for body in batch.bodies if self.sent[body].ended]
+                batch.ack()
+                self.end(batch.bodies)
+                found += len(batch)
+        return found
+
+
+@pytest.mark.parametrize("prefetch", [False, True])
+@pytest.mark.parametrize("seed", range(some(60, 6)))
+def test_features_that_are_used_together_keep_their_promises(
+    url: str, clock: ManualClock, seed: int, prefetch: bool
+) -> None:
+    history = History(url, clock, seed, prefetch)
+    try:
+        history.run()
+    finally:
+        history.close()
