@@ -185,7 +185,7 @@ class LeaseLost(ShardqError):
 
 
 class ConsumerNotFound(ShardqError):
-    """Raised when messages are to be given back of a consumer that the queue does not know, by its name or its id."""
+    """Raised for a consumer that the queue does not know, by its name or its id."""
 
     code = "consumer_not_found"
 

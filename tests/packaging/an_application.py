@@ -111,6 +111,14 @@ def hold(client: shardq.Client) -> None:
         print(state, permit.lost)
 
 
+def unlock_the_dead(queue: shardq.Queue) -> int:
+    holders: tuple[shardq.ConsumerState, ...] = queue.consumers()
+    try:
+        return sum(queue.unlock(each.id) for each in holders if not each.alive)
+    except (shardq.ConsumerAlive, shardq.ConsumerNotFound):
+        return queue.unlock("worker-1", force=True)
+
+
 def receive(consumer: shardq.Consumer) -> None:
     batch: shardq.Batch = consumer.receive(10, wait=1)
     for each in consumer.batches(10, wait=0):
