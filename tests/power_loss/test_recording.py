@@ -27,6 +27,18 @@ memory.close()
 """
 
 
+LISTED = """
+import ctypes, os, socket, sys
+libc = ctypes.CDLL(None)
+libc.fdopendir.restype, libc.closedir.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+folder = os.open(sys.argv[1], os.O_RDONLY)
+libc.closedir(libc.fdopendir(folder))
+one, other = socket.socketpair()
+assert one.fileno() == folder
+os.write(folder, b"said")
+"""
+
+
 def disk_after(program: str, folder: Path, *, names_last: bool) -> Disk:
     if sys.platform != "linux" or shutil.which("cc") is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("the recorder needs Linux and a C compiler")
@@ -50,3 +62,8 @@ def test_what_is_written_through_mapped_memory_lasts_when_it_was_synced(tmp_path
 def test_a_new_file_may_be_gone_whose_folder_was_not_synced(tmp_path: Path) -> None:
     disk = disk_after(MAPPED, tmp_path, names_last=False)
     assert disk.image(nothing, 512) == {}
+
+
+def test_what_is_said_to_a_socket_is_no_change_of_the_folder_whose_descriptor_it_has(tmp_path: Path) -> None:
+    """A folder that was opened to be listed is closed by another function than a file."""
+    assert disk_after(LISTED, tmp_path, names_last=True).image(everything, 512) == {}

@@ -4,6 +4,7 @@
    POWER_LOSS_FOLDER: the folder, absolute. POWER_LOSS_LOG: where to write, outside of it. */
 #include "recorder.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -114,18 +115,22 @@ int close(int fd) {
     return real(fd);
 }
 
+/* A descriptor that is written to may be closed, and be another file's, as soon as the writing is done. */
+
 ssize_t write(int fd, const void *data, size_t length) {
     REAL(ssize_t, "write", int, const void *, size_t);
+    uint64_t file = recorder_file_of(fd);
     ssize_t done = real(fd, data, length);
-    if (done > 0 && recorder_file_of(fd)) recorder_write_down(WRITE, recorder_file_of(fd), lseek(fd, 0, SEEK_CUR) - done, data, done);
+    if (done > 0 && file) recorder_write_down(WRITE, file, lseek(fd, 0, SEEK_CUR) - done, data, done);
     return done;
 }
 
 #define PWRITE(symbol, offset_type) \
     ssize_t symbol(int fd, const void *data, size_t length, offset_type offset) { \
         REAL(ssize_t, #symbol, int, const void *, size_t, offset_type); \
+        uint64_t file = recorder_file_of(fd); \
         ssize_t done = real(fd, data, length, offset); \
-        if (done > 0 && recorder_file_of(fd)) recorder_write_down(WRITE, recorder_file_of(fd), offset, data, done); \
+        if (done > 0 && file) recorder_write_down(WRITE, file, offset, data, done); \
         return done; \
     }
 PWRITE(pwrite, off_t)
@@ -176,15 +181,23 @@ int fclose(FILE *file) {
     return real(file);
 }
 
+int closedir(DIR *folder_) {
+    REAL(int, "closedir", DIR *);
+    int fd = dirfd(folder_);
+    if (fd >= 0 && fd < FILES) watched[fd] = 0; /* it may be a socket's next */
+    return real(folder_);
+}
+
 ssize_t writev(int fd, const struct iovec *parts, int count) {
     REAL(ssize_t, "writev", int, const struct iovec *, int);
+    uint64_t file = recorder_file_of(fd);
     ssize_t done = real(fd, parts, count);
-    if (done <= 0 || !recorder_file_of(fd)) return done;
+    if (done <= 0 || !file) return done;
     off_t offset = lseek(fd, 0, SEEK_CUR) - done;
     ssize_t left = done;
     for (int i = 0; i < count && left > 0; i++) {
         ssize_t length = (ssize_t)parts[i].iov_len < left ? (ssize_t)parts[i].iov_len : left;
-        recorder_write_down(WRITE, recorder_file_of(fd), offset, parts[i].iov_base, length);
+        recorder_write_down(WRITE, file, offset, parts[i].iov_base, length);
         offset += length;
         left -= length;
     }
