@@ -24,6 +24,7 @@
     ├── RepeatTooLate          a message may be stored already, and its send can no longer be repeated safely
     ├── ReplayConflict         a repeated part of a run differs from its first attempt
     ├── StoreUnavailable       the store could not be reached; nothing was changed
+    │   ├── Disturbed          other clients changed a group of MongoDB all the time (shardq.storage.mongodb)
     │   └── TombstonesRefused  Cassandra refused to read past so many tombstones (shardq.storage.cassandra)
     ├── OutcomeUnknown         the store did not say whether it made the change
     ├── SchemaMismatch         the store's schema is missing or of another version

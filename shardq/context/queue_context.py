@@ -42,9 +42,9 @@ class LiveSettings:
         """The settings as they were read last, however long ago that is."""
         return self._settings
 
-    def current(self, at_most: float = REFRESH_SECONDS) -> QueueSettings:
-        """The settings; read from the store again when they are older than so many seconds. Raises QueueNotFound."""
-        if self._timer() - self._read_at > at_most:
+    def current(self, at_most: float | None = None) -> QueueSettings:
+        """The settings; read again when they are older than so many seconds (None: one). Raises QueueNotFound."""
+        if self._timer() - self._read_at > (REFRESH_SECONDS if at_most is None else at_most):
             self.refresh()
         return self._settings
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from shardq.clock import microseconds
 from shardq.context.identity import ConsumerIdentity
-from shardq.context.queue_context import REFRESH_SECONDS, QueueContext
+from shardq.context.queue_context import QueueContext
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, claimed_once, first_of
 from shardq.limits.queue_limits import QueueLimits
@@ -114,8 +114,8 @@ class QueueClaims:
         """Seconds until something can be taken, or has to be looked at; None: nothing is known of."""
         return self._limits.seconds_until_free() if self.is_blocked else self.reader.seconds_until_due()
 
-    def opens(self, at_most: float = REFRESH_SECONDS) -> bool:
-        """Read the settings when they are so many seconds old. True when the queue delivers."""
+    def opens(self, at_most: float | None = None) -> bool:
+        """Read the settings when they are so many seconds old (None: one). True when the queue delivers."""
         self._settings = self._context.live.current(at_most)
         self._context.live.use()
         self._limits.begin()

@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from shardq.context.identity import ENLIST_LIFETIME, ConsumerIdentity
-from shardq.context.queue_context import REFRESH_SECONDS, QueueContext
+from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
 from shardq.errors import OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, SettleState
@@ -188,7 +188,7 @@ class Receiving:
         Polls look at many queues that have nothing. For a look the settings may be older; before a claim they are read.
         """
         only_look = only_look and self._polls_several and not (queue.has_candidates or queue.is_paused)
-        opens = partial(queue.opens, KNOWN_SECONDS if only_look else REFRESH_SECONDS)
+        opens = partial(queue.opens, KNOWN_SECONDS if only_look else None)
         return self._try(queue, opens, instead=False, patience=CLAIM_PATIENCE)
 
     def _enlist(self, queues: Sequence[QueueClaims]) -> None:

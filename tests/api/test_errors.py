@@ -13,7 +13,7 @@ import shardq
 from shardq import errors
 
 PACKAGE = Path(shardq.__file__).parent
-OWN_CODES_OF_STORES = {"TombstonesRefused"}  # told to users as what it is a kind of
+OWN_CODES_OF_STORES = {"Disturbed", "TombstonesRefused"}  # told to users as what it is a kind of
 
 CODES = {
     "BenchmarkFailed": "benchmark_failed",

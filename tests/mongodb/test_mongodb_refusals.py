@@ -182,12 +182,12 @@ def test_a_name_that_is_too_long_for_a_collection_of_the_database_is_refused(
 ) -> None:
     name = "d" * 50
     store = open_store(re.sub(rf"/{parse(mongodb_url).database}(?=\?|$)", f"/{name}", mongodb_url))
-    with pytest.raises(InvalidName, match="185 are the most"):
-        store.create_queue(QueueRecord("x" * 186, b"", 1))
-    with pytest.raises(InvalidName, match="185 are the most"):
+    with pytest.raises(InvalidName, match="183 are the most"):
+        store.create_queue(QueueRecord("x" * 184, b"", 1))
+    with pytest.raises(InvalidName, match="183 are the most"):
         store.create_queue(QueueRecord("x@" * 62, b"", 1))
-    assert store.create_queue(QueueRecord("x" * 185, b"", 1))
-    shard = Shard("x" * 185, 2_999, 0)
+    assert store.create_queue(QueueRecord("x" * 183, b"", 1))
+    shard = Shard("x" * 183, 2_999, 0)
     store.append(Append(shard, (BundleFactory(store.now)(),)))
     assert store.count(shard).ready == 1
     with pymongo.MongoClient(mongodb_url) as client:
