@@ -67,8 +67,8 @@ def test_a_send_that_does_not_know_how_late_it_is_is_found_by_a_deep_look(
     # Given a shard whose low watermarks are high, and a producer whose clock stood still for two minutes
     raise_floors(store, shard)
     sleeper = open_store()
-    now = sleeper.now
-    sleeper.now = lambda: now() - 2 * MINUTE  # type: ignore[method-assign]
+    now = sleeper._clock.now
+    sleeper._clock.now = lambda: now() - 2 * MINUTE  # type: ignore[method-assign]
     hidden = BundleFactory(sleeper.now)(2)
     sleeper.append(Append(shard, (hidden,)))
     found_after_a_deep_look([store, open_store()], shard, hidden)

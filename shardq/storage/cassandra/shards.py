@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import bundles, claims, peeking, removal, settling
 from shardq.storage.cassandra.directory import Entered
@@ -36,7 +34,6 @@ class Shards:
     def __init__(self, session: Session, cursors: ReadCursors, entered: Entered, clock: ServerClock) -> None:
         self._session, self._cursors, self._entered, self._clock = session, cursors, entered, clock
         self._held = Held()
-        self._now: Callable[[], int] = clock.now
 
     def append(self, request: Append) -> None:
         """Store the bundles; raises QueueNotFound when this incarnation of the queue is over."""
@@ -85,6 +82,9 @@ class Shards:
     def is_empty(self, shard: Shard) -> bool:
         """Tell whether the shard holds nothing, its history included."""
         return peeking.is_empty(self._row(shard), self._now())
+
+    def _now(self) -> int:
+        return self._clock.now()
 
     def _row(self, shard: Shard) -> WideRow:
         return WideRow(self._session, str(shard))
