@@ -32,7 +32,7 @@ from shardq.semaphore import (
 )
 from shardq.settings import QueueSettings, QueueSettingsArguments, check_number, check_store
 from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
-from shardq.sharding.shard import check_queue_name
+from shardq.sharding.shard import check_queue_name, listed
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Finding, QueueRecord
 from shardq.storage.store import Store
@@ -146,8 +146,11 @@ class Client(Closing):
         )
 
     def queues(self, prefix: str = "") -> tuple[str, ...]:
-        """The names of all queues that start with the prefix, sorted."""
-        return self._retry(self._store.list_queues, prefix)
+        """The names of all queues that start with the prefix, sorted.
+
+        Names of queues that shardq makes for itself begin with ``_shardq/``. They are shown for a prefix that does too.
+        """
+        return listed(self._retry(self._store.list_queues, prefix), prefix)
 
     def exists(self, name: str) -> bool:
         """True when there is a queue of that name. Raises InvalidName."""
@@ -173,7 +176,7 @@ class Client(Closing):
         A queue's time begins with the first call that finds it unused. Consumers of queues that expire do the same once
         a minute, for the queues whose names are alike up to the last ``/``.
         """
-        deleted = delete_unused(self._contexts.of, self.queues(prefix))
+        deleted = delete_unused(self._contexts.of, self._retry(self._store.list_queues, prefix))
         for name in deleted:
             self._contexts.forget(name)
         return deleted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from zlib import crc32
 
 import msgspec
@@ -12,12 +13,14 @@ from shardq.errors import InvalidName
 __all__ = [
     "GROUP_SHARDS",
     "GROUP_TIME_SHARD",
+    "INTERNAL",
     "MAX_NAME_LENGTH",
     "NAME",
     "Shard",
     "check_queue_name",
     "group_shard",
     "group_shards",
+    "listed",
 ]
 
 MAX_NAME_LENGTH = 200
@@ -27,7 +30,10 @@ GROUP_TIME_SHARD = 10_000
 GROUP_SHARDS = 16
 """Of every queue. It never changes: a group would be in two shards."""
 
-NAME = r"[A-Za-z0-9][A-Za-z0-9._/@-]*"
+INTERNAL = "_shardq/"
+"""Names of queues that shardq makes for itself begin so. They are listed only for who asks for them."""
+
+NAME = rf"(?:{INTERNAL})?[A-Za-z0-9][A-Za-z0-9._/@-]*"
 _NAME = re.compile(NAME)
 
 
@@ -71,7 +77,8 @@ def group_shards(queue: str) -> tuple[Shard, ...]:
 def check_queue_name(name: object) -> str:
     """Return the name if a queue may have it, else raise :class:`~shardq.InvalidName`.
 
-    1 to 200 characters out of ``A-Z a-z 0-9 . _ - / @``, the first a letter or digit. The colon is missing on
+    1 to 200 characters out of ``A-Z a-z 0-9 . _ - / @``, the first a letter or digit; ``_shardq/`` may stand before it,
+    in names of queues that shardq makes for itself. The colon is missing on
     purpose: it separates the parts of a shard's name, so no queue's name can reach another queue's shards. So is the
     tilde: a store may write it for a character that has a meaning of its own there.
     """
@@ -87,3 +94,12 @@ def check_queue_name(name: object) -> str:
             "first a letter or digit"
         )
     return name
+
+
+def listed(names: Iterable[str], prefix: str) -> tuple[str, ...]:
+    """Return which of the names a list by this prefix shows: shardq's own only if the prefix begins as they do.
+
+    >>> listed(["_shardq/topics/news", "orders"], "")
+    ('orders',)
+    """
+    return tuple(name for name in names if prefix.startswith(INTERNAL) or not name.startswith(INTERNAL))

@@ -134,6 +134,21 @@ def test_a_queue_exists_once(client: shardq.Client, queue: shardq.Queue) -> None
     assert same.settings == queue.settings
 
 
+def test_queues_of_shardqs_own_are_listed_only_for_who_asks_for_them(client: shardq.Client) -> None:
+    for name in ("orders", "_shardq/topics/news"):
+        client.create_queue(name, max_deliveries=None).producer().send(b"kept")
+    assert client.queues() == ("orders",)
+    assert client.queues("_") == ()
+    assert client.queues("_shardq/t") == ("_shardq/topics/news",)
+    assert client.queue("_shardq/topics/news").consumer().receive(1).bodies == [b"kept"]
+
+
+@pytest.mark.parametrize("name", ["_orders", "_shardq/", "_shardq/_shardq/orders", "_shardq"])
+def test_no_other_name_begins_with_an_underscore(client: shardq.Client, name: str) -> None:
+    with pytest.raises(shardq.InvalidName, match="first a letter or digit"):
+        client.create_queue(name)
+
+
 def test_queues_are_listed_by_prefix(client: shardq.Client) -> None:
     for name in ("a", "a.b", "a_b", "ab", "b"):
         client.create_queue(name, max_deliveries=None)

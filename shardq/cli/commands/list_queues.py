@@ -11,6 +11,7 @@ from shardq.cli.command import ExampleCommand, Session, json_option
 from shardq.cli.failures import StoreMissing
 from shardq.cli.printing import print_columns, print_json, print_line
 from shardq.context.retry import RETRY_SECONDS, Retry
+from shardq.sharding.shard import listed
 from shardq.storage.store import Store
 
 __all__ = ["QueueLine", "lines", "list_queues"]
@@ -31,7 +32,8 @@ class QueueLine(msgspec.Struct, frozen=True, omit_defaults=True):
 def list_queues(session: Session, prefix: str, counts: bool, as_json: bool) -> None:
     """List the queues.
 
-    With PREFIX only queues whose names start with it. Exit code 3 means that the store's file does not exist.
+    With PREFIX only queues whose names start with it. Queues that shardq makes for itself are shown for a PREFIX that
+    begins with _shardq/. Exit code 3 means that the store's file does not exist.
     """
     found = lines(session, prefix, counts=counts)
     if not found:
@@ -47,7 +49,7 @@ def list_queues(session: Session, prefix: str, counts: bool, as_json: bool) -> N
 
 def lines(session: Session, prefix: str, *, counts: bool) -> list[QueueLine]:
     """The queues, with their counts if ``counts`` is set."""
-    names = Retry(RETRY_SECONDS)(session.store.list_queues, prefix)
+    names = listed(Retry(RETRY_SECONDS)(session.store.list_queues, prefix), prefix)
     return [QueueLine(name, session.queue(name).counts() if counts else None) for name in names]
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from shardq.errors import InvalidName
-from shardq.sharding.shard import MAX_NAME_LENGTH, check_queue_name
+from shardq.sharding.shard import INTERNAL, MAX_NAME_LENGTH, check_queue_name
 from shardq.storage.requests import DedupeEntry, QueueRecord, Sweep
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract
@@ -27,6 +27,7 @@ ODD = [
     "{}...a..b",
     "{}.@.",
     "{}.dead",
+    INTERNAL + "{}/a",
 ]
 
 
