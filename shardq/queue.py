@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Literal, Unpack
 
@@ -29,7 +30,7 @@ from shardq.settings import QueueSettings, QueueSettingsArguments, check_number
 from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
 from shardq.settling.settlement import ack_receipts, extend_receipts, release_receipts
 
-__all__ = ["Queue", "consumer_of"]
+__all__ = ["Queue", "consumer_of", "until"]
 
 MANY = 2**31
 
@@ -309,3 +310,11 @@ def consumer_of(
         visibility_timeout=visibility_timeout,
         keep_leases=keep_leases,
     )
+
+
+def until(queue: Queue, moment: Callable[[], float]) -> AbstractContextManager[None]:
+    """Within it this thread asks the store of the queue nothing after the moment, which is by ``time.monotonic()``.
+
+    What would be asked later raises StoreUnavailable.
+    """
+    return queue._context.retry.until(moment)  # noqa: SLF001 - of this module

@@ -70,6 +70,24 @@ class Retry:
         finally:
             self._here.until = outer
 
+    @contextmanager
+    def until(self, moment: Callable[[], float]) -> Iterator[None]:
+        """Make no attempt of this thread's calls in the block after the moment, by ``time.monotonic()``.
+
+        A call that begins later raises StoreUnavailable. :meth:`within` gives each call at least one attempt, and
+        where the store is away, even that takes long. The moment is asked for before each attempt, as it may change.
+        """
+        self._here.over = lambda: time.monotonic() >= moment()
+        try:
+            yield
+        finally:
+            del self._here.over
+
+    @property
+    def _is_over(self) -> bool:
+        over: Callable[[], bool] | None = getattr(self._here, "over", None)
+        return over is not None and over()
+
     @property
     def repeats(self) -> bool:
         """True when a call that fails now is repeated."""
@@ -87,6 +105,8 @@ class Retry:
     def ask(self, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Answer[T]:
         """Like calling this object, but also says whether an earlier attempt may have been carried out."""
         self.check_open()
+        if self._is_over:
+            raise StoreUnavailable("the store was not asked: the time for that was over")
         try:
             return Answer(operation(*args, **kwargs), after_unknown=False)
         except ShardqError as error:
@@ -105,7 +125,7 @@ class Retry:
                 return Answer(operation(*args, **kwargs), after_unknown=unknown)
             except ShardqError as error:
                 unknown = unknown or isinstance(error, OutcomeUnknown)
-                if not error.retryable or time.monotonic() >= until:
+                if not error.retryable or self._is_over or time.monotonic() >= until:
                     if unknown and not isinstance(error, OutcomeUnknown):
                         raise OutcomeUnknown(
                             f"an attempt was not answered, and repeating it failed: {error}"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Literal, Unpack, cast, overload
 
 from shardq.callables import check_runs
 from shardq.consumer import Consumer
 from shardq.errors import InvalidSetting, QueueNotFound, ShardqError
 from shardq.outcome import Backoff
-from shardq.queue import Queue, consumer_of
+from shardq.queue import Queue, consumer_of, until
 from shardq.semaphore import Semaphore
 from shardq.worker.assignment import assign
 from shardq.worker.attempt import (
@@ -34,6 +36,7 @@ __all__ = ["Worker"]
 _log = logging.getLogger(__name__)
 
 PAUSE_SLICE_SECONDS = 0.1  # a stop is noticed within this time
+LEAVE_SECONDS = 5.0  # for what is to be settled after a stop, and for leaving; leases end by themselves
 
 
 class Worker:
@@ -102,6 +105,7 @@ class Worker:
         }
         self._tally = Tally()
         self._stopping = False
+        self._leave_by = math.inf
         self._semaphore: Semaphore | None = None
         self._gate = open_gate(self._is_stopping)
         self._consumer: Consumer | None = None
@@ -129,7 +133,11 @@ class Worker:
         return self.report
 
     def stop(self) -> None:
-        """End after the message at hand and give back the others. For signal handlers and other threads."""
+        """End after the message at hand and give back the others. For signal handlers and other threads.
+
+        Where the store is away, the worker tries for 5 seconds. What is not settled then is delivered again when its
+        lease is over.
+        """
         self._stopping = True
         if self._consumer is not None:
             self._consumer.stop()
@@ -140,8 +148,8 @@ class Worker:
             self._semaphore = next(iter(self._queues.values())).semaphore(options.semaphore)
             self._gate = permit_gate(self._semaphore, self._is_stopping)
         self._tell_of_pauses()
-        with self._make_consumer() as consumer:
-            self._consumer = consumer
+        consumer = self._consumer = self._make_consumer()
+        try:
             if self._stopping:  # before there was a consumer
                 return
             for batch in consumer.batches(options.batch, wait=options.idle_exit):
@@ -151,6 +159,9 @@ class Worker:
                     self._work(Attempt(batch))
                 finally:
                     self._tally.hold(0)
+        finally:
+            with self._until_left():
+                consumer.close()
 
     def _make_consumer(self) -> Consumer:
         options, (first, *others) = self._options, self._queues.values()
@@ -191,7 +202,8 @@ class Worker:
         attempt = 0
         while True:
             try:
-                return step()
+                with self._until_left():
+                    return step()
             except ShardqError as error:
                 if isinstance(error, QueueNotFound) and len(self._queues) > 1:
                     _log.warning("messages were not settled: %s", error)
@@ -216,6 +228,15 @@ class Worker:
         until = time.monotonic() + pause
         while not self._stopping and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, PAUSE_SLICE_SECONDS))
+
+    def _until_left(self) -> AbstractContextManager[None]:
+        """Within it, a worker that is told to stop asks the store nothing more when its seconds for that are over."""
+        return until(next(iter(self._queues.values())), self._end)
+
+    def _end(self) -> float:
+        if self._stopping and self._leave_by == math.inf:
+            self._leave_by = time.monotonic() + LEAVE_SECONDS
+        return self._leave_by
 
     def _is_stopping(self) -> bool:
         return self._stopping
