@@ -30,7 +30,7 @@ from shardq.settings import QueueSettings, QueueSettingsArguments, check_number
 from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
 from shardq.settling.settlement import ack_receipts, extend_receipts, release_receipts
 
-__all__ = ["Queue", "consumer_of", "until"]
+__all__ = ["Queue", "consumer_of", "unless"]
 
 MANY = 2**31
 
@@ -312,9 +312,6 @@ def consumer_of(
     )
 
 
-def until(queue: Queue, moment: Callable[[], float]) -> AbstractContextManager[None]:
-    """Within it this thread asks the store of the queue nothing after the moment, which is by ``time.monotonic()``.
-
-    What would be asked later raises StoreUnavailable.
-    """
-    return queue._context.retry.until(moment)  # noqa: SLF001 - of this module
+def unless(queue: Queue, over: Callable[[], bool]) -> AbstractContextManager[None]:
+    """Within it this thread asks the store of the queue nothing once it is over: that raises StoreUnavailable."""
+    return queue._context.retry.unless(over)  # noqa: SLF001 - of this module

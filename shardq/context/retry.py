@@ -71,13 +71,12 @@ class Retry:
             self._here.until = outer
 
     @contextmanager
-    def until(self, moment: Callable[[], float]) -> Iterator[None]:
-        """Make no attempt of this thread's calls in the block after the moment, by ``time.monotonic()``.
+    def unless(self, over: Callable[[], bool]) -> Iterator[None]:
+        """Make no attempt of this thread's calls in the block once it is over; calls that begin then are refused.
 
-        A call that begins later raises StoreUnavailable. :meth:`within` gives each call at least one attempt, and
-        where the store is away, even that takes long. The moment is asked for before each attempt, as it may change.
+        :meth:`within` gives each call at least one attempt, and where the store is away, even that takes long.
         """
-        self._here.over = lambda: time.monotonic() >= moment()
+        self._here.over = over
         try:
             yield
         finally:
@@ -106,7 +105,7 @@ class Retry:
         """Like calling this object, but also says whether an earlier attempt may have been carried out."""
         self.check_open()
         if self._is_over:
-            raise StoreUnavailable("the store was not asked: the time for that was over")
+            raise StoreUnavailable("the store was not asked, as there was no time left for that")
         try:
             return Answer(operation(*args, **kwargs), after_unknown=False)
         except ShardqError as error:

@@ -86,14 +86,15 @@ class LeaseKeeper:
                 for piece, left in self._held.items()
             ]
         try:
-            with self._retry.within(seconds(self._lease) / 10):
+            with self._retry.within(seconds(self._lease) / 10), self._retry.unless(self._stopped.is_set):
                 self._settlement.keep(
                     [selection for selection in selections if selection.positions], self._lease
                 )
         except Closed:  # the client is, so nobody can settle them any more
             self._stopped.set()
         except ShardqError as error:
-            _log.warning("some leases were not extended, trying again: %s", error)
+            if not self._stopped.is_set():
+                _log.warning("some leases were not extended, trying again: %s", error)
 
 
 class LeaseKeepers:

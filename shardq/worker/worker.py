@@ -13,7 +13,7 @@ from shardq.callables import check_runs
 from shardq.consumer import Consumer
 from shardq.errors import InvalidSetting, QueueNotFound, ShardqError
 from shardq.outcome import Backoff
-from shardq.queue import Queue, consumer_of, until
+from shardq.queue import Queue, consumer_of, unless
 from shardq.semaphore import Semaphore
 from shardq.worker.assignment import assign
 from shardq.worker.attempt import (
@@ -160,7 +160,7 @@ class Worker:
                 finally:
                     self._tally.hold(0)
         finally:
-            with self._until_left():
+            with self._leaving():
                 consumer.close()
 
     def _make_consumer(self) -> Consumer:
@@ -202,7 +202,7 @@ class Worker:
         attempt = 0
         while True:
             try:
-                with self._until_left():
+                with self._leaving():
                     return step()
             except ShardqError as error:
                 if isinstance(error, QueueNotFound) and len(self._queues) > 1:
@@ -229,14 +229,14 @@ class Worker:
         while not self._stopping and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, PAUSE_SLICE_SECONDS))
 
-    def _until_left(self) -> AbstractContextManager[None]:
+    def _leaving(self) -> AbstractContextManager[None]:
         """Within it, a worker that is told to stop asks the store nothing more when its seconds for that are over."""
-        return until(next(iter(self._queues.values())), self._end)
+        return unless(next(iter(self._queues.values())), self._has_left)
 
-    def _end(self) -> float:
+    def _has_left(self) -> bool:
         if self._stopping and self._leave_by == math.inf:
             self._leave_by = time.monotonic() + LEAVE_SECONDS
-        return self._leave_by
+        return time.monotonic() > self._leave_by
 
     def _is_stopping(self) -> bool:
         return self._stopping
