@@ -49,6 +49,7 @@ from shardq.settings import Overflow, QueueSettings, QueueSettingsArguments
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import EntryState, Finding
+from shardq.tracing.trace import Event, EventKind
 
 __all__ = [
     "BYTES",
@@ -70,6 +71,8 @@ __all__ = [
     "DeadLetter",
     "Discard",
     "EntryState",
+    "Event",
+    "EventKind",
     "Finding",
     "HeaderValue",
     "Headers",

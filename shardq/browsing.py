@@ -9,6 +9,7 @@ import msgspec
 
 from shardq.clock import to_datetime
 from shardq.codec import Codec
+from shardq.context.events import Entry
 from shardq.context.identity import ConsumerIdentity, holder_id
 from shardq.context.queue_context import QueueContext
 from shardq.message import StoredMessage
@@ -17,7 +18,7 @@ from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, decode_bundle
 from shardq.storage.requests import Peek, StoredSlice
 
-__all__ = ["browse", "browse_history", "find", "history_slices", "remove", "slices"]
+__all__ = ["browse", "browse_history", "find", "find_slice", "history_slices", "remove", "slices"]
 
 PAGE_MESSAGES = 1_000
 
@@ -53,16 +54,24 @@ def history_slices(context: QueueContext, since: int, until: int) -> Iterator[tu
 
 def find(context: QueueContext, codec: Codec, identity: MessageId) -> StoredMessage | None:
     """One message by its id."""
-    piece = context.retry(context.store.find, identity.shard, identity.bundle_id, identity.position)
+    piece = find_slice(context, identity)
     if piece is None:
         return None
     return _message(identity, piece, decode_bundle(piece.bundle.data), codec, _Owners(context).of(piece))
 
 
-def remove(context: QueueContext, identity: MessageId) -> bool:
-    """Remove one message by its id; False when it was not stored."""
+def find_slice(context: QueueContext, identity: MessageId) -> StoredSlice | None:
+    """The slice that holds a message."""
+    return context.retry(context.store.find, identity.shard, identity.bundle_id, identity.position)
+
+
+def remove(context: QueueContext, identity: MessageId, *, event: str = "removed") -> bool:
+    """Remove one message by its id; False when it was not stored. The event is what is told of it."""
     answer = context.retry.ask(context.store.remove, identity.shard, identity.bundle_id, identity.position)
-    return answer.value or answer.after_unknown
+    removed = answer.value or answer.after_unknown
+    if removed and context.keeps_events:
+        context.events.tell(context, [Entry(event, str(identity))])
+    return removed
 
 
 def slices(context: QueueContext, request: Peek) -> Iterator[StoredSlice]:

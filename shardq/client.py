@@ -36,6 +36,7 @@ from shardq.sharding.shard import check_queue_name, listed
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Finding, QueueRecord
 from shardq.storage.store import Store
+from shardq.tracing.logs import EventLogs, drop_logs
 
 __all__ = ["Client", "connect"]
 
@@ -65,7 +66,9 @@ class Client(Closing):
         self, store: Store, *, hooks: Hooks | None = None, retry_seconds: float = RETRY_SECONDS
     ) -> None:
         _check_hooks(hooks)
-        self._contexts = QueueContexts(store, drop_oldest, hooks=hooks, retry_seconds=retry_seconds)
+        self._contexts = QueueContexts(
+            store, drop_oldest, EventLogs().write, hooks=hooks, retry_seconds=retry_seconds
+        )
         self._store, self._retry = store, self._contexts.retry
         self._semaphores: dict[str, Semaphore] = {}
 
@@ -167,6 +170,7 @@ class Client(Closing):
         self._contexts.forget(name)
         if not dropped.value and not dropped.after_unknown:
             raise QueueNotFound(f"queue {name!r} does not exist: `shardq list` shows those that do")
+        drop_logs(self._store, self._retry, name)
         for permits in drop_permits(self._store, self._retry, name):
             self._contexts.forget(permits)
 
@@ -244,6 +248,7 @@ class Client(Closing):
         Messages that were sent are stored. Messages that are still held are redelivered when their leases expire.
         Whatever is called on any of them afterwards raises Closed.
         """
+        self._contexts.events.close()
         self._retry.close()
         self._store.close()
 

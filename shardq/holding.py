@@ -17,6 +17,7 @@ from shardq.held import HeldSlice, Selection
 from shardq.limits.permits import permits_queue
 from shardq.limits.queue_limits import limit_names
 from shardq.settling.settle import Settling
+from shardq.settling.telling import Story
 from shardq.settling.verbs import GIVE_BACK, RELEASE
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import ClaimedSlice, Peek, StoredSlice
@@ -105,7 +106,7 @@ def _give_back(context: QueueContext, ids: set[str]) -> int:
             for piece in pieces
             if piece.started is started
         ]
-        settling = Settling(context, verb).run(wanted)
+        settling = Settling(context, verb, story=Story("unlocked")).run(wanted)
         if settling.failures:
             raise settling.failures.error(f"messages of queue {context.name!r} were not given back")
         given += sum(len(selection.positions) for selection in settling.done)

@@ -83,6 +83,10 @@ class Settler(Protocol):
         """Exchange messages for new ones with another body."""
         ...
 
+    def note(self, selection: Selection, text: str, *, failed: bool) -> None:
+        """Tell of messages in the log of their queue's events."""
+        ...
+
     def messages(self, selection: Selection) -> list[Message]:
         """The selected messages as an application sees them."""
         ...
@@ -269,6 +273,15 @@ class Message:
     def dead_letter(self, reason: str) -> None:
         """Move the message to the dead-letter queue now, however often it was delivered. Raises LeaseLost."""
         self._settler.dead_letter([self._selection], reason)
+
+    def note(self, text: str, *, failed: bool = False) -> None:
+        """Note something about the message, for whoever asks what became of it: see :meth:`shardq.Queue.trace`.
+
+        With ``failed`` it is told as the error of this delivery; workers do so. It returns at once, and does nothing in
+        a queue that keeps no events. Of a longer text the first 500 characters are kept. Raises InvalidSetting when it
+        is no str.
+        """
+        self._settler.note(self._selection, text, failed=failed)
 
     @property
     def _message_id(self) -> MessageId:

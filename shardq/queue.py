@@ -29,6 +29,8 @@ from shardq.sending.prepared import check_unique_key
 from shardq.settings import QueueSettings, QueueSettingsArguments, check_number
 from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
 from shardq.settling.settlement import ack_receipts, extend_receipts, release_receipts
+from shardq.tracing.logs import drop_logs, drop_old_logs
+from shardq.tracing.trace import Event, trace
 
 __all__ = ["Queue", "consumer_of", "unless"]
 
@@ -143,6 +145,15 @@ class Queue:
         identity = self._identity(message_id, unique_key)
         return None if identity is None else find(self._context, codec, identity)
 
+    def trace(self, message_id: str) -> list[Event]:
+        """What became of a message, as far as its queue has kept it: the events, in order. Raises InvalidReceipt.
+
+        The queue keeps them for the time of its setting ``events``. Events of before and after a move are one story,
+        by whichever id it is asked for. They are written a moment after what they tell of, which this waits for only if
+        it was done by the same client. What a process had not written when it died, and purges, are missing.
+        """
+        return trace(self._context, MessageId.parse(message_id, self.name))
+
     def remove(self, message_id: str | None = None, *, unique_key: str | None = None) -> bool:
         """Remove one message in any state, also a processed one; False when it is not stored. Raises InvalidReceipt.
 
@@ -190,7 +201,10 @@ class Queue:
         """
         check_dead_letter_queue(self.name, self.settings.change(changes))
         check_limits(self.name, self.settings.change(changes))
+        kept = self.settings.events
         settings = self._context.live.alter(changes)
+        if settings.events is None and kept is not None:
+            drop_logs(self._context.store, self._context.retry, self.name)
         if settings.has_dead_letters:
             create_dead_letter_queue(self._context.store, self._context.retry, self.name, settings)
         return settings
@@ -229,7 +243,10 @@ class Queue:
         one of the live consumers removes leftovers by itself. It leaves messages that have expired: those go
         when they would be delivered. With ``dead_letter_expired`` they become dead letters, here and there.
         """
-        return sweep(self._context) + expire(self._context) + sweep_keys(self._context, everything=True)
+        logs = drop_old_logs(self._context) if self.settings.events is not None else 0
+        return (
+            sweep(self._context) + expire(self._context) + sweep_keys(self._context, everything=True) + logs
+        )
 
     def unlock(self, consumer: str, *, force: bool = False) -> int:
         """Give back at once what a dead consumer holds, by its name or id; returns how many messages that were.

@@ -48,6 +48,9 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         whether messages whose ``ttl`` or ``retention`` is over move to the dead-letter queue instead of being dropped
     ``history_retention``
         the time for which acked messages can be read and replayed; 0: acked messages are not kept
+    ``events``
+        the time for which it can be asked what became of a message, see :meth:`~shardq.Queue.trace`; None: no events
+        are kept
     ``dedupe_window``
         the time for which a second message with the same dedupe key is not stored
     ``max_message_bytes``
@@ -81,6 +84,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     expires: float | None = None
     dead_letter_expired: bool = False
     history_retention: float = 0.0
+    events: float | None = None
     dedupe_window: float = 300.0
     max_message_bytes: int = 1_048_576
     max_messages: int | None = None
@@ -145,6 +149,7 @@ class QueueSettingsArguments(TypedDict, total=False):
     expires: float | None
     dead_letter_expired: bool
     history_retention: float
+    events: float | None
     dedupe_window: float
     max_message_bytes: int
     max_messages: int | None
@@ -183,7 +188,7 @@ def check_number(name: str, value: object, low: float, high: float, *, whole: bo
 
 _OPTIONAL = {
     "max_deliveries", "dead_letter_queue", "retention", "expires", "max_messages", "max_bytes", "max_in_flight",
-    "rate_limit",
+    "rate_limit", "events",
 }  # fmt: skip
 _WHOLE = {
     "shards": (1, 10_000),
@@ -202,6 +207,7 @@ _SECONDS = {
     "retention": (1.0, 10 * _YEAR),
     "expires": (30.0, 10 * _YEAR),
     "history_retention": (0.0, 10 * _YEAR),
+    "events": (60.0, 10 * _YEAR),
     "dedupe_window": (1.0, _YEAR),
 }
 

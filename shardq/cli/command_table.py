@@ -55,6 +55,7 @@ COMMANDS = {
     "history": _entry(_MESSAGES, "messages", "history", "Show processed messages, or send them again."),
     "peek": _entry(_LOOKING, "messages", "peek", "Look at messages without receiving them."),
     "get": _entry(_LOOKING, "messages", "get", "Look at one message by its id."),
+    "trace": _entry(_LOOKING, "trace", "trace", "Show what became of a message."),
     "consumers": _entry(
         _LOOKING, "consumers", "consumers", "List consumers, and how much each of them holds."
     ),

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from shardq.context.disuse import unused_since
+from shardq.context.events import EventWriter, Write
 from shardq.context.fullness import Fullness
 from shardq.context.joining import JoiningStore
 from shardq.context.retry import Retry
@@ -115,6 +116,7 @@ class Counts(msgspec.Struct, frozen=True):
     lock_contention: int = 0  # claims that found the shard locked by another
     empty_reads: int = 0  # reads that found no message
     retries: int = 0  # store calls that were repeated
+    events_lost: int = 0  # events that could not be written to the log of their queue
 
 
 class Counters:
@@ -157,24 +159,37 @@ class QueueContext(msgspec.Struct, frozen=True):
     sibling: Callable[[str], QueueContext]  # another queue of the same client; raises QueueNotFound
     fullness: Fullness
     make_room: MakeRoom  # drops so many of the oldest messages; returns how many it did
+    events: EventWriter
 
     @property
     def settings(self) -> QueueSettings:
         """The queue's settings, at most a second old."""
         return self.live.current()
 
+    @property
+    def keeps_events(self) -> bool:
+        """True when the queue keeps events, as far as is known; it is not asked for."""
+        return self.live.known.events is not None
+
 
 class QueueContexts:
     """The queues of one client, and what they share. Safe for threads, and in forked children."""
 
     def __init__(
-        self, store: Store, make_room: MakeRoom, *, hooks: Hooks | None = None, retry_seconds: float
+        self,
+        store: Store,
+        make_room: MakeRoom,
+        write_events: Write,
+        *,
+        hooks: Hooks | None = None,
+        retry_seconds: float,
     ) -> None:
         check_number("retry_seconds", retry_seconds, 0.0, 3_600.0)
         self._hooks, self._make_room = hooks, make_room
         self.counters = Counters()
         self.retry = Retry(retry_seconds, self.counters.repeated)
         self.store = JoiningStore(store, self.retry.check_open)
+        self.events = EventWriter(write_events)
         self._ids = BundleIds()
         self._known: dict[str, QueueContext] = {}
         self._lock = OwnLock()
@@ -199,6 +214,7 @@ class QueueContexts:
             sibling=self.of,
             fullness=Fullness(self.store, self.retry, name),
             make_room=self._make_room,
+            events=self.events,
         )
         with self._lock.get():
             return self._known.setdefault(name, context)

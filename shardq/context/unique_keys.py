@@ -19,6 +19,7 @@ from typing import TypeGuard
 import msgspec
 
 from shardq.clock import microseconds
+from shardq.context.events import Entry
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Answer
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
@@ -165,7 +166,9 @@ class UniqueKeys:
         """Remove the message that was replaced, if there is one; returns what stands then."""
         if not entry.replaced:
             return entry
-        self._remove(entry.replaced)
+        if self._remove(entry.replaced).value and self._context.keeps_events:
+            told = Entry("replaced", entry.replaced, text=f"message {entry.current} has its unique key")
+            self._context.events.tell(self._context, [told])
         return self.exchange(key, entry, msgspec.structs.replace(entry, replaced=""))
 
     def remove(self, identity: str) -> bool:

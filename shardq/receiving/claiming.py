@@ -17,6 +17,7 @@ from shardq.receiving.expiring import sweep
 from shardq.receiving.unused import sweep_beside
 from shardq.settings import QueueSettings
 from shardq.settling.settle import give_back_unseen
+from shardq.settling.telling import tell_claimed
 from shardq.sharding.ownership import Ownership
 from shardq.sharding.probing import Probing
 from shardq.sharding.reading import ShardReader
@@ -210,6 +211,7 @@ class QueueClaims:
             HeldSlice(shard, piece, request.token, claimed.lease_until, started=request.started)
             for piece in claimed.slices
         ]
+        tell_claimed(self._context, self._consumer.name, held)
         done = [piece for piece in held if piece.finished]  # of what the filter would keep back nothing is
         missing = limit - sum(piece.count for piece in done)
         rest = [piece for piece in held if not piece.finished]

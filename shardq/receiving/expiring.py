@@ -6,13 +6,14 @@ import secrets
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
-from shardq.browsing import slices
+from shardq.browsing import remove, slices
 from shardq.clock import microseconds
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
 from shardq.context.unique_keys import sweep_keys
 from shardq.errors import ShardqError
 from shardq.held import HeldSlice
+from shardq.receipt import MessageId
 from shardq.receiving.delivery_filter import DeliveryFilter, is_expired
 from shardq.settling.settle import give_back_unseen
 from shardq.sharding.shard import Shard
@@ -123,7 +124,7 @@ def _messages(held: Iterable[HeldSlice]) -> int:
 
 def _remove_rest(context: QueueContext, shard: Shard) -> int:
     removed = sum(
-        context.retry(context.store.remove, shard, piece.bundle.id, position)
+        remove(context, MessageId(shard, piece.bundle.id, position), event="expired")
         for piece in _found_expired(context, shard)
         for position in range(piece.first, piece.first + piece.count)
     )

@@ -22,6 +22,7 @@ from shardq.held import HeldSlice, Selection, held_unseen
 from shardq.limits.queue_limits import check_unlimited
 from shardq.receiving.delivery_filter import DeliveryFilter, is_expired
 from shardq.settling.settle import Settling, give_back_selected
+from shardq.settling.telling import tell_claimed
 from shardq.settling.verbs import ACK, KEEP, Verb
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Claim, Claimed, Span
@@ -85,6 +86,7 @@ class NamedClaims:
         self._context.live.use()
         claimed = self._claim(Claim(claim.shard, claim.token, limit, self._lease, owner))
         held = [HeldSlice(claim.shard, piece, claim.token, claimed.lease_until) for piece in claimed.slices]
+        tell_claimed(self._context, owner, held)
         if not self._was_handed_out(claim, held):
             held = self._filter.deliverable(held, self._context.settings)
         offered = [_Taken(piece.bundle.id, piece.first, piece.count) for piece in held]

@@ -19,6 +19,7 @@ from shardq.limits.queue_limits import drop_permits
 from shardq.receiving.expiring import expire
 from shardq.settings import QueueSettings
 from shardq.storage.requests import ShardCounts
+from shardq.tracing.logs import drop_logs
 
 __all__ = ["delete_unused", "sweep_beside"]
 
@@ -47,6 +48,7 @@ def delete_if_unused(context: QueueContext) -> bool:
     deleted = retry(store.drop_queue, name, record)
     if deleted:
         drop_permits(store, retry, name)
+        drop_logs(store, retry, name)
         _log.info("queue %s is deleted: it was empty and unused for %g seconds", name, expires)
     return deleted
 

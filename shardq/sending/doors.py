@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext
 
 import msgspec
 
+from shardq.context.events import Entry
 from shardq.context.queue_context import QueueContext
 from shardq.errors import MessageTooLarge, OutcomeUnknown, QueuePaused, RepeatTooLate
 from shardq.receipt import MessageId
@@ -28,6 +29,7 @@ from shardq.storage.requests import Append, Bundle
 __all__ = [
     "COPY",
     "DEAD_LETTER",
+    "EVENTS",
     "FORWARD",
     "PERMIT",
     "REDRIVE",
@@ -66,7 +68,7 @@ SEND = Door(fresh_ids=True)
 RUN = COPY = REPLAY = Door()
 FORWARD = REDRIVE = Door(counts_sent=False)
 REPLACE = Door(obeys_pause=False, obeys_bounds=False, counts_sent=False)
-PERMIT = Door(obeys_pause=False, obeys_size=False, obeys_bounds=False, counts_sent=False)
+PERMIT = EVENTS = Door(obeys_pause=False, obeys_size=False, obeys_bounds=False, counts_sent=False)
 DEAD_LETTER = Door(
     obeys_pause=False, obeys_size=False, obeys_bounds=False, counts_sent=False, keeps_expiry=False
 )
@@ -126,6 +128,14 @@ def append(
         context.retry(_Attempts(context, door, request, bundles, keys_read_at))
     if door.counts_sent:
         context.counters.add(sent=sum(planned.messages for planned in bundles))
+        if context.keeps_events:
+            context.events.tell(context, map(_sent, bundles))
+
+
+def _sent(planned: PlannedBundle) -> Entry:
+    bundle = planned.bundle
+    delay = max(0, bundle.due - bundle.enqueued_at) or None
+    return Entry("sent", str(planned.message_id(0)), bundle.count, delay=delay)
 
 
 def check_age(context: QueueContext, shard: Shard, bundle_id: bytes, since: int) -> None:

@@ -24,6 +24,7 @@ __all__ = [
     "dead_letter_name",
     "existing_dead_letters",
     "group_before",
+    "origin",
     "original_headers",
 ]
 
@@ -64,7 +65,7 @@ def check_dead_letter_queue(queue: str, settings: QueueSettings) -> None:
 def create_dead_letter_queue(store: Store, retry: Retry, queue: str, settings: QueueSettings) -> None:
     """Create a queue's dead-letter queue if it is missing: one shard, and no dead letters of its own.
 
-    It expires as the queue does, when there are no dead letters.
+    It expires as the queue does, when there are no dead letters, and keeps events for as long.
     """
     name = dead_letter_name(queue, settings)
     plain = QueueSettings(
@@ -73,6 +74,7 @@ def create_dead_letter_queue(store: Store, retry: Retry, queue: str, settings: Q
         max_deliveries=None,
         max_message_bytes=settings.max_message_bytes,
         expires=settings.expires,
+        events=settings.events,
     )
     retry(store.create_queue, QueueRecord.new(name, plain.encode()))
     retry(store.prepare, plain.layout.all_shards(name))
@@ -101,13 +103,13 @@ def dead_letter_headers(queue: str, identity: str, deliveries: int, reason: str,
     return headers | {_GROUP: group} if group else headers
 
 
-def check_reason(reason: object) -> str:
+def check_reason(reason: object, name: str = "reason") -> str:
     """The reason as a header can carry it: bytes that are no text, as in file names, are escaped.
 
     Raises InvalidSetting when it is no str.
     """
     if not isinstance(reason, str):
-        raise InvalidSetting(f"reason={reason!r} is a {type(reason).__name__}: give a str")
+        raise InvalidSetting(f"{name}={reason!r} is a {type(reason).__name__}: give a str")
     return reason.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -115,6 +117,12 @@ def came_from(headers: Headers | None) -> str | None:
     """The queue that a dead letter was in."""
     name = (headers or {}).get(_QUEUE)
     return name if isinstance(name, str) else None
+
+
+def origin(headers: Headers | None) -> str | None:
+    """The id that a dead letter had there."""
+    identity = (headers or {}).get(_ID)
+    return identity if isinstance(identity, str) else None
 
 
 def group_before(headers: Headers | None) -> str:

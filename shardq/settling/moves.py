@@ -29,6 +29,7 @@ from shardq.settling.dead_letters import (
 )
 from shardq.settling.settle import settle, spans_of
 from shardq.settling.stepwise import Moved, move_step_by_step
+from shardq.settling.telling import Story
 from shardq.settling.verbs import DEAD_LETTER, FORWARD, REDRIVE, REPLACE, Verb
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData
@@ -75,6 +76,7 @@ class Move:
         self, source: QueueContext, target: QueueContext, verb: Verb, changes: Changes = UNCHANGED
     ) -> None:
         self._source, self._target, self.verb, self._changes = source, target, verb, changes
+        self.story = Story(source=source, target=target)
 
     @property
     def _door(self) -> Door:
@@ -86,8 +88,11 @@ class Move:
         moved = [self._moved(selection) for selection in group]
         admit(self._target, self._door, max(size for each in moved for size in sizes(each.messages)))
         if not self._in_one_step:
-            return move_step_by_step(self._source, self._target, self.verb, shard, moved)
-        with admitted(self._target, self._door, self.planned(moved)) as append:
+            return move_step_by_step(self._source, self._target, self.verb, shard, moved, self.story)
+        planned = self.planned(moved)
+        for each, bundle in zip(moved, planned, strict=True):
+            self.story.note_bundle(each.selection, bundle.message_id(0))
+        with admitted(self._target, self._door, planned) as append:
             return settle(self._source, self.verb, shard, spans_of(group), append=append)
 
     def changed(self, selection: Selection) -> BundleData:
@@ -173,7 +178,7 @@ class DeadLetters(Move):
 
     def __init__(self, source: QueueContext, reason: str, verb: Verb = DEAD_LETTER) -> None:
         super().__init__(source, dead_letter_context(source), verb)
-        self._reason = reason
+        self._reason = self.story.text = reason
 
     def changed(self, selection: Selection) -> BundleData:
         """The messages with further headers."""

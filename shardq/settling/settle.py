@@ -12,6 +12,7 @@ from shardq.context.retry import Answer, Failures
 from shardq.context.unique_keys import release_keys
 from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.held import Cover, HeldSlice, Selection, SettleState
+from shardq.settling.telling import NO_STORY, Story, tell_settled
 from shardq.settling.verbs import GIVE_BACK, Verb
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import (
@@ -82,7 +83,7 @@ class Settling:
     """Settles the messages of each shard, once for all shards first, and then again for those that failed.
 
     What was done is marked so at once. ``failures`` has the shards in which it could not be done; their messages
-    are still open. With ``by_receipt`` it is not known when the leases end.
+    are still open. With ``by_receipt`` it is not known when the leases end. ``story`` is what else is told of them.
     """
 
     def __init__(
@@ -93,9 +94,10 @@ class Settling:
         *,
         duration: int = 0,
         by_receipt: bool = False,
+        story: Story = NO_STORY,
     ) -> None:
         self._context, self._verb, self._by_receipt = context, verb, by_receipt
-        self._duration = duration
+        self._duration, self._story = duration, story
         self._call = call or self._settle_spans
         self.done: list[Selection] = []
         self.lost: list[Selection] = []
@@ -126,6 +128,7 @@ class Settling:
         for grant in grants if self.lost or not self._verb.holds else ():
             grant.give_back()
         self._release_keys()
+        tell_settled(self._context, self._verb, self.done, self._duration, self._story)
         return self
 
     def add(self, other: Settling) -> None:

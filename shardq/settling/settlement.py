@@ -23,6 +23,7 @@ from shardq.settings import QueueSettings, check_number
 from shardq.settling.dead_letters import EXHAUSTED, check_reason
 from shardq.settling.moves import Changes, DeadLetters, Move, SameShard, ToQueue
 from shardq.settling.settle import Settling, by_shard, settle, spans_of
+from shardq.settling.telling import tell_noted
 from shardq.settling.verbs import ACK, EXHAUST, EXTEND, GIVE_BACK, KEEP, RELEASE, START, Verb
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import ClaimedSlice, Fenced, Span
@@ -132,6 +133,10 @@ class Settlement:
         """Exchange messages for new ones with another body."""
         self.move([selection], SameShard(self._context, self._codec.encode(value), check_delay(delay)))
 
+    def note(self, selection: Selection, text: str, *, failed: bool) -> None:
+        """Tell of messages in the log of their queue's events."""
+        tell_noted(self._context, [selection], check_reason(text, "text"), failed=failed)
+
     def messages(self, selection: Selection) -> list[Message]:
         """The selected messages as an application sees them."""
         return [Message(selection.held, position, self._codec, self) for position in selection.positions]
@@ -145,7 +150,9 @@ class Settlement:
         self._raise_if_any(self._move(selections, move), move.verb)
 
     def _move(self, selections: Sequence[Selection], move: Move) -> Settling:
-        settling = Settling(self._context, move.verb, move.carry_out, by_receipt=self._by_receipt)
+        settling = Settling(
+            self._context, move.verb, move.carry_out, by_receipt=self._by_receipt, story=move.story
+        )
         return self._settle(settling, selections)
 
     def _release(self, selections: Sequence[Selection], verb: Verb, delay: int) -> Settling:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import ParamSpec, TypeVar
 
 import msgspec
@@ -26,6 +27,7 @@ from shardq.sending.doors import Door, append, moved_bundle
 from shardq.sending.place import Place
 from shardq.sending.planned_bundles import PlannedBundle, choose_shard, grouped_by_shard
 from shardq.settling.settle import settle, spans_of
+from shardq.settling.telling import Story
 from shardq.settling.verbs import KEEP, Verb
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData
@@ -63,9 +65,11 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 def move_step_by_step(
-    source: QueueContext, target: QueueContext, verb: Verb, shard: Shard, moved: Sequence[Moved]
+    source: QueueContext, target: QueueContext, verb: Verb, shard: Shard, moved: Sequence[Moved], story: Story
 ) -> Answer[Fenced]:
     """Extend the leases, store the messages in the target, ack them. If one of them is lost, nothing is stored.
+
+    The story is told where they are stored.
 
     Raises OutcomeUnknown only where the ack is in doubt; StoreUnavailable where they are still in the source.
     """
@@ -75,7 +79,7 @@ def move_step_by_step(
     fenced = _before_the_ack(settle, source, KEEP, shard, spans, lease).value
     if fenced != Fenced():
         return Answer(fenced, after_unknown=False)
-    _before_the_ack(_store, target, verb.door, moved)
+    _before_the_ack(_store, target, verb.door, moved, story)
     answer = settle(source, verb, shard, spans)
     if answer.value.lost and not answer.after_unknown:
         _log.warning(
@@ -114,7 +118,7 @@ class _Copy(msgspec.Struct, frozen=True):
         return PlannedBundle(place.id.shard, bundle, self.key)
 
 
-def _store(target: QueueContext, door: Door, moved: Sequence[Moved]) -> None:
+def _store(target: QueueContext, door: Door, moved: Sequence[Moved], story: Story) -> None:
     """Store copies of the messages, each once, whoever else does so; returns when all their keys are confirmed."""
     read_at = target.store.now()
     copies = [
@@ -125,6 +129,9 @@ def _store(target: QueueContext, door: Door, moved: Sequence[Moved]) -> None:
     offered = _offered(target, copies, read_at)
     standing = target.retry(target.store.reserve_keys, target.name, offered, _MEMORY)
     unconfirmed = [entry for entry in standing if not entry.confirmed]
+    places = (Place.parse(entry.message_id, 0).id for entry in standing)
+    for each in moved:
+        story.note(each.selection, islice(places, len(each.selection.positions)))
     missing = []
     for copy, entry, own in zip(copies, standing, offered, strict=True):
         place = Place.parse(entry.message_id, copy.moved.selection.held.bundle.priority)

@@ -36,6 +36,7 @@ class Verb(msgspec.Struct, frozen=True):
     unanswered_explains_gone: bool = False
     unanswered_explains_lost: bool = False
     tells_lost: bool = True  # LeaseLost is raised for what is lost
+    event: str = ""  # what is told of the messages; "": nothing
 
     @property
     def moves(self) -> bool:
@@ -58,34 +59,37 @@ _OPEN, _FINISHED, _RELEASED = SettleState.OPEN, SettleState.FINISHED, SettleStat
 
 ACK = Verb(
     "acked", "acked", _FINISHED,
-    keeps=True, repeatable=True, gone_is_done=True, unanswered_explains_gone=True,
+    keeps=True, repeatable=True, gone_is_done=True, unanswered_explains_gone=True, event="acked",
 )  # fmt: skip
 DROP = Verb(
-    "dropped", "expired", _FINISHED, gone_is_done=True, unanswered_explains_gone=True, tells_lost=False
-)
-OVERFLOW = msgspec.structs.replace(DROP, counter="dropped")
-SUPERSEDE = msgspec.structs.replace(DROP, counter="deduplicated")
+    "dropped", "expired", _FINISHED,
+    gone_is_done=True, unanswered_explains_gone=True, tells_lost=False, event="expired",
+)  # fmt: skip
+OVERFLOW = msgspec.structs.replace(DROP, counter="dropped", event="dropped")
+SUPERSEDE = msgspec.structs.replace(DROP, counter="deduplicated", event="dropped")
 RELEASE = Verb(
     "released", "released", _RELEASED,
-    repeatable=True, unanswered_explains_gone=True, unanswered_explains_lost=True,
+    repeatable=True, unanswered_explains_gone=True, unanswered_explains_lost=True, event="released",
 )  # fmt: skip
-GIVE_BACK = msgspec.structs.replace(RELEASE, unseen=True)
+GIVE_BACK = msgspec.structs.replace(RELEASE, unseen=True, event="given_back")
 EXTEND = Verb("extended", "extended", _OPEN, holds=True, shortens=True)
 KEEP = Verb("extended", "extended", _OPEN, holds=True, gone_is_done=True, tells_lost=False)
 HOLD = msgspec.structs.replace(KEEP, gone_is_done=False)  # of permits: one that was removed is lost
 START = Verb("handed out", "extended", _OPEN, holds=True, starts=True, tells_lost=False)
 FORWARD = Verb(
     "forwarded", "forwarded", _FINISHED,
-    keeps=True, unanswered_explains_gone=True, door=doors.FORWARD,
+    keeps=True, unanswered_explains_gone=True, door=doors.FORWARD, event="forwarded",
 )  # fmt: skip
-REDRIVE = msgspec.structs.replace(FORWARD, keeps=False, door=doors.REDRIVE)
+REDRIVE = msgspec.structs.replace(FORWARD, keeps=False, door=doors.REDRIVE, event="redriven")
 DEAD_LETTER = Verb(
-    "dead-lettered", "dead_lettered", _FINISHED, unanswered_explains_gone=True, door=doors.DEAD_LETTER
-)
+    "dead-lettered", "dead_lettered", _FINISHED,
+    unanswered_explains_gone=True, door=doors.DEAD_LETTER, event="dead_lettered",
+)  # fmt: skip
 EXHAUST = Verb(
     "released", "dead_lettered", _RELEASED,
-    repeatable=True, unanswered_explains_gone=True, door=doors.DEAD_LETTER,
+    repeatable=True, unanswered_explains_gone=True, door=doors.DEAD_LETTER, event="dead_lettered",
 )  # fmt: skip
 REPLACE = Verb(
-    "released", "released", _RELEASED, unanswered_explains_gone=True, door=doors.REPLACE, in_place=True
-)
+    "released", "released", _RELEASED,
+    unanswered_explains_gone=True, door=doors.REPLACE, in_place=True, event="replaced",
+)  # fmt: skip

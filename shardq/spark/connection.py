@@ -10,6 +10,7 @@ from shardq.context.queue_context import QueueContext, QueueContexts
 from shardq.receiving.trimming import drop_oldest
 from shardq.spark.options import QueueOptions
 from shardq.storage.opening import open_store
+from shardq.tracing.logs import EventLogs
 
 __all__ = ["context_of"]
 
@@ -25,4 +26,5 @@ def context_of(options: QueueOptions, queue: str | None = None) -> QueueContext:
 
 @lru_cache(maxsize=8)
 def _contexts(url: str, retry_seconds: float, _process: int) -> QueueContexts:
-    return QueueContexts(open_store(url, SystemClock()), drop_oldest, retry_seconds=retry_seconds)
+    store = open_store(url, SystemClock())
+    return QueueContexts(store, drop_oldest, EventLogs().write, retry_seconds=retry_seconds)

@@ -177,10 +177,15 @@ class Peek(msgspec.Struct, frozen=True):
     limit: int  # messages, 1 or more; the last slice may go beyond it
     after: bytes = b""  # the cursor of the page before
     processed: bool = False  # the history instead of what waits
-    since: int = 0  # of the history: processed at or after
-    until: int = 2**62  # of the history: processed before
+    since: int = 0  # of the history: processed at or after; of what waits: due then, see `Store.peek`
+    until: int = 2**62  # of the history: processed before; of what waits: due before
     bodies: bool = True  # False: the bundles' data is not read from the storage, and is empty
     held: bool = False  # only what is in flight, in an order that its pages keep
+
+    @property
+    def of_period(self) -> bool:
+        """True when only what is due within a time is asked for, or only what was processed then."""
+        return (self.since, self.until) != (0, 2**62)
 
 
 class StoredSlice(msgspec.Struct, frozen=True):

@@ -233,6 +233,9 @@ class Store(KeyRegister, Protocol):
     def peek(self, request: Peek) -> PeekPage:
         """Look at slices in delivery order, all states, without changing anything.
 
+        With ``since`` or ``until``, what waits MUST be left out that is not due within that time, and what was never
+        claimed MUST NOT; the cost MUST NOT depend on the number of other messages. Not asked of a shard of groups.
+
         Without ``bodies`` it MUST NOT hand over the bundles' data, and SHOULD NOT read it. Raises InvalidCursor when
         ``after`` cannot be a cursor of such a page.
         """

@@ -58,6 +58,24 @@ class ForgetsExpiryOfWhatItSplits(WrappedStore):
         return replace(claimed, slices=tuple(slices))
 
 
+class LooksAtAllTimes(WrappedStore):
+    """Shows whatever waits, when only what is due within a time is asked for."""
+
+    def peek(self, request: Peek) -> PeekPage:
+        return super().peek(request if request.processed else replace(request, since=0, until=2**62))
+
+
+class LooksAtNoOtherPriority(WrappedStore):
+    """Shows of a time what has the first priority only."""
+
+    def peek(self, request: Peek) -> PeekPage:
+        page = super().peek(request)
+        if request.processed or not request.of_period:
+            return page
+        first = tuple(each for each in page.slices if not each.bundle.priority)
+        return replace(page, slices=first)
+
+
 class MeasuresWhatIsHeld(WrappedStore):
     """Counts the bytes of all messages, held ones too."""
 
@@ -150,6 +168,8 @@ BROKEN_LOOKS: tuple[type[WrappedStore], ...] = (
     ForgetsExpiry,
     HidesExpiryWithTheBodies,
     ForgetsExpiryOfWhatItSplits,
+    LooksAtAllTimes,
+    LooksAtNoOtherPriority,
     MeasuresWhatIsHeld,
     MeasuresWholeBundles,
     MeasuresNothing,

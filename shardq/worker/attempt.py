@@ -195,6 +195,8 @@ def _end(
         return
     reason = outcome.reason or (str(outcome) if error is None else _describe(error))
     _log_ending(messages, outcome, reason, error)
+    if not isinstance(outcome, Snooze):
+        _note(messages, reason if not isinstance(outcome, Discard) else f"discarded: {reason}")
     match outcome:
         case Discard():
             attempt.finished += messages
@@ -222,6 +224,11 @@ def _log_ending(messages: list[Message], outcome: Outcome, reason: str, error: B
     which = f"message {first.id}" if len(messages) == 1 else f"{len(messages)} messages, first {first.id},"
     trace = None if isinstance(error, CommandFailed) else error
     _log.log(level, "%s %s, delivery %d: %s", which, word, first.deliveries, reason, exc_info=trace)
+
+
+def _note(messages: Iterable[Message], text: str) -> None:
+    for message in messages:
+        message.note(text, failed=True)
 
 
 def _cause(outcome: Outcome) -> BaseException | None:

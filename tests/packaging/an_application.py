@@ -139,6 +139,10 @@ def look(queue: shardq.Queue, identity: str) -> None:
     shard: shardq.Shard = states[0].shard
     found: shardq.StoredMessage | None = queue.get(identity)
     print(counts.ready, counts.oldest, shard.queue, found, queue.peek(3, codec=shardq.JSON))
+    for event in queue.trace(identity):
+        kind: shardq.EventKind = event.kind
+        last: shardq.Event = event
+        print(kind, last.at, last.owner, last.delivery, last.to)
     for stored in queue.history(since=datetime.now(UTC)):
         print(stored.id, stored.body, stored.state is shardq.EntryState.PROCESSED)
 

@@ -51,6 +51,8 @@ CAUGHT_BY = {
     "ShowsBodiesUnasked": "LookingContract",
     "PurgesOnlyWhatWaits": "RemovingContract",
     "MiscountsTheHeld": "ClaimContract",
+    "LooksAtAllTimes": "LookingContract",
+    "LooksAtNoOtherPriority": "LookingContract",
     "MeasuresWhatIsHeld": "LookingContract",
     "MeasuresWholeBundles": "LookingContract",
     "MeasuresNothing": "LookingContract",

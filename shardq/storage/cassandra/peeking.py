@@ -131,18 +131,22 @@ def _waiting(row: WideRow, request: Peek, after: tuple[int, int, bytes, int], no
         held = [each for each in held if each.held and each.due > now]
     shown = _of_leases(held, row.carried(held) if bodies else {})
     leases = sorted((each for each in shown if each.place > after), key=lambda each: each.place)
-    ready = () if request.held else _ready_after(row, after, bodies)
+    if request.of_period:
+        leases = [each for each in leases if request.since <= each.place[1] < request.until]
+    ready = () if request.held else _ready_after(row, request, after)
     merged = heapq.merge(leases, ready, key=lambda each: each.place)
     return merged if bodies else (msgspec.structs.replace(each, data=b"") for each in merged)
 
 
-def _ready_after(row: WideRow, after: tuple[int, int, bytes, int], bodies: bool) -> Iterator[_Shown]:
+def _ready_after(row: WideRow, request: Peek, after: tuple[int, int, bytes, int]) -> Iterator[_Shown]:
     """Read the rest of the place's priority, then the priorities after it."""
     priority, due, bundle_id, first = after
+    since, until = (request.since, request.until - 1) if request.of_period else (-_FOREVER, _FOREVER)
     for start, end in pairwise((max(priority, 0), max(priority + 1, 0), len(PRIORITIES))):
-        place = (due, bundle_id, first + 1) if start == priority else (-_FOREVER, b"", 0)
+        place = (due, bundle_id, first + 1) if start == priority else (since, b"", 0)
         if start < end:
-            yield from map(_of_ready, row.ready(PRIORITIES[start:end], place, _FOREVER, bodies=bodies)())
+            found = row.ready(PRIORITIES[start:end], place, until, bodies=request.bodies)
+            yield from map(_of_ready, found())
 
 
 def _history(row: WideRow, request: Peek, after: tuple[int, int, bytes, int]) -> Iterator[_Shown]:

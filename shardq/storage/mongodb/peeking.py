@@ -188,13 +188,13 @@ def _waiting(rows: ShardRows, request: Peek, after: _Place, now: int) -> Iterato
     waiting = WAITING | {PRIORITY: EVERY_PRIORITY | {"$gte": max(after[0], 0)}}
     if request.held:
         waiting |= {COUNTED: {"$lte": 0}}  # held or cut, as the index alone tells
+    if request.of_period:
+        waiting |= {DUE: {"$gte": request.since, "$lt": request.until}}
     return _merged(
         rows.stream(waiting, hint="claim", bodies=request.bodies),
         lambda row: (row.priority, row.due, row.id, -1),
         lambda row: [
-            (_place(row, each), row, each)
-            for each in row.slices
-            if not request.held or _state(each, now) is EntryState.IN_FLIGHT
+            (_place(row, each), row, each) for each in row.slices if _is_asked_for(request, each, now)
         ],
     )
 
@@ -231,6 +231,12 @@ def _merged(
             heapq.heappush(ahead, (item[0], number, item))
     while ahead:
         yield heapq.heappop(ahead)[2]
+
+
+def _is_asked_for(request: Peek, piece: Slice, now: int) -> bool:
+    if request.of_period and not request.since <= piece.due < request.until:
+        return False
+    return not request.held or _state(piece, now) is EntryState.IN_FLIGHT
 
 
 def _stored(row: Row, piece: Slice | Kept, now: int) -> StoredSlice:

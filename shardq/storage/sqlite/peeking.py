@@ -11,6 +11,7 @@ import msgspec
 
 from shardq.errors import InvalidCursor
 from shardq.sharding.shard import Shard
+from shardq.storage.read_cursors import PRIORITIES
 from shardq.storage.requests import Bundle, EntryState, Peek, PeekPage, ShardCounts, StoredSlice
 from shardq.storage.sqlite import directory
 from shardq.storage.sqlite.bundles import BEHIND, DATA
@@ -67,6 +68,16 @@ _WAITING = _view(
     """
         SELECT {}, priority, due, bundle_id, first FROM slice INDEXED BY slice_by_due
         WHERE shard_key = ? AND (priority, due, bundle_id, first) > (?, ?, ?, ?) AND processed_at IS NULL
+        ORDER BY priority, due, bundle_id, first
+    """,
+    cursor=">qq16sq",
+    start=(-1, -1, b"", -1),
+)
+_DUE_THEN = _view(
+    f"""
+        SELECT {{}}, priority, due, bundle_id, first FROM slice INDEXED BY slice_by_due
+        WHERE shard_key = ? AND (+priority, due, bundle_id, first) > (?, ?, ?, ?)
+        AND priority IN ({", ".join(map(str, PRIORITIES))}) AND due >= ? AND due < ? AND processed_at IS NULL
         ORDER BY priority, due, bundle_id, first
     """,
     cursor=">qq16sq",
@@ -139,7 +150,9 @@ def peek(sql: sqlite3.Connection, request: Peek, now: int) -> PeekPage:
     The cursor is the place of the page's last slice, so that what comes and goes meanwhile shifts nothing.
     """
     view = _view_of(request)
-    period = (request.since, request.until) if request.processed else (now,) if request.held else ()
+    period = (
+        (request.since, request.until) if view in (_HISTORY, _DUE_THEN) else (now,) if request.held else ()
+    )
     place = _unpack(view, request.after)
     statement = view.bodies if request.bodies else view.heads
     cursor = sql.execute(statement, (directory.key_of(sql, request.shard), *place, *period))
@@ -154,6 +167,8 @@ def _view_of(request: Peek) -> _View:
         return _HISTORY
     if request.held:
         return _HELD
+    if request.of_period:
+        return _DUE_THEN
     return _GROUPED if request.shard.is_grouped else _WAITING
 
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from shardq.errors import InvalidCursor
-from shardq.storage.requests import EntryState, Peek, ShardCounts
+from shardq.storage.requests import EntryState, Peek, ShardCounts, StoredSlice
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract
 from shardq.testing.messages import of_bundle, of_slices
@@ -114,6 +114,29 @@ class LookingContract(Contract):
         bench.advance(30)
         assert {each.token for each in (*bench.peek(), *bench.peek(processed=True))} == {None}
         assert bench.store.peek(Peek(bench.shard, 10, held=True)).slices == ()
+
+    @pytest.mark.parametrize("limit", [1, 3, 1000])
+    def test_a_look_at_a_time_shows_what_is_due_then_and_nothing_else(self, bench: Bench, limit: int) -> None:
+        century = 100 * 365 * 86_400
+        delays = (-5, 0, 600, 600, 660, 720, century, century + 1)
+        bundles = [bench.bundle(1 + i % 3, priority=i % 2, delay=each) for i, each in enumerate(delays)]
+        bench.append(*bundles)
+        moments = sorted(each.due for each in bundles)
+        for since, until in ((0, 3), (2, 6), (3, 3), (5, 7), (7, 7)):
+            first, end = moments[since], moments[until] + 1
+            wanted = sorted((e.priority, e.due, e.id) for e in bundles if first <= e.due < end)
+            for bodies in (True, False):
+                shown = _due_within(bench, first, end, limit, bodies=bodies)
+                assert [(e.bundle.priority, e.due, e.bundle.id) for e in shown] == wanted
+                assert all(bool(each.bundle.data) == bodies for each in shown)
+        assert _due_within(bench, moments[-1] + 1, moments[-1] + 2, limit) == []
+
+    def test_a_look_at_a_time_shows_nothing_that_is_held_beyond_it(self, bench: Bench) -> None:
+        bundle, other = bench.given(2), bench.given(1)
+        bench.claim(1, lease=600)
+        first, end = bundle.due, other.due + 1
+        assert all(first <= each.due < end for each in _due_within(bench, first, end, 10))
+        assert other.id in {each.bundle.id for each in _due_within(bench, first, end, 10)}
 
     @pytest.mark.parametrize("limit", [1, 2, 1000])
     def test_a_look_at_what_is_held_shows_all_of_it_and_nothing_else(self, bench: Bench, limit: int) -> None:
@@ -240,3 +263,17 @@ class LookingContract(Contract):
             return None
         assert found.first <= position < found.first + found.count
         return found.state
+
+
+def _due_within(
+    bench: Bench, since: int, until: int, limit: int, *, bodies: bool = True
+) -> list[StoredSlice]:
+    """What waits and is due within a time, page by page."""
+    found: list[StoredSlice] = []
+    after = b""
+    while True:
+        request = Peek(bench.shard, limit, after, since=since, until=until, bodies=bodies)
+        page = bench.store.peek(request)
+        found += page.slices
+        if not (after := page.after):
+            return found

@@ -1,0 +1,396 @@
+"""What became of a message: its events, those of what it was before and has become, and what keeping them costs."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import pytest
+
+import shardq
+from shardq.clock import SystemClock
+from shardq.storage.opening import open_store
+from shardq.storage.requests import Append
+from shardq.storage.store import Store
+from shardq.testing import ManualClock, WrappedStore
+from shardq.worker import Worker
+from tests.forking import forked
+
+Connect = Callable[[], shardq.Client]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+WEEK = 7 * 86_400.0
+LOGS = "_shardq/events/"
+
+
+@pytest.fixture
+def orders(client: shardq.Client) -> shardq.Queue:
+    return client.create_queue("orders", events=WEEK, max_deliveries=2)
+
+
+def send(queue: shardq.Queue, body: bytes = b"tea", **options: object) -> str:
+    with queue.producer() as producer:
+        return producer.send(body, **options)  # type: ignore[arg-type]
+
+
+def kinds(events: list[shardq.Event]) -> list[str]:
+    return [event.kind for event in events]
+
+
+def take(queue: shardq.Queue, name: str = "billing") -> shardq.Message:
+    with queue.consumer(name=name) as consumer:
+        (message,) = consumer.receive(1)
+        return message
+
+
+# -- the story
+
+
+def test_a_trace_tells_who_had_a_message_when_and_what_became_of_it(
+    orders: shardq.Queue, clock: ManualClock
+) -> None:
+    identity = send(orders, delay=60)
+    clock.advance(61)
+    take(orders).release(delay=10)
+    clock.advance(11)
+    take(orders, "shipping").ack()
+    sent, first, released, second, acked = orders.trace(identity)
+    assert (sent.kind, sent.delay, sent.owner, sent.delivery) == ("sent", 60, None, None)
+    assert (first.kind, first.owner, first.delivery) == ("claimed", "billing", 1)
+    assert (released.kind, released.owner, released.delay) == ("released", "billing", 10)
+    assert (second.kind, second.owner, second.delivery) == ("claimed", "shipping", 2)
+    assert (acked.kind, acked.owner, acked.delivery) == ("acked", "shipping", 2)
+    assert [(each.at - sent.at).total_seconds() for each in (first, released, second, acked)] == [
+        61, 61, 72, 72,
+    ]  # fmt: skip
+    assert {each.message_id for each in orders.trace(identity)} == {identity}
+
+
+def test_the_story_of_a_dead_letter_is_one_whichever_of_its_ids_is_asked_for(
+    client: shardq.Client, orders: shardq.Queue
+) -> None:
+    identity = send(orders)
+    take(orders).release()
+    take(orders).release(reason="no stock")
+    dead = client.queue("orders.dead")
+    (letter,) = dead.peek()
+    orders.redrive()
+    again = take(orders)
+    again.ack()
+    story = orders.trace(identity)
+    assert kinds(story) == [
+        "sent", "claimed", "released", "claimed", "dead_lettered", "claimed", "redriven", "claimed", "acked",
+    ]  # fmt: skip
+    assert [(each.text, each.to) for each in story if each.to] == [("no stock", letter.id), (None, again.id)]
+    assert dead.trace(letter.id) == orders.trace(again.id) == story
+
+
+def test_it_goes_on_through_a_queue_that_keeps_no_events(client: shardq.Client, orders: shardq.Queue) -> None:
+    dead = client.queue("orders.dead")
+    dead.alter(events=None)
+    identity = send(orders)
+    take(orders).dead_letter("odd")
+    (letter,) = dead.peek()
+    assert kinds(dead.trace(letter.id)) == ["sent", "claimed", "dead_lettered"]
+    orders.redrive()
+    assert kinds(orders.trace(identity)) == ["sent", "claimed", "dead_lettered", "redriven"]
+    assert orders.trace(take(orders).id)[:-1] == orders.trace(identity)[:-1]
+
+
+def test_a_forward_a_new_body_and_a_removal_are_in_it(client: shardq.Client, orders: shardq.Queue) -> None:
+    other = client.create_queue("other", events=WEEK)
+    identity = send(orders)
+    take(orders).forward("other", headers={"shardq-id": "mine"})
+    take(other).release(body=b"better")
+    (message,) = other.peek()
+    assert other.remove(message.id)
+    story = orders.trace(identity)
+    assert kinds(story) == ["sent", "claimed", "forwarded", "claimed", "replaced", "removed"]
+    assert story[4].to == message.id
+    assert other.trace(message.id) == story
+
+
+def test_a_message_that_is_dropped_tells_why(
+    client: shardq.Client, orders: shardq.Queue, clock: ManualClock
+) -> None:
+    received, delayed = send(orders, ttl=10), send(orders, delay=3_000)
+    clock.advance(100)
+    with orders.consumer() as consumer:
+        assert not consumer.receive(1)
+    swept = send(orders, ttl=10)
+    orders.alter(retention=60)
+    clock.advance(50)
+    orders.sweep()
+    assert kinds(orders.trace(received)) == ["sent", "claimed", "expired"]
+    assert [kinds(orders.trace(each)) for each in (delayed, swept)] == [["sent", "expired"]] * 2
+    full = client.create_queue("full", events=WEEK, max_messages=1, overflow="drop_oldest")
+    first = send(full)
+    clock.advance(1)
+    for _ in range(3):
+        send(full)
+        clock.advance(5)
+    assert full.trace(first)[-1].kind == "dropped"
+    waits = send(orders, b"old", unique_key="k")
+    new = send(orders, b"new", unique_key="k", on_conflict="replace")
+    last = orders.trace(waits)[-1]
+    assert (last.kind, new in (last.text or "")) == ("replaced", True)
+
+
+def test_workers_tell_what_failed_and_what_was_put_off(orders: shardq.Queue, clock: ManualClock) -> None:
+    identity = send(orders)
+    outcomes = iter([shardq.Snooze(5), ValueError("x" * 2_000), shardq.Discard("no use")])
+
+    def handler(_: shardq.Message) -> None:
+        raise next(outcomes)
+
+    for _ in range(3):
+        Worker(orders, handler, idle_exit=0).run()
+        clock.advance(60)
+    story = orders.trace(identity)
+    assert kinds(story) == [
+        "sent", "claimed", "snoozed", "claimed", "failed", "released", "claimed", "failed", "acked",
+    ]  # fmt: skip
+    assert [each.delivery for each in story] == [None, 1, 1, 1, 1, 1, 2, 2, 2]
+    assert story[2].delay == 5
+    assert (story[4].text or "").startswith("ValueError: xxx")
+    assert len(story[4].text or "") == 500
+    assert story[7].text == "discarded: no use"
+
+
+def test_an_application_notes_what_it_likes(orders: shardq.Queue) -> None:
+    identity = send(orders)
+    message = take(orders)
+    message.note("half of it is done")
+    with pytest.raises(shardq.InvalidSetting, match="text=7 is a int: give a str"):
+        message.note(7)  # type: ignore[arg-type]
+    message.ack()
+    assert [(each.kind, each.text) for each in orders.trace(identity)[2:]] == [
+        ("noted", "half of it is done"),
+        ("acked", None),
+    ]
+
+
+def test_messages_of_one_bundle_have_stories_of_their_own(orders: shardq.Queue) -> None:
+    with orders.producer() as producer:
+        ids = producer.send_many([b"%d" % number for number in range(300)])
+    with orders.consumer() as consumer:
+        batch = consumer.receive(300)
+        for message in batch[:7:2]:
+            message.release()
+        batch.part(batch[10:200]).dead_letter("many")
+        batch.ack()
+    assert kinds(orders.trace(ids[2])) == ["sent", "claimed", "released"]
+    assert kinds(orders.trace(ids[3])) == ["sent", "claimed", "acked"]
+    moved = orders.trace(ids[111])
+    assert kinds(moved) == ["sent", "claimed", "dead_lettered"]
+    dead = orders._context.sibling("orders.dead")
+    found = shardq.Queue(dead).get(moved[-1].to)
+    assert found is not None
+    assert found.body == b"111"
+
+
+def test_what_is_done_by_receipt_by_pop_and_for_the_dead_is_told(
+    orders: shardq.Queue, clock: ManualClock
+) -> None:
+    by_receipt = send(orders)
+    orders.ack([take(orders).receipt])
+    assert kinds(orders.trace(by_receipt)) == ["sent", "claimed", "acked"]
+    popped = send(orders)
+    with orders.consumer() as consumer:
+        assert consumer.pop() is not None
+    assert kinds(orders.trace(popped)) == ["sent", "claimed", "acked"]
+    held = send(orders)
+    dead = orders.consumer(name="dead")
+    dead.receive(1)
+    clock.advance(25)
+    orders.unlock("dead")
+    last = orders.trace(held)[-1]
+    assert (last.kind, last.text, last.owner) == ("released", "unlocked", "dead")
+
+
+def test_another_process_is_told_too(orders: shardq.Queue, connect: Connect) -> None:
+    identity = send(orders)
+
+    def receive() -> str:
+        take(orders, "child").ack()
+        orders._context.events.flush(5)
+        return "done"
+
+    assert forked(receive) == "done"
+    story = connect().queue("orders").trace(identity)
+    assert [(each.kind, each.owner) for each in story] == [
+        ("sent", None), ("claimed", "child"), ("acked", "child"),
+    ]  # fmt: skip
+
+
+def test_ids_that_are_none_or_of_another_queue_are_refused(orders: shardq.Queue) -> None:
+    for identity in ("tea", "other:0:0:0197c8a2b4d07abc8123456789abcdef:0", None):
+        with pytest.raises(shardq.InvalidReceipt):
+            orders.trace(identity)  # type: ignore[arg-type]
+    assert orders.trace("orders:0:0:0197c8a2b4d07abc8123456789abcdef:0") == []
+
+
+@pytest.mark.parametrize("value", [0, 59, -1, "7d", True])
+def test_a_time_for_events_that_makes_no_sense_is_refused(client: shardq.Client, value: object) -> None:
+    with pytest.raises(shardq.InvalidSetting, match="events="):
+        client.create_queue("refused", events=value)  # type: ignore[arg-type]
+    assert not client.exists("refused")
+
+
+# -- the logs
+
+
+def test_a_log_is_dropped_when_all_of_it_was_kept_for_long_enough(
+    client: shardq.Client, clock: ManualClock
+) -> None:
+    queue = client.create_queue("brief", events=3_600)
+    first = send(queue)
+    for _ in range(16):
+        clock.advance(450)
+        last = send(queue)
+        assert queue.trace(last)
+        age = (client.now() - queue.trace(first)[0].at).total_seconds() if queue.trace(first) else 3_601
+        assert queue.trace(first) or age > 3_600
+    assert queue.trace(first) == []
+    assert 4 <= len(client.queues(LOGS)) <= 6
+    clock.advance(4_501)
+    queue.sweep()
+    assert client.queues(LOGS) == ()
+
+
+def test_the_logs_go_with_the_setting_and_with_the_queue(client: shardq.Client, orders: shardq.Queue) -> None:
+    client.create_queue("orders/1", events=WEEK)
+    neighbour, identity = send(client.queue("orders/1")), send(orders)
+    assert orders.trace(identity)
+    orders.alter(events=None)
+    assert orders.trace(identity) == []
+    orders.alter(events=WEEK)
+    kept = send(orders)
+    assert kinds(orders.trace(kept)) == ["sent"]
+    client.delete_queue("orders")
+    assert [name for name in client.queues(LOGS) if name.startswith(f"{LOGS}orders/1")]
+    assert client.queue("orders/1").trace(neighbour)
+    again = client.create_queue("orders", events=WEEK)
+    assert again.trace(kept) == []
+    assert kinds(again.trace(send(again))) == ["sent"]
+
+
+def test_queues_of_long_names_keep_events_too(client: shardq.Client) -> None:
+    one, two = (client.create_queue("q" * 190 + end, events=WEEK) for end in "ab")
+    first, second = send(one), send(two)
+    assert (kinds(one.trace(first)), kinds(two.trace(second))) == (["sent"], ["sent"])
+    assert {len(name) <= 100 for name in client.queues(LOGS)} == {True}
+    client.delete_queue(one.name)
+    assert kinds(two.trace(second)) == ["sent"]
+
+
+def test_logs_are_no_queues_of_the_application(client: shardq.Client, orders: shardq.Queue) -> None:
+    orders.trace(send(orders))
+    assert client.queues() == ("orders", "orders.dead")
+    assert orders.counts().ready == 1
+
+
+# -- what it costs
+
+
+class CountingStore(WrappedStore):
+    """Counts what it is asked of the application's queues, and of logs."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.asked: Counter[str] = Counter()
+
+    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        self.asked[method] += 1
+        return super()._call(method, do, *args, **kwargs)
+
+
+def requests_of_a_life(url: str, **settings: object) -> Counter[str]:
+    store = CountingStore(open_store(url, ManualClock()))
+    with shardq.Client(store) as client:
+        queue = client.create_queue("life", **settings)  # type: ignore[arg-type]
+        warm = send(queue)
+        take(queue).ack()
+        queue._context.events.flush(5)
+        store.asked.clear()
+        queue.remove(warm)
+        with queue.producer() as producer, queue.consumer() as consumer:
+            producer.send_many([b"%d" % number for number in range(100)])
+            batch = consumer.receive(100)
+            queue._context.events.flush(5)
+            batch[0].release(delay=1)
+            batch[1].note("nothing")
+            batch[2].dead_letter("odd")
+            batch.ack()
+            queue._context.events.flush(5)
+    del store.asked["now"]
+    return store.asked
+
+
+def test_a_queue_without_events_makes_no_request_more(tmp_path: object) -> None:
+    without = requests_of_a_life(f"sqlite:///{tmp_path}/without.db")
+    with_events = requests_of_a_life(f"sqlite:///{tmp_path}/with.db", events=WEEK)
+    more = with_events - without
+    assert not without - with_events
+    assert set(more) <= {"append", "create_queue", "prepare", "load_queue", "list_queues"}
+    assert without["append"] == 1
+    assert (
+        2 <= more["append"] <= 9
+    )  # at most one for each call of the life, and one for the log of the letter
+
+
+class FailingLogs(WrappedStore):
+    """A store whose logs take nothing, or make their writer wait."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.open = threading.Event()
+        self.entered = threading.Event()
+
+    def append(self, request: Append) -> None:
+        if request.shard.queue.startswith(LOGS):
+            self.entered.set()
+            self.open.wait(20)
+            raise shardq.StoreUnavailable("no more logs", retryable=False)
+        super().append(request)
+
+
+def test_nobody_waits_for_a_log_or_fails_with_it(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    store = FailingLogs(open_store(url, SystemClock()))
+    client = shardq.Client(store)
+    queue = client.create_queue("orders", events=WEEK)
+    identity = send(queue)
+    assert store.entered.wait(10)
+    for _ in range(3):
+        send(queue)
+        take(queue).ack()
+    assert client.counters.acked == 3
+    store.open.set()
+    assert queue.trace(identity) == []
+    client.close()
+    assert client.counters.events_lost == 10
+    assert "are lost: no more logs" in caplog.text
+
+
+def test_what_waits_for_a_store_that_does_not_answer_is_bounded(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shardq.context.events._MOST_WAITING", 5)
+    store = FailingLogs(open_store(url, SystemClock()))
+    with shardq.Client(store) as client:
+        queue = client.create_queue("orders", events=WEEK)
+        send(queue)
+        assert store.entered.wait(10)
+        for _ in range(12):
+            send(queue)
+        assert client.counters.events_lost == 7
+        store.open.set()
+
+
+def test_the_end_of_a_client_waits_for_what_is_not_written(connect: Connect) -> None:
+    with connect() as client:
+        identity = send(client.create_queue("orders", events=WEEK))
+    assert kinds(connect().queue("orders").trace(identity)) == ["sent"]

@@ -1,0 +1,37 @@
+"""``shardq trace``."""
+
+from __future__ import annotations
+
+from tests.cli.conftest import Shell
+
+
+def sent(shell: Shell, queue: str = "orders") -> str:
+    return shell.ok("send", queue, "tea").stdout.split()[0]
+
+
+def test_a_trace_shows_what_became_of_a_message_in_lines_and_in_json(shell: Shell) -> None:
+    shell.ok("create", "orders", "--events", "7d", "--max-deliveries", "1")
+    identity = sent(shell)
+    shell.ok("receive", "orders")
+    lines = shell.ok("trace", identity).stdout.splitlines()
+    assert [line.split()[2] for line in lines] == ["sent", "claimed", "acked"]
+    assert ", delivery 1" in lines[1]
+    shown = shell.lines("trace", identity)
+    assert [each["kind"] for each in shown] == ["sent", "claimed", "acked"]
+    assert {each["message_id"] for each in shown} == {identity}
+
+
+def test_what_is_not_known_is_told(shell: Shell) -> None:
+    shell.ok("create", "orders")
+    identity = sent(shell)
+    result = shell("trace", identity)
+    assert result.exit_code == 3
+    assert "keeps no events: `shardq alter orders --events 7d`" in result.stderr
+    assert f"no event of message {identity} is kept" in result.stderr
+    shell.ok("alter", "orders", "--events", "1h")
+    kept = sent(shell)
+    assert shell.ok("trace", kept, "--json").stderr == ""
+    assert shell("trace", "orders").exit_code == 2 or shell("trace", "orders").exit_code == 1
+    assert shell("create", "other", "--events", "5s").exit_code in (1, 2)
+    shell.ok("alter", "orders", "--events", "none")
+    assert shell("trace", kept).exit_code == 3
