@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import pytest
 from pymongo.database import Database
@@ -11,8 +12,9 @@ from shardq.errors import StoreUnavailable
 from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.mongodb import groups, transactions
 from shardq.storage.mongodb.store import MongoStore
-from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, Span
+from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, Extend, Release, Span
 from shardq.testing import BundleFactory
+from tests.mongodb.lossy_proxy import LossyProxy
 
 pytestmark = pytest.mark.mongodb
 
@@ -66,6 +68,55 @@ def test_an_append_that_a_dead_client_holds_up_can_be_repeated(
             assert raised.value.retryable
     store.append(Append(grouped, (more,)))
     assert store.count(grouped).ready == 2
+
+
+def test_requests_of_each_operation_on_groups(
+    open_store: Callable[..., MongoStore], store: MongoStore, grouped: Shard, proxy: LossyProxy, proxied: str
+) -> None:
+    client = open_store(proxied)
+
+    def asked(do: Callable[[], object]) -> list[str]:
+        proxy.arm(-1)
+        do()
+        return proxy.commands.copy()
+
+    def hold(limit: int) -> tuple[Span, ...]:
+        token = os.urandom(16)
+        slices = client.claim(Claim(grouped, token, limit, MINUTE)).slices
+        return tuple(Span(each.bundle.id, each.first, each.count, token) for each in slices)
+
+    change = ["find", "update", "commitTransaction"]
+    given(client, grouped, "a", "a", "b", "b", "c")
+    assert asked(lambda: given(client, grouped, "a")) == ["find", "update", "insert", "commitTransaction"]
+    # Beside the look: the first bundles of the groups; what follows them, too, where there is room; its bodies
+    hold(1)
+    held: list[tuple[Span, ...]] = []
+    assert asked(lambda: held.append(hold(1)))[-3:] == change
+    (spans,) = held
+    assert asked(lambda: client.extend(Extend(grouped, spans, MINUTE))) == change
+    assert asked(lambda: client.release(Release(grouped, spans)))[:4] == [
+        "find",
+        "find",
+        "update",
+        "commitTransaction",
+    ]
+    assert asked(lambda: held.append(hold(9)))[-5:] == [
+        "find",
+        "aggregate",
+        "find",
+        "update",
+        "commitTransaction",
+    ]
+    # What is acked lets the next of its group go; a group that is over has no document any more
+    _, spans = held
+    assert asked(lambda: client.acknowledge(Acknowledge(grouped, spans[:1])))[:2] == ["find", "aggregate"]
+    assert asked(lambda: client.acknowledge(Acknowledge(grouped, spans[1:]))) == [
+        "find",
+        "aggregate",
+        "update",
+        "delete",
+        "commitTransaction",
+    ]
 
 
 def test_the_document_of_a_group_goes_with_its_last_message(

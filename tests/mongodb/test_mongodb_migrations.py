@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from pymongo.database import Database
 
-from shardq.sharding.shard import Shard
+from shardq.errors import SchemaMismatch
+from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.mongodb.store import MongoStore
-from shardq.storage.requests import Acknowledge, Append, Claim, Span
+from shardq.storage.requests import Acknowledge, Append, Claim, Fenced, Span
 from shardq.testing import BundleFactory
 
 pytestmark = pytest.mark.mongodb
@@ -59,3 +60,28 @@ def test_a_claim_that_a_client_of_an_earlier_version_began_is_repeated_by_a_newe
     # Then a repetition holds the same
     store.append(Append(of_version_2, (BundleFactory(store.now)(),)))
     assert store.claim(claim).slices == first.slices
+
+
+def test_the_queues_of_a_database_of_before_groups_have_them_after_the_fourth_migration(
+    open_store: Callable[..., MongoStore], store: MongoStore, shard: Shard, database: Database
+) -> None:
+    # Given a database of version 3, a message in it, and a client of it that holds another one
+    sent = [BundleFactory(store.now)() for _ in range(2)]
+    store.append(Append(shard, tuple(sent)))
+    store.claim(Claim(shard, bytes(16), 1, MINUTE))
+    database["shardq.schema"].update_one({"_id": "shardq"}, {"$set": {"version": 3}})
+    # Then clients refuse it until the schema is applied
+    with pytest.raises(SchemaMismatch, match="needs 4"):
+        open_store().load_queue(shard.queue)
+    open_store().create_schema()
+    again = open_store()
+    assert again.load_queue(shard.queue) is not None
+    # And go on with what it holds, beside groups
+    assert again.acknowledge(Acknowledge(shard, (Span(sent[0].id, 0, 1, bytes(16)),))) == Fenced()
+    assert [each.bundle.id for each in again.claim(Claim(shard, b"t" * 16, 9, MINUTE)).slices] == [sent[1].id]
+    if again.capabilities.groups:
+        grouped = Shard(shard.queue, GROUP_TIME_SHARD, 3)
+        pair = tuple(BundleFactory(store.now)(group="a") for _ in range(2))
+        again.append(Append(grouped, pair))
+        assert [each.bundle for each in again.claim(Claim(grouped, b"t" * 16, 1, MINUTE)).slices] == [pair[0]]
+    assert "group" not in database[str(shard)].index_information()

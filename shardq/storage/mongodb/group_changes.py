@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from shardq.sharding.shard import Shard
-from shardq.storage.mongodb.changing import Change, Decision, attempts
+from shardq.storage.mongodb.changing import Change, Decision
 from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.documents import GROUP, PLACE, SENT_DUE, Row, Slice
 from shardq.storage.mongodb.groups import Groups, in_transaction
-from shardq.storage.mongodb.shard_rows import GROUP_INDEX, CollectionGone
+from shardq.storage.mongodb.shard_rows import GROUP_INDEX
 from shardq.storage.mongodb.slicing import by_bundle, cut, fenced
 from shardq.storage.requests import Bundle, Fenced, Span
 
@@ -22,14 +22,7 @@ _AT_ONCE = 1000
 
 def append(client: Client, shard: Shard, bundles: Sequence[Bundle]) -> None:
     """Store bundles that are new behind the last of their groups. Raises QueueNotFound."""
-    for _ in attempts(shard):
-        client.collections.uuid(shard)
-        try:
-            in_transaction(client, shard, lambda groups: groups.append(bundles))
-        except CollectionGone:
-            client.collections.is_not(shard)
-        else:
-            return
+    in_transaction(client, shard, lambda groups: groups.append(bundles), opens=True)
 
 
 def settle(client: Client, shard: Shard, spans: Sequence[Span], decide: Decision, *, ends: bool) -> Fenced:

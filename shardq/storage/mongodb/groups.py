@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import zip_longest
 from typing import TypeVar
 
@@ -17,9 +18,10 @@ from bson import encode
 from bson.binary import Binary
 from pymongo.client_session import ClientSession
 
+from shardq.errors import ShardqError
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import queues
-from shardq.storage.mongodb.changing import Change, finish
+from shardq.storage.mongodb.changing import Change, attempts, finish
 from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.documents import (
     BEHIND,
@@ -67,10 +69,10 @@ class Groups:
         self.let_go: set[str] = set()  # groups in which what was behind is the first now
 
     def read(self, ids: Iterable[bytes]) -> dict[bytes, Row]:
-        """Return bundles as they are stored, without their data."""
-        found = self.rows.read(ids)
-        self._read |= found
-        return found
+        """Return bundles as they are stored, without their data; each is read once."""
+        wanted = list(ids)
+        self._read |= self.rows.read(each for each in wanted if each not in self._read)
+        return {each: self._read[each] for each in wanted if each in self._read}
 
     def follow(self, group: str) -> Iterator[Row]:
         """Return the bundles of a group that are stored, by their places."""
@@ -138,7 +140,8 @@ class Groups:
 
     def tell(self, client: Client) -> None:
         """When it is stored: say so where something is due late, and end waits where something goes on."""
-        client.cursors.due_again(self.rows.shard, self.moments)
+        with suppress(ShardqError):  # it is stored; a deep look finds what a low watermark hides
+            client.cursors.due_again(self.rows.shard, self.moments)
         if self.let_go:
             client.signals.announce(queues.parted(self.rows.shard.queue)[0])
 
@@ -214,18 +217,38 @@ class Groups:
 
 
 def in_transaction(
-    client: Client, shard: Shard, do: Callable[[Groups], T], pauses: Sequence[float] = PATIENT
+    client: Client,
+    shard: Shard,
+    do: Callable[[Groups], T],
+    pauses: Sequence[float] = PATIENT,
+    *,
+    opens: bool = False,
 ) -> T:
-    """Decide and write in one transaction; say so where something is due late. Raises CollectionGone."""
+    """Decide and write in one transaction; say so where something is due late.
 
+    With ``opens`` the shard's collection is made and opened first; that raises QueueNotFound.
+    """
+    find = client.collections.uuid if opens else client.collections.seen
+    for _ in attempts(shard):
+        try:
+            done, groups = _transacted(client, shard, find(shard), do, pauses)
+        except CollectionGone:
+            client.collections.is_not(shard)
+        else:
+            groups.tell(client)
+            return done
+    raise AssertionError("attempts have no other end")
+
+
+def _transacted(
+    client: Client, shard: Shard, uuid: Binary | None, do: Callable[[Groups], T], pauses: Sequence[float]
+) -> tuple[T, Groups]:
     def once(transaction: ClientSession) -> tuple[tuple[T, Groups], bool]:
-        groups = Groups(GroupRows(client.session, shard, transaction), client.collections.seen(shard))
+        groups = Groups(GroupRows(client.session, shard, transaction), uuid)
         done = do(groups)
         return (done, groups), groups.write()
 
-    done, groups = transact(client.session, shard, once, pauses)
-    groups.tell(client)
-    return done
+    return transact(client.session, shard, once, pauses)
 
 
 def _document_of(group: str) -> bytes:

@@ -159,7 +159,8 @@ def count(rows: ShardRows, now: int, *, sizes: bool) -> ShardCounts:
 def _bytes(rows: ShardRows, now: int) -> int:
     """The bytes of what is ready or delayed, as the server measures them."""
     length = {"$binarySize": f"${DATA}"}
-    free: Document = {"$or": [{COUNTED: {"$gt": 0}}, {COUNTED: {"$lt": 0}, DUE: {"$lte": now}}]}
+    over: Document = {"$or": [{DUE: {"$lte": now}}, {DUE: {"$gte": BEHIND, "$lte": BEHIND + now}}]}
+    free: Document = {"$or": [{COUNTED: {"$gt": 0}}, {COUNTED: {"$lt": 0}} | over]}
     whole = [{"$match": WAITING | free}, {"$group": {"_id": None, "bytes": {"$sum": length}}}]
     total = sum(int(each["bytes"]) for each in rows.aggregate(whole))
     cut: list[Document] = [{"$match": WAITING | {COUNTED: 0}}, {"$set": {DATA: length}}]

@@ -10,7 +10,7 @@ from pymongo.client_session import ClientSession
 from pymongo.errors import PyMongoError, ServerSelectionTimeoutError
 from pymongo.read_concern import ReadConcern
 
-from shardq.errors import ShardqError, StoreUnavailable
+from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage import writing
 from shardq.storage.mongodb.faults import DRIVER_ERRORS
@@ -80,14 +80,24 @@ def _once(session: Session, transaction: ClientSession, do: Callable[[ClientSess
 
 
 def _commit(session: Session, transaction: ClientSession) -> None:
-    """Commit, and again while the outcome is unknown: a repeated commit changes nothing more."""
+    """Commit, and again while the outcome is unknown: a repeated commit changes nothing more.
+
+    Whatever a later attempt meets, it stays unknown, unless the servers say that there is no such transaction.
+    """
+    unknown = False
     for left in reversed(range(_COMMITS)):
         try:
             with session.translated(writing=True):
                 transaction.commit_transaction()
         except ShardqError as error:
-            if not left or not _has_label(error, _UNKNOWN):
+            repeatable = _has_label(error, _UNKNOWN)
+            unknown = unknown or repeatable
+            if _is_transient(error) or not unknown:
                 raise
+            if not left or not repeatable:
+                raise OutcomeUnknown(
+                    f"{session.address} did not say whether it wrote: repeat the call"
+                ) from error.__cause__
         else:
             return
 

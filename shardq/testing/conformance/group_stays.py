@@ -112,6 +112,18 @@ class GroupStayContract(GroupedContract):
         assert (found.state, found.due) == (EntryState.DELAYED, bundles[2].due)
         grouped.ack(*taken.spans)
 
+    def test_what_waits_is_measured_wherever_it_is_in_its_group(self, grouped: Bench) -> None:
+        def measured() -> int | None:
+            return grouped.other.count(grouped.shard, sizes=True).bytes
+
+        for size in (100, 20, 3):
+            grouped.append(grouped.bundle(data=bytes(size)))
+        assert measured() == 123
+        grouped.claim(2, lease=20)
+        assert measured() == 3
+        grouped.advance(30)  # the lease is over
+        assert measured() == 123
+
     def test_nothing_is_left_of_many_groups(self, grouped: Bench) -> None:
         many(grouped, [f"group {number % 40}" for number in range(200)])
         while taken := grouped.claim(30).spans:
