@@ -140,7 +140,7 @@ _LENGTH = """
 """
 _SIZES = f"""
     SELECT coalesce(sum({_LENGTH} * count / sent_count), 0) FROM slice INDEXED BY slice_by_due
-    WHERE shard_key = ?1 AND processed_at IS NULL AND (token IS NULL OR due <= ?2)
+    WHERE shard_key = ?1 AND processed_at IS NULL AND (token IS NULL OR {_DUE} <= ?2)
 """
 
 
