@@ -15,7 +15,7 @@ import msgspec
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Answer
 from shardq.context.unique_keys import Holder, UniqueKeys
-from shardq.errors import ShardqError, UnsupportedByStore
+from shardq.errors import OutcomeUnknown, ShardqError, UnsupportedByStore
 from shardq.held import Selection
 from shardq.outgoing_message import Headers
 from shardq.receipt import MessageId
@@ -90,10 +90,20 @@ class Move:
         if not self._in_one_step:
             return move_step_by_step(self._source, self._target, self.verb, shard, moved, self.story)
         planned = self.planned(moved)
+        try:
+            with admitted(self._target, self._door, planned) as append:
+                answer = settle(self._source, self.verb, shard, spans_of(group), append=append)
+        except OutcomeUnknown:
+            self._note(moved, planned, sure=False)
+            raise
+        if answer.value == Fenced() or answer.after_unknown:
+            self._note(moved, planned, sure=answer.value == Fenced())
+        return answer
+
+    def _note(self, moved: Sequence[Moved], planned: Sequence[PlannedBundle], *, sure: bool) -> None:
+        """Note where messages are now, or may be after an attempt that was not answered."""
         for each, bundle in zip(moved, planned, strict=True):
-            self.story.note_bundle(each.selection, bundle.message_id(0))
-        with admitted(self._target, self._door, planned) as append:
-            return settle(self._source, self.verb, shard, spans_of(group), append=append)
+            self.story.note_bundle(each.selection, bundle.message_id(0), sure=sure)
 
     def changed(self, selection: Selection) -> BundleData:
         """The selected messages as they are to be in the target."""

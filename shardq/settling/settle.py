@@ -103,6 +103,7 @@ class Settling:
         self.lost: list[Selection] = []
         self.failures = Failures()
         self.failed = 0  # messages
+        self._by_others: list[Selection] = []  # done, but not by this
 
     def run(self, selections: Sequence[Selection], last: Iterable[Shard] = ()) -> Settling:
         """Settle the messages that are open; the others are lost. The shards in ``last`` come after the others."""
@@ -128,8 +129,17 @@ class Settling:
         for grant in grants if self.lost or not self._verb.holds else ():
             grant.give_back()
         self._release_keys()
-        tell_settled(self._context, self._verb, self.done, self._duration, self._story)
+        tell_settled(self._context, self._verb, self._own, self._duration, self._story)
         return self
+
+    @property
+    def _own(self) -> list[Selection]:
+        """What was done by this, and not by whoever acked or removed it before."""
+        done = self.done
+        for gone in self._by_others:
+            others = gone.without(self._tried(gone))
+            done = [each.without(others) if each.held is gone.held else each for each in done]
+        return [each for each in done if each.positions]
 
     def add(self, other: Settling) -> None:
         """Take over what another one has done, so that one error tells of both."""
@@ -179,6 +189,7 @@ class Settling:
                 answer = self._call(shard, rest)
                 if answer.after_unknown:
                     self._note_unanswered(rest)
+                self._by_others += [each.within(answer.value.gone) for each in rest if answer.value.gone]
                 taken = self._taken(rest, answer.value)
                 kept = (selection.without(away) for selection, away in zip(rest, taken, strict=True))
                 rest = [selection for selection in kept if selection.positions]

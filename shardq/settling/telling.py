@@ -25,21 +25,26 @@ class Story:
     ) -> None:
         self.text, self.target = text, target
         self._wanted = any(each is not None and each.keeps_events for each in (source, target))
-        self._places: dict[tuple[HeldSlice, int], MessageId] = {}
+        self._places: dict[tuple[HeldSlice, int], MessageId | None] = {}
 
-    def note(self, selection: Selection, places: Iterable[MessageId]) -> None:
-        """Note the ids that selected messages are to have, if anybody is told."""
+    def note(self, selection: Selection, places: Iterable[MessageId], *, sure: bool = True) -> None:
+        """Note the ids that selected messages have now, if anybody is told.
+
+        If that is not sure, and others were noted before that were not, nobody knows which they have.
+        """
         if not self._wanted:
             return
         for position, place in zip(selection.positions, places, strict=True):
-            self._places[selection.held, position] = place
+            known = self._places.get((selection.held, position), place)
+            self._places[selection.held, position] = place if sure or known == place else None
 
-    def note_bundle(self, selection: Selection, first: MessageId) -> None:
-        """Note that selected messages are to be a bundle of their own."""
-        self.note(selection, (_after(first, number) for number in range(len(selection.positions))))
+    def note_bundle(self, selection: Selection, first: MessageId, *, sure: bool) -> None:
+        """Note that selected messages are a bundle of their own."""
+        places = (_after(first, number) for number in range(len(selection.positions)))
+        self.note(selection, places, sure=sure)
 
     def place(self, held: HeldSlice, position: int) -> MessageId | None:
-        """The id that a message has now, if it was moved."""
+        """The id that a message has now, if it was moved and that is known."""
         return self._places.get((held, position))
 
 

@@ -12,7 +12,7 @@ import pytest
 import shardq
 from shardq.clock import SystemClock
 from shardq.storage.opening import open_store
-from shardq.storage.requests import Append
+from shardq.storage.requests import Append, Fenced, Forward
 from shardq.storage.store import Store
 from shardq.testing import ManualClock, WrappedStore
 from shardq.worker import Worker
@@ -209,6 +209,51 @@ def test_what_is_done_by_receipt_by_pop_and_for_the_dead_is_told(
     orders.unlock("dead")
     last = orders.trace(held)[-1]
     assert (last.kind, last.text, last.owner) == ("released", "unlocked", "dead")
+
+
+def test_what_others_have_done_is_not_told_again(orders: shardq.Queue) -> None:
+    identity = send(orders)
+    message = take(orders)
+    orders.ack([message.receipt])
+    orders.ack([message.receipt])
+    message.ack()
+    assert kinds(orders.trace(identity)) == ["sent", "claimed", "acked"]
+    removed = send(orders)
+    message = take(orders)
+    orders.remove(removed)
+    message.ack()
+    assert kinds(orders.trace(removed)) == ["sent", "claimed", "removed"]
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_move_whose_answer_is_lost_leads_to_where_the_message_is(url: str, applied: bool) -> None:
+    store = ForgetfulMoves(open_store(url, ManualClock()), applied=applied)
+    with shardq.Client(store, retry_seconds=0) as client:
+        orders = client.create_queue("orders", events=WEEK)
+        identity = send(orders)
+        message = take(orders)
+        with pytest.raises(shardq.OutcomeUnknown):
+            message.dead_letter("odd")
+        message.dead_letter("odd")
+        (letter,) = client.queue("orders.dead").peek()
+        moved = orders.trace(identity)[-1]
+        assert (moved.kind, moved.to) in [("dead_lettered", letter.id), ("dead_lettered", None)]
+
+
+class ForgetfulMoves(WrappedStore):
+    """A store whose first move is not answered, whether it was carried out or not."""
+
+    def __init__(self, inner: Store, *, applied: bool) -> None:
+        super().__init__(inner)
+        self._applied, self._moves = applied, 0
+
+    def forward(self, request: Forward) -> Fenced:
+        self._moves += 1
+        if self._moves > 1:
+            return super().forward(request)
+        if self._applied:
+            super().forward(request)
+        raise shardq.OutcomeUnknown("the answer was lost")
 
 
 def test_another_process_is_told_too(orders: shardq.Queue, connect: Connect) -> None:

@@ -1,0 +1,64 @@
+"""The story of a message, through moves, on every store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+import shardq
+
+STORES = [
+    "url",
+    pytest.param("replica_set_url", marks=pytest.mark.mongodb),
+    pytest.param("cassandra_url", marks=pytest.mark.cassandra),
+]
+
+
+@pytest.fixture(params=STORES)
+def client(request: pytest.FixtureRequest) -> Iterator[shardq.Client]:
+    with shardq.connect(request.getfixturevalue(request.param)) as client:
+        yield client
+
+
+@pytest.fixture
+def queue(client: shardq.Client) -> Iterator[shardq.Queue]:
+    name = f"t{os.urandom(6).hex()}"
+    yield client.create_queue(name, shards=2, time_shards=1, events=3_600, max_deliveries=2)
+    for each in (name, f"{name}.dead"):
+        client.delete_queue(each)
+    assert client.queues(f"_shardq/events/{name}") == ()
+
+
+def test_the_story_of_one_of_many_messages_goes_through_dead_letters_and_a_redrive(
+    client: shardq.Client, queue: shardq.Queue
+) -> None:
+    ids = queue.producer().send_many([b"%d" % number for number in range(50)])
+    with queue.consumer(name="one") as consumer:
+        batch = consumer.receive(50, wait=10)
+        batch[7].release()
+        batch.part(batch[20:30]).dead_letter("odd")
+        batch.ack()
+        (again,) = consumer.receive(1, wait=10)
+        again.give_back(delay=0.1)
+    assert queue.redrive() == 10
+    (last,) = [event.to for event in queue.trace(ids[25]) if event.kind == "redriven"]
+    with queue.consumer(name="two") as consumer:
+        left = 11
+        while left:
+            batch = consumer.receive(left, wait=10)
+            batch.ack()
+            left -= len(batch)
+    assert [(each.kind, each.owner) for each in queue.trace(ids[3])] == [
+        ("sent", None), ("claimed", "one"), ("acked", "one"),
+    ]  # fmt: skip
+    assert [each.kind for each in queue.trace(ids[7])] == [
+        "sent", "claimed", "released", "claimed", "snoozed", "claimed", "acked",
+    ]  # fmt: skip
+    story = queue.trace(ids[25])
+    assert [each.kind for each in story] == [
+        "sent", "claimed", "dead_lettered", "claimed", "redriven", "claimed", "acked",
+    ]  # fmt: skip
+    letter = story[2].to or ""
+    assert queue.trace(last or "") == client.queue(f"{queue.name}.dead").trace(letter) == story
