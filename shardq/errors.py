@@ -10,7 +10,8 @@
     ├── InvalidName            a queue cannot have this name
     ├── InvalidSetting         a setting or an argument has the wrong type or is out of its range
     ├── InvalidMessage         a body, header, priority, delay or key cannot be stored
-    │   └── MessageTooLarge    a message is larger than the queue allows
+    │   ├── MessageTooLarge    a message is larger than the queue allows
+    │   └── ArgumentsRejected  arguments of a task are not what its function takes (shardq.tasks)
     ├── InvalidReceipt         a message id or receipt is malformed, or belongs to another queue
     ├── InvalidCursor          a cursor comes from another listing than the one it is given to
     ├── Closed                 a client, producer or consumer is used after it was closed
@@ -31,6 +32,13 @@
     ├── UnsupportedByStore     the store cannot do this
     ├── WorkersFailing         the processes of a worker pool keep dying (shardq.worker)
     ├── CommandFailed          the command of a message failed (shardq.worker)
+    ├── UnknownTask            a worker has no task of this name (shardq.tasks)
+    ├── TaskFailed             a task has failed for good (shardq.tasks)
+    ├── TaskCancelled          a task was cancelled (shardq.tasks)
+    ├── TaskTimeout            a task ran for too long (shardq.tasks)
+    ├── ResultTimeout          a task has not ended in time (shardq.tasks)
+    ├── ResultMissing          a task has no result, and none will come (shardq.tasks)
+    ├── ResultRejected         a result of a task cannot be stored or read (shardq.tasks)
     ├── JobFailed              Spark ended a job (shardq.spark)
     ├── TaskAbandoned          Spark no longer waits for a task (shardq.spark)
     ├── BenchmarkFailed        a measurement did not run to its end (shardq.bench)

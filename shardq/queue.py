@@ -32,7 +32,7 @@ from shardq.settling.settlement import ack_receipts, extend_receipts, release_re
 from shardq.tracing.logs import drop_logs, drop_old_logs
 from shardq.tracing.trace import Event, trace
 
-__all__ = ["Queue", "consumer_of", "unless"]
+__all__ = ["Queue", "consumer_of", "unless", "wait_for"]
 
 MANY = 2**31
 
@@ -332,3 +332,11 @@ def consumer_of(
 def unless(queue: Queue, over: Callable[[], bool]) -> AbstractContextManager[None]:
     """Within it this thread asks the store of the queue nothing once it is over: that raises StoreUnavailable."""
     return queue._context.retry.unless(over)  # noqa: SLF001 - of this module
+
+
+def wait_for(queue: Queue, seconds: float) -> None:
+    """Sleep until something may have come into the queue, for so many seconds at most.
+
+    Where the store does not signal what other processes send, what they send does not end it.
+    """
+    queue._context.retry(queue._context.store.wait, (queue.name,), seconds)  # noqa: SLF001 - of this module

@@ -80,11 +80,28 @@ class WorkerPool:
         for each in handlers.values():
             if not isinstance(each, str):
                 check_runs("handler", each)
+        self._begin(
+            WorkerPlan(url=url, handlers=handlers, options=chosen),
+            processes=processes,
+            handler_timeout=handler_timeout,
+            max_restarts=max_restarts,
+            on_progress=on_progress,
+        )
+
+    def _begin(
+        self,
+        plan: WorkerPlan,
+        *,
+        processes: int,
+        handler_timeout: float | None,
+        max_restarts: int,
+        on_progress: Callable[[PoolReport], None],
+    ) -> None:
+        """Take the plan of each process, and how many there are. Nothing runs yet."""
         check_number("processes", processes, 1, MAX_PROCESSES, whole=True)
         check_number("max_restarts", max_restarts, 0, 1_000_000, whole=True)
         if handler_timeout is not None:
             check_number("handler_timeout", handler_timeout, 1.0, 7 * 86_400.0)
-        plan = WorkerPlan(url=url, handlers=handlers, options=chosen)
         _check_sendable(plan)
         self._slots = [Slot(plan, f"shardq-worker-{number}", max_restarts) for number in range(processes)]
         self._handler_timeout, self._on_progress = handler_timeout, on_progress

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 import msgspec
 
 from shardq.callables import function_named
-from shardq.client import connect
+from shardq.client import Client, connect
 from shardq.errors import ShardqError
 from shardq.worker.attempt import Handler
 from shardq.worker.options import WorkerOptions
@@ -43,6 +43,12 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     handlers: dict[str, str | Handler]  # by queue
     options: WorkerOptions
 
+    def worker(self, client: Client) -> Worker:
+        """The worker that the process runs."""
+        handlers = {name: load_handler(handler) for name, handler in self.handlers.items()}
+        options = msgspec.structs.asdict(self.options)
+        return Worker([client.queue(name) for name in handlers], handlers, **options)
+
 
 class Ended(msgspec.Struct, frozen=True):
     """The last report of a process, and the error that it ended with."""
@@ -62,9 +68,7 @@ def run_process(plan: WorkerPlan, channel: Connection) -> None:
     report, error = WorkerReport(), None
     try:
         with connect(plan.url) as client:
-            options = msgspec.structs.asdict(plan.options)
-            handlers = {name: load_handler(handler) for name, handler in plan.handlers.items()}
-            worker = Worker([client.queue(name) for name in handlers], handlers, **options)
+            worker = plan.worker(client)
             signal.signal(signal.SIGTERM, lambda _number, _frame: worker.stop())
             report = _run(worker, channel)
     except ShardqError as raised:

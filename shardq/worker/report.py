@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import msgspec
@@ -39,25 +40,32 @@ _NUMBERS = tuple(name for name in WorkerReport.__struct_fields__ if name != "las
 
 
 class Tally:
-    """The counters of a running worker: written by its thread, read by any thread."""
+    """The counters of a running worker. Any thread may write and read them."""
 
     def __init__(self) -> None:
         self._report = WorkerReport()
+        self._lock = threading.Lock()
 
     def add(self, **amounts: int) -> None:
         """Add to the counters of these names."""
-        changed: dict[str, Any] = {name: getattr(self._report, name) + more for name, more in amounts.items()}
-        self._report = msgspec.structs.replace(self._report, **changed)
+        with self._lock:
+            before = self._report
+            changed: dict[str, Any] = {name: getattr(before, name) + more for name, more in amounts.items()}
+            self._report = msgspec.structs.replace(before, **changed)
 
     def fail(self, reason: str, messages: int) -> None:
         """Count failures, and keep their reason."""
         self.add(failed=messages)
-        self._report = msgspec.structs.replace(self._report, last_failure=reason)
+        self._set(last_failure=reason)
 
     def hold(self, count: int) -> None:
         """Set how many messages are held now."""
-        self._report = msgspec.structs.replace(self._report, in_flight=count)
+        self._set(in_flight=count)
 
     def read(self) -> WorkerReport:
         """The counters as they are now."""
         return self._report
+
+    def _set(self, **values: Any) -> None:
+        with self._lock:
+            self._report = msgspec.structs.replace(self._report, **values)

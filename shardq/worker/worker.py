@@ -144,9 +144,7 @@ class Worker:
 
     def _consume(self) -> None:
         options = self._options
-        if options.semaphore is not None and self._semaphore is None:
-            self._semaphore = next(iter(self._queues.values())).semaphore(options.semaphore)
-            self._gate = permit_gate(self._semaphore, self._is_stopping)
+        self._open_gate()
         self._tell_of_pauses()
         consumer = self._consumer = self._make_consumer()
         try:
@@ -162,6 +160,12 @@ class Worker:
         finally:
             with self._leaving():
                 consumer.close()
+
+    def _open_gate(self) -> None:
+        name = self._options.semaphore
+        if name is not None and self._semaphore is None:
+            self._semaphore = next(iter(self._queues.values())).semaphore(name)
+            self._gate = permit_gate(self._semaphore, self._is_stopping)
 
     def _make_consumer(self) -> Consumer:
         options, (first, *others) = self._options, self._queues.values()

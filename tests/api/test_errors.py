@@ -16,6 +16,7 @@ PACKAGE = Path(shardq.__file__).parent
 OWN_CODES_OF_STORES = {"Disturbed", "TombstonesRefused"}  # told to users as what it is a kind of
 
 CODES = {
+    "ArgumentsRejected": "arguments_rejected",
     "BenchmarkFailed": "benchmark_failed",
     "Closed": "closed",
     "CommandFailed": "command_failed",
@@ -41,11 +42,18 @@ CODES = {
     "QueuePaused": "queue_paused",
     "RepeatTooLate": "repeat_too_late",
     "ReplayConflict": "replay_conflict",
+    "ResultMissing": "result_missing",
+    "ResultRejected": "result_rejected",
+    "ResultTimeout": "result_timeout",
     "SchemaMismatch": "schema_mismatch",
     "ShardqError": "error",
     "StoreUnavailable": "store_unavailable",
     "TaskAbandoned": "task_abandoned",
+    "TaskCancelled": "task_cancelled",
+    "TaskFailed": "task_failed",
+    "TaskTimeout": "task_timeout",
     "UniqueKeyTaken": "unique_key_taken",
+    "UnknownTask": "unknown_task",
     "UnsupportedByStore": "unsupported_by_store",
     "WorkersFailing": "workers_failing",
 }

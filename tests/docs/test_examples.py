@@ -32,10 +32,10 @@ def test_the_python_blocks_of_a_page_run_one_after_the_other(
             value.close()
 
 
-# The commands of the tutorial need its files: test_tutorial.py runs it as a whole.
+# The commands of the tutorial and of tasks need their files: test_tutorial.py runs them as a whole.
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if blocks_in(page, "console") and page.name != "tutorial.md"],
+    [page for page in PAGES if blocks_in(page, "console") and page.name not in ("tutorial.md", "tasks.md")],
     ids=name,
 )
 def test_the_shell_commands_of_a_page_succeed(page: Path, tmp_path: Path) -> None:

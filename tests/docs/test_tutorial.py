@@ -1,4 +1,4 @@
-"""The tutorial is a story: its files are written, its commands run, and what it shows is what they print."""
+"""The tutorial and the page of tasks are stories: what their commands print is what they show."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Reader:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("page", [DOCS / "tutorial.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [DOCS / "tutorial.md", DOCS / "tasks.md"], ids=lambda page: page.name)
 def test_what_the_page_shows_is_what_its_reader_sees(page: Path, tmp_path: Path) -> None:
     reader = Reader(tmp_path)
     for info, text in blocks(page):

@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import shardq
 from shardq.planning import Choice, Plan, UnitCosts, Use, Wanted, plan, unit_costs
+from shardq.tasks import (
+    ArgumentsRejected,
+    CurrentTask,
+    Failure,
+    Middleware,
+    Result,
+    ResultMissing,
+    ResultRejected,
+    ResultTimeout,
+    RetryPolicy,
+    Signature,
+    Task,
+    TaskCancelled,
+    TaskFailed,
+    TaskOptions,
+    TaskPool,
+    Tasks,
+    TaskTimeout,
+    TaskWorker,
+    UnknownTask,
+    current_task,
+)
 from shardq.testing import BundleFactory, Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, WrappedStore
 from shardq.worker import (
     PoolReport,
@@ -27,6 +49,74 @@ ERRORS: tuple[type[shardq.ShardqError], ...] = (
 CODECS: tuple[shardq.Codec, ...] = (shardq.BYTES, shardq.JSON, shardq.MSGPACK, shardq.TEXT)
 HELPERS = (BundleFactory, Fault, FaultKind, FaultPlan, FaultyStore, WrappedStore)
 PLANNING = (Choice, Plan, UnitCosts, Use, Wanted, plan, unit_costs)
+
+
+ERRORS_OF_TASKS: tuple[type[shardq.ShardqError], ...] = (
+    ArgumentsRejected, ResultMissing, ResultRejected, ResultTimeout, TaskCancelled, TaskTimeout, UnknownTask,
+)  # fmt: skip
+
+
+class Timed(Middleware):
+    """Middleware of an application."""
+
+    def around(self, task: CurrentTask, call: Callable[[], object]) -> object:
+        print(task.name, task.id, task.deliveries)
+        return call()
+
+
+tasks = Tasks("sqlite:///tasks.db", middleware=[Timed()])
+
+
+@tasks.task
+def double(number: int) -> int:
+    current_task().progress({"done": 1})
+    current_task().check()
+    stop: bool = current_task().cancelled
+    return 0 if stop else 2 * number
+
+
+@tasks.task(queue="mail", retry=RetryPolicy(attempts=3, delay=1.5), timeout=30, unique_key=lambda user: user)
+async def welcome(user: str) -> list[str]:
+    return [user]
+
+
+async def use_tasks(client: shardq.Client) -> None:
+    tasks.bind(client)
+    here: int = double(1)
+    sent: Result[int] = double.send(number=2)
+    later: Result[list[str]] = welcome.options(delay=60, priority=1, group="one").send("ada")
+    names: list[str] = await welcome("ada")
+    again: list[str] = await later
+    calls: list[Signature[int]] = [double.signature(each) for each in range(3)]
+    values: list[int] = [each.get(timeout=1.5) for each in double.send_many(calls)]
+    inline: list[str] = welcome.call("ada")
+    found: int = double.result(sent.id).get()
+    done: bool = sent.cancel()
+    options: TaskOptions = double.settings
+    plain: Task[[int], int, int] = double
+    try:
+        sent.get()
+    except TaskFailed as error:
+        failure: Failure = error.failure
+        print(failure.kind, failure.text, failure.traceback, failure.deliveries)
+    print(
+        here,
+        names,
+        again,
+        values,
+        inline,
+        found,
+        done,
+        options.queue,
+        plain.name,
+        sent.state,
+        sent.progress(),
+    )
+    sent.forget()
+    report: WorkerReport = TaskWorker(tasks, client, threads=4, idle_exit=0.5).run()
+    pool: PoolReport = TaskPool("sqlite:///tasks.db", "shop:tasks", processes=2, threads=4).run()
+    print(report.worked, pool.restarts, tasks.drain(queues=["mail"]).worked)
+    tasks.close()
 
 
 class Seen(shardq.Hooks):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "shardq"
 OF_ONE_THREAD = {"bench", "demo", "spark"}  # their processes decode in no other
+UNDER_A_LOCK = {"tasks/arguments.py": ["_decoder"]}  # of types that are known when a task is defined
 
 
 def typed_calls(node: ast.AST, function: str = "") -> Iterator[str]:
@@ -33,4 +34,4 @@ def test_no_function_is_the_first_to_decode_a_struct() -> None:
         if path.relative_to(PACKAGE).parts[0] not in OF_ONE_THREAD
         and (names := list(typed_calls(ast.parse(path.read_text()))))
     }
-    assert found == {}
+    assert found == UNDER_A_LOCK

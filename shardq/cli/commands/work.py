@@ -15,6 +15,7 @@ import click
 from shardq.cli.command import ExampleCommand, Session, codec_option, json_option
 from shardq.cli.printing import many, note, print_json
 from shardq.cli.times import duration, in_words
+from shardq.tasks import TaskPool
 from shardq.worker import PoolReport, ShellCommand, WorkerOptions, WorkerPool
 
 __all__ = ["Progress", "Rate", "progress_line", "summary", "work", "work_progress"]
@@ -27,7 +28,8 @@ USUAL = WorkerOptions()
 
 
 EXAMPLE = """shardq work orders --handler shop.orders:charge --processes 4
-shardq work mail/urgent mail/usual --handler shop.mail:send --weight mail/urgent=3"""
+shardq work mail/urgent mail/usual --handler shop.mail:send --weight mail/urgent=3
+shardq work --tasks shop.tasks --processes 4 --threads 8"""
 
 
 def _weights(
@@ -49,7 +51,7 @@ def _number(text: str) -> float:
 
 
 @click.command(cls=ExampleCommand, example=EXAMPLE)
-@click.argument("queues", metavar="QUEUE...", nargs=-1, required=True)
+@click.argument("queues", metavar="QUEUE...", nargs=-1)
 @click.option(
     "--handler",
     "handlers",
@@ -63,6 +65,12 @@ def _number(text: str) -> float:
     metavar="COMMAND",
     help="A shell command to run for each message. The body is on its stdin.",
 )
+@click.option(
+    "--tasks",
+    metavar="MODULE[:APP]",
+    help="Run the tasks of this app, from the queues that are named, or from all of its own.",
+)
+@click.option("--threads", type=int, help="Tasks that each process runs at a time.  [1]")
 @click.option("--processes", "-p", type=int, default=1, show_default=True, help="Number of processes.")
 @click.option(
     "--batch", type=int, default=USUAL.batch, show_default=True, help="Messages in one bulk read and ack."
@@ -132,6 +140,8 @@ def work(
     queues: tuple[str, ...],
     handlers: tuple[str, ...],
     command: str | None,
+    tasks: str | None,
+    threads: int | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -146,13 +156,30 @@ def work(
 
     A command finds the id of its message in the environment variable SHARDQ_ID, its queue in SHARDQ_QUEUE, and the
     number of its deliveries, this one included, in SHARDQ_DELIVERIES.
+
+    With --tasks the queues of the tasks are created if they are missing.
     """
-    if bool(handlers) == (command is not None):
-        raise click.UsageError("Give one of --handler and --exec.")
+    if bool(handlers) + (command is not None) + (tasks is not None) != 1:
+        raise click.UsageError("Give one of --handler, --exec and --tasks.")
     sys.path.insert(0, str(Path.cwd()))
-    task = _by_queue(queues, handlers) if command is None else dict.fromkeys(queues, ShellCommand(command))
-    with work_progress(", ".join(queues)) as progress:
-        report = WorkerPool(session.url, queues, task, on_progress=progress, **options).run()
+    if tasks is not None:
+        with work_progress(tasks) as progress:
+            pool: WorkerPool = TaskPool(
+                session.url,
+                tasks,
+                queues=queues,
+                threads=threads or 1,
+                on_progress=progress,
+                **_of_tasks(options),
+            )
+            report = pool.run()
+    else:
+        _check_queues(queues, threads)
+        task = (
+            _by_queue(queues, handlers) if command is None else dict.fromkeys(queues, ShellCommand(command))
+        )
+        with work_progress(", ".join(queues)) as progress:
+            report = WorkerPool(session.url, queues, task, on_progress=progress, **options).run()
     if as_json:
         print_json(report)
     else:
@@ -162,6 +189,22 @@ def work(
         raise KeyboardInterrupt(
             f"ended at once with {left} in flight: delivered again when the lease expires"
         )
+
+
+def _check_queues(queues: Sequence[str], threads: int | None) -> None:
+    if not queues:
+        raise click.UsageError("Missing argument 'QUEUE...'.")
+    if threads is not None:
+        raise click.UsageError("--threads goes with --tasks: a handler runs in one thread of each process.")
+
+
+def _of_tasks(options: dict[str, Any]) -> dict[str, Any]:
+    """The options without those that tasks have no use for."""
+    for name in ("by_batch", "on_error", "prefetch", "codec"):
+        given = options.pop(name)
+        if given != getattr(USUAL, name) and given is not USUAL.body_codec:
+            raise click.UsageError(f"--{name.replace('_', '-')} does not go with --tasks.")
+    return options
 
 
 def _by_queue(queues: Sequence[str], handlers: Sequence[str]) -> dict[str, str]:

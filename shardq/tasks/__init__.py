@@ -1,0 +1,46 @@
+"""Tasks: functions that are sent to workers, tried again when they fail, and whose results can be waited for."""
+
+from __future__ import annotations
+
+from shardq.tasks.app import Tasks
+from shardq.tasks.calling import Middleware
+from shardq.tasks.current import CurrentTask, current_task
+from shardq.tasks.errors import (
+    ArgumentsRejected,
+    Failure,
+    ResultMissing,
+    ResultRejected,
+    ResultTimeout,
+    TaskCancelled,
+    TaskFailed,
+    TaskTimeout,
+    UnknownTask,
+)
+from shardq.tasks.options import RetryPolicy, TaskOptions
+from shardq.tasks.pool import TaskPool
+from shardq.tasks.result import Result
+from shardq.tasks.task import Signature, Task
+from shardq.tasks.worker import TaskWorker
+
+__all__ = [
+    "ArgumentsRejected",
+    "CurrentTask",
+    "Failure",
+    "Middleware",
+    "Result",
+    "ResultMissing",
+    "ResultRejected",
+    "ResultTimeout",
+    "RetryPolicy",
+    "Signature",
+    "Task",
+    "TaskCancelled",
+    "TaskFailed",
+    "TaskOptions",
+    "TaskPool",
+    "TaskTimeout",
+    "TaskWorker",
+    "Tasks",
+    "UnknownTask",
+    "current_task",
+]

@@ -1,0 +1,202 @@
+"""An app: the tasks of an application, which a client is given to when they are sent or run."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, ParamSpec, TypeVar, Unpack, overload
+
+from shardq.client import Client, connect
+from shardq.errors import InvalidSetting
+from shardq.settings import QueueSettings
+from shardq.tasks.binding import Binding
+from shardq.tasks.calling import Loop, Middleware, run_function
+from shardq.tasks.current import CurrentTask
+from shardq.tasks.options import TaskKeywords, TaskOptions, make_options
+from shardq.tasks.result import Result
+from shardq.tasks.task import Signature, Task, TaskDecorator
+from shardq.worker import WorkerReport
+
+__all__ = ["Tasks"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Tasks:
+    """The tasks of an application. A module makes one, and its functions tasks of it; nothing is opened by that.
+
+    The store is that of ``url``; or that of :meth:`bind`; else that of the environment variable ``SHARDQ_URL``. It is
+    opened when a task is sent. A worker gives the tasks that it runs its own client, so that they can send others.
+    Safe for threads.
+
+    >>> tasks = Tasks(url)
+    >>> @tasks.task(queue="mail", retry=3, timeout=30)
+    ... def welcome(user: str) -> str:
+    ...     return f"Welcome, {user}!"
+    >>> result = welcome.send("Ada")
+    >>> tasks.drain().worked
+    1
+    >>> result.get(timeout=10)
+    'Welcome, Ada!'
+    """
+
+    def __init__(self, url: str | None = None, *, middleware: Sequence[Middleware] = ()) -> None:
+        self._url, self.middleware = url, tuple(middleware)
+        for each in self.middleware:
+            if not isinstance(each, Middleware):
+                raise InvalidSetting(
+                    f"middleware={each!r}: give instances of classes derived from Middleware"
+                )
+        self._tasks: dict[str, Task[Any, Any, Any]] = {}
+        self._binding: Binding | None = None
+        self._own: Client | None = None
+        self._lock = threading.RLock()
+
+    @overload
+    def task(
+        self, function: Callable[P, Coroutine[Any, Any, T]], /
+    ) -> Task[P, Coroutine[Any, Any, T], T]: ...
+    @overload
+    def task(self, function: Callable[P, T], /) -> Task[P, T, T]: ...
+    @overload
+    def task(self, **options: Unpack[TaskKeywords]) -> TaskDecorator: ...
+    def task(self, function: Any = None, /, **options: Any) -> Any:  # type: ignore[misc] # of mypy: options are keywords
+        """Make a function a task, plain or async: ``@tasks.task`` or ``@tasks.task(queue="mail")``.
+
+        The options are those of :class:`TaskOptions`. Raises InvalidSetting for a wrong one, for what is no function,
+        and for a second task of the same name.
+        """
+        checked = make_options(options)
+
+        def register(function: Callable[..., Any]) -> Task[Any, Any, Any]:
+            made: Task[Any, Any, Any] = Task(self, function, checked)
+            self._register(made)
+            return made
+
+        return register if function is None else register(function)
+
+    @property
+    def tasks(self) -> Mapping[str, Task[Any, Any, Any]]:
+        """The tasks by their names."""
+        return dict(self._tasks)
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The names of the queues of the tasks, sorted."""
+        return tuple(sorted({each.settings.queue for each in self._tasks.values()}))
+
+    @property
+    def binding(self) -> Binding:
+        """What joins the tasks to a store. Raises InvalidSetting when none was named."""
+        with self._lock:
+            if self._binding is None:
+                url = self._url or os.environ.get("SHARDQ_URL")
+                if not url:
+                    raise InvalidSetting(
+                        "these tasks have no store: make them with Tasks(url), give them a client with "
+                        "tasks.bind(client), or set SHARDQ_URL"
+                    )
+                self._own = self._own or connect(url)
+                self._binding = Binding(self._own, self.queue_settings)
+            return self._binding
+
+    def bind(self, client: Client) -> None:
+        """Send tasks by this client from now on. Results keep the one that they came by. The app never closes it."""
+        if not isinstance(client, Client):
+            raise InvalidSetting(
+                f"client={client!r} is a {type(client).__name__}: give what shardq.connect() returns"
+            )
+        with self._lock:
+            if self._binding is None or self._binding.client is not client:
+                self._binding = Binding(client, self.queue_settings)
+
+    def close(self) -> None:
+        """Close what was opened for these tasks. They can be sent again after that."""
+        with self._lock:
+            if self._own is not None:
+                self._own.close()
+            self._own = self._binding = None
+
+    def send_many(self, calls: Iterable[Signature[T]]) -> list[Result[T]]:
+        """Send calls of any tasks, those of one queue in bundles; returns their results in order.
+
+        Raises what :meth:`shardq.Producer.send_many` raises. Calls of other queues may be stored then.
+        """
+        given = list(calls)
+        by_queue: dict[str, list[int]] = {}
+        for place, call in enumerate(given):
+            if not isinstance(call, Signature):
+                raise InvalidSetting(f"{call!r} is no call: give what task.signature(...) returns")
+            by_queue.setdefault(call.options.queue, []).append(place)
+        binding, found = self.binding, dict[int, Result[T]]()
+        for queue, places in by_queue.items():
+            ids = binding.send(queue, [given[place].message() for place in places])
+            for place, identity in zip(places, ids, strict=True):
+                call = given[place]
+                found[place] = Result(binding, identity, call.task, call.options.keep_result)
+        return [found[place] for place in range(len(given))]
+
+    def drain(self, *, queues: Sequence[str] | None = None) -> WorkerReport:
+        """Run all tasks that are due, and those that they send, in this thread; returns when none is due. For tests.
+
+        Retries and delays are those of a worker: with a manual clock, move it on and drain again. Raises QueueNotFound
+        only for queues that were named.
+        """
+        from shardq.tasks.worker import TaskWorker  # noqa: PLC0415 - it is built on this
+
+        return TaskWorker(self, self.binding.client, queues=queues, threads=0, idle_exit=0).run()
+
+    def run_here(self, task: Task[Any, Any, T], body: bytes) -> T:
+        """Run a task in this thread, as :meth:`Task.call` does."""
+        current, loop = CurrentTask(task.name, "", 1, 0), Loop()
+        try:
+            value = run_function(
+                task.function,
+                task.arguments.decode(body),
+                current,
+                loop=loop,
+                middleware=self.middleware,
+                timeout=task.settings.timeout,
+            )
+        finally:
+            loop.close()
+        return task.arguments.decode_result(task.arguments.encode_result(value))  # type: ignore[no-any-return]
+
+    def queue_settings(self, queue: str) -> dict[str, Any]:
+        """The settings with which a queue of tasks is created, as far as they are not the usual ones."""
+        options = [each.settings for each in self._tasks.values() if each.settings.queue == queue]
+        most = max((each.policy.attempts or 0 for each in options), default=0)
+        limits = {each.rate_limit for each in options} - {None}
+        settings: dict[str, Any] = {"max_deliveries": max(most, QueueSettings().max_deliveries or 0)}
+        return settings | ({"rate_limit": limits.pop()} if limits else {})
+
+    def _register(self, task: Task[Any, Any, Any]) -> None:
+        with self._lock:
+            before = self._tasks.get(task.name)
+            if before is not None and _place(before) != _place(task):
+                raise InvalidSetting(
+                    f"there are two tasks {task.name!r}, {_place(before)} and {_place(task)}: give one of them a name, "
+                    "as in @tasks.task(name=...)"
+                )
+            self._check_limit(task.settings)
+            self._tasks[task.name] = task
+
+    def _check_limit(self, options: TaskOptions) -> None:
+        limits = {
+            each.settings.rate_limit for each in self._tasks.values() if each.settings.queue == options.queue
+        }
+        different = limits - {options.rate_limit, None}
+        if different and options.rate_limit is not None:
+            raise InvalidSetting(
+                f"rate_limit={options.rate_limit!r}: queue {options.queue!r} has tasks of {different.pop()!r}, and the "
+                "limit is one of the queue; give the task a queue of its own"
+            )
+
+    def __repr__(self) -> str:
+        return f"<Tasks {', '.join(sorted(self._tasks))}>"
+
+
+def _place(task: Task[Any, Any, Any]) -> str:
+    return f"{task.function.__module__}:{task.function.__qualname__}"

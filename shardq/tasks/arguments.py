@@ -1,0 +1,144 @@
+"""The arguments and the result of a task's function, as bytes: MessagePack that msgspec writes and checks, no pickle.
+
+A body is a map of the parameters' names to their values. So parameters may change their order, and new ones with
+defaults may be added, while tasks wait.
+"""
+
+from __future__ import annotations
+
+import inspect
+import reprlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from inspect import BoundArguments, Parameter
+from typing import Any, get_type_hints
+
+import msgspec
+
+from shardq.errors import InvalidSetting
+from shardq.tasks.errors import ArgumentsRejected, ResultRejected
+
+__all__ = ["Arguments"]
+
+_making = (
+    threading.Lock()
+)  # of decoders: two threads must not be the first to describe a struct (msgspec 0.22)
+_ERRORS = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError, NotImplementedError)
+
+
+class Arguments:
+    """How the arguments of one function are written and read. Types are looked up when the first are."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self._name, self._function = name, function
+        self._signature = inspect.signature(function)
+        self._decoders: tuple[msgspec.msgpack.Decoder[Any], msgspec.msgpack.Decoder[Any]] | None = None
+
+    def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+        """The body of a call. Raises ArgumentsRejected for what the function does not take, or cannot be written."""
+        try:
+            given = self._signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise ArgumentsRejected(
+                f"task {self._name!r} does not take these arguments: {error}; its signature is {self._signature}"
+            ) from error
+        try:
+            body = _ENCODER.encode(given)
+        except _ERRORS as error:
+            raise ArgumentsRejected(self._not_written(given, error)) from error
+        self.decode(body)
+        return body
+
+    def decode(self, body: bytes) -> BoundArguments:
+        """The arguments of a call, of the types that the function declares. Raises ArgumentsRejected."""
+        try:
+            values = msgspec.structs.asdict(self._made()[0].decode(body))
+        except _ERRORS as error:
+            raise ArgumentsRejected(
+                f"task {self._name!r} takes {self._signature}, and was given something else: {error}; send what it "
+                "takes, or let the function take what was sent"
+            ) from error
+        given = {name: value for name, value in values.items() if value is not msgspec.UNSET}
+        return BoundArguments(self._signature, OrderedDict(given))
+
+    def encode_result(self, value: object) -> bytes:
+        """A result as bytes. Raises ResultRejected."""
+        try:
+            return _ENCODER.encode(value)
+        except _ERRORS as error:
+            raise ResultRejected(
+                f"the result of task {self._name!r}, {reprlib.repr(value)}, cannot be stored: {error}; return what "
+                "msgspec or pydantic can write, or set keep_result=0"
+            ) from error
+
+    def decode_result(self, stored: bytes) -> Any:
+        """A result, of the type that the function declares. Raises ResultRejected."""
+        try:
+            return self._made()[1].decode(stored)
+        except _ERRORS as error:
+            raise ResultRejected(
+                f"the result of task {self._name!r} is not of the type that it declares: {error}"
+            ) from error
+
+    def _not_written(self, given: Mapping[str, Any], error: Exception) -> str:
+        for name, value in given.items():
+            try:
+                _ENCODER.encode(value)
+            except _ERRORS as wrong:
+                return (
+                    f"argument {name}={reprlib.repr(value)} of task {self._name!r} cannot be sent: {wrong}; give plain "
+                    "values, dataclasses, msgspec structs or pydantic models, such as the key of a record"
+                )
+        return f"the arguments of task {self._name!r} cannot be sent: {error}"
+
+    def _made(self) -> tuple[msgspec.msgpack.Decoder[Any], msgspec.msgpack.Decoder[Any]]:
+        if self._decoders is None:
+            with _making:
+                self._decoders = self._decoders or self._make()
+        return self._decoders
+
+    def _make(self) -> tuple[msgspec.msgpack.Decoder[Any], msgspec.msgpack.Decoder[Any]]:
+        try:
+            hints = get_type_hints(self._function, include_extras=True)
+            fields = [_field(each, hints) for each in self._signature.parameters.values()]
+            struct = msgspec.defstruct(
+                "Arguments", fields, kw_only=True, forbid_unknown_fields=True, module=__name__
+            )
+            return _decoder(struct), _decoder(hints.get("return", Any))
+        except Exception as error:
+            raise InvalidSetting(
+                f"the annotations of task {self._name!r} cannot be used: {type(error).__name__}: {error}; name types "
+                "that are imported when the module runs, and that msgspec or pydantic can read"
+            ) from error
+
+
+def _field(parameter: Parameter, hints: Mapping[str, Any]) -> tuple[str, Any, Any]:
+    kind: Any = hints.get(parameter.name, Any)
+    if parameter.kind is Parameter.VAR_POSITIONAL:
+        return parameter.name, tuple.__class_getitem__((kind, ...)), msgspec.field(default=msgspec.UNSET)
+    if parameter.kind is Parameter.VAR_KEYWORD:
+        return parameter.name, dict.__class_getitem__((str, kind)), msgspec.field(default=msgspec.UNSET)
+    if parameter.default is not Parameter.empty:
+        return parameter.name, kind, msgspec.field(default=msgspec.UNSET)
+    return parameter.name, kind, msgspec.field()
+
+
+def _write(value: Any) -> Any:
+    """What msgspec does not know: a model of pydantic, which need not be installed."""
+    if callable(getattr(type(value), "model_dump", None)):
+        return value.model_dump(mode="json")
+    raise NotImplementedError(f"a {type(value).__name__} has no form that can be sent")
+
+
+def _read(kind: Any, value: Any) -> Any:
+    if callable(getattr(kind, "model_validate", None)):
+        return kind.model_validate(value)
+    raise NotImplementedError(f"a {getattr(kind, '__name__', kind)} cannot be made of what was sent")
+
+
+def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(kind, dec_hook=_read)
+
+
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_write)

@@ -1,0 +1,193 @@
+"""How the function of a task is called: within its middleware, in its time, and on an event loop where it is async."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import inspect
+import logging
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import CancelledError, wait
+from contextlib import contextmanager
+from inspect import BoundArguments
+from typing import Any
+
+from shardq.tasks.current import LOOK_SECONDS, CurrentTask, running
+from shardq.tasks.errors import TaskCancelled, TaskTimeout
+
+__all__ = ["Loop", "Middleware", "run_function"]
+
+_log = logging.getLogger(__name__)
+
+
+class Middleware:
+    """What runs around every task of an app, in the thread of the worker that runs it. Override what you need.
+
+    What ``before`` or ``around`` raises is a failure of the task. What ``after`` raises is logged.
+
+    >>> class Timed(Middleware):
+    ...     def around(self, task: CurrentTask, call: Callable[[], object]) -> object:
+    ...         print("begins", task.name)
+    ...         return call()
+    >>> import shardq.tasks
+    >>> tasks = shardq.tasks.Tasks(middleware=[Timed()])
+    >>> @tasks.task
+    ... def double(number: int) -> int:
+    ...     return 2 * number
+    >>> double.call(4)
+    begins double
+    8
+    """
+
+    def before(self, task: CurrentTask) -> None:
+        """Called before the task runs."""
+
+    def after(self, task: CurrentTask, value: object, error: BaseException | None) -> None:
+        """Called when it has ended, with what it returned or raised."""
+
+    def around(self, task: CurrentTask, call: Callable[[], object]) -> object:  # noqa: ARG002
+        """Run the task by ``call()``, and return what it returned. For an async function that is its result too."""
+        return call()
+
+
+class Loop:
+    """An event loop in a thread of its own. It begins with the first coroutine."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def run(self, make: Coroutine[Any, Any, Any], current: CurrentTask) -> Any:
+        """Run a coroutine to its end. It is cancelled when the task is. Raises TaskCancelled then."""
+        future = asyncio.run_coroutine_threadsafe(make, self._begun())
+        while not wait([future], LOOK_SECONDS).done:
+            if current.look():
+                future.cancel()
+        try:
+            return future.result()
+        except CancelledError:
+            raise TaskCancelled(f"task {current.name!r}, {current.id}, was cancelled") from None
+
+    def close(self) -> None:
+        """End the loop and its thread. What still runs on it is cancelled."""
+        if self._loop is not None and self._thread is not None:
+            asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+            self._loop = self._thread = None
+
+    def _begun(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=self._loop.run_forever, name="shardq-tasks-loop", daemon=True
+                )
+                self._thread.start()
+            return self._loop
+
+
+def run_function(
+    function: Callable[..., Any],
+    given: BoundArguments,
+    current: CurrentTask,
+    *,
+    loop: Loop,
+    middleware: Sequence[Middleware] = (),
+    timeout: float | None = None,
+) -> Any:
+    """Call the function as the current task; returns its value. Raises TaskTimeout, TaskCancelled, or its error."""
+
+    def call() -> Any:
+        if inspect.iscoroutinefunction(function):
+            return loop.run(_in_time(function(*given.args, **given.kwargs), timeout), current)
+        with _interrupted_after(timeout):
+            return function(*given.args, **given.kwargs)
+
+    for each in reversed(middleware):
+        call = _wrapped(each, current, call)
+    with running(current):
+        return call()
+
+
+def _wrapped(middleware: Middleware, current: CurrentTask, call: Callable[[], Any]) -> Callable[[], Any]:
+    def wrapped() -> Any:
+        middleware.before(current)
+        try:
+            value = middleware.around(current, call)
+        except BaseException as error:
+            _tell(middleware, current, None, error)
+            raise
+        _tell(middleware, current, value, None)
+        return value
+
+    return wrapped
+
+
+def _tell(middleware: Middleware, current: CurrentTask, value: object, error: BaseException | None) -> None:
+    try:
+        middleware.after(current, value, error)
+    except Exception:
+        _log.exception("the middleware %s failed after task %s", type(middleware).__name__, current.id)
+
+
+async def _in_time(work: Coroutine[Any, Any, Any], timeout: float | None) -> Any:
+    try:
+        async with asyncio.timeout(timeout) as bound:
+            return await work
+    except TimeoutError:
+        if bound.expired():
+            raise TaskTimeout(f"the task ran for longer than its timeout of {timeout:g} seconds") from None
+        raise
+
+
+async def _cancel_all() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for each in others:
+        each.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+@contextmanager
+def _interrupted_after(timeout: float | None) -> Iterator[None]:
+    """Within it TaskTimeout is raised in this thread when the seconds are over: between two steps of Python.
+
+    A call into a library that does not return is not interrupted.
+    """
+    if timeout is None:
+        yield
+        return
+    interruption = _Interruption(threading.get_ident())
+    timer = threading.Timer(timeout, interruption.send)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        interruption.end()
+
+
+class _Interruption:
+    """Raises TaskTimeout in a thread, unless what it ran has ended."""
+
+    def __init__(self, thread: int) -> None:
+        self._thread = ctypes.c_ulong(thread)
+        self._lock = threading.Lock()
+        self._ended = self._sent = False
+
+    def send(self) -> None:
+        with self._lock:
+            if not self._ended:
+                self._sent = True
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(self._thread, ctypes.py_object(TaskTimeout))
+
+    def end(self) -> None:
+        """Send nothing more, and take back what was sent and has not been raised yet."""
+        with self._lock:
+            self._ended = True
+            if self._sent:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(self._thread, None)

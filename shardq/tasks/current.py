@@ -1,0 +1,108 @@
+"""What a running task knows of itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import msgspec
+
+from shardq.errors import InvalidSetting
+from shardq.tasks.errors import ResultRejected, TaskCancelled
+from shardq.tasks.results import ResultLog
+
+__all__ = ["CurrentTask", "current_task", "running"]
+
+LOOK_SECONDS = 1.0  # a task that asks whether it was cancelled asks the store so often
+TELL_SECONDS = 0.5  # and notes its progress so often
+
+
+class CurrentTask:
+    """The task that is running: its name, its id, and at which delivery it is. Given by :func:`current_task`.
+
+    >>> import shardq.tasks
+    >>> tasks = shardq.tasks.Tasks()
+    >>> @tasks.task
+    ... def count(to: int) -> str:
+    ...     current_task().progress(f"0 of {to}")
+    ...     return current_task().name
+    >>> count.call(3)
+    'count'
+    """
+
+    def __init__(
+        self, name: str, identity: str, deliveries: int, keep: float, log: ResultLog | None = None
+    ) -> None:
+        self.name, self.id, self.deliveries = name, identity, deliveries
+        self._keep, self._log = keep, log
+        self._cancelled = False
+        self._looked_at = time.monotonic()
+        self._told_at = float("-inf")
+
+    @property
+    def cancelled(self) -> bool:
+        """True when somebody has cancelled the task. The store is asked once a second at most.
+
+        A task without a result (``keep_result=0``) cannot be cancelled once it runs.
+        """
+        if not self._cancelled and time.monotonic() - self._looked_at >= LOOK_SECONDS:
+            self.look()
+        return self._cancelled
+
+    def look(self) -> bool:
+        """Ask the store at once whether the task was cancelled."""
+        self._looked_at = time.monotonic()
+        if self._log is not None and self._keep and not self._cancelled:
+            entry = self._log.read(self.id)
+            self._cancelled = entry is not None and entry.state == "cancelled"
+        return self._cancelled
+
+    def check(self) -> None:
+        """Raise TaskCancelled when somebody has cancelled the task."""
+        if self.cancelled:
+            raise TaskCancelled(f"task {self.name!r}, {self.id}, was cancelled")
+
+    def progress(self, value: Any, *, at_once: bool = False) -> None:
+        """Note how far the task is: any value that msgspec can write. :meth:`Result.progress` shows the last one.
+
+        It is written twice a second at most, unless ``at_once``; what comes sooner is left out. Raises ResultRejected
+        for what cannot be written.
+        """
+        try:
+            body = msgspec.msgpack.encode(value)
+        except Exception as error:
+            raise ResultRejected(
+                f"progress {value!r} of task {self.name!r} cannot be stored: {error}; give plain values"
+            ) from error
+        now = time.monotonic()
+        if self._log is None or not self._keep or not (at_once or now - self._told_at >= TELL_SECONDS):
+            return
+        self._told_at = now
+        self._log.tell(self.id, body, self._keep)
+
+
+_current: ContextVar[CurrentTask] = ContextVar("shardq_current_task")
+
+
+def current_task() -> CurrentTask:
+    """The task that is running here. Raises InvalidSetting when none is."""
+    try:
+        return _current.get()
+    except LookupError:
+        raise InvalidSetting(
+            "no task is running here: ask for the current task in the function of one, which a worker or "
+            "`call` runs"
+        ) from None
+
+
+@contextmanager
+def running(current: CurrentTask) -> Iterator[CurrentTask]:
+    """Within it this is the current task."""
+    token = _current.set(current)
+    try:
+        yield current
+    finally:
+        _current.reset(token)

@@ -1,0 +1,116 @@
+"""The errors of tasks. They are in the tree of :mod:`shardq.errors`."""
+
+from __future__ import annotations
+
+import traceback
+
+import msgspec
+
+from shardq.errors import InvalidMessage, ShardqError
+
+__all__ = [
+    "ArgumentsRejected",
+    "Failure",
+    "ResultMissing",
+    "ResultRejected",
+    "ResultTimeout",
+    "TaskCancelled",
+    "TaskFailed",
+    "TaskTimeout",
+    "UnknownTask",
+]
+
+LONGEST_TEXT = 2_000  # characters of an error's text that a result keeps
+LONGEST_TRACEBACK = 16_000  # and of its traceback: the end of it
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why a task failed for good: the class and the text of its error, where it was raised, and at which delivery."""
+
+    kind: str
+    text: str
+    traceback: str = ""
+    deliveries: int = 0
+
+    @classmethod
+    def of(cls, error: BaseException, deliveries: int) -> Failure:
+        """What is kept of an error."""
+        try:
+            text = str(error)
+        except Exception:  # an error whose text cannot be made is a failure like any other
+            text = ""
+        trace = "".join(traceback.format_exception(error)) if error.__traceback__ else ""
+        return cls(
+            type(error).__name__, _clean(text)[:LONGEST_TEXT], _clean(trace)[-LONGEST_TRACEBACK:], deliveries
+        )
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.text}" if self.text else self.kind
+
+
+class ArgumentsRejected(InvalidMessage):
+    """Raised when arguments of a task cannot be sent, or are not what its function takes.
+
+    A sender gets it before anything is stored. At a worker it makes the message a dead letter: the function has changed
+    since the task was sent.
+    """
+
+    code = "arguments_rejected"
+
+
+class UnknownTask(ShardqError):
+    """The reason of a dead letter whose task the worker does not know: it was renamed, or its module is not loaded."""
+
+    code = "unknown_task"
+
+
+class TaskFailed(ShardqError):
+    """Raised by :meth:`Result.get` when the task has failed for good. ``failure`` says why."""
+
+    code = "task_failed"
+
+    def __init__(self, text: str, failure: Failure | None = None) -> None:
+        super().__init__(text)
+        self.failure = failure or Failure("", text)
+
+
+class TaskCancelled(ShardqError):
+    """Raised by :meth:`Result.get` of a task that was cancelled, and by :meth:`CurrentTask.check` in one."""
+
+    code = "task_cancelled"
+
+
+class TaskTimeout(ShardqError):
+    """Raised in a task that runs for longer than its ``timeout``. It is a failure like any other, and tried again."""
+
+    code = "task_timeout"
+
+    def __init__(self, text: str = "the task ran for longer than its timeout") -> None:
+        super().__init__(text)  # Python makes it without arguments when it interrupts a thread
+
+
+class ResultTimeout(ShardqError):
+    """Raised when a task has not ended within the time that the caller would wait for its result. The task goes on."""
+
+    code = "result_timeout"
+    retryable = True
+
+
+class ResultMissing(ShardqError):
+    """Raised when a task is no longer in its queue and has no result.
+
+    It is kept for ``keep_result`` seconds only; or the task was removed, has expired, or went to the dead-letter queue
+    because the processes that worked on it died.
+    """
+
+    code = "result_missing"
+
+
+class ResultRejected(ShardqError):
+    """Raised when what a task returned cannot be stored, or is not of the type that its function declares."""
+
+    code = "result_rejected"
+
+
+def _clean(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

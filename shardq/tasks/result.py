@@ -1,0 +1,167 @@
+"""The result of a task that was sent: waited for, looked at, cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+import msgspec
+
+from shardq.settings import check_number
+from shardq.storage.requests import EntryState
+from shardq.tasks.errors import ResultMissing, ResultTimeout, TaskCancelled, TaskFailed
+from shardq.tasks.results import Decided, Entry
+
+if TYPE_CHECKING:
+    from shardq.tasks.binding import Binding
+    from shardq.tasks.task import Task
+
+__all__ = ["Result", "TaskState"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+TaskState = Literal["waiting", "running", "done", "failed", "cancelled", "missing"]
+
+SURE_SECONDS = 1.0  # from then on a waiter also asks whether the task is still in its queue
+LONGEST_WAIT = 366 * 86_400.0
+
+
+class Result(Generic[T_co]):
+    """The result of one task, which :meth:`Task.send` returns; or that of an id, by :meth:`Task.result`.
+
+    ``result.get()`` waits in a thread, ``await result`` on an event loop. If the unique key of the task was
+    taken, it is the result of the task that has the key.
+    """
+
+    def __init__(
+        self, binding: Binding, identity: str, task: Task[Any, Any, T_co] | None, keep: float
+    ) -> None:
+        self.id = identity
+        self._binding, self._task, self._keep = binding, task, keep
+
+    def get(self, *, timeout: float | None = None) -> T_co:
+        """Wait for the task to end, and return what its function returned, of the type that the function declares.
+
+        Waits for ``timeout`` seconds at most. Raises ResultTimeout; TaskFailed with the failure; TaskCancelled;
+        ResultMissing when there is none and none will come; ResultRejected for a value of another type.
+        """
+        wait = _Wait(timeout)
+        while True:
+            if (entry := self._look(sure=wait.is_long)) is not None:
+                return self._value(entry)
+            wait.check(self.id)
+            before = time.monotonic()
+            self._binding.results.wait(wait.longest)
+            time.sleep(max(0.0, wait.shortest - (time.monotonic() - before)))
+
+    def __await__(self) -> Generator[Any, None, T_co]:
+        """Wait on an event loop, as long as it takes: ``asyncio.timeout`` bounds it. Errors as in :meth:`get`."""
+        return self._wait().__await__()
+
+    @property
+    def state(self) -> TaskState:
+        """What the task is at; "missing" when it is not in its queue and has no result."""
+        if (entry := self._binding.results.read(self.id)) is not None:
+            return entry.state
+        message = self._binding.find(self.id)
+        if message is None or message.state is EntryState.PROCESSED:
+            entry = self._binding.results.read(self.id)
+            return "missing" if entry is None else entry.state
+        return "running" if message.state is EntryState.IN_FLIGHT else "waiting"
+
+    def progress(self) -> Any:
+        """What the task noted last of how far it is; None if nothing."""
+        found = self._binding.results.told(self.id)
+        return None if found is None else msgspec.msgpack.decode(found)
+
+    def cancel(self) -> bool:
+        """Cancel the task, unless it has ended; True when it is cancelled, now or before.
+
+        One that waits does not run. One that runs finds out: see :meth:`CurrentTask.check`; an async function is
+        cancelled within about a second. What it returns after that is dropped. A task without a result
+        (``keep_result=0``) can be cancelled only while it waits.
+        """
+        results = self._binding.results
+        if self._keep:
+            if self.state in ("done", "failed", "missing"):
+                return False
+            results.decide([Decided(self.id, Entry("cancelled"), self._keep)])
+            entry = results.read(self.id)
+            if entry is None or entry.state != "cancelled":
+                return False
+        elif self.state != "waiting":
+            return False
+        return self._binding.remove(self.id) or bool(self._keep)
+
+    def forget(self) -> None:
+        """Remove the result, and the progress, before their time is over."""
+        self._binding.results.forget(self.id)
+
+    async def _wait(self) -> T_co:
+        wait = _Wait(None)
+        while (entry := await asyncio.to_thread(self._look, sure=wait.is_long)) is None:
+            await asyncio.sleep(wait.longest)
+        return self._value(entry)
+
+    def _look(self, *, sure: bool) -> Entry | None:
+        """The entry, if there is one. Raises ResultMissing when it is ``sure`` that none will come."""
+        if not self._keep:
+            raise ResultMissing(f"task {self.id} has no result: its option keep_result is 0")
+        results = self._binding.results
+        entry = results.read(self.id)
+        if entry is not None or not sure or self.state != "missing":
+            return entry
+        raise ResultMissing(
+            f"task {self.id} has no result and is no longer in its queue: its result was kept for {self._keep:g} "
+            "seconds, or it was removed, has expired or became a dead letter (`shardq peek` shows those)"
+        )
+
+    def _value(self, entry: Entry) -> T_co:
+        if entry.state == "cancelled":
+            raise TaskCancelled(f"task {self.id} was cancelled")
+        if entry.state == "failed":
+            raise TaskFailed(f"task {self.id} failed: {entry.failure}", entry.failure)
+        if self._task is None:
+            return msgspec.msgpack.decode(entry.value)  # type: ignore[no-any-return]
+        return self._task.arguments.decode_result(entry.value)  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return f"<Result {self.id}>"
+
+
+class _Wait:
+    """How long a waiter sleeps between its looks: a part of what it has waited already."""
+
+    def __init__(self, timeout: float | None) -> None:
+        if timeout is not None:
+            check_number("timeout", timeout, 0.0, LONGEST_WAIT)
+        self._began, self._timeout = time.monotonic(), timeout
+
+    @property
+    def waited(self) -> float:
+        return time.monotonic() - self._began
+
+    @property
+    def is_long(self) -> bool:
+        return self.waited >= SURE_SECONDS or self._timeout == 0
+
+    @property
+    def shortest(self) -> float:
+        """Also while results of other tasks come all the time."""
+        return self._bounded(min(0.25, max(0.002, self.waited / 50)))
+
+    @property
+    def longest(self) -> float:
+        return self._bounded(min(1.0, max(0.01, self.waited / 5)))
+
+    def check(self, task: str) -> None:
+        if self._timeout is not None and self.waited >= self._timeout:
+            raise ResultTimeout(
+                f"task {task} has not ended within {self._timeout:g} seconds: ask again later, and see that a worker "
+                "runs"
+            )
+
+    def _bounded(self, seconds: float) -> float:
+        return seconds if self._timeout is None else max(0.0, min(seconds, self._timeout - self.waited))

@@ -1,0 +1,142 @@
+"""What became of tasks: entries that are written once, in a queue of shardq's own.
+
+An entry is a message with a unique key that is made of the task's id. Whoever writes first decides: the worker that ran
+the task, or somebody who cancels it. The message is delayed by the time for which the entry is to be kept. When it is
+due, it is over: it counts for nothing, and a worker removes it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, Literal, cast
+
+import msgspec
+
+from shardq.client import Client
+from shardq.errors import QueueNotFound
+from shardq.outgoing_message import OnConflict, OutgoingMessage
+from shardq.queue import Queue, wait_for
+from shardq.receipt import MessageId
+from shardq.storage.requests import EntryState
+from shardq.tasks.errors import Failure
+
+__all__ = ["MAX_RESULT_BYTES", "Decided", "Entry", "ResultLog"]
+
+RESULTS = "_shardq/tasks/results"
+MAX_RESULT_BYTES = 1_000_000
+_PAGE = 1_000
+_PAUSE = 0.05  # seconds
+
+Kind = Literal["done", "failed", "cancelled"]
+
+
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of a task."""
+
+    state: Kind
+    value: bytes = b""  # of a task that is done
+    failure: Failure | None = None
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """An entry that is to be written, unless another one stands, and for how many seconds it is kept."""
+
+    task: str
+    entry: Entry
+    keep: float
+
+
+class ResultLog:
+    """The entries of a store. Its queue is created when the first one is written."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._lock = threading.Lock()
+        self._queue: Queue | None = None
+
+    def decide(self, decided: Sequence[Decided]) -> None:
+        """Write entries where none stands. May be repeated, whatever came of the first time."""
+        self._write([_message("r", each.task, _ENCODER.encode(each.entry), each.keep) for each in decided])
+
+    def read(self, task: str) -> Entry | None:
+        """What became of a task; None: nothing yet, or it is over."""
+        body = self._read("r", task)
+        return None if body is None else _DECODER.decode(body)
+
+    def tell(self, task: str, progress: bytes, keep: float) -> None:
+        """Note how far a task is, in place of what was noted before."""
+        self._write([_message("p", task, progress, keep, "replace")])
+
+    def told(self, task: str) -> bytes | None:
+        """How far a task is, as it was noted last."""
+        return self._read("p", task)
+
+    def forget(self, task: str) -> None:
+        """Remove what is kept of a task."""
+        for kind in ("r", "p"):
+            try:
+                self._opened().remove(unique_key=_key(kind, task))
+            except QueueNotFound:
+                self._queue = None
+
+    def wait(self, seconds: float) -> None:
+        """Sleep until something may have been written, for so many seconds at most."""
+        try:
+            wait_for(self._opened(), seconds)
+        except QueueNotFound:  # nothing was written yet
+            time.sleep(min(seconds, _PAUSE))
+
+    def remove_old(self) -> int:
+        """Remove the entries that are over; returns how many they were."""
+        removed = 0
+        try:
+            with self._opened().consumer(visibility_timeout=60) as consumer:
+                while batch := consumer.receive(_PAGE):
+                    batch.ack()
+                    removed += len(batch)
+        except QueueNotFound:
+            self._queue = None
+        return removed
+
+    def _write(self, messages: Sequence[OutgoingMessage]) -> None:
+        try:
+            self._opened(create=True).producer().send_many(messages)
+        except QueueNotFound:  # it was deleted
+            self._queue = None
+            self._opened(create=True).producer().send_many(messages)
+
+    def _read(self, kind: str, task: str) -> bytes | None:
+        try:
+            found = self._opened().get(unique_key=_key(kind, task))
+        except QueueNotFound:
+            self._queue = None
+            return None
+        return cast("bytes", found.body) if found and found.state is EntryState.DELAYED else None
+
+    def _opened(self, *, create: bool = False) -> Queue:
+        if self._queue is None:
+            with self._lock:
+                self._queue = self._created() if create else self._client.queue(RESULTS)
+        return self._queue
+
+    def _created(self) -> Queue:
+        settings: dict[str, Any] = {"shards": 4, "max_deliveries": None, "time_shard_seconds": 60.0}
+        return self._client.create_queue(RESULTS, exist_ok=True, **settings)
+
+
+def _key(kind: str, task: str) -> str:
+    """The key of an entry: the id of a bundle is unique among all queues."""
+    place = MessageId.parse(task)
+    return f"{kind}-{place.bundle_id.hex()}-{place.position}"
+
+
+def _message(
+    kind: str, task: str, body: bytes, keep: float, on_conflict: OnConflict = "keep"
+) -> OutgoingMessage:
+    return OutgoingMessage(body=body, unique_key=_key(kind, task), delay=keep, on_conflict=on_conflict)
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(Entry)

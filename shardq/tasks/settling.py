@@ -1,0 +1,97 @@
+"""Settling tasks that have ended: what became of them is stored, then their messages are settled, many at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from shardq.batch import Batch
+from shardq.queue import Queue
+from shardq.tasks.results import ResultLog
+from shardq.tasks.work_unit import Unit
+from shardq.worker.attempt import Attempt
+from shardq.worker.options import WorkerOptions
+from shardq.worker.report import Tally
+from shardq.worker.settling import AttemptSettling
+
+__all__ = ["Ended", "settle_all"]
+
+Persist = Callable[[Callable[[], None]], None]
+"""Carries out a step, and repeats it while the store is away."""
+
+
+class Ended:
+    """Units that have run, for the thread that settles them."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._units: list[Unit] = []
+        self._closed = False
+
+    def put(self, unit: Unit) -> None:
+        """Add one."""
+        with self._changed:
+            self._units.append(unit)
+            self._changed.notify()
+
+    def take(self, *, wait: bool = True) -> list[Unit]:
+        """All that there are. Waits for one; the list is empty when it is closed and there is none."""
+        with self._changed:
+            if wait:
+                self._changed.wait_for(lambda: self._units or self._closed)
+            units, self._units = self._units, []
+            return units
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+
+def settle_all(
+    units: Sequence[Unit],
+    queues: Mapping[str, Queue],
+    results: ResultLog,
+    options: WorkerOptions,
+    tally: Tally,
+    persist: Persist,
+) -> None:
+    """Store what became of the tasks; then ack, release and dead-letter their messages.
+
+    In this order: a worker that dies in between leaves a result that stands, and the next delivery finds it.
+    What could not be stored is not acked: it is delivered again when its lease is over.
+    """
+    stored: list[bool] = []
+    persist(lambda: stored.append(_decide(units, results)))
+    if not stored:
+        return
+    for batch, attempt in _by_batch(units):
+        if batch.queue is not None:
+            for step in AttemptSettling(queues[batch.queue], attempt, options, tally).steps():
+                persist(step)
+
+
+def _decide(units: Sequence[Unit], results: ResultLog) -> bool:
+    if decided := [each for unit in units for each in unit.decided()]:
+        results.decide(decided)
+    return True
+
+
+def _by_batch(units: Sequence[Unit]) -> list[tuple[Batch, Attempt]]:
+    """What became of the messages of each batch, in one attempt: they are settled together."""
+    parts: dict[Batch, list[Attempt]] = {}
+    for unit in units:
+        parts.setdefault(unit.batch, []).append(unit.attempt)
+    return [(batch, _joined(batch, attempts)) for batch, attempts in parts.items()]
+
+
+def _joined(batch: Batch, attempts: Sequence[Attempt]) -> Attempt:
+    joined = Attempt(batch.part(message for each in attempts for message in each.batch))
+    joined.started = len(joined.batch)
+    for each in attempts:
+        joined.finished += each.finished
+        joined.endings += each.endings
+        joined.interrupted += each.interrupted
+        joined.held_back += [*each.held_back, *each.unstarted]
+    return joined

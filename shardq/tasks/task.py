@@ -1,0 +1,179 @@
+"""A task: a function that can be sent to a worker."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
+
+import msgspec
+
+from shardq.callables import check_runs
+from shardq.errors import InvalidMessage, InvalidSetting
+from shardq.outgoing_message import Headers, OutgoingMessage
+from shardq.tasks.arguments import Arguments
+from shardq.tasks.options import CallKeywords, Named, TaskOptions
+from shardq.tasks.result import Result
+
+if TYPE_CHECKING:
+    from shardq.tasks.app import Tasks
+
+__all__ = ["KEEP", "NAME", "TIMEOUT", "Signature", "Task", "TaskDecorator"]
+
+NAME, KEEP, TIMEOUT = "task", "task-keep", "task-timeout"
+"""The headers of a task's message."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Signature(msgspec.Struct, Generic[T_co], frozen=True):
+    """A call of a task that is not sent yet: the task, its arguments as they are sent, and the options of the call.
+
+    Made by :meth:`Task.signature`; sent with others by :meth:`Tasks.send_many`.
+    """
+
+    task: Task[Any, Any, T_co]
+    body: bytes
+    options: TaskOptions
+    group: str | None
+    unique_key: str | None
+
+    def send(self) -> Result[T_co]:
+        """Send it. Raises what :meth:`Task.send` raises."""
+        return self.task.app.send_many([self])[0]
+
+    def message(self) -> OutgoingMessage:
+        """The message that is stored."""
+        options = self.options
+        headers: Headers = {NAME: self.task.name, KEEP: float(options.keep_result)}
+        if options.timeout is not None:
+            headers[TIMEOUT] = float(options.timeout)
+        return OutgoingMessage(
+            body=self.body,
+            priority=options.priority,
+            delay=options.delay,
+            due=options.due,
+            headers=headers,
+            dedupe_key=options.dedupe_key,
+            ttl=options.ttl,
+            group=self.group,
+            unique_key=self.unique_key,
+            on_conflict=options.on_conflict,
+        )
+
+
+class Task(Generic[P, R, T]):
+    """A function that can be sent to a worker, and still be called. Made by :meth:`Tasks.task`.
+
+    ``task(...)`` is the function itself. ``task.send(...)`` stores a message for a worker. Both take the arguments of
+    the function, and type checkers see that.
+
+    >>> import shardq.tasks
+    >>> tasks = shardq.tasks.Tasks(url)
+    >>> @tasks.task(queue="sums")
+    ... def add(first: int, second: int = 1) -> int:
+    ...     return first + second
+    >>> add(1, 2)
+    3
+    >>> result = add.send(1, second=5)
+    >>> tasks.drain().worked, result.get()
+    (1, 6)
+    """
+
+    def __init__(self, app: Tasks, function: Callable[P, R], options: TaskOptions) -> None:
+        _check_function(function)
+        self.app, self.function, self._options = app, function, options
+        self.name = options.name or function.__name__
+        self.arguments = Arguments(self.name, function)
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function, here and now."""
+        return self.function(*args, **kwargs)
+
+    @property
+    def settings(self) -> TaskOptions:
+        """The options of its decorator, and of :meth:`options`."""
+        return self._options
+
+    def options(self, **changes: Unpack[CallKeywords]) -> Task[P, R, T]:
+        """The same task with other options for its calls, such as ``add.options(delay=60).send(1)``.
+
+        The options are those of :class:`TaskOptions`. Raises InvalidSetting.
+        """
+        changed = Task.__new__(Task)
+        changed.__dict__ |= {**self.__dict__, "_options": self._options.change(changes)}
+        return changed
+
+    def signature(self, *args: P.args, **kwargs: P.kwargs) -> Signature[T]:
+        """A call that is not sent yet. Raises ArgumentsRejected for arguments that the function does not take."""
+        body = self.arguments.encode(args, kwargs)
+        group = _named("group", self._options.group, args, kwargs)
+        return Signature(self, body, self._options, group, self._unique_key(body, args, kwargs))
+
+    def send(self, *args: P.args, **kwargs: P.kwargs) -> Result[T]:
+        """Send a call to a worker; returns its result, which can be waited for.
+
+        Raises ArgumentsRejected, and what :meth:`shardq.Producer.send` raises; nothing is stored then. While another
+        call has its unique key, nothing is stored, and the result is that of the other one.
+        """
+        return self.signature(*args, **kwargs).send()
+
+    def send_many(self, calls: Iterable[Signature[T]]) -> list[Result[T]]:
+        """Send many calls in bundles: ``add.send_many(add.signature(each) for each in numbers)``.
+
+        Raises what :meth:`Tasks.send_many` raises.
+        """
+        return self.app.send_many(calls)
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run the task here as a worker would: its arguments are written and read, an async function is awaited.
+
+        Nothing is stored, and nothing is tried again. For tests. Raises ArgumentsRejected, ResultRejected, TaskTimeout,
+        or what the function raises.
+        """
+        return self.app.run_here(self, self.arguments.encode(args, kwargs))
+
+    def result(self, task_id: str) -> Result[T]:
+        """The result of a call of this task that was sent before, by its id."""
+        return Result(self.app.binding, task_id, self, self._options.keep_result)
+
+    def _unique_key(self, body: bytes, args: Sequence[Any], kwargs: dict[str, Any]) -> str | None:
+        key = self._options.unique_key
+        if key is True:
+            return f"{self.name[:100]}-{hashlib.sha256(body).hexdigest()[:40]}"
+        return None if isinstance(key, bool) else _named("unique_key", key, args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name}>"
+
+
+class TaskDecorator(Protocol):
+    """What :meth:`Tasks.task` returns when it is called with options."""
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, T]], /
+    ) -> Task[P, Coroutine[Any, Any, T], T]: ...
+    @overload
+    def __call__(self, function: Callable[P, T], /) -> Task[P, T, T]: ...
+
+
+def _named(what: str, name: Named | bool | None, args: Sequence[Any], kwargs: dict[str, Any]) -> str | None:
+    """A group or a key: as it was given, or as its function makes it of the arguments."""
+    found: object = name(*args, **kwargs) if callable(name) else name
+    if found is not None and not isinstance(found, str):
+        raise InvalidMessage(f"{what} is made to be {found!r}, a {type(found).__name__}: make a str of it")
+    return found
+
+
+def _check_function(function: object) -> None:
+    if not inspect.isfunction(function):
+        raise InvalidSetting(f"{function!r} is a {type(function).__name__}: make a task of a function")
+    if not inspect.iscoroutinefunction(function):
+        check_runs("task", function)

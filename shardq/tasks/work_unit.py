@@ -1,0 +1,173 @@
+"""What a worker runs in one go: one task, or those of a group that were received together, and what became of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from inspect import BoundArguments
+from typing import Any
+
+from shardq.batch import Batch
+from shardq.message import Message
+from shardq.outcome import DeadLetter, Discard, Outcome, Retry
+from shardq.tasks.calling import Loop, Middleware, run_function
+from shardq.tasks.current import CurrentTask
+from shardq.tasks.errors import (
+    ArgumentsRejected,
+    Failure,
+    ResultRejected,
+    TaskCancelled,
+    UnknownTask,
+)
+from shardq.tasks.results import MAX_RESULT_BYTES, Decided, Entry, ResultLog
+from shardq.tasks.task import KEEP, NAME, TIMEOUT, Task
+from shardq.worker.attempt import Attempt, EachMessage
+from shardq.worker.gate import Gate
+from shardq.worker.report import Tally
+
+__all__ = ["Runner", "Unit", "units_of"]
+
+STALE_SECONDS = 1.0  # a task that has waited for so long in the worker may have been cancelled since
+
+
+class Unit:
+    """Messages of one batch that are run one after the other by one thread."""
+
+    def __init__(self, batch: Batch, part: Batch) -> None:
+        self.batch, self.attempt = batch, Attempt(part)
+        self.entries: dict[Message, Entry] = {}  # of tasks that have ended, as far as is known
+        self.failures: dict[Message, Failure] = {}
+        self.received_at = time.monotonic()
+
+    def decided(self) -> list[Decided]:
+        """The entries of those of its tasks that have ended for good, and are to have one."""
+        for ending in self.attempt.endings:
+            dead = isinstance(ending.outcome, DeadLetter)
+            if dead or (isinstance(ending.outcome, Retry) and ending.message.last_delivery):
+                self._fail(ending.message, ending.reason)
+        for message in self.attempt.finished:
+            if message not in self.entries:
+                self._fail(message, "discarded")
+        return [
+            Decided(message.id, entry, keep)
+            for message, entry in self.entries.items()
+            if (keep := kept(message)) > 0
+        ]
+
+    def _fail(self, message: Message, reason: str) -> None:
+        known = self.failures.get(message) or Failure("", reason, deliveries=message.deliveries)
+        self.entries.setdefault(message, Entry("failed", failure=known))
+
+
+class Runner:
+    """Runs the tasks of units. Any number of threads may use it."""
+
+    def __init__(
+        self,
+        tasks: Mapping[str, Task[Any, Any, Any]],
+        middleware: tuple[Middleware, ...],
+        log: ResultLog,
+        loop: Loop,
+    ) -> None:
+        self._tasks, self._middleware, self._log, self._loop = tasks, middleware, log, loop
+
+    def run(self, unit: Unit, tally: Tally, gate: Gate) -> None:
+        """Run its tasks, and note what is to become of each. Raises what is no Exception, such as SystemExit."""
+        EachMessage(lambda message: self._handle(unit, message), self._outcome).run(unit.attempt, tally, gate)
+
+    def _handle(self, unit: Unit, message: Message) -> object:
+        """Run one task. Its value is kept; an outcome that it returns is handed on."""
+        try:
+            stale = time.monotonic() - unit.received_at > STALE_SECONDS
+            if (message.deliveries > 1 or stale) and (known := self._known(message)) is not None:
+                return self._as_decided(unit, message, known)
+            value = self._spent(message) or self._run(message)
+        except Exception as error:
+            if isinstance(error, TaskCancelled):
+                unit.entries[message] = Entry("cancelled")
+            elif not isinstance(error, Outcome) or error.__cause__ is not None:
+                unit.failures[message] = Failure.of(error.__cause__ or error, message.deliveries)
+            raise
+        if isinstance(value, Outcome) or (isinstance(value, type) and issubclass(value, Outcome)):
+            return value
+        unit.entries[message] = self._entry(message, value)
+        return None
+
+    def _run(self, message: Message) -> Any:
+        task = self._task(message)
+        given = self._arguments(task, message)
+        current = CurrentTask(task.name, message.id, message.deliveries, kept(message), self._log)
+        timeout = message.headers.get(TIMEOUT)
+        return run_function(
+            task.function,
+            given,
+            current,
+            loop=self._loop,
+            middleware=self._middleware,
+            timeout=timeout if isinstance(timeout, float) else None,
+        )
+
+    def _task(self, message: Message) -> Task[Any, Any, Any]:
+        name = message.headers.get(NAME)
+        task = self._tasks.get(name) if isinstance(name, str) else None
+        if task is None:
+            raise UnknownTask(
+                f"this worker has no task {name!r}: load the module that defines it, or give a task its old name with "
+                "@tasks.task(name=...), then redrive"
+            )
+        return task
+
+    def _arguments(self, task: Task[Any, Any, Any], message: Message) -> BoundArguments:
+        return task.arguments.decode(message.raw)
+
+    def _entry(self, message: Message, value: object) -> Entry:
+        if not kept(message):
+            return Entry("done")
+        body = self._task(message).arguments.encode_result(value)
+        if len(body) > MAX_RESULT_BYTES:
+            raise ResultRejected(
+                f"the result of task {self._task(message).name!r} has {len(body):,} bytes, and may have "
+                f"{MAX_RESULT_BYTES:,}: store it elsewhere and return where it is, or set keep_result=0"
+            )
+        return Entry("done", body)
+
+    def _known(self, message: Message) -> Entry | None:
+        """What was decided of a task that an earlier worker ran, or that was cancelled meanwhile."""
+        return self._log.read(message.id) if kept(message) else None
+
+    def _spent(self, message: Message) -> DeadLetter | None:
+        """What becomes of a task that was tried as often as it may be, each time by a worker that died of it."""
+        task = self._tasks.get(str(message.headers.get(NAME)))
+        attempts = task.settings.policy.attempts if task else None
+        if attempts is None or message.deliveries <= attempts:
+            return None
+        return DeadLetter(f"tried {attempts} times, and the worker died or lost its lease: retry={attempts}")
+
+    def _as_decided(self, unit: Unit, message: Message, entry: Entry) -> object:
+        unit.entries[message] = entry
+        if entry.state == "failed":
+            return DeadLetter(str(entry.failure))
+        return None
+
+    def _outcome(self, message: Message, error: Exception) -> Outcome | None:
+        """What becomes of a task that raised."""
+        if isinstance(error, TaskCancelled):
+            return Discard("cancelled")
+        if isinstance(error, UnknownTask | ArgumentsRejected | ResultRejected):
+            return DeadLetter()
+        task = self._tasks.get(str(message.headers.get(NAME)))
+        return None if task is None else task.settings.policy.outcome(error, message.deliveries)
+
+
+def units_of(batch: Batch) -> list[Unit]:
+    """The messages of a batch, each for itself; those of a group together, as they run one after the other."""
+    parts: dict[object, list[Message]] = {}
+    for place, message in enumerate(batch):
+        parts.setdefault(place if message.group is None else message.group, []).append(message)
+    return [Unit(batch, batch.part(messages)) for messages in parts.values()]
+
+
+def kept(message: Message) -> float:
+    """For how many seconds the result of a task is kept."""
+    keep = message.headers.get(KEEP)
+    return float(keep) if isinstance(keep, int | float) else 0.0

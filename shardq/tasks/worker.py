@@ -1,0 +1,247 @@
+"""A worker of tasks: it receives while others run, several at a time, and settles what has ended together."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+
+from shardq.consumer import Consumer
+from shardq.errors import ShardqError
+from shardq.settings import check_number
+from shardq.tasks.calling import Loop
+from shardq.tasks.settling import Ended, settle_all
+from shardq.tasks.work_unit import Runner, Unit, units_of
+from shardq.worker import Worker
+from shardq.worker.report import WorkerReport
+
+if TYPE_CHECKING:
+    from shardq.client import Client
+    from shardq.tasks.app import Tasks
+
+__all__ = ["MAX_THREADS", "TaskWorker", "TaskWorkerKeywords"]
+
+_log = logging.getLogger(__name__)
+
+MAX_THREADS = 1_000
+AHEAD_SECONDS = 0.5  # as many tasks are received ahead as are run in this time, as far as is known
+MOST_AHEAD = 500
+WAIT_SECONDS = 5.0
+UPKEEP_SECONDS = 60.0
+
+
+class TaskWorkerKeywords(TypedDict, total=False):
+    """The options of :class:`~shardq.worker.WorkerOptions` that a worker of tasks has."""
+
+    batch: int
+    retry_delay: float | None
+    max_retry_delay: float | None
+    keep_leases: bool
+    idle_exit: float | None
+    semaphore: str | None
+    weights: Mapping[str, float] | None
+    order: Literal["fair", "strict"]
+
+
+class TaskWorker(Worker):
+    """Runs the tasks of an app: ``threads`` at a time, plain functions in threads, async ones on one event loop.
+
+    It receives further tasks while some run, and keeps the leases of those that it holds. What has become of a task is
+    stored before its message is acked: whatever dies in between, the result stands, and the task does not run again. A
+    task whose worker dies while it runs is run again.
+
+    It ends as a :class:`~shardq.worker.Worker` does: by :meth:`stop`, after the tasks that run, or after ``idle_exit``
+    seconds without any. With ``threads=0`` the tasks run in the thread that calls :meth:`run`. The queues are those of
+    the tasks, or those that are named. The other options are those of :class:`~shardq.worker.WorkerOptions`.
+
+    >>> import shardq.tasks
+    >>> tasks = shardq.tasks.Tasks(url)
+    >>> @tasks.task
+    ... async def double(number: int) -> int:
+    ...     return 2 * number
+    >>> results = double.send_many(double.signature(number) for number in range(100))
+    >>> TaskWorker(tasks, shardq.connect(url), threads=4, idle_exit=0).run().worked
+    100
+    >>> results[99].get()
+    198
+    """
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        client: Client,
+        *,
+        queues: Sequence[str] | None = None,
+        threads: int = 1,
+        **options: Unpack[TaskWorkerKeywords],
+    ) -> None:
+        check_number("threads", threads, 0, MAX_THREADS, whole=True)
+        tasks.bind(client)
+        binding = tasks.binding
+        opened = (
+            [client.queue(name) for name in queues]
+            if queues
+            else [binding.queue(name) for name in tasks.queues]
+        )
+        super().__init__(opened, print, **options)
+        self._threads, self._results = threads, binding.results
+        self._loop = Loop()
+        self._runner = Runner(tasks.tasks, tasks.middleware, binding.results, self._loop)
+        self._room = _Room(threads or MOST_AHEAD)
+        self._error: BaseException | None = None
+
+    def run(self) -> WorkerReport:
+        """Work until :meth:`stop`, or until nothing was due for ``idle_exit`` seconds and nothing runs.
+
+        Errors as in :meth:`shardq.worker.Worker.run`.
+        """
+        try:
+            super().run()
+        finally:
+            self._loop.close()
+        if self._error is not None:
+            raise self._error
+        return self.report
+
+    def _consume(self) -> None:
+        self._open_gate()
+        self._tell_of_pauses()
+        consumer, self._ended = self._make_consumer(), Ended()
+        self._consumer = consumer
+        settling = threading.Thread(target=self._settle, name="shardq-tasks-settling", daemon=True)
+        if self._threads:
+            settling.start()
+        executor = ThreadPoolExecutor(max(1, self._threads), thread_name_prefix="shardq-task")
+        try:
+            self._receive(consumer, executor)
+        finally:
+            executor.shutdown()
+            self._ended.close()
+            if self._threads:
+                settling.join()
+            with self._leaving():
+                consumer.close()
+
+    def _receive(self, consumer: Consumer, executor: ThreadPoolExecutor) -> None:
+        """Receive as much as there is room for, until there is nothing any more."""
+        idle_exit, faults = self._options.idle_exit, 0
+        idle_since = time.monotonic()
+        upkeep_at = idle_since + random.uniform(0.5, 1.0) * UPKEEP_SECONDS
+        while not self._stopping:
+            if (room := self._room.wait(0.5)) == 0:
+                idle_since = time.monotonic()
+                continue
+            left = WAIT_SECONDS if idle_exit is None else max(0.0, idle_since + idle_exit - time.monotonic())
+            try:
+                batch = consumer.receive(min(room, self._options.batch), wait=min(left, WAIT_SECONDS))
+                if time.monotonic() >= upkeep_at:
+                    self._results.remove_old()
+                    upkeep_at = time.monotonic() + UPKEEP_SECONDS
+                faults = 0
+            except ShardqError as error:
+                faults += 1
+                self._wait_for_store(error, faults)
+                continue
+            if batch:
+                idle_since = time.monotonic()
+                self._tally.add(batches=1)
+                self._begin(units_of(batch), executor)
+            elif self._room.held:
+                idle_since = time.monotonic()
+                self._room.wait_for_less(0.5)
+            elif idle_exit is not None and time.monotonic() - idle_since >= idle_exit:
+                return
+
+    def _begin(self, units: Sequence[Unit], executor: ThreadPoolExecutor) -> None:
+        self._tally.hold(self._room.take(sum(len(unit.attempt.batch) for unit in units)))
+        for unit in units:
+            if self._threads:
+                executor.submit(self._run, unit)
+            else:
+                unit.received_at = -math.inf  # one task may cancel another, which is seen at once
+                self._run(unit)
+        if not self._threads:
+            self._settle_units(self._ended.take(wait=False))
+
+    def _run(self, unit: Unit) -> None:
+        began = time.monotonic()
+        try:
+            self._runner.run(unit, self._tally, self._gate)
+        except (
+            BaseException
+        ) as error:  # the task wants the process to end, or the store of a semaphore is away
+            self._end_with(error)
+        finally:
+            self._room.ran(len(unit.attempt.batch), time.monotonic() - began)
+            self._ended.put(unit)
+
+    def _settle(self) -> None:
+        while units := self._ended.take():
+            self._settle_units(units)
+
+    def _settle_units(self, units: list[Unit]) -> None:
+        try:
+            settle_all(units, self._queues, self._results, self._options, self._tally, self._persist)
+        except BaseException as error:
+            self._end_with(error)
+        finally:
+            self._tally.hold(self._room.give(sum(len(unit.attempt.batch) for unit in units)))
+
+    def _end_with(self, error: BaseException) -> None:
+        if isinstance(error, ShardqError) and error.retryable:
+            _log.warning("tasks were not begun or settled: %s", error)
+            return
+        self._error = self._error or error
+        self.stop()
+
+
+class _Room:
+    """How many messages a worker holds, and how many more it may receive: what it runs in half a second."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._changed = threading.Condition()
+        self._seconds = AHEAD_SECONDS  # that a task takes, as far as is known
+        self.held = 0
+
+    def wait(self, seconds: float) -> int:
+        """How many may be received: none, when there was no room for so many seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._free > 0, seconds)
+            return self._free
+
+    def wait_for_less(self, seconds: float) -> None:
+        """Sleep until something that is held has ended."""
+        with self._changed:
+            held = self.held
+            self._changed.wait_for(lambda: self.held < held, seconds)
+
+    def take(self, count: int) -> int:
+        """Count messages as held; returns how many are."""
+        with self._changed:
+            self.held += count
+            return self.held
+
+    def give(self, count: int) -> int:
+        """Count messages as held no longer; returns how many still are."""
+        with self._changed:
+            self.held -= count
+            self._changed.notify_all()
+            return self.held
+
+    def ran(self, count: int, seconds: float) -> None:
+        """Learn how long tasks take."""
+        with self._changed:
+            self._seconds += (seconds / count - self._seconds) / 8
+
+    @property
+    def _free(self) -> int:
+        ahead = min(MOST_AHEAD, int(AHEAD_SECONDS * self._threads / max(self._seconds, 0.0001)))
+        capacity = self._threads + ahead
+        free = capacity - self.held
+        return free if self.held < self._threads or 2 * free >= capacity else 0

@@ -1,0 +1,264 @@
+"""Workers of tasks: several tasks at a time, and what is left when one ends or dies at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shardq
+from shardq.storage.opening import open_store
+from shardq.tasks import TaskFailed, Tasks, TaskWorker
+from shardq.tasks.pool import tasks_named
+from shardq.testing import ManualClock, WrappedStore
+from tests.dying_store import Died
+
+SHARDQ = Path(sys.executable).with_name("shardq")
+
+
+def test_as_many_tasks_run_at_a_time_as_there_are_threads_plain_and_async(tasks: Tasks) -> None:
+    everybody = threading.Barrier(4, timeout=60)
+
+    @tasks.task
+    def plain() -> None:
+        everybody.wait()
+
+    @tasks.task
+    async def on_the_loop() -> int:
+        await asyncio.to_thread(everybody.wait)
+        return threading.get_ident()
+
+    tasks.send_many([plain.signature(), plain.signature()])
+    results = on_the_loop.send_many([on_the_loop.signature(), on_the_loop.signature()])
+    report = TaskWorker(tasks, tasks.binding.client, threads=4, idle_exit=0).run()
+    assert (report.worked, report.in_flight) == (4, 0)
+    assert len({result.get(timeout=0) for result in results}) == 1
+
+
+def test_a_slow_task_does_not_hold_up_what_comes_after_it(tasks: Tasks) -> None:
+    done = threading.Event()
+
+    @tasks.task
+    def slow() -> bool:
+        return done.wait(60)
+
+    @tasks.task
+    def quick(last: bool) -> None:
+        if last:
+            done.set()
+
+    result = slow.options(priority=0).send()
+    quick.send_many(quick.signature(number == 499) for number in range(500))
+    assert TaskWorker(tasks, tasks.binding.client, threads=2, idle_exit=0).run().worked == 501
+    assert result.get(timeout=0) is True
+
+
+def test_a_worker_that_is_told_to_stop_ends_what_runs_and_gives_the_rest_back(
+    tasks: Tasks, client: shardq.Client
+) -> None:
+    @tasks.task
+    def work() -> int:
+        worker.stop()
+        return 1
+
+    results = work.send_many(work.signature() for _ in range(10))
+    worker = TaskWorker(tasks, client, threads=1)
+    report = worker.run()
+    assert report.worked == 1
+    assert [result.state for result in results].count("done") == 1
+    counts = client.queue("tasks").counts()
+    assert (counts.ready, counts.in_flight) == (9, 0)
+    assert {message.deliveries for message in client.queue("tasks").peek()} == {0}
+
+
+def test_a_waiter_in_another_thread_gets_the_result(tasks: Tasks) -> None:
+    @tasks.task
+    def work() -> str:
+        return "done"
+
+    result = work.send()
+    found: list[str] = []
+    waiter = threading.Thread(target=lambda: found.append(result.get(timeout=60)))
+    waiter.start()
+    TaskWorker(tasks, tasks.binding.client, threads=1, idle_exit=0).run()
+    waiter.join(60)
+    assert found == ["done"]
+
+
+def test_system_exit_of_a_task_ends_the_worker_and_the_task_is_tried_again(
+    tasks: Tasks, client: shardq.Client
+) -> None:
+    @tasks.task
+    def leave() -> None:
+        raise SystemExit(3)
+
+    leave.send()
+    with pytest.raises(SystemExit):
+        TaskWorker(tasks, client, threads=1, idle_exit=0).run()
+    assert client.queue("tasks").counts().ready == 1
+
+
+def test_tasks_that_the_worker_does_not_know_and_arguments_of_another_version_are_dead_letters(
+    tasks: Tasks, client: shardq.Client
+) -> None:
+    @tasks.task(name="renamed")
+    def old(first: int, second: int) -> None: ...
+
+    @tasks.task(name="changed")
+    def before(first: int, gone: str) -> None: ...
+
+    results = [old.send(1, 2), before.send(1, "x")]
+    client.queue("tasks").producer().send(b"no task")
+    later = Tasks()
+    later.bind(client)
+
+    @later.task(name="changed")
+    def after(first: int, new: int = 1) -> None: ...
+
+    report = later.drain()
+    assert (report.dead_lettered, report.worked) == (3, 0)
+    reasons = sorted(str(dead.headers["shardq-reason"]) for dead in client.queue("tasks.dead").peek())
+    assert reasons[0].startswith(
+        "ArgumentsRejected: task 'changed' takes (first: 'int', new: 'int' = 1) -> 'None'"
+    )
+    assert reasons[1].startswith("UnknownTask: this worker has no task 'renamed': load the module")
+    assert reasons[2].startswith("UnknownTask: this worker has no task None")
+    for result in results:
+        with pytest.raises(TaskFailed):
+            result.get(timeout=0)
+
+
+def test_a_result_that_cannot_be_stored_is_a_failure_that_says_so(
+    tasks: Tasks, client: shardq.Client
+) -> None:
+    @tasks.task
+    def large() -> bytes:
+        return bytes(2_000_000)
+
+    @tasks.task
+    def strange() -> object:
+        return threading.Lock()
+
+    results = [large.send(), strange.send()]
+    assert tasks.drain().dead_lettered == 2
+    with pytest.raises(TaskFailed, match="ResultRejected: the result of task 'large' has 2,000,005 bytes"):
+        results[0].get(timeout=0)
+    with pytest.raises(TaskFailed, match=r"task 'strange', .* cannot be stored"):
+        results[1].get(timeout=0)
+
+
+class Dying(WrappedStore):
+    """Ends the process at a change, before or after it is made."""
+
+    calls_left: int | None = None
+    after = False
+
+    def _call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        dies = False
+        if method in ("append", "exchange_keys", "acknowledge") and self.calls_left is not None:
+            dies = self.calls_left == 0
+            self.calls_left -= 1
+        if dies and not self.after:
+            raise Died
+        answer = super()._call(method, do, *args, **kwargs)
+        if dies:
+            raise Died
+        return answer
+
+
+@pytest.fixture
+def dying(url: str, clock: ManualClock) -> Iterator[tuple[Dying, Tasks]]:
+    store = Dying(open_store(url, clock))
+    with shardq.Client(store, retry_seconds=0) as client:
+        tasks = Tasks()
+        tasks.bind(client)
+        yield store, tasks
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+def test_wherever_a_worker_dies_the_result_that_was_stored_stands_and_none_is_missing(
+    dying: tuple[Dying, Tasks], tasks: Tasks, clock: ManualClock, *, after: bool, fails: bool
+) -> None:
+    store, deadly = dying
+    runs: list[str] = []
+
+    def work() -> str:
+        runs.append("ran")
+        if fails:
+            raise OSError(f"run {len(runs)}")
+        return f"run {len(runs)}"
+
+    ours, _ = (each.task(retry=1 if fails else 2, name="work")(work) for each in (tasks, deadly))
+    for step in range(20):
+        runs.clear()
+        result = ours.send()
+        store.calls_left, store.after = step, after
+        try:
+            deadly.drain()
+        except Died:
+            pass
+        else:
+            if store.calls_left is not None and store.calls_left >= 0:
+                break
+        store.calls_left = None
+        decided = result.state in ("done", "failed")
+        clock.advance(31)
+        tasks.drain()
+        assert result.state == ("failed" if fails else "done")
+        assert len(runs) <= (1 if decided or fails else 2)
+        if not fails:
+            assert result.get(timeout=0) == f"run {1 if decided else len(runs)}"
+        assert tasks.binding.find(result.id) is None
+    else:
+        raise AssertionError("it never came to an end")
+    assert step >= 3
+
+
+def test_modules_name_their_app(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parent), *sys.path])
+    assert set(tasks_named("apps_for_tests").tasks) == {"add", "die_once", "wait_for_others"}
+    assert tasks_named("apps_for_tests:app") is tasks_named("apps_for_tests")
+    for name, message in {
+        "no_such_module": "cannot be loaded: ModuleNotFoundError",
+        "apps_for_tests:other": "cannot be loaded: AttributeError",
+        "apps_for_tests:add": "is a Task: name what",
+        "json": "names 0 apps",
+    }.items():
+        with pytest.raises(shardq.InvalidSetting, match=message):
+            tasks_named(name)
+
+
+@pytest.mark.long
+def test_the_command_runs_tasks_in_processes_and_replaces_one_that_a_task_kills(tmp_path: Path) -> None:
+    from tests.tasks.apps_for_tests import add, app, die_once, wait_for_others
+
+    url = f"sqlite:///{tmp_path}/queue.db"
+    (tmp_path / "here").mkdir()
+    command = [str(SHARDQ), "--url", url, "work", "--tasks", "tests.tasks.apps_for_tests", "--threads", "4"]
+    with shardq.connect(url) as client:
+        app.bind(client)
+        client.create_queue("sums", visibility_timeout=2)
+        sums = add.send_many(add.signature(number, 1) for number in range(100))
+        gathered = wait_for_others.send_many(
+            wait_for_others.signature(str(tmp_path / "here"), 4) for _ in range(4)
+        )
+        died = die_once.send(str(tmp_path / "died"))
+        done = subprocess.run(
+            [*command, "--processes", "1", "--idle-exit", "4", "--json"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / "died").exists()
+        assert died.get(timeout=0) >= 2
+        assert [result.get(timeout=0) for result in sums] == list(range(1, 101))
+        assert all(result.get(timeout=0) for result in gathered)
+        app.close()

@@ -1,0 +1,450 @@
+"""Tasks as an application sends and runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import uuid
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+import shardq
+from shardq.tasks import (
+    ArgumentsRejected,
+    CurrentTask,
+    Middleware,
+    ResultMissing,
+    ResultTimeout,
+    RetryPolicy,
+    TaskCancelled,
+    TaskFailed,
+    Tasks,
+    TaskTimeout,
+    current_task,
+)
+from shardq.testing import ManualClock
+
+
+@dataclasses.dataclass
+class Address:
+    street: str
+    since: datetime
+
+
+class Order(msgspec.Struct):
+    id: uuid.UUID
+    to: Address
+    tags: set[str]
+
+
+def test_a_task_that_was_sent_runs_with_its_arguments_and_its_result_can_be_had(tasks: Tasks) -> None:
+    @tasks.task
+    def add(first: int, second: int = 1, *more: int, factor: int = 1) -> int:
+        return (first + second + sum(more)) * factor
+
+    results = [add.send(1), add.send(1, 2), add.send(1, second=3), add.send(1, 2, 3, 4, factor=10)]
+    assert [result.state for result in results] == ["waiting"] * 4
+    assert tasks.drain().worked == 4
+    assert [result.get(timeout=0) for result in results] == [2, 3, 4, 100]
+    assert results[0].state == "done"
+    assert add(1, 1) == 2
+
+
+def test_arguments_and_results_have_the_types_that_the_function_declares(tasks: Tasks) -> None:
+    seen: list[object] = []
+
+    @tasks.task
+    def ship(order: Order, on: datetime, notes: dict[str, list[bytes]]) -> Order:
+        seen.append((order, on, notes))
+        return order
+
+    order = Order(uuid.uuid4(), Address("Main", datetime(2020, 1, 1, tzinfo=UTC)), {"a", "b"})
+    on = datetime(2030, 1, 1, tzinfo=UTC)
+    result = ship.send(order, on, {"x": [b"\x00\xff"]})
+    tasks.drain()
+    assert seen == [(order, on, {"x": [b"\x00\xff"]})]
+    assert result.get(timeout=0) == order
+
+
+class Model:
+    """As a model of pydantic has them."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def model_dump(self, *, mode: str) -> dict[str, int]:
+        assert mode == "json"
+        return {"number": self.number}
+
+    @classmethod
+    def model_validate(cls, value: dict[str, int]) -> Model:
+        return cls(value["number"])
+
+
+def test_models_that_dump_and_validate_themselves_are_arguments_and_results(tasks: Tasks) -> None:
+    @tasks.task
+    def next_of(model: Model, other: Model | None = None) -> Model:
+        return Model(model.number + 1)
+
+    result = next_of.send(Model(3))
+    tasks.drain()
+    assert result.get(timeout=0).number == 4
+
+
+def test_async_tasks_are_awaited_and_know_that_they_run(tasks: Tasks) -> None:
+    @tasks.task
+    async def double(number: int) -> int:
+        await asyncio.sleep(0)
+        names.append(current_task().name)
+        return 2 * number
+
+    @tasks.task
+    async def plain(number: int) -> int:
+        return number
+
+    names: list[str] = []
+    result = double.send(4)
+    assert tasks.drain().worked == 1
+    assert result.get(timeout=0) == 8
+    assert double.call(5) == 10
+    assert names == ["double", "double"]
+    assert asyncio.run(plain(6)) == 6
+
+    async def wait() -> int:
+        return await result
+
+    assert asyncio.run(wait()) == 8
+
+
+def test_many_tasks_are_sent_in_one_bundle(tasks: Tasks, client: shardq.Client) -> None:
+    @tasks.task(queue="sums")
+    def square(number: int) -> int:
+        return number * number
+
+    results = square.send_many(square.signature(number) for number in range(300))
+    assert len({result.id.split(":")[3] for result in results}) == 1
+    assert client.queue("sums").counts().ready == 300
+    assert tasks.drain().worked == 300
+    assert [result.get(timeout=0) for result in results] == [number**2 for number in range(300)]
+
+
+def test_what_a_function_does_not_take_is_refused_before_it_is_sent(
+    tasks: Tasks, client: shardq.Client
+) -> None:
+    @tasks.task
+    def add(first: int, second: int = 1) -> int:
+        return first + second
+
+    @tasks.task
+    def anything(value: object) -> None: ...
+
+    with pytest.raises(ArgumentsRejected, match="task 'add' does not take these arguments: missing"):
+        add.send()  # type: ignore[call-arg]
+    with pytest.raises(ArgumentsRejected, match=r"Expected `int`, got `str` - at `\$.first`"):
+        add.send("1")  # type: ignore[arg-type]
+    with pytest.raises(
+        ArgumentsRejected, match=r"argument value=<object .* cannot be sent: a object has no form"
+    ):
+        anything.send(object())
+    assert client.queues() == ()
+
+
+def test_a_task_that_fails_is_tried_again_with_a_growing_delay_and_then_dead_lettered(
+    tasks: Tasks, client: shardq.Client, clock: ManualClock
+) -> None:
+    @tasks.task(retry=RetryPolicy(attempts=3, delay=10, longest=10))
+    def fails() -> None:
+        raise OSError(f"delivery {current_task().deliveries}")
+
+    result = fails.send()
+    for _ in range(3):
+        assert tasks.drain().failed == 1
+        assert tasks.drain().failed == 0
+        clock.advance(10)
+    with pytest.raises(TaskFailed, match=f"task {result.id} failed: OSError: delivery 3") as raised:
+        result.get(timeout=0)
+    failure = raised.value.failure
+    assert (failure.kind, failure.text, failure.deliveries) == ("OSError", "delivery 3", 3)
+    assert "in fails\n    raise OSError" in failure.traceback
+    (dead,) = client.queue("tasks.dead").peek()
+    assert dead.headers["shardq-reason"] == "OSError: delivery 3"
+
+
+def test_errors_that_no_attempt_can_mend_are_not_tried_again(tasks: Tasks) -> None:
+    @tasks.task(retry=RetryPolicy(never=(ValueError,)))
+    def fails() -> None:
+        raise ValueError("wrong")
+
+    result = fails.send()
+    assert tasks.drain().dead_lettered == 1
+    assert result.state == "failed"
+
+
+def test_outcomes_say_what_becomes_of_a_task(tasks: Tasks, clock: ManualClock) -> None:
+    @tasks.task
+    def decide(how: str) -> str:
+        if current_task().deliveries == 2:
+            return "at last"
+        match how:
+            case "snooze":
+                raise shardq.Snooze(60)
+            case "retry":
+                raise shardq.Retry(60)
+            case "discard":
+                raise shardq.Discard("not needed")
+            case _:
+                raise shardq.DeadLetter("broken")
+
+    results = {how: decide.send(how) for how in ("snooze", "retry", "discard", "dead letter")}
+    report = tasks.drain()
+    assert (report.snoozed, report.failed, report.discarded, report.dead_lettered) == (1, 2, 1, 1)
+    assert {how: result.state for how, result in results.items()} == {
+        "snooze": "waiting", "retry": "waiting", "discard": "failed", "dead letter": "failed",
+    }  # fmt: skip
+    clock.advance(60)
+    tasks.drain()
+    assert results["retry"].get(timeout=0) == "at last"
+
+
+def test_a_task_that_runs_for_too_long_is_interrupted(tasks: Tasks) -> None:
+    @tasks.task(timeout=0.05, retry=1)
+    def spin() -> None:
+        while True:
+            pass
+
+    @tasks.task(timeout=0.05, retry=1)
+    async def sleep() -> None:
+        await asyncio.sleep(60)
+
+    results = [spin.send(), sleep.send()]
+    assert tasks.drain().dead_lettered == 2
+    for result in results:
+        with pytest.raises(TaskFailed) as raised:
+            result.get(timeout=0)
+        assert raised.value.failure.kind == "TaskTimeout"
+    with pytest.raises(TaskTimeout):
+        spin.call()
+
+
+def test_options_of_a_call_override_those_of_the_task(
+    tasks: Tasks, client: shardq.Client, clock: ManualClock
+) -> None:
+    order: list[str] = []
+
+    @tasks.task(queue="one", priority=3)
+    def note(what: str) -> None:
+        order.append(what)
+
+    note.options(delay=60).send("late")
+    note.options(queue="two").send("elsewhere")
+    note.options(priority=9).send("last")
+    note.send("first")
+    assert tasks.drain(queues=["one"]).worked == 2
+    clock.advance(60)
+    assert tasks.drain(queues=["one", "two"]).worked == 2
+    assert order[:2] == ["first", "last"]
+    assert sorted(order[2:]) == ["elsewhere", "late"]
+
+
+def test_a_task_with_a_unique_key_waits_once_and_both_senders_get_its_result(tasks: Tasks) -> None:
+    runs: list[int] = []
+
+    @tasks.task(unique_key=lambda user, again: f"user-{user}")
+    def report(user: int, again: bool) -> int:
+        runs.append(user)
+        return user
+
+    @tasks.task(unique_key=True)
+    def alike(user: int) -> None:
+        runs.append(-user)
+
+    first, second, other = report.send(1, again=False), report.send(1, again=True), report.send(2, False)
+    assert first.id == second.id != other.id
+    assert alike.send(3).id == alike.send(user=3).id != alike.send(4).id
+    tasks.drain()
+    assert sorted(runs) == [-4, -3, 1, 2]
+    assert second.get(timeout=0) == 1
+    assert report.send(1, again=True).id != first.id
+
+
+def test_tasks_of_a_group_run_in_order_and_a_failure_holds_back_those_behind(
+    tasks: Tasks, clock: ManualClock
+) -> None:
+    runs: list[str] = []
+
+    @tasks.task(group=lambda customer, step: customer, retry=RetryPolicy(delay=5))
+    def step(customer: str, step: int) -> None:
+        if (customer, step, current_task().deliveries) == ("ada", 1, 1):
+            raise OSError
+        runs.append(f"{customer}{step}")
+
+    step.send_many(step.signature(customer, number) for number in range(3) for customer in ("ada", "bob"))
+    tasks.drain()
+    assert sorted(runs) == ["ada0", "bob0", "bob1", "bob2"]
+    clock.advance(5)
+    tasks.drain()
+    assert runs[-2:] == ["ada1", "ada2"]
+
+
+def test_progress_is_seen_while_the_task_runs(tasks: Tasks) -> None:
+    seen: list[object] = []
+
+    @tasks.task
+    def work() -> None:
+        current_task().progress({"done": 1, "of": 3})
+        current_task().progress("left out")
+        seen.append((results[0].progress(), results[0].state))
+        current_task().progress("nearly", at_once=True)
+
+    results = [work.send()]
+    assert results[0].progress() is None
+    tasks.drain()
+    assert seen == [({"done": 1, "of": 3}, "running")]
+    assert results[0].progress() == "nearly"
+
+
+def test_a_task_that_waits_is_cancelled_and_does_not_run(tasks: Tasks, client: shardq.Client) -> None:
+    @tasks.task
+    def work() -> int:
+        raise AssertionError
+
+    result = work.send()
+    assert result.cancel()
+    assert result.cancel()
+    assert tasks.drain().handled == 0
+    assert client.queue("tasks").peek() == []
+    assert result.state == "cancelled"
+    with pytest.raises(TaskCancelled):
+        result.get(timeout=0)
+
+
+def test_a_running_task_finds_out_that_it_was_cancelled_and_its_value_is_dropped(tasks: Tasks) -> None:
+    @tasks.task
+    def checks() -> None:
+        assert not current_task().look()
+        assert results[0].cancel()
+        assert current_task().look()
+        current_task().check()
+        raise AssertionError
+
+    @tasks.task
+    def returns() -> int:
+        assert results[1].cancel()
+        return 1
+
+    results = [checks.send(), returns.send()]
+    report = tasks.drain()
+    assert (report.worked, report.discarded, report.failed) == (1, 1, 0)
+    assert [result.state for result in results] == ["cancelled"] * 2
+
+
+def test_a_task_that_has_ended_cannot_be_cancelled(tasks: Tasks) -> None:
+    @tasks.task
+    def work() -> int:
+        return 1
+
+    result = work.send()
+    tasks.drain()
+    assert not result.cancel()
+    assert result.get(timeout=0) == 1
+
+
+def test_a_result_is_kept_for_its_time_and_removed_after_that(
+    tasks: Tasks, client: shardq.Client, clock: ManualClock
+) -> None:
+    @tasks.task(keep_result=60)
+    def work() -> int:
+        return 1
+
+    result, other = work.send(), work.send()
+    tasks.drain()
+    assert other.get(timeout=0) == 1
+    other.forget()
+    assert other.state == "missing"
+    assert tasks.binding.results.remove_old() == 0
+    clock.advance(59)
+    assert result.get(timeout=0) == 1
+    clock.advance(1)
+    with pytest.raises(ResultMissing, match="its result was kept for 60 seconds"):
+        result.get(timeout=0)
+    assert tasks.binding.results.remove_old() == 1
+    assert client.queue("_shardq/tasks/results").peek() == []
+    assert client.queues() == ("tasks", "tasks.dead")
+
+
+def test_a_task_without_a_result_stores_nothing_of_it(tasks: Tasks, client: shardq.Client) -> None:
+    @tasks.task(keep_result=0)
+    def work() -> int:
+        return 1
+
+    result = work.send()
+    tasks.drain()
+    assert client.queues("_shardq/") == ()
+    with pytest.raises(ResultMissing, match="keep_result is 0"):
+        result.get()
+
+
+def test_a_result_that_does_not_come_in_time_is_a_typed_error(tasks: Tasks) -> None:
+    @tasks.task
+    def work() -> int:
+        return 1
+
+    result = work.send()
+    with pytest.raises(ResultTimeout, match="has not ended within 0 seconds"):
+        result.get(timeout=0)
+    with pytest.raises(ResultTimeout):
+        result.get(timeout=0.1)
+
+
+def test_what_has_left_the_queue_without_a_result_is_missing(tasks: Tasks, client: shardq.Client) -> None:
+    @tasks.task
+    def work() -> int:
+        return 1
+
+    result = work.send()
+    client.queue("tasks").purge()
+    with pytest.raises(ResultMissing, match="no longer in its queue"):
+        result.get(timeout=0)
+
+
+def test_middleware_runs_around_every_task_in_its_order(client: shardq.Client) -> None:
+    seen: list[str] = []
+
+    class Noted(Middleware):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def before(self, task: CurrentTask) -> None:
+            seen.append(f"{self.name} before {task.name}")
+
+        def after(self, task: CurrentTask, value: object, error: BaseException | None) -> None:
+            seen.append(f"{self.name} after {value!r} {error!r}")
+            raise RuntimeError("is logged")
+
+    tasks = Tasks(middleware=[Noted("a"), Noted("b")])
+    tasks.bind(client)
+
+    @tasks.task
+    async def double(number: int) -> int:
+        return 2 * number
+
+    result = double.send(2)
+    tasks.drain()
+    assert seen == ["a before double", "b before double", "b after 4 None", "a after 4 None"]
+    assert result.get(timeout=0) == 4
+
+
+def test_a_task_sends_others_by_the_client_of_its_worker(tasks: Tasks) -> None:
+    @tasks.task
+    def child(number: int) -> int:
+        return number
+
+    @tasks.task
+    def parent() -> list[str]:
+        return [child.send(number).id for number in range(3)]
+
+    result = parent.send()
+    assert tasks.drain().worked == 4
+    assert [child.result(each).get(timeout=0) for each in result.get(timeout=0)] == [0, 1, 2]
