@@ -23,6 +23,7 @@ Groups, where ``capabilities.groups``: every bundle of a shard that ``is_grouped
   place, what it leaves held behind. A claim that takes the front over takes all that was held from its holder.
 - What ends the stay of a message MUST let the next one go in the same step, and end `wait` as an append does. Nothing
   of a group is left when its last message is gone. No cost depends on the number of groups.
+- A call that changes several groups MAY do so group after group. If it fails in between it MUST raise OutcomeUnknown.
 - A probe MUST leave out what others are before. Counts and looks show its own due time; `peek` has groups in order.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -226,6 +227,30 @@ def test_what_becomes_first_by_a_write_that_was_long_on_its_way_is_found_by_all(
     ids, _ = take(other, grouped, 1)
     assert ids == [second.id]
     del first
+
+
+def test_changes_of_many_groups_get_through_while_others_send_to_them_all_the_time(
+    store: CassandraStore, open_store: Opens, grouped: Shard
+) -> None:
+    # Given a client ahead of each of whose changes another one sends to one of the groups
+    other, names = open_store(), "abcdefgh"
+    sent, turns = fill(store, grouped, names), itertools.cycle(names)
+    _, spans = take(store, grouped, len(names))
+    store._session.__class__ = _SlowSession
+    slow = store._session
+    assert isinstance(slow, _SlowSession)
+    later: list[Bundle] = []
+    slow.before = lambda: later.extend(fill(other, grouped, next(turns)))
+    # Then all of them are done, each once
+    assert store.extend(Extend(grouped, spans, 2 * MINUTE)) == Fenced()
+    assert store.release(Release(grouped, spans[:4])) == Fenced()
+    assert store.acknowledge(Acknowledge(grouped, spans)).lost == spans[:4]
+    mine = fill(store, grouped, names)
+    ids, _ = take(store, grouped, len(names))
+    assert {each.id for each in sent[:4]} & set(ids) or {each.id for each in later} & set(ids)
+    slow.before = lambda: None
+    waiting = {each.bundle.id for each in store.peek(Peek(grouped, 1000)).slices}
+    assert waiting == {each.id for each in (*sent[:4], *later, *mine)}
 
 
 def test_a_repeated_claim_holds_nothing_beside_what_the_first_one_holds(

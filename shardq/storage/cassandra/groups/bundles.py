@@ -7,6 +7,7 @@ bundle that is stored or was finished a short time ago has a row under its id: a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from shardq.errors import QueueNotFound
 from shardq.sharding.shard import Shard
@@ -46,18 +47,40 @@ def append(session: Session, entered: directory.Entered, request: Append, now: M
 
 
 def _store(session: Session, shard: Shard, bundles: Sequence[Bundle], now: Moment) -> None:
-    reader = GroupReader(session, shard)
-    stored: set[bytes] = set()
+    """Store them in one change; in several, in their order, while others change some of the groups all the time."""
+    left = list({each.id: each for each in bundles}.values())
+    all_of_them = len(left)
+    storing = _Storing(session, shard, now, all_of_them)
     with session.turn(str(shard)):
-        for attempt in attempts(shard):
+        while left:
+            with after_a_write() if len(left) < all_of_them else nullcontext():
+                left = left[storing.store_some(left) :]
+
+
+class _Storing:
+    def __init__(self, session: Session, shard: Shard, now: Moment, most: int) -> None:
+        self._session, self._shard, self._now = session, shard, now
+        self._reader = GroupReader(session, shard)
+        self._most = most  # bundles at once
+
+    def store_some(self, bundles: Sequence[Bundle]) -> int:
+        """Store the first of the bundles; returns how many."""
+        for attempt in attempts(self._shard):
+            part = bundles[: self._most]
+            stored: set[bytes] = set()
             if attempt:  # others were faster, or the bundles are stored
-                stored = reader.known(each.id for each in bundles)
-            new = {each.id: each for each in bundles if each.id not in stored}.values()
-            if not new:
-                return
-            groups = reader.groups({group_id(each.group) for each in new})
-            draft = Draft(session, shard, groups, now)
-            for each in new:
-                draft.add(each)
-            if draft.apply():
-                return
+                stored = self._reader.known(each.id for each in part)
+            if self._apply([each for each in part if each.id not in stored]):
+                break
+            if attempt:
+                self._most = max(len(part) >> 1, 1)
+        return len(part)
+
+    def _apply(self, new: Sequence[Bundle]) -> bool:
+        if not new:
+            return True
+        groups = self._reader.groups({group_id(each.group) for each in new})
+        draft = Draft(self._session, self._shard, groups, self._now)
+        for each in new:
+            draft.add(each)
+        return draft.apply()

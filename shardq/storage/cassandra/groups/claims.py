@@ -58,13 +58,16 @@ class _Taken(msgspec.Struct):
 def claim(
     session: Session, cursors: ReadCursors, known: KnownGroups, request: Claim, clock: ServerClock
 ) -> Claimed:
-    """Take up to the limit of deliverable messages, or again what the token holds."""
-    shard = str(request.shard)
+    """Take up to the limit of deliverable messages, or again what the token holds.
+
+    Each attempt that others get ahead of is followed by one at fewer groups, of which others change fewer meanwhile.
+    """
+    shard, most = str(request.shard), min(request.limit, _GROUPS)
     with session.turn(shard):
         claimer = _Claimer(session, cursors.of(shard), known, request, clock)
-        for _ in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             try:
-                claimed = claimer.attempt()
+                claimed = claimer.attempt(max(most >> (2 * attempt), 1))
             except Overtaken:
                 continue
             if claimed is not None:
@@ -82,15 +85,15 @@ class _Claimer:
         self._reader = GroupReader(session, request.shard)
         self._rescanned = False
 
-    def attempt(self) -> Claimed | None:
-        """Return what was claimed, or None when it has to be tried again."""
+    def attempt(self, most: int) -> Claimed | None:
+        """Return what was claimed, of so many groups at most, or None when it has to be tried again."""
         now = self._clock.now()
         found = self._look(now)
         if found is None:
             return None
         if found.own:
             return self._hold_again(found.own)
-        chosen = found.candidates[: min(self._request.limit, _GROUPS)]
+        chosen = found.candidates[:most]
         groups = self._reader.groups(each.group for each in chosen)
         draft = Draft(self._session, self._shard, groups, self._clock.now)
         taken = self._choose(draft, [each.group for each in chosen if each.group in groups])
@@ -102,7 +105,7 @@ class _Claimer:
             self._cursor.consumed(self._places(found, set(), now), 0)
             return Claimed((), now + self._request.lease)
         self._cursor.forget()
-        return self.attempt()
+        return self.attempt(most)
 
     def _look(self, now: int) -> _Found | None:
         """Read the shard from where it was left; None when something came late since."""

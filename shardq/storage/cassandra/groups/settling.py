@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext
 from typing import TypeAlias
 
 import msgspec
@@ -13,6 +14,7 @@ from shardq.outgoing_message import Bundle
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import directory, finishing
 from shardq.storage.cassandra.changing import attempts
+from shardq.storage.cassandra.faults import after_a_write
 from shardq.storage.cassandra.groups.changing import Draft, KnownGroups, Moment
 from shardq.storage.cassandra.groups.reading import GroupReader, GroupRow, Overtaken
 from shardq.storage.cassandra.groups.rows import Member, group_id, new_slice
@@ -172,32 +174,71 @@ def _settle(
 ) -> Fenced:
     """Do the step with what is still held of the spans; return the rest of them.
 
-    With ``complete`` it is done only when all of it is held. What this client holds is not read at first: whether
-    it is still so is a condition of the change.
+    With ``complete`` it is done only when all of it is held. It is one change, unless others change some of the groups
+    all the time: then it is done with fewer groups after each other.
     """
-    if not spans:
-        return Fenced()
-    reader = GroupReader(session, shard)
+    settling = _Settling(session, known, shard, now, step, complete)
     with session.turn(str(shard)):
-        remembered = known.take(str(shard), {span.token for span in spans})
-        for _ in attempts(shard):
+        while spans:
+            with after_a_write() if settling.has_begun else nullcontext():
+                spans = settling.settle_some(spans)
+    return _fenced(settling.reader, settling.missing) if settling.missing else Fenced()
+
+
+class _Settling:
+    def __init__(
+        self, session: Session, known: KnownGroups, shard: Shard, now: Moment, step: _Step, complete: bool
+    ) -> None:
+        self._session, self._known, self._shard, self._now = session, known, shard, now
+        self._step, self._complete = step, complete
+        self._most = sys.maxsize  # groups at once
+        self.reader = GroupReader(session, shard)
+        self.missing: list[Span] = []
+        self.has_begun = False
+
+    def settle_some(self, spans: Sequence[Span]) -> list[Span]:
+        """Do the step with what is held of the spans, in one group at least; return the spans that are left.
+
+        What this client holds is not read at first: whether it is still so is a condition of the change.
+        """
+        remembered = self._known.take(str(self._shard), {span.token for span in spans})
+        for _ in attempts(self._shard):
             rows = remembered
             if rows is None:
-                rows = reader.of_bundles(span.bundle_id for span in spans)
+                rows = self.reader.of_bundles(span.bundle_id for span in spans)
             cuts, missing = _cut(rows, spans)
-            if remembered is not None and missing:
+            if missing and remembered is not None:
                 remembered = None
                 continue
-            if missing and (complete or not cuts):
+            if missing and (self._complete or not cuts):
                 break
-            remembered = None
-            draft = Draft(session, shard, rows, now)
-            with suppress(Overtaken):
-                step(draft, cuts)
-                if draft.apply():
-                    known.put(str(shard), {**rows, **draft.written})
+            part = cuts[: self._most]
+            if self._apply(rows, part):
+                if len(part) == len(cuts):
                     break
-    return _fenced(reader, missing) if missing else Fenced()
+                return self._left(spans, part, missing)
+            if remembered is None and not self._complete:
+                self._most = max(len(part) >> 1, 1)
+            remembered = None
+        self.missing += missing
+        return []
+
+    def _apply(self, rows: Mapping[bytes, GroupRow], cuts: Sequence[_Cut]) -> bool:
+        draft = Draft(self._session, self._shard, rows, self._now)
+        try:
+            self._step(draft, cuts)
+        except Overtaken:
+            return False
+        if not draft.apply():
+            return False
+        self._known.put(str(self._shard), {**rows, **draft.written})
+        self.has_begun = True
+        return True
+
+    def _left(self, spans: Sequence[Span], done: Sequence[_Cut], missing: Sequence[Span]) -> list[Span]:
+        bundles = {one.bundle_id for each in done for one in each.named}
+        self.missing += [span for span in missing if span.bundle_id in bundles]
+        return [span for span in spans if span.bundle_id not in bundles]
 
 
 def _cut(rows: Mapping[bytes, GroupRow], spans: Sequence[Span]) -> tuple[list[_Cut], list[Span]]:
