@@ -39,10 +39,7 @@ class Binding:
 
     def queue(self, name: str) -> Queue:
         """A queue of tasks; created if it is missing."""
-        try:
-            return self.client.queue(name)
-        except QueueNotFound:
-            return self.client.create_queue(name, exist_ok=True, **self._settings(name))
+        return self.client.create_queue(name, exist_ok=True, **self._settings(name))
 
     def find(self, task: str) -> StoredMessage | None:
         """The message of a task, if it is in its queue."""

@@ -7,6 +7,7 @@ import ctypes
 import inspect
 import logging
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import CancelledError, wait
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from shardq.tasks.errors import TaskCancelled, TaskTimeout
 __all__ = ["Loop", "Middleware", "run_function"]
 
 _log = logging.getLogger(__name__)
+
+LONGEST_LOOK_SECONDS = 30.0  # between two looks at whether an async function was cancelled
 
 
 class Middleware:
@@ -62,7 +65,8 @@ class Loop:
     def run(self, make: Coroutine[Any, Any, Any], current: CurrentTask) -> Any:
         """Run a coroutine to its end. It is cancelled when the task is. Raises TaskCancelled then."""
         future = asyncio.run_coroutine_threadsafe(make, self._begun())
-        while not wait([future], LOOK_SECONDS).done:
+        began = time.monotonic()
+        while not wait([future], _look_after(time.monotonic() - began)).done:
             if current.look():
                 future.cancel()
         try:
@@ -102,10 +106,9 @@ def run_function(
     """Call the function as the current task; returns its value. Raises TaskTimeout, TaskCancelled, or its error."""
 
     def call() -> Any:
-        if inspect.iscoroutinefunction(function):
-            return loop.run(_in_time(function(*given.args, **given.kwargs), timeout), current)
-        with _interrupted_after(timeout):
-            return function(*given.args, **given.kwargs)
+        with _interrupted_after(None if inspect.iscoroutinefunction(function) else timeout):
+            value = function(*given.args, **given.kwargs)
+        return loop.run(_in_time(value, timeout), current) if inspect.iscoroutine(value) else value
 
     for each in reversed(middleware):
         call = _wrapped(each, current, call)
@@ -140,8 +143,17 @@ async def _in_time(work: Coroutine[Any, Any, Any], timeout: float | None) -> Any
             return await work
     except TimeoutError:
         if bound.expired():
-            raise TaskTimeout(f"the task ran for longer than its timeout of {timeout:g} seconds") from None
+            raise _too_long(timeout) from None
         raise
+
+
+def _too_long(timeout: float | None) -> TaskTimeout:
+    return TaskTimeout(f"the task ran for longer than its timeout of {timeout:g} seconds")
+
+
+def _look_after(seconds: float) -> float:
+    """When to ask next whether a task was cancelled that has run for so long."""
+    return min(LONGEST_LOOK_SECONDS, max(LOOK_SECONDS, seconds / 20))
 
 
 async def _cancel_all() -> None:
@@ -153,7 +165,7 @@ async def _cancel_all() -> None:
 
 @contextmanager
 def _interrupted_after(timeout: float | None) -> Iterator[None]:
-    """Within it TaskTimeout is raised in this thread when the seconds are over: between two steps of Python.
+    """Raises TaskTimeout when what is within it takes longer: it is interrupted between two steps of Python.
 
     A call into a library that does not return is not interrupted.
     """
@@ -165,14 +177,21 @@ def _interrupted_after(timeout: float | None) -> Iterator[None]:
     timer.daemon = True
     timer.start()
     try:
-        yield
-    finally:
-        timer.cancel()
-        interruption.end()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            interruption.end()
+    except _Interrupted:
+        raise _too_long(timeout) from None
+
+
+class _Interrupted(BaseException):
+    """Raised in a thread. It is no Exception, so that a function which catches all of those is ended too."""
 
 
 class _Interruption:
-    """Raises TaskTimeout in a thread, unless what it ran has ended."""
+    """Raises it in a thread, unless what that ran has ended."""
 
     def __init__(self, thread: int) -> None:
         self._thread = ctypes.c_ulong(thread)
@@ -183,7 +202,7 @@ class _Interruption:
         with self._lock:
             if not self._ended:
                 self._sent = True
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(self._thread, ctypes.py_object(TaskTimeout))
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(self._thread, ctypes.py_object(_Interrupted))
 
     def end(self) -> None:
         """Send nothing more, and take back what was sent and has not been raised yet."""

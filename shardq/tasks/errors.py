@@ -85,9 +85,6 @@ class TaskTimeout(ShardqError):
 
     code = "task_timeout"
 
-    def __init__(self, text: str = "the task ran for longer than its timeout") -> None:
-        super().__init__(text)  # Python makes it without arguments when it interrupts a thread
-
 
 class ResultTimeout(ShardqError):
     """Raised when a task has not ended within the time that the caller would wait for its result. The task goes on."""

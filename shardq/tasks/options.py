@@ -17,6 +17,7 @@ from shardq.sharding.shard import check_queue_name
 
 __all__ = ["CallKeywords", "RetryPolicy", "TaskKeywords", "TaskOptions"]
 
+LONGEST_NAME = 200
 LONGEST_KEPT = 366 * 86_400.0
 
 Named = str | Callable[..., str]
@@ -115,6 +116,8 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_queue_name(self.queue)
+        if self.name is not None and not (isinstance(self.name, str) and 0 < len(self.name) <= LONGEST_NAME):
+            raise InvalidSetting(f"name={self.name!r}: give a str of 1 to {LONGEST_NAME} characters")
         check_number("keep_result", self.keep_result, 0.0, LONGEST_KEPT)
         if self.timeout is not None:
             check_number("timeout", self.timeout, 0.001, LONGEST_DELAY)

@@ -80,8 +80,9 @@ class Result(Generic[T_co]):
         """Cancel the task, unless it has ended; True when it is cancelled, now or before.
 
         One that waits does not run. One that runs finds out: see :meth:`CurrentTask.check`; an async function is
-        cancelled within about a second. What it returns after that is dropped. A task without a result
-        (``keep_result=0``) can be cancelled only while it waits.
+        cancelled within a second, or a twentieth of the time that it has run. What it returns after that is dropped.
+        A task without a result (``keep_result=0``) can be cancelled only while it waits. Can be repeated, and has to be
+        after an error.
         """
         results = self._binding.results
         if self._keep:

@@ -87,10 +87,10 @@ class Task(Generic[P, R, T]):
 
     def __init__(self, app: Tasks, function: Callable[P, R], options: TaskOptions) -> None:
         _check_function(function)
+        functools.update_wrapper(self, function)
         self.app, self.function, self._options = app, function, options
         self.name = options.name or function.__name__
         self.arguments = Arguments(self.name, function)
-        functools.update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, here and now."""

@@ -39,6 +39,11 @@ class Unit:
         self.failures: dict[Message, Failure] = {}
         self.received_at = time.monotonic()
 
+    def fail(self, message: Message, error: Exception) -> None:
+        """Keep why a task failed: its error, or that which made it choose an outcome."""
+        told = error.__cause__ if isinstance(error, Outcome) and error.__cause__ else error
+        self.failures[message] = Failure.of(told, message.deliveries)
+
     def decided(self) -> list[Decided]:
         """The entries of those of its tasks that have ended for good, and are to have one."""
         for ending in self.attempt.endings:
@@ -85,10 +90,11 @@ class Runner:
         except Exception as error:
             if isinstance(error, TaskCancelled):
                 unit.entries[message] = Entry("cancelled")
-            elif not isinstance(error, Outcome) or error.__cause__ is not None:
-                unit.failures[message] = Failure.of(error.__cause__ or error, message.deliveries)
+            else:
+                unit.fail(message, error)
             raise
-        if isinstance(value, Outcome) or (isinstance(value, type) and issubclass(value, Outcome)):
+        if isinstance(value, Outcome):
+            unit.fail(message, value)
             return value
         unit.entries[message] = self._entry(message, value)
         return None

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 from shardq.consumer import Consumer
-from shardq.errors import ShardqError
+from shardq.errors import InvalidSetting, ShardqError
 from shardq.settings import check_number
 from shardq.tasks.calling import Loop
 from shardq.tasks.settling import Ended, settle_all
@@ -81,6 +81,10 @@ class TaskWorker(Worker):
         **options: Unpack[TaskWorkerKeywords],
     ) -> None:
         check_number("threads", threads, 0, MAX_THREADS, whole=True)
+        if not (queues or tasks.tasks):
+            raise InvalidSetting(
+                "this app has no tasks: import the modules that define them before a worker is made"
+            )
         tasks.bind(client)
         binding = tasks.binding
         opened = (
@@ -94,6 +98,7 @@ class TaskWorker(Worker):
         self._runner = Runner(tasks.tasks, tasks.middleware, binding.results, self._loop)
         self._room = _Room(threads or MOST_AHEAD)
         self._error: BaseException | None = None
+        self._upkeep_at = time.monotonic() + random.uniform(0.5, 1.0) * UPKEEP_SECONDS
 
     def run(self) -> WorkerReport:
         """Work until :meth:`stop`, or until nothing was due for ``idle_exit`` seconds and nothing runs.
@@ -131,7 +136,6 @@ class TaskWorker(Worker):
         """Receive as much as there is room for, until there is nothing any more."""
         idle_exit, faults = self._options.idle_exit, 0
         idle_since = time.monotonic()
-        upkeep_at = idle_since + random.uniform(0.5, 1.0) * UPKEEP_SECONDS
         while not self._stopping:
             if (room := self._room.wait(0.5)) == 0:
                 idle_since = time.monotonic()
@@ -139,9 +143,7 @@ class TaskWorker(Worker):
             left = WAIT_SECONDS if idle_exit is None else max(0.0, idle_since + idle_exit - time.monotonic())
             try:
                 batch = consumer.receive(min(room, self._options.batch), wait=min(left, WAIT_SECONDS))
-                if time.monotonic() >= upkeep_at:
-                    self._results.remove_old()
-                    upkeep_at = time.monotonic() + UPKEEP_SECONDS
+                self._look_after_results()
                 faults = 0
             except ShardqError as error:
                 faults += 1
@@ -155,7 +157,14 @@ class TaskWorker(Worker):
                 idle_since = time.monotonic()
                 self._room.wait_for_less(0.5)
             elif idle_exit is not None and time.monotonic() - idle_since >= idle_exit:
+                self._look_after_results(at_once=self._threads > 0)
                 return
+
+    def _look_after_results(self, *, at_once: bool = False) -> None:
+        """Remove results whose time is over: once a minute, and before a worker that had nothing to do ends."""
+        if at_once or time.monotonic() >= self._upkeep_at:
+            self._upkeep_at = time.monotonic() + UPKEEP_SECONDS
+            self._results.remove_old()
 
     def _begin(self, units: Sequence[Unit], executor: ThreadPoolExecutor) -> None:
         self._tally.hold(self._room.take(sum(len(unit.attempt.batch) for unit in units)))

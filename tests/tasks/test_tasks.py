@@ -203,6 +203,10 @@ def test_outcomes_say_what_becomes_of_a_task(tasks: Tasks, clock: ManualClock) -
     assert {how: result.state for how, result in results.items()} == {
         "snooze": "waiting", "retry": "waiting", "discard": "failed", "dead letter": "failed",
     }  # fmt: skip
+    with pytest.raises(TaskFailed, match="Discard: not needed"):
+        results["discard"].get(timeout=0)
+    with pytest.raises(TaskFailed, match="DeadLetter: broken"):
+        results["dead letter"].get(timeout=0)
     clock.advance(60)
     tasks.drain()
     assert results["retry"].get(timeout=0) == "at last"
@@ -212,7 +216,11 @@ def test_a_task_that_runs_for_too_long_is_interrupted(tasks: Tasks) -> None:
     @tasks.task(timeout=0.05, retry=1)
     def spin() -> None:
         while True:
-            pass
+            try:
+                while True:
+                    pass
+            except Exception:
+                pass
 
     @tasks.task(timeout=0.05, retry=1)
     async def sleep() -> None:
@@ -318,6 +326,25 @@ def test_a_task_that_waits_is_cancelled_and_does_not_run(tasks: Tasks, client: s
     assert result.state == "cancelled"
     with pytest.raises(TaskCancelled):
         result.get(timeout=0)
+
+
+def test_a_cancel_that_was_cut_off_can_be_repeated(
+    tasks: Tasks, client: shardq.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @tasks.task
+    def work() -> int:
+        raise AssertionError
+
+    result = work.send()
+    with monkeypatch.context() as cut, pytest.raises(KeyboardInterrupt):
+        cut.setattr(tasks.binding, "remove", _interrupted)
+        result.cancel()
+    assert result.cancel()
+    assert client.queue("tasks").peek() == []
+
+
+def _interrupted(_task: str) -> bool:
+    raise KeyboardInterrupt
 
 
 def test_a_running_task_finds_out_that_it_was_cancelled_and_its_value_is_dropped(tasks: Tasks) -> None:

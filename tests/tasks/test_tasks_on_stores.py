@@ -1,0 +1,97 @@
+"""Tasks on every store: a result is decided once, waited for from another client, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import shardq
+from shardq.tasks import TaskCancelled, TaskFailed, Tasks, TaskWorker, current_task
+
+
+@pytest.fixture(
+    params=[
+        "url",
+        pytest.param("cassandra_url", marks=pytest.mark.cassandra),
+        pytest.param("replica_set_url", marks=pytest.mark.mongodb),
+    ]
+)
+def any_url(request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue(request.param))
+
+
+@pytest.fixture
+def name(any_url: str) -> Iterator[str]:
+    name = f"tasks{os.urandom(4).hex()}"
+    yield name
+    with shardq.connect(any_url) as client:
+        for queue in (name, f"{name}.dead"):
+            if client.exists(queue):
+                client.delete_queue(queue)
+
+
+def test_tasks_are_sent_run_cancelled_and_waited_for_by_different_clients(any_url: str, name: str) -> None:
+    tasks, theirs = Tasks(), Tasks()
+    started, go_on = threading.Event(), threading.Event()
+
+    def work(number: int) -> int:
+        if number == 13:
+            raise shardq.DeadLetter("unlucky")
+        if number == 7:
+            started.set()
+            assert go_on.wait(60)
+            assert current_task().look()
+        return number * number
+
+    async def on_a_loop(number: int) -> str:
+        await asyncio.sleep(0)
+        current_task().progress(number)
+        return str(number)
+
+    for each in (tasks, theirs):
+        each.task(queue=name, name="work")(work)
+        each.task(queue=name, name="on_a_loop")(on_a_loop)
+    with shardq.connect(any_url) as here, shardq.connect(any_url) as there:
+        tasks.bind(here)
+        squares = tasks.tasks["work"]
+        worker = TaskWorker(theirs, there, threads=8)
+        results = tasks.send_many(squares.signature(number) for number in range(20))
+        late = squares.options(delay=600).send(3)
+        text = tasks.tasks["on_a_loop"].send(5)
+        running = threading.Thread(target=worker.run)
+        running.start()
+        try:
+            assert started.wait(60)
+            assert results[7].cancel()
+            assert late.cancel()
+            go_on.set()
+            assert [results[each].get(timeout=60) for each in range(20) if each not in (7, 13)] == [
+                each * each for each in range(20) if each not in (7, 13)
+            ]
+            assert asyncio.run(_awaited(text)) == "5"
+            assert text.progress() == 5
+            for result, error in (
+                (results[7], TaskCancelled),
+                (results[13], TaskFailed),
+                (late, TaskCancelled),
+            ):
+                with pytest.raises(error):
+                    result.get(timeout=60)
+        finally:
+            go_on.set()
+            worker.stop()
+            running.join(60)
+        assert not results[1].cancel()
+        assert worker.report.in_flight == 0
+        assert here.queue(name).peek() == []
+        for result in (*results, late, text):
+            result.forget()
+            assert result.state == "missing"
+
+
+async def _awaited(result: object) -> object:
+    return await result  # type: ignore[misc]
