@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-FAST = not cluster and not speed and not cassandra and not mongodb and not spark and not long
+ALONE = not cluster and not speed and not cassandra and not mongodb and not spark and not long
+FAST = $(ALONE) and not slow
 # The tests of the library: not those of what measures, breaks, shows and documents it.
 COVERING = $(addprefix tests/,api cli conformance/test_sqlite.py delivery planning signals sqlite storage worker)
 # Most tests wait for a server or for time to pass: two processes for each core run them, on servers that they share.
@@ -98,10 +99,10 @@ deployment: $(VENV)/.deployment  ## lint the Dockerfile, the Kubernetes manifest
 	! systemd-analyze verify --man=no "$$unit" 2>&1 | grep .
 
 coverage: $(VENV)/.coverage  ## the lines and branches that the tests of the library itself run on SQLite; fails below the floor in pyproject.toml (3 minutes)
-	$(BIN)/pytest $(SIDE_BY_SIDE) -m '$(FAST)' --cov --cov-report=term $(ARGS) $(COVERING)
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m '$(ALONE)' --cov --cov-report=term $(ARGS) $(COVERING)
 
 test-pythons: $(VENV)/.pythons  ## `make test-fast` on Python 3.11, 3.12 and 3.13, as far as uv finds or can download them
-	$(BIN)/python tools/pythons.py -- $(SIDE_BY_SIDE) -m '$(FAST)' $(ARGS)
+	$(BIN)/python tools/pythons.py -- $(SIDE_BY_SIDE) -m '$(ALONE)' $(ARGS)
 
 distribution: $(VENV)/.release  ## build wheel and sdist into dist/, and check both as somebody who installs them
 	$(BIN)/python tools/distribution.py

@@ -45,6 +45,20 @@ TWINS = {
 }
 """Files of tests for a server that is like another one."""
 
+SLOW = {
+    "test_child_processes.py",
+    "test_features_together.py",
+    "test_forks.py",
+    "test_interrupted_bulk_sends.py",
+    "test_interrupted_senders.py",
+    "test_pool.py",
+    "test_power_cuts.py",
+    "test_processes.py",
+    "test_redis_signals.py",
+    "test_sqlite_processes.py",
+}
+"""Files of tests that start processes, let real time pass, or go through many histories: a second each."""
+
 _names = itertools.count(1)
 
 # How long an example takes says how busy the machine is.
@@ -89,6 +103,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if _is_long(item):
             item.add_marker(pytest.mark.long)
+        if item.path.name in SLOW:
+            item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("spark"):
             half = "streams" if item.path.name in STREAMS else "jobs"
             item.add_marker(pytest.mark.xdist_group(f"spark {half}"))

@@ -50,7 +50,7 @@ class Scene:
         self.prefetching = self.queue.consumer(prefetch=2)
         self.batch = self.consumer.receive(2)
         self.keeping.receive(2)
-        self.prefetching.receive(1, wait=20)
+        self.prefetching.receive(1)
         self.receipt = self.batch[0].receipt
         self.client.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import pickle
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,7 @@ CODES = {
 }
 
 
+@cache
 def defined() -> dict[str, tuple[str, str | None]]:
     """Every class of the package that is an error of shardq: what it is a kind of, and its code."""
     classes = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,19 @@ BELOW_THE_PORT = {"storage", "testing"}
 
 def calls_of_the_store(method: str) -> list[str]:
     """The modules above the port that name a method of a store, each time that they do."""
-    found = []
-    for path in sorted(FOLDER.rglob("*.py")):
-        place = path.relative_to(FOLDER)
-        if place.parts[0] not in BELOW_THE_PORT:
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            found += [str(place) for node in ast.walk(tree) if _is_method_of_a_store(node, method)]
-    return found
+    return [place for place, node in _attributes() if _is_method_of_a_store(node, method)]
+
+
+@cache
+def _attributes() -> list[tuple[str, ast.Attribute]]:
+    """What the modules above the port name of something else, with the module."""
+    return [
+        (str(path.relative_to(FOLDER)), node)
+        for path in sorted(FOLDER.rglob("*.py"))
+        if path.relative_to(FOLDER).parts[0] not in BELOW_THE_PORT
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+    ]
 
 
 def _is_method_of_a_store(node: ast.AST, method: str) -> bool:
