@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
-from typing import Literal, Unpack
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from shardq.callables import check_runs
 from shardq.clock import Clock, SystemClock, to_datetime
@@ -37,6 +37,9 @@ from shardq.storage.opening import open_store
 from shardq.storage.requests import Finding, QueueRecord
 from shardq.storage.store import Store
 from shardq.tracing.logs import EventLogs, drop_logs
+
+if TYPE_CHECKING:
+    from shardq.topics import Topic
 
 __all__ = ["Client", "connect"]
 
@@ -202,6 +205,37 @@ class Client(Closing):
                 create_semaphore(self._store, self._retry, name, permits=permits, lease=lease)
                 self._semaphores.pop(name, None)  # of one that was deleted
         return self._semaphores.setdefault(name, open_semaphore(self._contexts.of, name))
+
+    def create_topic(
+        self, name: str, *, retention: float = 86_400.0, exist_ok: bool = False, codec: Codec = BYTES
+    ) -> Topic:
+        """Create a topic: what is published to it goes to each of its subscriptions.
+
+        Messages that were relayed are kept for ``retention`` seconds, for subscriptions that start earlier or are
+        rewound. With ``exist_ok`` one that exists is returned as it is. Raises InvalidName, InvalidSetting or
+        TopicExists.
+        """
+        from shardq.topics.topics import create_topic  # noqa: PLC0415 - a door to what is built on queues
+
+        return create_topic(self, name, retention=retention, exist_ok=exist_ok, codec=codec)
+
+    def topic(self, name: str, *, codec: Codec = BYTES) -> Topic:
+        """An existing topic, to which values are published with a codec. Raises InvalidName or TopicNotFound."""
+        from shardq.topics.topic import Topic  # noqa: PLC0415 - a door to what is built on queues
+
+        return Topic(self, name, codec=codec)
+
+    def topics(self) -> tuple[str, ...]:
+        """The names of all topics, sorted."""
+        from shardq.topics.topics import topics  # noqa: PLC0415 - a door to what is built on queues
+
+        return topics(self)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its subscriptions and their messages. Raises InvalidName or TopicNotFound."""
+        from shardq.topics.topics import delete_topic  # noqa: PLC0415 - a door to what is built on queues
+
+        delete_topic(self, name)
 
     def create_schema(self) -> None:
         """Bring the store's schema to this version of shardq. :meth:`create_queue` does it by itself."""

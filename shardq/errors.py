@@ -4,11 +4,16 @@
 
     ShardqError
     ├── QueueNotFound          the queue does not exist
+    │   ├── TopicNotFound         the topic does not exist (shardq.topics)
+    │   └── SubscriptionNotFound  the topic has no subscription of that name (shardq.topics)
     ├── QueueExists            a queue of that name exists already
+    │   ├── TopicExists           a topic of that name exists already (shardq.topics)
+    │   └── SubscriptionExists    the subscription exists with another filter (shardq.topics)
     ├── QueuePaused            the queue refuses new messages while its sends are paused
     ├── QueueFull              as many messages or bytes wait in the queue as it may hold
     ├── InvalidName            a queue cannot have this name
     ├── InvalidSetting         a setting or an argument has the wrong type or is out of its range
+    │   └── InvalidFilter         a subscription cannot have this filter (shardq.topics)
     ├── InvalidMessage         a body, header, priority, delay or key cannot be stored
     │   ├── MessageTooLarge    a message is larger than the queue allows
     │   └── ArgumentsRejected  arguments of a task are not what its function takes (shardq.tasks)

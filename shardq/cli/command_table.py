@@ -38,6 +38,10 @@ COMMANDS = {
     "pause": _entry(_QUEUES, "upkeep", "pause", "Stop delivering messages, or accepting new ones."),
     "resume": _entry(_QUEUES, "upkeep", "resume", "Deliver and accept messages again."),
     "semaphore": _entry(_QUEUES, "semaphore", "semaphore", "Show, create or change a semaphore."),
+    "topic": _entry(_QUEUES, "topic", "topic", "Create, list, relay and delete topics, and publish to them."),
+    "subscription": _entry(
+        _QUEUES, "topic", "subscription", "Make, list, rewind and delete the subscriptions of a topic."
+    ),
     "send": _entry(_MESSAGES, "send", "send", "Send messages: arguments, lines or JSON lines."),
     "receive": _entry(_MESSAGES, "receive", "receive", "Receive messages and print them."),
     "work": _entry(

@@ -30,6 +30,18 @@ from shardq.tasks import (
     current_task,
 )
 from shardq.testing import BundleFactory, Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, WrappedStore
+from shardq.topics import (
+    Filter,
+    InvalidFilter,
+    Subscription,
+    SubscriptionExists,
+    SubscriptionNotFound,
+    SubscriptionState,
+    Topic,
+    TopicExists,
+    TopicMessage,
+    TopicNotFound,
+)
 from shardq.worker import (
     PoolReport,
     ShellCommand,
@@ -44,7 +56,8 @@ ERRORS: tuple[type[shardq.ShardqError], ...] = (
     shardq.Closed, shardq.InvalidCursor, shardq.InvalidMessage, shardq.InvalidName, shardq.InvalidReceipt,
     shardq.InvalidSetting, shardq.MessageTooLarge, shardq.QueueExists, shardq.QueueNotFound, shardq.QueuePaused,
     shardq.RepeatTooLate, shardq.ReplayConflict, shardq.SchemaMismatch, shardq.StoreUnavailable,
-    shardq.UnsupportedByStore, shardq.PermitTimeout, shardq.QueueFull, WorkersFailing,
+    shardq.UnsupportedByStore, shardq.PermitTimeout, shardq.QueueFull, WorkersFailing, InvalidFilter,
+    SubscriptionExists, SubscriptionNotFound, TopicExists, TopicNotFound,
 )  # fmt: skip
 CODECS: tuple[shardq.Codec, ...] = (shardq.BYTES, shardq.JSON, shardq.MSGPACK, shardq.TEXT)
 HELPERS = (BundleFactory, Fault, FaultKind, FaultPlan, FaultyStore, WrappedStore)
@@ -267,6 +280,20 @@ def work(queue: shardq.Queue) -> None:
     pool = WorkerPool("sqlite:///queue.db", "orders", "shop:charge", processes=2, on_progress=print)
     total: PoolReport = pool.run()
     print(total.total.worked)
+
+
+def publish(client: shardq.Client) -> SubscriptionState:
+    topic: Topic = client.create_topic("orders", retention=3600, exist_ok=True, codec=shardq.JSON)
+    mail: Subscription = topic.subscribe(
+        "mail", filter=Filter.of(["a.*", "b.>"], headers={"n": {">": 1}}), start="earliest", max_deliveries=3
+    )
+    topic.publish({"a": 1}, subject="a.b", headers={"n": 2}, dedupe_key="one")
+    topic.publish_many([1, TopicMessage(body=2, subject="b.c")])
+    print(
+        topic.relay(wait=0.5), mail.seek("earliest").total_seconds(), client.topics(), topic.subscriptions()
+    )
+    mail.consumer(prefetch=10).close()
+    return mail.state()
 
 
 def main() -> None:

@@ -1,0 +1,189 @@
+"""``shardq topic`` and ``shardq subscription``."""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+from typing import Literal, cast, get_args
+
+import click
+import msgspec
+
+from shardq.cli.command import ExampleCommand, ExampleGroup, Session, json_option, yes_option
+from shardq.cli.printing import many, note, print_columns, print_json, print_line
+from shardq.cli.times import duration, past_moment
+from shardq.topics.subscription import Start
+from shardq.topics.topics import RETENTION_SECONDS
+
+__all__ = ["subscription", "topic"]
+
+_AT_ONCE = 10_000  # lines
+
+_Words = Literal["latest", "earliest"]
+
+_topic_argument = click.argument("topic", metavar="TOPIC")
+_name_argument = click.argument("name", metavar="SUBSCRIPTION")
+
+
+@click.group(cls=ExampleGroup, example="shardq topic create orders --retention 1d")
+def topic() -> None:
+    """Create, list, relay and delete topics, and publish to them."""
+
+
+@topic.command(cls=ExampleCommand, example="shardq topic create orders --retention 1d")
+@_topic_argument
+@click.option(
+    "--retention",
+    type=duration,
+    default=f"{RETENTION_SECONDS:g}s",
+    show_default=True,
+    help="For how long messages that were relayed can be read again.",
+)
+@click.pass_obj
+def create(session: Session, topic: str, retention: float) -> None:
+    """Create a topic."""
+    session.client.create_topic(topic, retention=retention)
+    note(f"topic {topic} is created")
+
+
+@topic.command(
+    "publish",
+    cls=ExampleCommand,
+    example="shardq topic publish orders --subject orders.7.created 'order 7'",
+)
+@_topic_argument
+@click.argument("bodies", metavar="[BODY]...", nargs=-1)
+@click.option("--subject", help="Tokens with dots between them, such as orders.7.created.")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header; may be repeated.")
+@click.pass_obj
+def publish(
+    session: Session, topic: str, bodies: tuple[str, ...], subject: str | None, headers: tuple[str, ...]
+) -> None:
+    """Publish messages: arguments, or the lines of stdin."""
+    opened, count, pairs = session.client.topic(topic), 0, dict(map(_header, headers))
+    lines = iter([body.encode("utf-8", "surrogateescape") for body in bodies] or map(_body, sys.stdin.buffer))
+    while some := list(islice(lines, _AT_ONCE)):
+        opened.publish_many(some, subject=subject, headers=pairs)
+        count += len(some)
+    note(f"{many(count, 'message')} published to topic {topic}")
+
+
+@topic.command("list", cls=ExampleCommand, example="shardq topic list")
+@json_option
+@click.pass_obj
+def list_topics(session: Session, as_json: bool) -> None:
+    """List the topics."""
+    names = session.client.topics()
+    if as_json:
+        print_json(list(names))
+    for name in () if as_json else names:
+        print_line(name)
+
+
+@topic.command("relay", cls=ExampleCommand, example="shardq topic relay orders")
+@_topic_argument
+@click.option("--once", is_flag=True, help="Relay what waits now, and end.")
+@click.pass_obj
+def relay(session: Session, topic: str, once: bool) -> None:
+    """Copy what is published to the subscriptions, until Ctrl-C.
+
+    Consumers of subscriptions and publishers do so by themselves. It is for workers that open queues by name.
+    """
+    opened = session.client.topic(topic)
+    while True:
+        opened.relay(wait=0 if once else 5)
+        if once:
+            return
+
+
+@topic.command("delete", cls=ExampleCommand, example="shardq topic delete orders --yes")
+@_topic_argument
+@yes_option
+@click.pass_obj
+def delete_topic(session: Session, topic: str, yes: bool) -> None:
+    """Delete a topic with all its subscriptions and their messages."""
+    if not yes:
+        click.confirm(f"Delete topic {topic} with all its subscriptions?", abort=True, err=True)
+    session.client.delete_topic(topic)
+    note(f"topic {topic} is deleted")
+
+
+@click.group(cls=ExampleGroup, example="shardq subscription create orders mail --filter 'orders.*.created'")
+def subscription() -> None:
+    """Make, list, rewind and delete the subscriptions of a topic."""
+
+
+@subscription.command(
+    "create",
+    cls=ExampleCommand,
+    example="shardq subscription create orders mail --filter 'orders.*.created' --start earliest",
+)
+@_topic_argument
+@_name_argument
+@click.option("--filter", "patterns", multiple=True, help="A pattern of subjects; may be repeated.")
+@click.option(
+    "--start", help="latest, earliest, or a moment such as 2h for two hours ago.  [default: latest]"
+)
+@click.pass_obj
+def make(session: Session, topic: str, name: str, patterns: tuple[str, ...], start: str | None) -> None:
+    """Make a subscription; one that is there stays as it is."""
+    begin = _start(start or "latest")
+    made = session.client.topic(topic).subscribe(name, filter=patterns or None, start=begin)
+    print_line(made.queue.name)
+
+
+@subscription.command("list", cls=ExampleCommand, example="shardq subscription list orders")
+@_topic_argument
+@json_option
+@click.pass_obj
+def list_subscriptions(session: Session, topic: str, as_json: bool) -> None:
+    """Show the subscriptions of a topic, how much waits, and their queues."""
+    opened = session.client.topic(topic)
+    states = [opened.subscription(name).state() for name in opened.subscriptions()]
+    if as_json:
+        print_json(states)
+    elif states:
+        heads = tuple(states[0].__struct_fields__)
+        print_columns([heads, *(tuple(map(str, msgspec.structs.astuple(each))) for each in states)])
+
+
+@subscription.command(
+    "seek", cls=ExampleCommand, example="shardq subscription seek orders mail --to earliest"
+)
+@_topic_argument
+@_name_argument
+@click.option("--to", required=True, help="earliest, or a moment such as 2h for two hours ago.")
+@click.pass_obj
+def seek(session: Session, topic: str, name: str, to: str) -> None:
+    """Rewind: what was published since then is delivered again, as far as the topic keeps it."""
+    missed = session.client.topic(topic).subscription(name).seek(_start(to))  # type: ignore[arg-type] # latest is refused there
+    note(f"subscription {name} is rewound" + (f"; {missed} of it is over" if missed else ""))
+
+
+@subscription.command("delete", cls=ExampleCommand, example="shardq subscription delete orders mail --yes")
+@_topic_argument
+@_name_argument
+@yes_option
+@click.pass_obj
+def delete_subscription(session: Session, topic: str, name: str, yes: bool) -> None:
+    """Delete a subscription with its messages and dead letters."""
+    if not yes:
+        click.confirm(f"Delete subscription {name} of topic {topic}?", abort=True, err=True)
+    session.client.topic(topic).subscription(name).delete()
+    note(f"subscription {name} is deleted")
+
+
+def _start(text: str) -> Start:
+    found: Start = past_moment(text) if text not in get_args(_Words) else cast("_Words", text)
+    return found
+
+
+def _body(line: bytes) -> bytes:
+    return line.rstrip(b"\r\n")
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.BadParameter(f"{text!r}: give NAME=VALUE")
+    return name, value

@@ -1,0 +1,102 @@
+"""Running the relay beside consumers and publishers: one thread for each topic that a process has opened."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable
+
+from shardq.consumer import Consumer
+from shardq.errors import Closed, QueueNotFound, ShardqError
+from shardq.topics.relay import Relay
+
+__all__ = ["Background"]
+
+_log = logging.getLogger(__name__)
+
+_WAIT_SECONDS = 5.0  # for messages; it also looks as often for what a relay that died has left
+_LINGER_SECONDS = 1.0  # a publisher relays what no consumer's process has relayed by then
+_IDLE_SECONDS = 30.0  # without anything to do the thread ends
+_LONGEST_PAUSE = 30.0
+
+
+class Background:
+    """Relays in a thread while consumers of the topic live in this process, and after something was published."""
+
+    def __init__(self, open_relay: Callable[[], Relay], close: Callable[[], None]) -> None:
+        self._open_relay, self._close = open_relay, close
+        self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._news = threading.Event()
+        self._published = False
+
+    def serve(self, consumer: Consumer) -> None:
+        """Relay for as long as the consumer is in use."""
+        with self._lock:
+            self._consumers.add(consumer)
+            self._start()
+
+    def published(self) -> None:
+        """Relay in a while, if nobody else has."""
+        if self._published:
+            return
+        with self._lock:
+            self._published = True
+            self._start()
+
+    def _start(self) -> None:
+        self._news.set()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="shardq-relay", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        faults = 0
+        while self._goes_on():
+            try:
+                with_relay(self._open_relay, self._relay)
+                faults = 0
+            except QueueNotFound:  # the topic is deleted
+                break
+            except Closed:
+                self._close()  # again: what this thread waited with meanwhile is given back too
+                break
+            except ShardqError as error:
+                faults += 1
+                _log.warning("messages of a topic are relayed later: %s", error)
+                threading.Event().wait(min(2.0**faults, _LONGEST_PAUSE))
+        with self._lock:
+            self._thread = None
+
+    def _goes_on(self) -> bool:
+        """Wait for something to do; False when nothing came for a while, and the thread is to end."""
+        if not self._consumers and not self._published and not self._news.wait(_IDLE_SECONDS):
+            with self._lock:
+                if not self._news.is_set():
+                    self._thread = None
+                    return False
+        self._news.clear()
+        return True
+
+    def _relay(self, relay: Relay) -> None:
+        while True:
+            if self._consumers:
+                self._published = False
+                relay.run(wait=_WAIT_SECONDS)
+            elif self._published:
+                threading.Event().wait(_LINGER_SECONDS)
+                self._published = False
+                relay.run()
+            else:
+                return
+
+
+def with_relay(open_relay: Callable[[], Relay], use: Callable[[Relay], None]) -> None:
+    """Use a relay, and close it."""
+    relay = open_relay()
+    try:
+        use(relay)
+    finally:
+        relay.close()

@@ -1,0 +1,80 @@
+"""Storing copies in the queue of a subscription, once per round, however often and however late that is repeated.
+
+With the copies of a round goes a **marker**, in the same step: a message that is due in ten years, so nobody receives
+it. It is removed when the round is over. So where a round is repeated, the marker says whether the copies were stored,
+also when they were received and finished hours ago.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from shardq.client import Client
+from shardq.context.queue_context import QueueContext
+from shardq.errors import StoreUnavailable
+from shardq.outgoing_message import DEFAULT_PRIORITY, Bundle
+from shardq.sending.doors import Door, append
+from shardq.sending.planned_bundles import PlannedBundle
+from shardq.sharding.ring import Layout
+from shardq.sharding.shard import Shard
+from shardq.storage.bundle_data import BundleData, encode_bundle
+from shardq.storage.bundle_id import repeatable_bundle_id
+from shardq.topics.envelopes import Copies
+
+__all__ = ["RELAY", "Place", "context_of"]
+
+RELAY = Door(obeys_pause=False, obeys_size=False, obeys_bounds=False, counts_sent=False)
+"""What was published is let in: its publisher was told that it is."""
+
+_SAME_ID = 600_000_000  # microseconds; for which a store surely knows an id after its message is finished
+_TEN_YEARS = 10 * 365 * 86_400_000_000
+_MARK = encode_bundle(BundleData([b""]))
+_LAST_PRIORITY = 9
+
+
+def context_of(client: Client, queue: str) -> QueueContext:
+    """A queue of a client, as what is below the client sees it. Raises QueueNotFound."""
+    return client._contexts.of(queue)  # noqa: SLF001 - what sends bundles as they are is below the client
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where the copies of a round go in the queue of one subscription. The same for all who carry out the round."""
+
+    queue: str
+    layout: Layout
+    at: int  # the round's moment
+    due: int = 0
+
+    @property
+    def shard(self) -> Shard:
+        """One shard, so that all copies are stored in one step. The next round goes to the next one, nearly."""
+        return Shard(self.queue, self.layout.time_shard(self.at), self._id(0)[-1] % self.layout.shards)
+
+    def store(self, context: QueueContext, copies: Sequence[Copies], *, again: bool) -> None:
+        """Store the copies, and the marker; not ``again`` where the marker is.
+
+        Raises StoreUnavailable when it is to be done again, and QueueNotFound when the subscription is no more.
+        """
+        looked_at = context.store.now() if again else self.at
+        if again and context.retry(context.store.find, self.shard, self._id(0), 0) is not None:
+            return
+        bundles = [
+            Bundle(self._id(number), DEFAULT_PRIORITY, self.due, each.enqueued_at, each.count, each.data)
+            for number, each in enumerate(copies, 1)
+        ]
+        later = self.at + _TEN_YEARS  # also for the retention of the queue
+        bundles.append(Bundle(self._id(0), _LAST_PRIORITY, later, later, 1, _MARK))
+        if context.store.now() - looked_at > _SAME_ID:
+            raise StoreUnavailable(
+                f"messages for {self.queue!r} were held up for too long: they are copied again"
+            )
+        append(context, RELAY, [PlannedBundle(self.shard, bundle) for bundle in bundles])
+
+    def unmark(self, context: QueueContext) -> None:
+        """Remove the marker of a round that is over."""
+        context.retry(context.store.remove, self.shard, self._id(0), 0)
+
+    def _id(self, number: int) -> bytes:
+        return repeatable_bundle_id(self.at, number, self.queue)

@@ -1,0 +1,185 @@
+"""Envelopes: published messages as they are in the log of a topic, many in one message of the log.
+
+An envelope's body is laid out as the data of a bundle. So a subscription that takes all of it gets it as it is.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from shardq.clock import from_datetime
+from shardq.codec import Codec
+from shardq.errors import InvalidMessage, MessageTooLarge
+from shardq.message import Message
+from shardq.outgoing_message import Headers, HeaderValue, OutgoingMessage
+from shardq.sending.prepared import check_headers, size_of
+from shardq.storage.bundle_data import BundleData, decode_bundle, encode_bundle
+from shardq.topics.filters import SUBJECT, Filter, check_subject
+
+__all__ = ["MOST_BYTES", "Copies", "Envelope", "TopicMessage", "copies_of", "envelope", "envelopes"]
+
+MOST_BYTES = 983_040
+"""Of a message with its subject and headers: an envelope of it goes into one write of every store."""
+
+_MESSAGES = 500
+_BYTES = 262_144
+_COUNT = "messages"  # the header of an envelope of several
+
+
+class TopicMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message to be published with its own subject and headers, among others.
+
+    >>> TopicMessage(body=b"one", subject="orders.7.created").subject
+    'orders.7.created'
+    """
+
+    body: Any
+    subject: str | None = None
+    headers: Mapping[str, HeaderValue] | None = None
+
+
+class Envelope:
+    """Messages that were published together."""
+
+    def __init__(self, identity: str, enqueued_at: int, data: bytes, headers: Headers) -> None:
+        self.id, self.enqueued_at, self.data = identity, enqueued_at, data
+        self.count = int(headers.get(_COUNT, 1))
+
+    @classmethod
+    def received(cls, message: Message) -> Envelope:
+        """That of a message of the log."""
+        return cls(message.id, from_datetime(message.enqueued_at), message.body, message.headers)
+
+    @cached_property
+    def messages(self) -> BundleData:
+        """Bodies and headers."""
+        return decode_bundle(self.data)
+
+    def taken(self, by: Filter) -> list[int]:
+        """The positions of those that a filter takes."""
+        headers = self.messages.headers or [None] * self.count
+        return [position for position, found in enumerate(headers) if by.takes(found)]
+
+
+class Copies(msgspec.Struct, frozen=True):
+    """Messages that become a bundle of a subscription."""
+
+    data: bytes
+    count: int
+    enqueued_at: int
+
+
+def envelope(message: TopicMessage, codec: Codec) -> OutgoingMessage:
+    """A message alone in its envelope; raises InvalidMessage or MessageTooLarge."""
+    return _packed([_checked(codec.encode(message.body), _headers(message))])
+
+
+def envelopes(bodies: Iterable[Any], shared: TopicMessage, codec: Codec) -> Iterator[OutgoingMessage]:
+    """Messages in envelopes; one that failed to be sent before is passed on as it is.
+
+    What comes before a message that is refused is handed out first. Raises InvalidMessage at once for what they share.
+    """
+    return _pack(_checked_many(bodies), _headers(shared), codec)
+
+
+def _pack(bodies: Iterable[Any], headers: Headers | None, codec: Codec) -> Iterator[OutgoingMessage]:
+    waiting: list[tuple[bytes, Headers | None]] = []
+    size = 0
+    for position, item in enumerate(bodies):
+        try:
+            message = None if isinstance(item, OutgoingMessage) else _of(item, headers, codec)
+        except InvalidMessage as error:
+            if waiting:
+                yield _packed(waiting)
+            error.position = position
+            raise
+        added = 0 if message is None else len(message[0]) + size_of(message[1])
+        full = len(waiting) == _MESSAGES or size >= _BYTES or size + added > MOST_BYTES
+        if waiting and (message is None or full):
+            yield _packed(waiting)
+            waiting, size = [], 0
+        if message is None:
+            yield item
+        else:
+            waiting.append(message)
+            size += added
+    if waiting:
+        yield _packed(waiting)
+
+
+def copies_of(found: Sequence[Envelope], by: Filter) -> Iterator[Copies]:
+    """What a subscription gets of envelopes: small ones together, one that it takes whole as it is."""
+    waiting: list[tuple[BundleData, int]] = []
+    messages = size = 0
+    for each in found:
+        taken = range(each.count) if by.takes_everything else each.taken(by)
+        if not taken:
+            continue
+        alone = len(taken) == each.count and each.count >= _MESSAGES // 2
+        if waiting and (alone or messages + len(taken) > _MESSAGES or size + len(each.data) > _BYTES):
+            yield _joined(waiting)
+            waiting, messages, size = [], 0, 0
+        if alone:
+            yield Copies(each.data, each.count, each.enqueued_at)
+            continue
+        waiting.append((_chosen(each.messages, taken), each.enqueued_at))
+        messages, size = messages + len(taken), size + len(each.data)
+    if waiting:
+        yield _joined(waiting)
+
+
+def _checked_many(bodies: Iterable[Any]) -> Iterable[Any]:
+    one = isinstance(bodies, str | bytes | bytearray | memoryview | Mapping)
+    if one or not isinstance(bodies, Iterable):
+        raise InvalidMessage(
+            f"bodies={reprlib.repr(bodies)} is a {type(bodies).__name__}: give a list or another iterable of bodies, "
+            "or publish one body with `publish`"
+        )
+    return bodies
+
+
+def _of(item: Any, headers: Headers | None, codec: Codec) -> tuple[bytes, Headers | None]:
+    if isinstance(item, TopicMessage):
+        return _checked(codec.encode(item.body), _headers(item))
+    return _checked(codec.encode(item), headers)
+
+
+def _headers(message: TopicMessage) -> Headers | None:
+    headers, subject = check_headers(message.headers), check_subject(message.subject)
+    return headers if subject is None else {**(headers or {}), SUBJECT: subject}
+
+
+def _checked(body: bytes, headers: Headers | None) -> tuple[bytes, Headers | None]:
+    size = len(body) + size_of(headers)
+    if size > MOST_BYTES:
+        raise MessageTooLarge(
+            f"message of {size:,} bytes: a topic takes at most {MOST_BYTES:,}, with subject and headers; "
+            "store the content elsewhere and publish a reference"
+        )
+    return body, headers
+
+
+def _packed(messages: Sequence[tuple[bytes, Headers | None]]) -> OutgoingMessage:
+    headers = [each for _, each in messages]
+    data = BundleData([body for body, _ in messages], headers if any(headers) else None)
+    count = len(messages)
+    return OutgoingMessage(body=encode_bundle(data), headers={_COUNT: count} if count > 1 else None)
+
+
+def _chosen(messages: BundleData, positions: Sequence[int]) -> BundleData:
+    if len(positions) == len(messages.bodies):
+        return messages
+    headers = messages.headers and [messages.headers[position] for position in positions]
+    return BundleData([messages.bodies[position] for position in positions], headers)
+
+
+def _joined(parts: Sequence[tuple[BundleData, int]]) -> Copies:
+    bodies = [body for part, _ in parts for body in part.bodies]
+    headers = [each for part, _ in parts for each in part.headers or [None] * len(part.bodies)]
+    data = BundleData(bodies, headers if any(headers) else None)
+    return Copies(encode_bundle(data), len(bodies), min(moment for _, moment in parts))

@@ -1,0 +1,97 @@
+"""What was relayed already: the history of a topic's log, from which a subscription is filled."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from itertools import islice
+
+import msgspec
+
+from shardq.browsing import slices
+from shardq.clock import microseconds
+from shardq.context.queue_context import QueueContext
+from shardq.receipt import MessageId
+from shardq.sharding.shard import Shard
+from shardq.storage.bundle_data import decode_bundle
+from shardq.storage.requests import EntryState, Peek, StoredSlice
+from shardq.topics.envelopes import MOST_BYTES, Envelope
+
+__all__ = ["Chunk", "Cursor", "envelope_of", "horizon", "is_waiting", "next_chunk"]
+
+Cursor = tuple[int, str, bytes, int]
+"""A place in the history: when a message was acked, its shard, its bundle and its position."""
+
+_SETTLED = 60_000_000  # microseconds
+_ALWAYS = 2**62
+_PAGE_MESSAGES = 20
+_CHUNK_ENVELOPES = 90
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """The next messages of the history, and where it goes on after them."""
+
+    envelopes: tuple[Envelope, ...]
+    cursor: Cursor
+    last: bool  # nothing else may come into the history before it is copied
+
+
+def next_chunk(log: QueueContext, cursor: Cursor) -> Chunk | None:
+    """What was acked after a place, as much as a round may have; None when there is nothing.
+
+    First comes what was acked more than a minute ago, which is in its place, however much clocks differ.
+    """
+    settled = log.store.now() - _SETTLED
+    return _chunk(log, cursor, settled, last=False) or _chunk(log, cursor, _ALWAYS, last=True)
+
+
+def _chunk(log: QueueContext, cursor: Cursor, until: int, *, last: bool) -> Chunk | None:
+    found: list[Envelope] = []
+    size = 0
+    for place, envelope in islice(_history(log, cursor, until), _CHUNK_ENVELOPES):
+        size += len(envelope.data)
+        if found and size > MOST_BYTES:
+            break
+        found.append(envelope)
+        cursor = place
+    return Chunk(tuple(found), cursor, last) if found else None
+
+
+def horizon(log: QueueContext) -> int:
+    """The moment before which the history is over, in microseconds."""
+    return log.store.now() - microseconds(log.settings.history_retention)
+
+
+def envelope_of(log: QueueContext, identity: str) -> Envelope | None:
+    """A message of the log by its id, waiting or relayed; None when it is stored no more."""
+    place = MessageId.parse(identity)
+    piece = log.retry(log.store.find, place.shard, place.bundle_id, place.position)
+    return None if piece is None else _envelope(place.shard, piece, place.position)
+
+
+def is_waiting(log: QueueContext, identity: str) -> bool:
+    """True when a message of the log is not acked."""
+    place = MessageId.parse(identity)
+    piece = log.retry(log.store.find, place.shard, place.bundle_id, place.position)
+    return piece is not None and piece.state is not EntryState.PROCESSED
+
+
+def _history(log: QueueContext, cursor: Cursor, until: int) -> Iterator[tuple[Cursor, Envelope]]:
+    since = max(cursor[0], horizon(log))
+
+    def of(shard: Shard) -> Iterator[tuple[Cursor, Envelope]]:
+        for piece in slices(log, Peek(shard, _PAGE_MESSAGES, processed=True, since=since, until=until)):
+            for position in range(piece.first, piece.first + piece.count):
+                place = (piece.due, str(shard), piece.bundle.id, position)
+                if place > cursor:
+                    yield place, _envelope(shard, piece, position)
+
+    shards = log.retry(log.store.shards, log.name)
+    return heapq.merge(*map(of, shards), key=lambda found: found[0])
+
+
+def _envelope(shard: Shard, piece: StoredSlice, position: int) -> Envelope:
+    messages = decode_bundle(piece.bundle.data)
+    headers = messages.headers[position] if messages.headers else None
+    identity = str(MessageId(shard, piece.bundle.id, position))
+    return Envelope(identity, piece.bundle.enqueued_at, messages.bodies[position], headers or {})

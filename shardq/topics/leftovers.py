@@ -1,0 +1,67 @@
+"""Deleting the queues that a topic is made of, whatever others do meanwhile, and what a deletion that broke off left.
+
+A topic exists while its log does. So what is found beside no log is of a topic that was deleted. Each queue is dropped
+as it was found, so that one that is made anew meanwhile stays.
+"""
+
+from __future__ import annotations
+
+from shardq.client import Client
+from shardq.context.queue_context import QueueContexts
+from shardq.errors import QueueNotFound
+from shardq.limits.queue_limits import drop_permits
+from shardq.storage.requests import QueueRecord
+from shardq.topics.errors import TopicNotFound
+from shardq.topics.names import folder_of, log_of
+
+__all__ = ["drop_leftovers", "drop_subscription", "drop_topic"]
+
+
+def drop_topic(client: Client, topic: str) -> None:
+    """Delete a topic with its subscriptions. Raises TopicNotFound."""
+    found = _queues(client, topic)
+    try:
+        client.delete_queue(log_of(topic))
+    except QueueNotFound as error:
+        drop_leftovers(client, topic)
+        raise TopicNotFound(
+            f"topic {topic!r} does not exist: `shardq topic list` shows those that do"
+        ) from error
+    _drop(client, found)
+    drop_leftovers(client, topic)  # what was made meanwhile
+
+
+def drop_leftovers(client: Client, topic: str) -> None:
+    """Delete what is left of a topic that was deleted; nothing if it exists."""
+    found = _queues(client, topic)
+    if not client.exists(log_of(topic)):
+        _drop(client, found)
+
+
+def drop_subscription(client: Client, queue: str) -> None:
+    """Delete a subscription's queue and its dead letters."""
+    for name in (queue, *(name for name in client.queues(queue) if name != queue)):
+        try:
+            client.delete_queue(name)
+        except QueueNotFound:
+            continue
+
+
+def _queues(client: Client, topic: str) -> list[QueueRecord]:
+    """The queues of a topic, but for its log, as they are now."""
+    contexts = _contexts(client)
+    names = [name for name in client.queues(folder_of(topic)) if name != log_of(topic)]
+    records = (contexts.retry(contexts.store.load_queue, name) for name in names)
+    return [record for record in records if record is not None]
+
+
+def _drop(client: Client, records: list[QueueRecord]) -> None:
+    contexts = _contexts(client)
+    for record in records:
+        contexts.retry(contexts.store.drop_queue, record.name, record)
+        contexts.forget(record.name)
+        drop_permits(contexts.store, contexts.retry, record.name)
+
+
+def _contexts(client: Client) -> QueueContexts:
+    return client._contexts  # noqa: SLF001 - a queue is dropped as it was found below the client only

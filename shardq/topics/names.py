@@ -1,0 +1,55 @@
+"""The names of topics, and of the queues that they are made of.
+
+A topic ``orders`` is the queue ``_shardq/topics/orders/log``: it exists while that one does. Beside it are
+``.../orders/state`` and, for each subscription, ``.../orders/<subscription>/<incarnation>``.
+"""
+
+from __future__ import annotations
+
+import re
+
+from shardq.errors import InvalidName
+from shardq.sharding.shard import INTERNAL
+
+__all__ = ["check_name", "folder_of", "log_of", "queue_of", "state_of", "topic_in"]
+
+_FOLDER = f"{INTERNAL}topics/"
+_LONGEST = 64
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{_LONGEST - 1}}}")
+_LOG = re.compile(rf"{_FOLDER}([^/]+)/log")
+
+
+def check_name(what: str, name: object) -> str:
+    """The name of a topic or a subscription; raises InvalidName when it cannot be one."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidName(
+            f"{what} {name!r} cannot be used: give a str of 1 to {_LONGEST} letters, digits, '.', '_' and '-', "
+            "first a letter or digit"
+        )
+    return name
+
+
+def folder_of(topic: str = "", subscription: str = "") -> str:
+    """How the names of all queues of a topic, or of a subscription, begin. Without a topic: of all topics."""
+    return _FOLDER + "".join(f"{part}/" for part in (topic, subscription) if part)
+
+
+def log_of(topic: str) -> str:
+    """The queue to which messages are published, and whose history keeps them."""
+    return f"{folder_of(topic)}log"
+
+
+def state_of(topic: str) -> str:
+    """The queue of the one message that says what subscriptions there are."""
+    return f"{folder_of(topic)}state"
+
+
+def queue_of(topic: str, subscription: str, incarnation: str) -> str:
+    """The queue of a subscription."""
+    return f"{folder_of(topic, subscription)}{incarnation}"
+
+
+def topic_in(queue: str) -> str | None:
+    """The topic whose log a queue is; None for other queues."""
+    found = _LOG.fullmatch(queue)
+    return found.group(1) if found else None

@@ -1,0 +1,299 @@
+"""The relay: copies what is published to a topic into the queues of its subscriptions. Any process may run it.
+
+It works in rounds:
+
+1. It claims messages of the log, then the topic's state, and enters them there as the round under way. From now on it
+   is decided who gets them.
+2. It stores the copies of each subscription in one step, and acks the messages.
+3. It enters that the round is over.
+
+Whoever finds a round under way carries it out first, as it was entered: the ids of the copies follow from it, and the
+marker beside them tells whether they were stored. So a relay may die, stand still or be overtaken at any point. Nothing
+else about the topic changes while a round is under way: no subscription comes, goes or is rewound.
+
+A subscription that is to have what was published before is filled from the history of the log, in rounds too, and gets
+nothing else until it has all of it. While it is filled with what was acked a minute ago or earlier, others get new
+messages between these rounds. The last minute's is copied without any round of others in between, so that the
+history stands still.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from shardq.client import Client
+from shardq.context.queue_context import QueueContext
+from shardq.errors import LeaseLost, QueueNotFound, StoreUnavailable
+from shardq.message import Message
+from shardq.queue import Queue
+from shardq.receipt import Receipt
+from shardq.storage.per_process import OwnLock
+from shardq.topics.copying import Place, context_of
+from shardq.topics.emptying import empty
+from shardq.topics.envelopes import Envelope, copies_of
+from shardq.topics.hand import LEASE_SECONDS, Hand
+from shardq.topics.history import Chunk, envelope_of, horizon, is_waiting, next_chunk
+from shardq.topics.names import log_of, queue_of
+from shardq.topics.state import Held, Round, SubscriptionRecord, TopicState, open_register
+
+__all__ = ["APART", "Relay"]
+
+_COURTESY = 10_000_000  # microseconds; a round that is younger is left to who began it
+_PATIENCE = 15.0  # seconds for which the state is waited for
+_PAUSE = 0.02  # seconds between looks at a round of somebody else
+_ENVELOPES = 90
+_COLONS_OF_IDS = 4
+
+APART = 1_000
+"""Microseconds between rounds: the ids of one's copies, which count time, end before those of the next."""
+
+
+class Relay:
+    """The relay of one topic in one process. Safe for threads, of which one works at a time."""
+
+    def __init__(self, client: Client, topic: str) -> None:
+        self._client, self._topic = client, topic
+        self._lock = OwnLock()
+        self._log: Queue = client.queue(log_of(topic))
+        self._log_context = context_of(client, log_of(topic))
+        self._consumer = self._log.consumer(visibility_timeout=LEASE_SECONDS)
+        self._register = open_register(client, topic)
+        self._name = secrets.token_hex(8)
+        self._contexts: dict[str, QueueContext] = {}
+        self._done = 0  # the moment of the own round that is complete, and may still be entered as under way
+        self._unmarked = 0  # the moment of the last round whose markers are removed
+        self._filled = False  # the last round filled a subscription
+
+    def run(self, *, wait: float = 0.0) -> int:
+        """Relay what waits, and fill what is to be filled; returns how many envelopes were relayed.
+
+        Waits up to so many seconds for the first one. Raises QueueNotFound when the topic is deleted.
+        """
+        relayed = 0
+        with self._lock.get():
+            while True:
+                batch = self._consumer.receive(_ENVELOPES, wait=0.0 if relayed or self._done else wait)
+                if not batch and not self._is_due():
+                    return relayed
+                if not self._relay(list(batch)):
+                    return relayed
+                relayed += len(batch)
+
+    def change(self, change: Callable[[TopicState], TopicState]) -> TopicState:
+        """Change the state while no round is under way; returns it as it is then.
+
+        Raises what the change raises, with nothing changed; StoreUnavailable when others have the state all the time.
+        """
+        with self._lock.get():
+            while (held := self._take(Hand(()))) is not None:
+                before, completed = held.state, held.state.completed()
+                try:
+                    state = change(completed)
+                except BaseException:
+                    held.give_back()
+                    raise
+                if state == before:
+                    held.give_back()
+                    return state
+                if self._replace(held, state):
+                    return state
+        raise StoreUnavailable(f"topic {self._topic!r} is changed by others all the time: try again")
+
+    def moment(self, state: TopicState) -> int:
+        """The moment of what comes next: later than that of any round before."""
+        return max(self._log_context.store.now(), state.at + APART)
+
+    def look(self) -> TopicState:
+        """The topic's state as it is now."""
+        with self._lock.get():
+            return self._register.look()
+
+    def close(self) -> None:
+        """Give back what is held, and end."""
+        with self._lock.get():
+            self._consumer.close()
+            self._register.close()
+
+    # -- rounds -------------------------------------------------------------------------------------------------
+
+    def _is_due(self) -> bool:
+        """True when the state has to be looked at though nothing is published."""
+        if self._done:
+            return True
+        state = self._register.look()
+        return state.round is not None or any(each.filling for each in state.subscriptions.values())
+
+    def _relay(self, messages: list[Message]) -> bool:
+        """Relay messages in as many rounds as it takes; False when others had the state for too long."""
+        hand = Hand(messages)
+        try:
+            while (held := self._take(hand)) is not None:
+                if not self._step(held, hand):
+                    return True
+            return False
+        finally:
+            hand.give_back()
+
+    def _take(self, hand: Hand) -> Held | None:
+        """Claim the state, with no round under way that is not complete; None when others have it for too long."""
+        until = time.monotonic() + _PATIENCE
+        while (left := until - time.monotonic()) > 0:
+            held = self._register.take(left)
+            if held is None:
+                return None
+            try:
+                if self._is_free(held.state, hand):
+                    return held
+            except BaseException:
+                held.give_back()
+                raise
+            held.give_back()
+            time.sleep(_PAUSE)
+        return None
+
+    def _is_free(self, state: TopicState, hand: Hand) -> bool:
+        """True when no round is under way, or the one that is was completed now."""
+        round_ = state.round
+        if round_ is None or round_.at == self._done:
+            return True
+        if round_.by != self._name and self._log_context.store.now() - round_.at < _COURTESY:
+            return False
+        self._copy(state, round_, None)
+        if not round_.filling and not self._acked(round_, hand):
+            return False
+        self._done = round_.at
+        return True
+
+    def _step(self, held: Held, hand: Hand) -> bool:
+        """Begin the next round and carry it out; False when nothing is left to do."""
+        before = held.state
+        try:
+            state, round_, envelopes = self._next(before.completed(), held, hand)
+        except BaseException:
+            held.give_back()
+            raise
+        if state == before:
+            held.give_back()
+            return False
+        if not self._replace(held, state):
+            return True
+        hand.entered(round_)
+        if round_ is not None:
+            self._copy(state, round_, envelopes)
+            if round_.filling or self._acked(round_, hand):
+                self._done = round_.at
+        return bool(hand) or state.filling() is not None
+
+    def _replace(self, held: Held, state: TopicState) -> bool:
+        """Store another state; False when somebody else has changed it."""
+        try:
+            held.replace(state)
+        except LeaseLost:
+            return False
+        self._done = 0
+        self._unmark(held.state)
+        return True
+
+    def _next(
+        self, state: TopicState, held: Held, hand: Hand
+    ) -> tuple[TopicState, Round | None, Sequence[Envelope]]:
+        """What comes next: the state with a round and its envelopes, or a state without one."""
+        due, at = self._log_context.store.now(), self.moment(state)
+        while (name := state.filling()) is not None:
+            record, chunk = self._fill(name, state.subscriptions[name], held)
+            state = state.with_subscription(name, record)
+            if chunk is None:
+                continue
+            if self._filled and hand and not chunk.last:
+                break
+            self._filled = True
+            round_ = Round(
+                at, due, self._name, tuple(each.id for each in chunk.envelopes), name, chunk.cursor
+            )
+            return state.entered(round_), round_, chunk.envelopes
+        self._filled = False
+        chosen = hand.next()
+        if not chosen:
+            return state, None, ()
+        round_ = Round(at, due, self._name, tuple(message.receipt for message in chosen))
+        return state.entered(round_), round_, [Envelope.received(message) for message in chosen]
+
+    def _fill(
+        self, name: str, record: SubscriptionRecord, held: Held
+    ) -> tuple[SubscriptionRecord, Chunk | None]:
+        """What a subscription gets of the history next. When there is nothing left, its filling is over."""
+        filling = record.filling
+        assert filling is not None
+        if filling.empties:
+            context = self._context(queue_of(self._topic, name, record.incarnation))
+            if context is not None:
+                empty(context, filling.begun, held.keep)
+            filling = msgspec.structs.replace(filling, empties=False)
+        over = horizon(self._log_context)
+        reached = max(filling.cursor[0], filling.since)
+        missed = record.missed + (over - reached if 0 < reached < over else 0)
+        if filling.cursor[0] < over:
+            filling = msgspec.structs.replace(filling, cursor=(over, "", b"", 0))
+        chunk = next_chunk(self._log_context, filling.cursor)
+        return msgspec.structs.replace(record, filling=filling if chunk else None, missed=missed), chunk
+
+    def _copy(self, state: TopicState, round_: Round, envelopes: Sequence[Envelope] | None) -> None:
+        """Store what each subscription gets of a round. Without envelopes: as somebody may have done."""
+        again = envelopes is None
+        if envelopes is None:
+            ids = map(_id_of, round_.messages)
+            envelopes = [found for each in ids if (found := envelope_of(self._log_context, each)) is not None]
+        for name, record in state.targets(round_).items():
+            since = record.filling.since if record.filling is not None else record.since
+            copies = list(copies_of([each for each in envelopes if each.enqueued_at >= since], record.filter))
+            place = self._place(name, record, round_.at, round_.due)
+            context = self._context(place.queue) if copies else None
+            if context is None:
+                continue
+            try:
+                place.store(context, copies, again=again)
+            except QueueNotFound:  # it was deleted by hand
+                self._contexts.pop(place.queue, None)
+
+    def _acked(self, round_: Round, hand: Hand) -> bool:
+        """Ack the messages of a round; False when somebody else holds some, who acks them when it finds the round."""
+        try:
+            self._log.ack(round_.messages)
+        except LeaseLost as error:
+            lost = [_id_of(receipt) for receipt in error.messages]
+            left = [each for each in lost if not hand.ack(each)]
+            return not any(is_waiting(self._log_context, each) for each in left)
+        return True
+
+    def _unmark(self, before: TopicState) -> None:
+        """Remove the markers of the round that was the last one in a state."""
+        at = before.at
+        if at == self._unmarked:
+            return
+        for name, record in before.subscriptions.items():
+            place = self._place(name, record, at)
+            context = self._context(place.queue)
+            if context is not None:
+                place.unmark(context)
+        self._unmarked = at
+
+    def _place(self, name: str, record: SubscriptionRecord, at: int, due: int = 0) -> Place:
+        return Place(queue_of(self._topic, name, record.incarnation), record.layout, at, due)
+
+    def _context(self, queue: str) -> QueueContext | None:
+        """A queue that is opened once; None when it does not exist."""
+        if queue not in self._contexts:
+            try:
+                self._contexts[queue] = context_of(self._client, queue)
+            except QueueNotFound:
+                return None
+        return self._contexts[queue]
+
+
+def _id_of(receipt: str) -> str:
+    """The id in a receipt, or an id itself."""
+    return str(Receipt.parse(receipt).id) if receipt.count(":") > _COLONS_OF_IDS else receipt

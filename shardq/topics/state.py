@@ -1,0 +1,222 @@
+"""What is known of a topic: its subscriptions, and the round of the relay that is under way.
+
+It is the body of one message, alone in a queue. To change it, one claims the message and exchanges it for one with
+another body, which a store does in one step and only while the claim is still held. So changes come one after the
+other, and whoever was overtaken changes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import msgspec
+
+from shardq.client import Client
+from shardq.errors import LeaseLost, QueueNotFound, StoreUnavailable
+from shardq.message import Message
+from shardq.outgoing_message import DEFAULT_PRIORITY, Bundle
+from shardq.sending.doors import append
+from shardq.sending.planned_bundles import PlannedBundle
+from shardq.sharding.ring import Layout
+from shardq.sharding.shard import Shard
+from shardq.storage.bundle_data import BundleData, encode_bundle
+from shardq.storage.bundle_id import repeatable_bundle_id
+from shardq.topics.copying import RELAY, context_of
+from shardq.topics.errors import TopicNotFound
+from shardq.topics.filters import Filter
+from shardq.topics.names import state_of
+
+__all__ = [
+    "Filling",
+    "Held",
+    "Register",
+    "Round",
+    "SubscriptionRecord",
+    "TopicState",
+    "ensure_state",
+    "open_register",
+]
+
+_LEASE_SECONDS = 30.0
+_FIRST = 1_600_000_000_000_000  # microseconds; when the first state of every topic was due
+_SAME_ID = timedelta(minutes=10)  # for which a store surely knows an id after its message is finished
+_SLICE = 0.1  # seconds for which it is waited without such a look
+_LOOKS = 20
+_PAUSE = 0.01  # seconds between them
+
+
+class Filling(msgspec.Struct, frozen=True, array_like=True):
+    """What a subscription is still to get of the history: messages published since a moment, in microseconds."""
+
+    since: int
+    cursor: tuple[
+        int, str, bytes, int
+    ]  # the last one that it got: when it was acked, its shard, bundle and position
+    empties: bool = False  # what was copied before `begun` is to be removed first
+    begun: int = 0
+
+
+class SubscriptionRecord(msgspec.Struct, frozen=True):
+    """A subscription."""
+
+    incarnation: str
+    filter: Filter
+    layout: Layout
+    since: int  # of what was published before this moment the relay copies nothing
+    filling: Filling | None = None  # until it is None only the history is copied
+    missed: int = 0  # microseconds of the history that were over before it got them
+
+
+class Round(msgspec.Struct, frozen=True, array_like=True):
+    """Messages of the log that are copied to subscriptions together, by whoever comes."""
+
+    at: int  # names it: later rounds have later moments, maybe ahead of the clock
+    due: int  # when it was entered
+    by: str  # the relay that began it
+    messages: tuple[str, ...]  # receipts; of a filling: ids
+    filling: str = ""  # the only subscription that gets them
+    cursor: tuple[int, str, bytes, int] | None = None
+
+
+class TopicState(msgspec.Struct, frozen=True):
+    """A topic's subscriptions, and its rounds."""
+
+    subscriptions: dict[str, SubscriptionRecord] = {}
+    round: Round | None = None  # under way; nothing else changes before it is complete
+    at: int = 0  # of the last round; its markers may still be there
+
+    def with_subscription(self, name: str, record: SubscriptionRecord | None) -> TopicState:
+        """The state with another record of a subscription; None: without it."""
+        others = {each: known for each, known in self.subscriptions.items() if each != name}
+        return msgspec.structs.replace(
+            self, subscriptions=others if record is None else {**others, name: record}
+        )
+
+    def entered(self, round_: Round) -> TopicState:
+        """The state with a round under way."""
+        return msgspec.structs.replace(self, round=round_, at=round_.at)
+
+    def filling(self) -> str | None:
+        """The subscription that is filled from the history now; None when none is."""
+        return next((name for name, record in self.subscriptions.items() if record.filling is not None), None)
+
+    def targets(self, round_: Round) -> dict[str, SubscriptionRecord]:
+        """Who gets the messages of a round."""
+        return {
+            name: record
+            for name, record in self.subscriptions.items()
+            if (name == round_.filling if round_.filling else record.filling is None)
+        }
+
+    def completed(self) -> TopicState:
+        """The state when the round under way is complete."""
+        state, done = msgspec.structs.replace(self, round=None), self.round
+        record = state.subscriptions.get(done.filling) if done is not None else None
+        if done is None or record is None or record.filling is None or done.cursor is None:
+            return state
+        filling = msgspec.structs.replace(record.filling, cursor=done.cursor)
+        return state.with_subscription(done.filling, msgspec.structs.replace(record, filling=filling))
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(TopicState).decode
+
+
+class Held:
+    """The state under a claim: nobody else changes it while that is held."""
+
+    def __init__(self, message: Message) -> None:
+        self._message, self.state = message, _decode(message.body)
+
+    def replace(self, state: TopicState) -> None:
+        """Store another state and give it up. Raises LeaseLost, with nothing changed, when somebody else has it."""
+        self._message.release(body=_encode(state))
+
+    def keep(self) -> None:
+        """Hold it for another lease. Raises LeaseLost."""
+        self._message.extend(_LEASE_SECONDS)
+
+    def give_back(self) -> None:
+        """Give it up as it is."""
+        try:
+            self._message.give_back()
+        except LeaseLost:
+            return
+
+
+class Register:
+    """The state of one topic. Used by one thread at a time."""
+
+    def __init__(self, client: Client, topic: str) -> None:
+        self._client, self._topic = client, topic
+        self._queue = client.queue(state_of(topic))
+        self._consumer = self._queue.consumer(visibility_timeout=_LEASE_SECONDS)
+
+    def take(self, wait: float) -> Held | None:
+        """Claim the state; None when somebody else has it for so many seconds."""
+        until = time.monotonic() + wait
+        while not (
+            batch := self._consumer.receive(1)
+        ):  # at once, also from a shard that is left to others for a while
+            left = until - time.monotonic()
+            if left <= 0 or (batch := self._consumer.receive(1, wait=min(left, _SLICE))):
+                break
+        return Held(batch[0]) if batch else None
+
+    def look(self) -> TopicState:
+        """The state as it is now."""
+        for _ in range(_LOOKS):
+            if found := self._queue.peek(1):
+                return _decode(found[0].body)
+            self._client.queue(self._queue.name)  # or it was deleted
+            time.sleep(_PAUSE)
+        raise StoreUnavailable(f"the state of topic {self._topic!r} cannot be read: try again")
+
+    def close(self) -> None:
+        """Give back what is held, and end."""
+        self._consumer.close()
+
+
+def _make_state(client: Client, topic: str) -> None:
+    """Store the state of a new topic, if it has none. Whoever does so stores it under the same id: it is there once."""
+    began = client.now()
+    queue = client.create_queue(
+        state_of(topic),
+        exist_ok=True,
+        shards=1,
+        time_shards=1,
+        max_deliveries=None,
+        visibility_timeout=_LEASE_SECONDS,
+    )
+    if queue.peek(1):
+        return
+    context = context_of(client, queue.name)
+    if client.now() - began > _SAME_ID:
+        raise StoreUnavailable(f"topic {topic!r} was not made, as that took too long: try again")
+    identity, data = (
+        repeatable_bundle_id(_FIRST, 0, queue.name),
+        encode_bundle(BundleData([_encode(TopicState())])),
+    )
+    bundle = Bundle(identity, DEFAULT_PRIORITY, _FIRST, context.store.now(), 1, data)
+    append(context, RELAY, [PlannedBundle(Shard(queue.name, 0, 0), bundle)])
+
+
+def ensure_state(client: Client, topic: str) -> None:
+    """Make the state of a topic if whoever created the topic did not come to it."""
+    try:
+        if client.queue(state_of(topic)).peek(1):
+            return
+    except QueueNotFound:
+        pass
+    _make_state(client, topic)
+
+
+def open_register(client: Client, topic: str) -> Register:
+    """The register of a topic. Raises TopicNotFound."""
+    try:
+        return Register(client, topic)
+    except QueueNotFound as error:
+        raise TopicNotFound(
+            f"topic {topic!r} does not exist: create it with `shardq topic create {topic}`"
+        ) from error

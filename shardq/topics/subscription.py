@@ -1,0 +1,204 @@
+"""One subscription of a topic: its messages, and what can be done with them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from shardq.client import Client
+from shardq.clock import from_datetime
+from shardq.codec import BYTES, Codec
+from shardq.consumer import Consumer
+from shardq.context.queue_context import QueueContext
+from shardq.errors import InvalidSetting
+from shardq.queue import Queue
+from shardq.storage.per_process import PerProcess
+from shardq.topics.background import Background
+from shardq.topics.errors import SubscriptionNotFound
+from shardq.topics.filters import Filter
+from shardq.topics.leftovers import drop_subscription
+from shardq.topics.relay import APART, Relay
+from shardq.topics.state import Filling, SubscriptionRecord, TopicState
+
+__all__ = [
+    "SKEW",
+    "Start",
+    "Subscription",
+    "SubscriptionQueue",
+    "SubscriptionState",
+    "filling_from",
+    "moment_of",
+    "new_incarnation",
+]
+
+Start: TypeAlias = 'Literal["latest", "earliest"] | datetime'
+"""What a subscription gets first: what is published from now on, everything that is kept, or what came since then."""
+
+SKEW = 60_000_000
+"""Microseconds that clocks may differ by before a message is missed."""
+
+
+class SubscriptionState(msgspec.Struct, frozen=True):
+    """How far a subscription is."""
+
+    name: str
+    filter: str
+    queue: str  # where its messages are
+    ready: int
+    delayed: int
+    in_flight: int
+    filling: bool  # it is still to get messages from before it was made, or was rewound
+    missed: float  # seconds of the time that it was to get from the history which were over before it did
+
+
+class SubscriptionQueue(Queue):
+    """The queue of a subscription: while it has consumers in a process, that process relays."""
+
+    def __init__(self, context: QueueContext, background: PerProcess[Background]) -> None:
+        super().__init__(context)
+        self._background = background
+
+    def consumer(
+        self,
+        *,
+        codec: Codec = BYTES,
+        name: str | None = None,
+        visibility_timeout: float | None = None,
+        keep_leases: bool = False,
+        prefetch: int = 0,
+    ) -> Consumer:
+        """Return a consumer, as :meth:`shardq.Queue.consumer` does, for which a thread relays."""
+        consumer = super().consumer(
+            codec=codec,
+            name=name,
+            visibility_timeout=visibility_timeout,
+            keep_leases=keep_leases,
+            prefetch=prefetch,
+        )
+        self._background.get().serve(consumer)
+        return consumer
+
+
+class Subscription:
+    """A durable, named subscription of a topic. Made by :meth:`shardq.topics.Topic.subscribe`. Safe for threads.
+
+    Its messages are in a queue, :attr:`queue`: workers, acks, dead letters and all else are those of any queue. The
+    consumers of a subscription, in all processes, share its messages.
+
+    >>> topic = shardq.connect(url).create_topic("orders")
+    >>> mail = topic.subscribe("mail", filter="orders.*.created")
+    >>> topic.publish(b"order 7", subject="orders.7.created")
+    >>> with mail.consumer() as consumer:
+    ...     consumer.receive(10, wait=5).bodies
+    [b'order 7']
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        name: str,
+        record: SubscriptionRecord,
+        queue: SubscriptionQueue,
+        relay: Callable[[], Relay],
+    ) -> None:
+        self.topic, self.name, self.queue = topic, name, queue
+        self._client, self._record, self._relay = client, record, relay
+
+    @property
+    def filter(self) -> Filter:
+        """Which messages it takes."""
+        return self._record.filter
+
+    def consumer(self, **options: Any) -> Consumer:
+        """Return a consumer of its messages, with the options of :meth:`shardq.Queue.consumer`.
+
+        While it lives a thread of this process relays what is published, for all subscriptions of the topic.
+        """
+        return self.queue.consumer(**options)
+
+    def state(self) -> SubscriptionState:
+        """How many messages it has, without those that are not relayed yet. Raises SubscriptionNotFound."""
+        record, counts = self._known(self._relay().look()), self.queue.counts()
+        return SubscriptionState(
+            self.name,
+            str(record.filter),
+            self.queue.name,
+            counts.ready,
+            counts.delayed,
+            counts.in_flight,
+            record.filling is not None,
+            record.missed / 1e6,
+        )
+
+    def seek(self, to: datetime | Literal["earliest"]) -> timedelta:
+        """Rewind: what was published since then is delivered again, as far as the topic keeps it.
+
+        What waits or is in flight now is removed first, dead letters stay. When this returns all of it is copied. If
+        this process dies first, others complete it. Returns how much of the time since ``to`` is over, as the topic's
+        retention is shorter; none for ``earliest``. Raises InvalidSetting or SubscriptionNotFound.
+        """
+        if to == "latest":
+            raise InvalidSetting("to='latest': purge the queue of the subscription instead")
+        since, relay = moment_of("to", to), self._relay()
+
+        def rewind(state: TopicState) -> TopicState:
+            begun = max(relay.moment(state), state.at + APART)
+            filling = msgspec.structs.replace(filling_from(since), empties=True, begun=begun)
+            record = msgspec.structs.replace(self._known(state), filling=filling, since=since, missed=0)
+            return msgspec.structs.replace(state.with_subscription(self.name, record), at=begun)
+
+        relay.change(rewind)
+        relay.run()
+        return timedelta(microseconds=self._known(relay.look()).missed)
+
+    def delete(self) -> None:
+        """Delete the subscription with its messages and dead letters. Nothing is delivered from then on.
+
+        Raises SubscriptionNotFound.
+        """
+        self._known(self._relay().look())
+        drop_subscription(self._client, self.queue.name)
+
+        def without(state: TopicState) -> TopicState:
+            self._known(state)
+            return state.with_subscription(self.name, None)
+
+        self._relay().change(without)
+
+    def _known(self, state: TopicState) -> SubscriptionRecord:
+        record = state.subscriptions.get(self.name)
+        if record is None or record.incarnation != self._record.incarnation:
+            raise SubscriptionNotFound(
+                f"subscription {self.name!r} of topic {self.topic!r} does not exist: make it with "
+                f"`shardq subscription create {self.topic} {self.name}`"
+            )
+        return record
+
+    def __repr__(self) -> str:
+        return f"<Subscription {self.name} of {self.topic}>"
+
+
+def new_incarnation() -> str:
+    """A part of the name of a new subscription's queue: no other one has had it."""
+    return secrets.token_hex(4)
+
+
+def moment_of(argument: str, start: object) -> int:
+    """The moment of publishing from which messages are wanted, in microseconds. Raises InvalidSetting."""
+    if start == "earliest":
+        return 0
+    if not isinstance(start, datetime) or start.tzinfo is None:
+        raise InvalidSetting(
+            f"{argument}={start!r}: give 'earliest' or an aware datetime, such as datetime.now(UTC)"
+        )
+    return from_datetime(start)
+
+
+def filling_from(since: int) -> Filling:
+    """What a subscription is to get that wants what was published since a moment: it was acked after that, nearly."""
+    return Filling(since, (max(0, since - SKEW), "", b"", 0))

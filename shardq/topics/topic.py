@@ -1,0 +1,252 @@
+"""A topic: what is published to it goes to each of its subscriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Unpack
+
+import msgspec
+
+from shardq.client import Client
+from shardq.codec import BYTES, Codec, check_codec
+from shardq.errors import InvalidSetting, QueueNotFound
+from shardq.outgoing_message import HeaderValue, OutgoingMessage
+from shardq.settings import QueueSettings, QueueSettingsArguments
+from shardq.storage.per_process import PerProcess
+from shardq.topics.background import Background
+from shardq.topics.copying import context_of
+from shardq.topics.envelopes import TopicMessage, envelope, envelopes
+from shardq.topics.errors import SubscriptionExists, SubscriptionNotFound, TopicNotFound
+from shardq.topics.filters import EVERYTHING, FilterLike, filter_of
+from shardq.topics.leftovers import drop_subscription
+from shardq.topics.names import check_name, log_of, queue_of
+from shardq.topics.relay import Relay
+from shardq.topics.state import SubscriptionRecord, TopicState, ensure_state
+from shardq.topics.subscription import (
+    SKEW,
+    Start,
+    Subscription,
+    SubscriptionQueue,
+    filling_from,
+    moment_of,
+    new_incarnation,
+)
+
+__all__ = ["Topic"]
+
+_SMALL: QueueSettingsArguments = {"shards": 2, "time_shards": 4}
+_FORBIDDEN = ("expires", "max_messages", "max_bytes", "overflow", "sends_paused", "dead_letter_queue")
+
+
+class Topic:
+    """Messages for any number of subscriptions, each of which gets all that its filter takes. Made by a client.
+
+    A message that was published is stored in the log of the topic. A relay copies it to the subscriptions: a thread of
+    a process that has a consumer of the topic or publishes to it. Safe for threads, and in forked children.
+
+    >>> topic = shardq.connect(url).create_topic("news", retention=3600)
+    >>> topic.publish_many([b"rain", b"sun"], subject="weather.oslo")
+    >>> late = topic.subscribe("archive", filter="weather.>", start="earliest")
+    >>> with late.consumer() as consumer:
+    ...     sorted(consumer.receive(10, wait=5).bodies)
+    [b'rain', b'sun']
+    """
+
+    def __init__(self, client: Client, name: str, *, codec: Codec = BYTES) -> None:
+        self.name, self._client, self._codec = check_name("topic", name), client, check_codec(codec)
+        with self._there():
+            self._log = client.queue(log_of(name))
+        ensure_state(client, name)
+        self._singles, self._bulk = self._log.producer(), self._log.producer(bundle_messages=1)
+        self._relay = PerProcess(self._open_relay)
+        self._background = PerProcess(lambda: Background(self._open_relay, client.close))
+
+    @property
+    def retention(self) -> float:
+        """Seconds for which messages that were relayed can be read again. Raises TopicNotFound."""
+        with self._there():
+            return self._log.settings.history_retention
+
+    def alter(self, *, retention: float) -> None:
+        """Change the retention. Raises InvalidSetting or TopicNotFound."""
+        with self._there():
+            self._log.alter(history_retention=retention)
+
+    def publish(
+        self,
+        body: Any,
+        *,
+        subject: str | None = None,
+        headers: Mapping[str, HeaderValue] | None = None,
+        dedupe_key: str | None = None,
+    ) -> None:
+        """Store a message, which goes to each subscription that takes it.
+
+        It is durable when this returns, for every subscription that was there when it was called. ``subject`` is tokens
+        with dots between them; subscribers find it in the header ``shardq-subject``. A second message with the same
+        ``dedupe_key`` within five minutes is not stored. To repeat a publish that raised OutcomeUnknown, publish what
+        is in ``error.unsent``.
+
+        Raises InvalidMessage, MessageTooLarge (above 960 KiB), TopicNotFound, StoreUnavailable or OutcomeUnknown.
+        """
+        if isinstance(body, OutgoingMessage):
+            packed = body
+        else:
+            packed = envelope(TopicMessage(body=body, subject=subject, headers=headers), self._codec)
+            packed = msgspec.structs.replace(packed, dedupe_key=dedupe_key)
+        with self._there():
+            self._singles.send(packed)
+        self._background.get().published()
+
+    def publish_many(
+        self,
+        bodies: Iterable[Any],
+        *,
+        subject: str | None = None,
+        headers: Mapping[str, HeaderValue] | None = None,
+    ) -> None:
+        """Store many messages, as fast as ``send_many``. A :class:`TopicMessage` among them has its own options.
+
+        When it stops part way it raises PartialSend: publish ``error.unsent`` again. Of a sequence nothing is stored
+        when one of the messages is refused; an iterable is read bit by bit. Errors as in :meth:`publish`.
+        """
+        packed: Iterable[OutgoingMessage] = envelopes(
+            bodies, TopicMessage(body=None, subject=subject, headers=headers), self._codec
+        )
+        with self._there():
+            self._bulk.send_many(list(packed) if isinstance(bodies, Sequence) else packed)
+        self._background.get().published()
+
+    def subscribe(
+        self,
+        name: str,
+        *,
+        filter: FilterLike | None = None,  # noqa: A002 - as everywhere in this field
+        start: Start = "latest",
+        **settings: Unpack[QueueSettingsArguments],
+    ) -> Subscription:
+        """Make a durable subscription, or open the one of that name as it is.
+
+        ``filter`` is a pattern of subjects, several, or a :class:`Filter`; None takes everything. A new one gets what
+        is published from now on; with ``start="earliest"`` or an aware datetime also what was published before, or
+        since then, as far as the topic keeps it: it is there when this returns. ``settings`` are those of its queue,
+        such as ``visibility_timeout`` and ``max_deliveries``.
+
+        Raises InvalidName, InvalidFilter, InvalidSetting, SubscriptionExists if it has another filter, TopicNotFound.
+        """
+        check_name("subscription", name)
+        wanted = None if filter is None else filter_of(filter)
+        since = None if start == "latest" else moment_of("start", start)
+        _check_settings(settings)
+        with self._there():
+            opened = self._opened(name, wanted)
+            return opened or self._made(name, wanted or EVERYTHING, since, {**_SMALL, **settings})
+
+    def subscription(self, name: str) -> Subscription:
+        """An existing subscription. Raises SubscriptionNotFound or TopicNotFound."""
+        check_name("subscription", name)
+        with self._there():
+            found = self._opened(name, None)
+        if found is None:
+            raise SubscriptionNotFound(
+                f"topic {self.name!r} has no subscription {name!r}: `shardq subscription list {self.name}` shows those "
+                "that it has"
+            )
+        return found
+
+    def subscriptions(self) -> tuple[str, ...]:
+        """The names of all subscriptions, sorted. Raises TopicNotFound."""
+        with self._there():
+            return tuple(sorted(self._relay.get().look().subscriptions))
+
+    def relay(self, *, wait: float = 0.0) -> int:
+        """Copy what waits in the log to the subscriptions, in this thread; returns how many envelopes it were.
+
+        Consumers and publishers do so by themselves. It is for processes that do nothing else, and for tests. Waits up
+        to ``wait`` seconds for the first message.
+        """
+        with self._there():
+            return self._relay.get().run(wait=wait)
+
+    # -- within ---------------------------------------------------------------------------------------------------
+
+    def _opened(self, name: str, wanted: Any) -> Subscription | None:
+        """The subscription that is there; None when it is not, or its queue was deleted."""
+        record = self._relay.get().look().subscriptions.get(name)
+        if record is None:
+            return None
+        if wanted is not None and wanted != record.filter:
+            raise SubscriptionExists(
+                f"subscription {name!r} of topic {self.name!r} takes {record.filter}, not {wanted}: leave the filter "
+                "out, or delete the subscription first"
+            )
+        try:
+            return self._subscription(name, record)
+        except QueueNotFound:
+            return None
+
+    def _made(
+        self, name: str, wanted: Any, since: int | None, settings: QueueSettingsArguments
+    ) -> Subscription:
+        relay = self._relay.get()
+        if since is None:
+            relay.run()  # what waits now is not for it
+        incarnation = new_incarnation()
+        queue = self._client.create_queue(queue_of(self.name, name, incarnation), **settings)
+        record = SubscriptionRecord(
+            incarnation,
+            wanted,
+            queue.settings.layout,
+            since=max(0, context_of(self._client, queue.name).store.now() - SKEW) if since is None else since,
+            filling=None if since is None else filling_from(since),
+        )
+
+        def add(state: TopicState) -> TopicState:
+            known = state.subscriptions.get(name)
+            if known is not None and self._client.exists(queue_of(self.name, name, known.incarnation)):
+                return state
+            return state.with_subscription(name, record)
+
+        standing = relay.change(add).subscriptions[name]
+        if standing.incarnation != incarnation:  # somebody else was faster
+            drop_subscription(self._client, queue.name)
+            found = self._opened(name, wanted)
+            assert found is not None
+            return found
+        if since is not None:
+            relay.run()
+        return self._subscription(name, record)
+
+    def _subscription(self, name: str, record: SubscriptionRecord) -> Subscription:
+        context = context_of(self._client, queue_of(self.name, name, record.incarnation))
+        queue = SubscriptionQueue(context, self._background)
+        return Subscription(self._client, self.name, name, record, queue, self._relay.get)
+
+    def _open_relay(self) -> Relay:
+        return Relay(self._client, self.name)
+
+    @contextmanager
+    def _there(self) -> Iterator[None]:
+        """Tell of the topic where its queues are not found."""
+        try:
+            yield
+        except (SubscriptionNotFound, TopicNotFound):
+            raise
+        except QueueNotFound as error:
+            raise TopicNotFound(
+                f"topic {self.name!r} does not exist: create it with `shardq topic create {self.name}`"
+            ) from error
+
+    def __repr__(self) -> str:
+        return f"<Topic {self.name}>"
+
+
+def _check_settings(settings: QueueSettingsArguments) -> None:
+    """Raise InvalidSetting for settings that the queue of a subscription cannot have."""
+    QueueSettings().change(settings)
+    for name in _FORBIDDEN:
+        if name in settings:
+            raise InvalidSetting(
+                f"{name!r} cannot be set for a subscription, which gets all that was published: leave it out"
+            )

@@ -1,0 +1,49 @@
+"""``shardq topic`` and ``shardq subscription``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from shardq.cli.main import main
+
+
+def run(folder: Path, *arguments: str, given: str | None = None) -> tuple[int, str, str]:
+    result = CliRunner().invoke(main, ["--url", f"sqlite:///{folder}/queue.db", *arguments], input=given)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_topics_and_subscriptions_from_the_command_line(tmp_path: Path) -> None:
+    assert run(tmp_path, "topic", "create", "orders", "--retention", "1h")[0] == 0
+    for name, pattern in (("mail", "orders.*.created"), ("rest", ">")):
+        assert run(tmp_path, "subscription", "create", "orders", name, "--filter", pattern)[0] == 0
+    publish = ("topic", "publish", "orders", "--subject")
+    assert run(tmp_path, *publish, "orders.7.created", "--header", "a=b", "one", "two")[0] == 0
+    assert "2 messages" in run(tmp_path, *publish, "orders.7.paid", given="three\nfour\n")[2]
+    assert run(tmp_path, "topic", "relay", "orders", "--once")[0] == 0
+    assert json.loads(run(tmp_path, "topic", "list", "--json")[1]) == ["orders"]
+    states = json.loads(run(tmp_path, "subscription", "list", "orders", "--json")[1])
+    assert [(each["name"], each["ready"]) for each in states] == [("mail", 2), ("rest", 4)]
+    assert "orders.*.created" in run(tmp_path, "subscription", "list", "orders")[1]
+    assert run(tmp_path, "subscription", "seek", "orders", "mail", "--to", "1m")[0] == 0
+    assert run(tmp_path, "subscription", "delete", "orders", "mail", "--yes")[0] == 0
+    assert run(tmp_path, "topic", "delete", "orders", "-y")[0] == 0
+    assert run(tmp_path, "topic", "list")[1] == ""
+
+
+def test_what_is_wrong_is_told_in_one_line(tmp_path: Path) -> None:
+    run(tmp_path, "topic", "create", "orders")
+    for code, arguments in [
+        (1, ["topic", "create", "orders"]),
+        (2, ["topic", "create", "a/b"]),
+        (3, ["topic", "publish", "none", "x"]),
+        (2, ["topic", "publish", "orders", "x", "--subject", "a..b"]),
+        (3, ["subscription", "seek", "orders", "none", "--to", "earliest"]),
+        (3, ["subscription", "delete", "orders", "none", "--yes"]),
+        (2, ["subscription", "create", "orders", "mail", "--filter", "a.>.b"]),
+        (3, ["topic", "delete", "none", "--yes"]),
+    ]:
+        exit_code, _, told = run(tmp_path, *arguments)
+        assert (exit_code, len(told.splitlines())) == (code, 1), (arguments, told)

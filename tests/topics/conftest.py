@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import shardq
+from shardq.testing import ManualClock
+from shardq.topics import Topic
+from shardq.topics.background import Background
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/queue.db?synchronous=normal"
+
+
+@pytest.fixture
+def nobody_relays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave relaying to the test: no threads do so beside it."""
+    monkeypatch.setattr(Background, "published", lambda background: None)
+
+
+@pytest.fixture
+def client(url: str, clock: ManualClock, nobody_relays: None) -> Iterator[shardq.Client]:
+    with shardq.connect(url, clock=clock) as client:
+        yield client
+
+
+@pytest.fixture
+def topic(client: shardq.Client) -> Topic:
+    return client.create_topic("orders", retention=3600)
