@@ -10,6 +10,7 @@ from shardq.consumer import Consumer
 from shardq.context.queue_context import Counts
 from shardq.counts import QueueCounts, ShardState
 from shardq.errors import (
+    BodyNotFound,
     Closed,
     ConsumerAlive,
     ConsumerNotFound,
@@ -38,10 +39,11 @@ from shardq.errors import (
 )
 from shardq.holding import ConsumerState
 from shardq.hooks import Hooks
+from shardq.large.body import LargeBody
 from shardq.message import Message, StoredMessage
 from shardq.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze
 from shardq.outgoing_message import Attempt, Headers, HeaderValue, OnConflict, OutgoingMessage
-from shardq.producer import Producer
+from shardq.producer import Producer, SendArguments
 from shardq.queue import Queue
 from shardq.receipt import MessageId, Receipt
 from shardq.semaphore import Permit, Semaphore, SemaphoreState
@@ -59,6 +61,7 @@ __all__ = [
     "Attempt",
     "Backoff",
     "Batch",
+    "BodyNotFound",
     "Client",
     "Clock",
     "Closed",
@@ -82,6 +85,7 @@ __all__ = [
     "InvalidName",
     "InvalidReceipt",
     "InvalidSetting",
+    "LargeBody",
     "Layout",
     "LeaseLost",
     "Message",
@@ -112,6 +116,7 @@ __all__ = [
     "SchemaMismatch",
     "Semaphore",
     "SemaphoreState",
+    "SendArguments",
     "Shard",
     "ShardState",
     "ShardqError",

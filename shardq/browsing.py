@@ -117,7 +117,8 @@ def _message(
     position = identity.position
     return StoredMessage(
         id=str(identity),
-        body=codec.decode(data.bodies[position]),
+        body=codec.decode(data.bodies[position]) if data.large is None else None,
+        large=data.large,
         headers=(data.headers[position] if data.headers else None) or {},
         priority=piece.bundle.priority,
         state=piece.state,

@@ -15,6 +15,7 @@ from shardq.context.identity import ConsumerIdentity
 from shardq.context.queue_context import QueueContext
 from shardq.errors import Closed, LeaseLost, OutcomeUnknown, StoreUnavailable
 from shardq.held import HeldSlice, first_of
+from shardq.large.writing import keep_body
 from shardq.message import Message
 from shardq.receiving.idling import Idling
 from shardq.receiving.overlap import Overlap
@@ -126,8 +127,9 @@ class Consumer(Closing):
     def pop(self, *, wait: float = 0.0) -> Message | None:
         """Receive one message and ack it before it is returned; None when none is due within ``wait`` seconds.
 
-        The message is delivered at most once: if the caller fails, it is lost. After OutcomeUnknown it may be acked;
-        if it is, the next ``pop`` within the visibility timeout hands it out.
+        The message is delivered at most once: if the caller fails, it is lost. Its body, if it is large, can be read
+        for two hours. After OutcomeUnknown it may be acked; if it is, the next ``pop`` within the visibility timeout
+        hands it out.
         """
         batch = self.pop_many(1, wait=wait)
         return batch[0] if batch else None
@@ -231,6 +233,7 @@ class Consumer(Closing):
     def _acked(self, held: Sequence[HeldSlice], later: list[HeldSlice]) -> Batch:
         """Ack messages that are popped; returns those that nobody else can have had. The later ones come next."""
         self._unacked, lost = later, frozenset[Message]()
+        self._keep_bodies(held)
         try:
             self._batch(held).ack()
         except LeaseLost as error:  # the process slept through the lease: they are somebody else's
@@ -240,6 +243,13 @@ class Consumer(Closing):
             raise
         batch = self._batch([piece for piece in held if not (piece.unanswered and self._is_over(piece))])
         return batch.part(message for message in batch if message not in lost) if lost else batch
+
+    def _keep_bodies(self, held: Sequence[HeldSlice]) -> None:
+        """Keep large bodies for who pops their messages: the ack does not remove them."""
+        for piece in held:
+            if piece.large is not None:
+                keep_body(self._contexts[piece.shard.queue], piece.large)
+                piece.large = None
 
     def _first(self, held: Sequence[HeldSlice], limit: int) -> list[HeldSlice]:
         """Up to so many of the messages; the others are for the next call. Only what is acked can be more."""

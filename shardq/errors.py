@@ -17,6 +17,7 @@
     ├── InvalidMessage         a body, header, priority, delay or key cannot be stored
     │   ├── MessageTooLarge    a message is larger than the queue allows
     │   └── ArgumentsRejected  arguments of a task are not what its function takes (shardq.tasks)
+    ├── BodyNotFound           a part of a large body is not stored, or not any more
     ├── InvalidReceipt         a message id or receipt is malformed, or belongs to another queue
     ├── InvalidCursor          a cursor comes from another listing than the one it is given to
     ├── Closed                 a client, producer or consumer is used after it was closed
@@ -62,6 +63,7 @@ from typing import Any, ClassVar
 from shardq.outgoing_message import OutgoingMessage
 
 __all__ = [
+    "BodyNotFound",
     "Closed",
     "ConsumerAlive",
     "ConsumerNotFound",
@@ -160,6 +162,15 @@ class MessageTooLarge(InvalidMessage):
     """Raised when body and headers together are larger than the queue's ``max_message_bytes``."""
 
     code = "message_too_large"
+
+
+class BodyNotFound(ShardqError):
+    """Raised when a part of a large body is not stored: its message has left the queue, or the body was never complete.
+
+    What was read before is not all of the body.
+    """
+
+    code = "body_not_found"
 
 
 class InvalidReceipt(ShardqError):

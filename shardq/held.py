@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 
+from shardq.large.body import LargeBody
 from shardq.receipt import MessageId
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, decode_bundle
@@ -61,6 +62,7 @@ class HeldSlice:
         self.unanswered: dict[str, set[int]] = {}  # what was tried, and may have been done to which positions
         self.grant: Cover | None = None  # None: the queue has no limit
         self.unique_key: str | None = None  # of its only message, as far as it was looked at
+        self.large: LargeBody | None = None  # the same
         self._states = bytearray(claimed.count)
 
     @cached_property
@@ -140,7 +142,7 @@ class HeldSlice:
         part = HeldSlice(self.shard, claimed, self.token, self.lease_until, started=self.started)
         part.grant = self.grant
         part._states[:] = self._states[offset : offset + count]
-        part.unique_key = self.unique_key
+        part.unique_key, part.large = self.unique_key, self.large
         return part
 
     @property

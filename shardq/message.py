@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
@@ -11,6 +12,7 @@ import msgspec
 from shardq.clock import to_datetime
 from shardq.codec import Codec
 from shardq.held import HeldSlice, Selection, SettleState
+from shardq.large.body import LargeBody, not_in_memory
 from shardq.outgoing_message import Headers, HeaderValue
 from shardq.receipt import MessageId, Receipt
 from shardq.storage.requests import EntryState
@@ -33,6 +35,7 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime | None = None  # not delivered from then on; None: it has no ttl
     group: str | None = None
     unique_key: str | None = None
+    large: LargeBody | None = None  # its body is stored in parts, and `body` is None: see `Queue.open`
     owner: str | None = (
         None  # in flight: the name of the consumer that holds it, or its id if no more is known
     )
@@ -95,6 +98,10 @@ class Settler(Protocol):
         """The selected messages' bodies."""
         ...
 
+    def open(self, held: HeldSlice) -> io.BufferedReader:
+        """The large body of the only message of a slice, as a file."""
+        ...
+
 
 class Message:
     """A received message. Its consumer holds it until it is acked or released, or until its lease expires.
@@ -124,13 +131,24 @@ class Message:
 
     @property
     def body(self) -> Any:
-        """The body, decoded by the consumer's codec; raises InvalidMessage when the codec cannot read it."""
-        return self._codec.decode(self._held.messages.bodies[self._position])
+        """The body, decoded by the consumer's codec.
+
+        Raises InvalidMessage when the codec cannot read it, and for a body that is :attr:`large`.
+        """
+        return self._codec.decode(self.raw)
 
     @property
     def raw(self) -> bytes:
-        """The body as it is stored, in bytes."""
-        return self._held.messages.bodies[self._position]
+        """The body as it is stored, in bytes. Raises InvalidMessage for a body that is :attr:`large`."""
+        messages = self._held.messages
+        if messages.large is not None:
+            raise not_in_memory(self.id, messages.large)
+        return messages.bodies[self._position]
+
+    @property
+    def large(self) -> LargeBody | None:
+        """What is known of a body that is stored in parts, and is read with :meth:`open`; None for another one."""
+        return self._held.messages.large
 
     @property
     def headers(self) -> Headers:
@@ -234,6 +252,16 @@ class Message:
         A message that is always given back never becomes a dead letter. Raises LeaseLost.
         """
         self._settler.give_back([self._selection], delay)
+
+    def open(self) -> io.BufferedReader:
+        """Open a :attr:`large` body as a file of bytes, to be read, iterated over or sought in.
+
+        Its parts are read from the store when they are needed, a megabyte at a time. Reading raises BodyNotFound when
+        one is not there, as after an ack; and InvalidMessage when what was read from begin to end is not what was sent.
+        Extend the lease while you read, or receive with ``keep_leases``. Raises InvalidMessage for a body that is not
+        large.
+        """
+        return self._settler.open(self._held)
 
     def extend(self, seconds: float) -> None:
         """Extend the lease, to ``seconds`` from now. Raises LeaseLost when the message is no longer held."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from os import PathLike
+from pathlib import Path
+from typing import Any, BinaryIO, TypedDict, Unpack
 
 import msgspec
 
@@ -13,17 +15,34 @@ from shardq.closing import Closing
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.context.queue_context import QueueContext
 from shardq.errors import Closed, InvalidMessage, OutcomeUnknown
+from shardq.large.collecting import remove_body
+from shardq.large.writing import StoredBody, store_body
 from shardq.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OnConflict, OutgoingMessage
 from shardq.sending.bulk_send import BulkSend, BundleLimits
 from shardq.sending.coalescer import Coalescer
+from shardq.sending.doors import SEND, admit
 from shardq.sending.prepared import PreparedMessage, prepare_options
 from shardq.sending.storing import PlannedSend, Written, plan_send, prepare, store_send, tell_stored
 from shardq.settings import check_number
 
-__all__ = ["Producer"]
+__all__ = ["Producer", "SendArguments"]
 
 BUNDLE_MESSAGES = 500
 BUNDLE_BYTES = 262_144
+
+
+class SendArguments(TypedDict, total=False):
+    """The options of a message, as keyword arguments."""
+
+    priority: int
+    delay: float
+    due: datetime | None
+    headers: Mapping[str, HeaderValue] | None
+    dedupe_key: str | None
+    ttl: float | None
+    group: str | None
+    unique_key: str | None
+    on_conflict: OnConflict
 
 
 class Producer(Closing):
@@ -79,7 +98,8 @@ class Producer(Closing):
     ) -> str:
         """Store one message and return its id.
 
-        ``body`` may be an :class:`~shardq.OutgoingMessage`, which has its own options. ``delay`` is in seconds from
+        ``body`` may be an :class:`~shardq.OutgoingMessage`, which has its own options, or the
+        :class:`~shardq.LargeBody` of another message. ``delay`` is in seconds from
         now, by the store's clock. ``due`` is an aware ``datetime``; a moment that has passed means now. A message that
         is not finished ``ttl`` seconds after it became due is not delivered any more. If a message
         with the same ``dedupe_key`` was sent within the queue's ``dedupe_window``, nothing is stored and the id of
@@ -121,6 +141,45 @@ class Producer(Closing):
             again = error.unsent or (message,)  # none: it was not begun
             error.unsent = tuple(msgspec.structs.replace(each, body=message.body) for each in again)
             raise
+
+    def send_file(self, path: str | PathLike[str], **options: Unpack[SendArguments]) -> str:
+        """Store a message whose body is the content of a file, of any size, and return its id.
+
+        The options and errors are those of :meth:`send_stream`. Raises OSError when the file cannot be read.
+        """
+        with Path(path).open("rb") as stream:
+            return self.send_stream(stream, **options)
+
+    def send_stream(self, stream: BinaryIO, **options: Unpack[SendArguments]) -> str:
+        """Store a message whose body is all that ``stream.read`` gives, of any size, and return its id.
+
+        The content is stored in parts of a megabyte beside the queue, then the message. Consumers read it with
+        :meth:`shardq.Message.open`. The queue's ``max_message_bytes`` does not hold for it. The codec is not used. The
+        options are those of :meth:`send`.
+
+        Raises what :meth:`send` and the stream raise; InvalidMessage when the stream gives no bytes; BodyNotFound when
+        it stood still for more than an hour. No message is stored then, and the parts are removed: at once, or by a
+        sweep when they are two hours old. OutcomeUnknown is as in :meth:`send`: ``error.unsent[0]`` has the stored
+        content.
+        """
+        if not callable(getattr(stream, "read", None)):
+            raise InvalidMessage(
+                f"stream={stream!r} is a {type(stream).__name__}: give a file of bytes, such as open(path, 'rb')"
+            )
+        self._check_open()
+        prepare_options(OutgoingMessage(body=None, **options), self._context.name)
+        admit(self._context, SEND)
+        parts = StoredBody(self._context)
+        try:
+            sent = self.send(store_body(parts, stream), **options)
+        except OutcomeUnknown:  # the message may be stored
+            raise
+        except BaseException:
+            remove_body(self._context, parts.so_far, None)
+            raise
+        if options.get("dedupe_key") is not None or options.get("unique_key") is not None:
+            remove_body(self._context, parts.so_far, None)  # if another message has the key
+        return sent
 
     def send_many(
         self,

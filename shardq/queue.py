@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
@@ -14,8 +15,11 @@ from shardq.consumer import Consumer
 from shardq.context.queue_context import QueueContext
 from shardq.context.unique_keys import UniqueKeys, sweep_keys
 from shardq.counts import QueueCounts, ShardState, counts_of, total
-from shardq.errors import InvalidReceipt, InvalidSetting
+from shardq.errors import BodyNotFound, InvalidReceipt, InvalidSetting
 from shardq.holding import ConsumerState, consumer_states, unlock
+from shardq.large.body import no_large_body
+from shardq.large.collecting import collect_bodies
+from shardq.large.reading import open_body
 from shardq.limits.queue_limits import check_limits
 from shardq.message import StoredMessage
 from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, Producer
@@ -154,6 +158,19 @@ class Queue:
         """
         return trace(self._context, MessageId.parse(message_id, self.name))
 
+    def open(self, message_id: str) -> io.BufferedReader:
+        """Open the large body of a message, in any state, as :meth:`shardq.Message.open` does.
+
+        Raises InvalidReceipt, InvalidMessage for a body that is not large, and BodyNotFound when there is no such
+        message.
+        """
+        found = self.get(message_id)
+        if found is None:
+            raise BodyNotFound(f"message {message_id} is not stored: it has left the queue")
+        if found.large is None:
+            raise no_large_body(message_id)
+        return open_body(self._context, found.large, message_id)
+
     def remove(self, message_id: str | None = None, *, unique_key: str | None = None) -> bool:
         """Remove one message in any state, also a processed one; False when it is not stored. Raises InvalidReceipt.
 
@@ -241,12 +258,12 @@ class Queue:
 
         It looks at everything that is stored, so it also finds messages that a wrong hint hides. About once a minute
         one of the live consumers removes leftovers by itself. It leaves messages that have expired: those go
-        when they would be delivered. With ``dead_letter_expired`` they become dead letters, here and there.
+        when they would be delivered. With ``dead_letter_expired`` they become dead letters, here and there. Parts of
+        large bodies that no message of the store has go too, when they are two hours old.
         """
+        removed = sweep(self._context) + expire(self._context) + sweep_keys(self._context, everything=True)
         logs = drop_old_logs(self._context) if self.settings.events is not None else 0
-        return (
-            sweep(self._context) + expire(self._context) + sweep_keys(self._context, everything=True) + logs
-        )
+        return removed + logs + collect_bodies(self._context)
 
     def unlock(self, consumer: str, *, force: bool = False) -> int:
         """Give back at once what a dead consumer holds, by its name or id; returns how many messages that were.

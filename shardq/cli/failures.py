@@ -10,6 +10,7 @@ from contextlib import suppress
 import click
 
 from shardq.errors import (
+    BodyNotFound,
     ConsumerNotFound,
     InvalidMessage,
     InvalidName,
@@ -46,6 +47,7 @@ class StoreMissing(click.ClickException):
 
 
 _CODES: dict[type[ShardqError], int] = {
+    BodyNotFound: NOT_FOUND,
     QueueNotFound: NOT_FOUND,
     ConsumerNotFound: NOT_FOUND,
     InvalidSetting: USAGE,

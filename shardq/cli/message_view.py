@@ -28,11 +28,12 @@ HeaderText = str | int | float | bool | Base64
 
 
 class MessageView(msgspec.Struct, frozen=True, kw_only=True):
-    """A message in JSON. A body that is not UTF-8 is in ``body_base64``."""
+    """A message in JSON. A body that is not UTF-8 is in ``body_base64``. A large one is left out, but for its size."""
 
     id: str
     body: Any = UNSET
     body_base64: bytes | UnsetType = UNSET
+    large_bytes: int | UnsetType = UNSET
     headers: dict[str, HeaderText]
     priority: int
     state: str | UnsetType = UNSET
@@ -50,11 +51,12 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
 
 def view_of(message: Message | StoredMessage, codec: str, *, held: bool = False) -> MessageView:
     """A message for JSON, with its receipt if ``held``. Raises InvalidMessage if the codec cannot read the body."""
-    body, body_base64 = _body(message, codec)
+    body, body_base64 = _body(message, codec) if message.large is None else (UNSET, UNSET)
     return MessageView(
         id=message.id,
         body=body,
         body_base64=body_base64,
+        large_bytes=UNSET if message.large is None else message.large.size,
         headers=header_texts(message.headers),
         priority=message.priority,
         state=message.state.value if isinstance(message, StoredMessage) else UNSET,
@@ -79,8 +81,14 @@ def body_text(message: Message | StoredMessage, codec: str) -> bytes:
 
 def row_of(message: StoredMessage, codec: str) -> str:
     """A message in one line."""
+    if message.large is not None:
+        return _row(message, f"({message.large.size:,} bytes)")
     preview = body_text(message, codec)[: PREVIEW + 1].decode("utf-8", "replace").replace("\n", "\\n")
     short = preview if len(preview) <= PREVIEW else preview[: PREVIEW - 1] + "…"
+    return _row(message, short)
+
+
+def _row(message: StoredMessage, short: str) -> str:
     due = message.due.strftime("%Y-%m-%d %H:%M:%S")
     state = message.state.value if message.owner is None else f"{message.state.value} by {message.owner}"
     return f"{message.id}  {state:<9}  p{message.priority}  x{message.deliveries}  {due}  {short}"

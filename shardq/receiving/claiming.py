@@ -11,6 +11,7 @@ from shardq.context.identity import ConsumerIdentity
 from shardq.context.queue_context import QueueContext
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, claimed_once, first_of
+from shardq.large.collecting import collect_bodies
 from shardq.limits.queue_limits import QueueLimits
 from shardq.receiving.delivery_filter import DeliveryFilter, expires_before
 from shardq.receiving.expiring import sweep
@@ -33,7 +34,9 @@ _log = logging.getLogger(__name__)
 CONTENTION_PAUSE = 50_000  # microseconds for which a shard that another consumer has locked is left alone
 ENLIST_INTERVAL = 5_000_000
 SWEEP_INTERVAL = 60_000_000
-KEY_SWEEPS = 10  # every so many sweeps unique keys are looked at too: what is left of one is in nobody's way
+LONG_SWEEPS = (
+    10  # every so many sweeps unique keys and large bodies are looked at too: what is left is in nobody's way
+)
 CLAIM_PATIENCE = 0.2  # seconds for which what fails is repeated before the rest is gone on with
 
 
@@ -150,7 +153,10 @@ class QueueClaims:
     def _sweep(self) -> None:
         try:
             with self._context.retry.within(0):
-                sweep(self._context, keys=self._swept_at // SWEEP_INTERVAL % KEY_SWEEPS == 0)
+                is_long = self._swept_at // SWEEP_INTERVAL % LONG_SWEEPS == 0
+                sweep(self._context, keys=is_long)
+                if is_long and self.filter.seen_large:
+                    collect_bodies(self._context)
                 if self._context.settings.expires is not None:
                     sweep_beside(self._context)
         except (StoreUnavailable, OutcomeUnknown) as error:

@@ -45,6 +45,7 @@ class DeliveryFilter:
     def __init__(self, context: QueueContext) -> None:
         self._context = context
         self._settlement = Settlement(context, BYTES)
+        self.seen_large = False  # a message with a large body was among those that were claimed
 
     def deliverable(self, held: Sequence[HeldSlice], settings: QueueSettings) -> list[HeldSlice]:
         """Keep back what lost its key, let go of what has expired, dead-letter what came too often; returns the others.
@@ -87,6 +88,7 @@ class DeliveryFilter:
         context = self._context
         if entries := [entry for piece in held for entry in _keys(piece)]:
             context.retry(context.store.confirm_keys, context.name, entries)
+        self.seen_large = self.seen_large or any(piece.large is not None for piece in held)
         unique = [piece for piece in held if piece.unique_key is not None]
         if not unique:
             return set()
@@ -151,11 +153,11 @@ def is_expired(context: QueueContext, bundle: Bundle) -> bool:
 
 
 def _keys(piece: HeldSlice) -> Iterator[DedupeEntry]:
-    """The keys of the messages: dedupe keys, and those of moves. Notes the unique key."""
+    """The keys of the messages: dedupe keys, and those of moves. Notes the unique key and the large body."""
     keys = decode_keys(piece.bundle.data)
     if keys is None:
         return
-    piece.unique_key = keys.unique_key
+    piece.unique_key, piece.large = keys.unique_key, keys.large
     if keys.move_key is not None:
         yield entry_of_copy(keys.move_key, piece.message_id(0), piece.bundle)
     if keys.dedupe_keys is not None:

@@ -15,6 +15,7 @@ import msgspec
 from shardq.codec import Codec
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidMessage, OutcomeUnknown, PartialSend
+from shardq.large.body import LargeBody
 from shardq.outgoing_message import OutgoingMessage
 from shardq.sending.prepared import Alike, PreparedMessage, prepare_options, size_of
 from shardq.sending.storing import (
@@ -117,7 +118,7 @@ class BulkSend:
 
     def _encoded(self, items: list[Any]) -> list[bytes]:
         """The bodies; an empty list if some item has to be prepared by itself."""
-        if any(issubclass(kind, OutgoingMessage) for kind in set(map(type, items))):
+        if any(issubclass(kind, (OutgoingMessage, LargeBody)) for kind in set(map(type, items))):
             return []
         try:
             bodies = list(map(self._codec.encode, items))

@@ -29,9 +29,10 @@ class Coalescer:
     def submit(self, message: PreparedMessage) -> str:
         """Store the message; returns its id, or raises what kept it from being stored.
 
-        One with a unique key goes alone, so that nobody waits for the key of another thread's message.
+        One with a unique key or a large body goes alone, so that nobody waits for that of another thread's message.
         """
-        return self._joining.submit(object() if message.options.unique_key is not None else None, message)
+        alone = message.options.unique_key is not None or message.large is not None
+        return self._joining.submit(object() if alone else None, message)
 
     def _fitting(self, messages: Sequence[PreparedMessage]) -> int:
         """How many of the first messages make a bundle."""

@@ -20,6 +20,8 @@ from shardq.browsing import history_slices, slices
 from shardq.context.decision_log import DecisionLog
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidSetting, ReplayConflict
+from shardq.large.writing import carry_body
+from shardq.receipt import MessageId
 from shardq.sending.doors import COPY, REPLAY, admit, append
 from shardq.sending.planned_bundles import PlannedBundle, choose_shard, grouped_by_shard, sizes
 from shardq.sharding.shard import Shard
@@ -88,7 +90,7 @@ def copy_shard(source: QueueContext, shard: Shard, target: QueueContext, run: st
         copies = []
         for piece in some:
             data = _messages(piece)
-            copies.append(_copy(piece, data, target))
+            copies.append(_copy(piece, _carried(source, target, shard, piece, data), target))
             total += _hashed(piece, data)
             copied += _cut(piece)
         for group in grouped_by_shard(copies):
@@ -114,14 +116,15 @@ def replay(source: QueueContext, target: QueueContext, since: int, until: int) -
     admit(target, REPLAY)
     run = secrets.token_hex(8)
     sent = 0
-    for _, piece in history_slices(source, since, until):
-        now, data = target.store.now(), _messages(piece)
+    for origin, piece in history_slices(source, since, until):
+        data = _carried(source, target, origin, piece, _messages(piece))
+        now = target.store.now()
         identity = derive_bundle_id(piece.bundle.id, "replay", run, str(piece.first), str(piece.due))
         priority, group = piece.bundle.priority, piece.bundle.group
         shard = choose_shard(target, now, piece.count, group)
         body = encode_bundle(data)
         bundle = Bundle(identity, priority, now, now, piece.count, body, group=group)
-        append(target, REPLAY, [PlannedBundle(shard, bundle, largest=max(sizes(data)))])
+        append(target, REPLAY, [PlannedBundle(shard, bundle, largest=max(sizes(data)), large=data.large)])
         sent += piece.count
     return sent
 
@@ -139,6 +142,16 @@ def _messages(piece: StoredSlice) -> BundleData:
     return msgspec.structs.replace(data, move_key=None, unique_key=None)
 
 
+def _carried(
+    source: QueueContext, target: QueueContext, shard: Shard, piece: StoredSlice, data: BundleData
+) -> BundleData:
+    """The messages with a large body that is in the target's store."""
+    if data.large is None:
+        return data
+    identity = MessageId(shard, piece.bundle.id, piece.first)
+    return msgspec.structs.replace(data, large=carry_body(source, target, data.large, str(identity)))
+
+
 def _copy(piece: StoredSlice, data: BundleData, target: QueueContext) -> PlannedBundle:
     source, due, layout = piece.bundle, _due(piece), target.settings.layout
     identity = derive_bundle_id(source.id, "copy", target.name, str(piece.first), str(piece.count))
@@ -147,7 +160,7 @@ def _copy(piece: StoredSlice, data: BundleData, target: QueueContext) -> Planned
         shard = choose_shard(target, due, piece.count, source.group)
     changes = {"id": identity, "due": due, "count": piece.count, "data": encode_bundle(data)}
     bundle = msgspec.structs.replace(source, **changes)
-    return PlannedBundle(shard, bundle, largest=max(sizes(data)))
+    return PlannedBundle(shard, bundle, largest=max(sizes(data)), large=data.large)
 
 
 def _cut(piece: StoredSlice) -> int:

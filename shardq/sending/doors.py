@@ -18,6 +18,9 @@ import msgspec
 from shardq.context.events import Entry
 from shardq.context.queue_context import QueueContext
 from shardq.errors import MessageTooLarge, OutcomeUnknown, QueuePaused, RepeatTooLate
+from shardq.large.body import LargeBody
+from shardq.large.layout import owner_entry, shard_of
+from shardq.large.queue import bodies_queue
 from shardq.receipt import MessageId
 from shardq.sending.bounds import let_in
 from shardq.sending.planned_bundles import PlannedBundle
@@ -27,6 +30,7 @@ from shardq.storage.bundle_id import made_at
 from shardq.storage.requests import Append, Bundle
 
 __all__ = [
+    "BODY",
     "COPY",
     "DEAD_LETTER",
     "EVENTS",
@@ -68,7 +72,7 @@ SEND = Door(fresh_ids=True)
 RUN = COPY = REPLAY = Door()
 FORWARD = REDRIVE = Door(counts_sent=False)
 REPLACE = Door(obeys_pause=False, obeys_bounds=False, counts_sent=False)
-PERMIT = EVENTS = Door(obeys_pause=False, obeys_size=False, obeys_bounds=False, counts_sent=False)
+PERMIT = EVENTS = BODY = Door(obeys_pause=False, obeys_size=False, obeys_bounds=False, counts_sent=False)
 DEAD_LETTER = Door(
     obeys_pause=False, obeys_size=False, obeys_bounds=False, counts_sent=False, keeps_expiry=False
 )
@@ -103,17 +107,29 @@ def too_large(context: QueueContext, size: int) -> MessageTooLarge:
     return MessageTooLarge(
         f"message of {size:,} bytes: queue {context.name!r} takes at most "
         f"{context.settings.max_message_bytes:,} (max_message_bytes); "
-        "store the content elsewhere and send a reference, or raise the limit"
+        "send it with `producer.send_file` or `send_stream`, which store it in parts, or raise the limit"
     )
 
 
 @contextmanager
 def admitted(context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]) -> Iterator[Append]:
-    """The request that stores bundles of one shard, in the block. Raises QueuePaused, MessageTooLarge or QueueFull."""
+    """The request that stores bundles of one shard, in the block. Raises QueuePaused, MessageTooLarge or QueueFull.
+
+    Owners of large bodies are entered first, so that nobody takes the bodies for those of no message.
+    """
     admit(context, door, max(planned.largest for planned in bundles))
+    for planned in bundles:
+        if planned.large is not None:
+            _enter_owner(context, planned, planned.large)
     request = Append(bundles[0].shard, tuple(planned.bundle for planned in bundles))
     with let_in(context, request.bundles) if door.obeys_bounds else nullcontext():
         yield request
+
+
+def _enter_owner(context: QueueContext, planned: PlannedBundle, body: LargeBody) -> None:
+    bodies = bodies_queue(context)
+    entry = owner_entry(body, str(planned.message_id(0)), bodies.store.now())
+    append(bodies, BODY, [PlannedBundle(shard_of(body.id), entry)])
 
 
 def append(

@@ -25,6 +25,7 @@ import msgspec
 from shardq.clock import microseconds
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidMessage, UnsupportedByStore
+from shardq.large.body import LargeBody
 from shardq.receipt import MessageId
 from shardq.sending.place import Place
 from shardq.sending.prepared import Alike, PreparedMessage, SendOptions, size_of
@@ -55,6 +56,7 @@ class PlannedBundle(msgspec.Struct, frozen=True):
     positions: Sequence[int] = ()  # in the bundle, in which others may be when it is sent again
     again: bool = False  # it may be stored already
     unique_key: str | None = None  # of its only message
+    large: LargeBody | None = None  # the same
 
     @property
     def messages(self) -> int:
@@ -112,9 +114,9 @@ def sizes(messages: BundleData) -> list[int]:
 def plan_bundles(context: QueueContext, messages: Sequence[PreparedMessage], now: int) -> list[PlannedBundle]:
     """Bundles of messages that share group, priority, due time and ttl.
 
-    Messages with a key are bundles of their own; what comes after one is not put into a bundle from before it. Nor is
-    a message of a group, when one of the group in between is in another bundle. Messages that have an id already go
-    back into the bundle that the id names.
+    Messages with a key or a large body are bundles of their own; what comes after one is not put into a bundle from
+    before it. Nor is a message of a group, when one of the group in between is in another bundle. Messages that have an
+    id already go back into the bundle that the id names.
     """
     if len(messages) == 1 or (isinstance(messages, Alike) and messages and _joins(messages.options)):
         return [_planned(context, messages, range(len(messages)), now)]
@@ -125,7 +127,8 @@ def plan_bundles(context: QueueContext, messages: Sequence[PreparedMessage], now
         options = message.options
         time = (options.priority, options.moment(now), options.ttl)
         line = options.group or time
-        alone = (options.dedupe_key is not None or options.unique_key is not None) and options.id is None
+        has_key = options.dedupe_key is not None or options.unique_key is not None
+        alone = (has_key or message.large is not None) and options.id is None
         if alone or (options.group and (options.id or times.get(options.group, time) != time)):
             ended[line] += 1
         times[options.group] = time
@@ -159,6 +162,7 @@ def _planned(
         places=places,
         positions=range(len(messages)),
         unique_key=options.unique_key,
+        large=messages[0].large,
     )
 
 
@@ -195,6 +199,7 @@ def _planned_again(
         positions=range(len(messages)),
         again=options.dedupe_key is None,
         unique_key=options.unique_key,
+        large=messages[0].large,
     )
 
 
@@ -223,6 +228,7 @@ def _data(messages: Sequence[PreparedMessage]) -> BundleData:
         headers if any(headers) else None,
         keys if any(keys) else None,
         unique_key=messages[0].options.unique_key,
+        large=messages[0].large,
     )
 
 

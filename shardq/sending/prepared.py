@@ -11,6 +11,7 @@ import msgspec
 
 from shardq.clock import from_datetime, microseconds, seconds, to_datetime
 from shardq.errors import InvalidMessage
+from shardq.large.body import LargeBody
 from shardq.outgoing_message import DEFAULT_PRIORITY, Attempt, Headers, OnConflict, OutgoingMessage
 from shardq.receipt import MessageId
 
@@ -67,6 +68,7 @@ class PreparedMessage(msgspec.Struct, frozen=True):
 
     body: bytes
     options: SendOptions
+    large: LargeBody | None = None  # instead of the body, which is empty then
 
 
 class Alike(Sequence[PreparedMessage]):

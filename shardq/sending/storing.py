@@ -13,6 +13,7 @@ from shardq.clock import seconds, to_datetime
 from shardq.codec import Codec
 from shardq.context.queue_context import QueueContext
 from shardq.errors import OutcomeUnknown, ShardqError
+from shardq.large.body import LargeBody
 from shardq.outgoing_message import Attempt, OutgoingMessage
 from shardq.receipt import MessageId
 from shardq.sending.doors import SEND, admit, append, check_age
@@ -148,6 +149,9 @@ class Written(msgspec.Struct, frozen=True):
 
 def prepare(context: QueueContext, body: Any, options: SendOptions, codec: Codec) -> PreparedMessage:
     """Check a body alone, before it joins others; raises InvalidMessage, MessageTooLarge or QueuePaused."""
+    if isinstance(body, LargeBody):
+        admit(context, SEND, size_of(options.headers))
+        return PreparedMessage(b"", options, body)
     encoded = codec.encode(body)
     admit(context, SEND, len(encoded) + size_of(options.headers))
     return PreparedMessage(encoded, options)

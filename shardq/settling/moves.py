@@ -59,7 +59,8 @@ class Changes(msgspec.Struct, frozen=True):
     def made_in(self, messages: BundleData) -> BundleData:
         """The messages with the other body and headers."""
         if self.body is not None:
-            messages = msgspec.structs.replace(messages, bodies=[self.body] * len(messages.bodies))
+            bodies = [self.body] * len(messages.bodies)
+            messages = msgspec.structs.replace(messages, bodies=bodies, large=None)
         if self.headers is not None:
             headers = [self.headers] * len(messages.bodies) if self.headers else None
             messages = msgspec.structs.replace(messages, headers=headers)
@@ -124,7 +125,8 @@ class Move:
         return Moved(selection, self.changed(selection), common, self._changes.delay)
 
     def _planned(self, shard: Shard, moved: Moved, identity: bytes, due: int) -> PlannedBundle:
-        return PlannedBundle(shard, moved_bundle(self._door, moved.bundle, identity, due, moved.messages))
+        bundle = moved_bundle(self._door, moved.bundle, identity, due, moved.messages)
+        return PlannedBundle(shard, bundle, large=moved.messages.large)
 
     def group(self, selection: Selection) -> str:
         """The group in which they are to be in the target. For those of one shard, that is in one shard there."""
@@ -249,6 +251,7 @@ def _chosen(selection: Selection) -> BundleData:
         [messages.bodies[position] for position in selection.positions],
         messages.headers and [messages.headers[position] for position in selection.positions],
         messages.dedupe_keys and [messages.dedupe_keys[position] for position in selection.positions],
+        large=messages.large,
     )
 
 

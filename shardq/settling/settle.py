@@ -12,6 +12,7 @@ from shardq.context.retry import Answer, Failures
 from shardq.context.unique_keys import release_keys
 from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.held import Cover, HeldSlice, Selection, SettleState
+from shardq.large.collecting import remove_body
 from shardq.settling.telling import NO_STORY, Story, tell_settled
 from shardq.settling.verbs import GIVE_BACK, Verb
 from shardq.sharding.shard import Shard
@@ -130,6 +131,7 @@ class Settling:
             grant.give_back()
         self._release_keys()
         tell_settled(self._context, self._verb, self._own, self._duration, self._story)
+        self._remove_bodies()
         return self
 
     @property
@@ -158,6 +160,15 @@ class Settling:
             ]
         ):
             release_keys(self._context, finished)
+
+    def _remove_bodies(self) -> None:
+        """Remove the large bodies of messages that have left their queue for good, as far as they are known here."""
+        verb, context = self._verb, self._context
+        if verb.state is not SettleState.FINISHED or verb.moves:
+            return
+        for held in (selection.held for selection in self.done):
+            if held.large is not None and not (verb.keeps and context.settings.history_retention > 0):
+                remove_body(context, held.large, str(held.message_id(0)))
 
     @property
     def lost_count(self) -> int:

@@ -6,6 +6,7 @@ shards are settled; the error is raised at the end.
 
 from __future__ import annotations
 
+import io
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -16,6 +17,8 @@ from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Answer, Failures
 from shardq.errors import InvalidMessage, InvalidReceipt, LeaseLost, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState, held_unseen
+from shardq.large.body import no_large_body, not_in_memory
+from shardq.large.reading import open_body
 from shardq.message import Message
 from shardq.receipt import Receipt
 from shardq.sending.prepared import check_delay, check_headers, check_priority
@@ -142,8 +145,17 @@ class Settlement:
         return [Message(selection.held, position, self._codec, self) for position in selection.positions]
 
     def bodies(self, selection: Selection) -> list[Any]:
-        """The selected messages' bodies."""
+        """The selected messages' bodies; raises InvalidMessage for one that is large."""
+        if selection.held.messages.large is not None and selection.positions:
+            raise not_in_memory(str(selection.held.message_id(0)), selection.held.messages.large)
         return list(map(self._codec.decode, selection.held.bodies(selection.positions)))
+
+    def open(self, held: HeldSlice) -> io.BufferedReader:
+        """The large body of the only message of a slice, as a file. Raises InvalidMessage when it has none."""
+        body, identity = held.messages.large, str(held.message_id(0))
+        if body is None:
+            raise no_large_body(identity)
+        return open_body(self._context, body, identity)
 
     def move(self, selections: Sequence[Selection], move: Move) -> None:
         """Move messages: all of a shard, or none. If some of them are lost, the others are moved without them."""

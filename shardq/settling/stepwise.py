@@ -115,7 +115,7 @@ class _Copy(msgspec.Struct, frozen=True):
         carried = msgspec.structs.replace(self.message, move_key=self.key + _PLACED * place.placed)
         common = msgspec.structs.replace(self.moved.bundle, priority=place.priority)
         bundle = moved_bundle(door, common, place.id.bundle_id, place.due, carried)
-        return PlannedBundle(place.id.shard, bundle, self.key)
+        return PlannedBundle(place.id.shard, bundle, self.key, large=self.message.large)
 
 
 def _store(target: QueueContext, door: Door, moved: Sequence[Moved], story: Story) -> None:

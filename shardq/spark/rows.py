@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -86,7 +86,7 @@ def _column(pieces: list[Piece], field: pa.Field, which: Any, places: Any) -> pa
     """A column; of each message are given the piece that it is in and its place in the bundle."""
     match field.name:
         case "body":
-            return pa.array([body for piece in pieces for body in piece.messages.bodies], field.type)
+            return pa.array([body for piece in pieces for body in _bodies(piece.messages)], field.type)
         case "headers":
             return _headers(pieces, field.type)
         case "dedupe_key":
@@ -101,6 +101,11 @@ def _column(pieces: list[Piece], field: pa.Field, which: Any, places: Any) -> pa
         case name:
             numbers = np.array([getattr(piece, name) for piece in pieces], dtype=np.int64)
             return pa.array(numbers[which]).cast(field.type)
+
+
+def _bodies(messages: BundleData) -> Sequence[bytes | None]:
+    """The bodies; null for a large one, which is read by its message's id."""
+    return messages.bodies if messages.large is None else [None]
 
 
 def _prefix(piece: Piece) -> str:

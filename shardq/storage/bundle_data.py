@@ -1,7 +1,8 @@
 """How the messages of a bundle are laid out in its ``data``: MessagePack, one array.
 
-``[bodies, headers, dedupe keys, move key, unique key]``: three arrays of the bundle's length, of which the second and
-third are nil when no message has any, and two that are a text or nil. The last two may be missing: they came later.
+``[bodies, headers, dedupe keys, move key, unique key, large body]``: three arrays of the bundle's length, of which the
+second and third are nil when no message has any, two that are a text or nil, and what is known of a body that is stored
+in parts, or nil. The last three may be missing: they came later.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 import msgspec
 
 from shardq.errors import InvalidMessage
+from shardq.large.body import LargeBody
 
 __all__ = [
     "BundleData",
@@ -29,6 +31,9 @@ class BundleData(msgspec.Struct, array_like=True, frozen=True):
     dedupe_keys: list[str | None] | None = None
     move_key: str | None = None  # of a message that was moved to its queue, in a bundle of its own
     unique_key: str | None = None  # of a message in a bundle of its own
+    large: LargeBody | None = (
+        None  # instead of the body, which is empty then; of a message in a bundle of its own
+    )
 
     def slice(self, first: int, count: int) -> BundleData:
         """Messages ``first`` .. ``first + count - 1`` as a bundle of their own."""
@@ -50,6 +55,7 @@ class BundleKeys(msgspec.Struct, array_like=True, frozen=True):
     dedupe_keys: list[str | None] | None = None
     move_key: str | None = None
     unique_key: str | None = None
+    large: LargeBody | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -77,6 +77,7 @@ class Finish(msgspec.Struct, frozen=True):
             and keys.dedupe_keys is None
             and keys.move_key is None
             and keys.unique_key is None
+            and keys.large is None
             and (self.most_deliveries is None or piece.deliveries <= self.most_deliveries)
             and not expired(piece.bundle, self.now, self.since)
         )

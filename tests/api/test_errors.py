@@ -19,6 +19,7 @@ OWN_CODES_OF_STORES = {"Disturbed", "TombstonesRefused"}  # told to users as wha
 CODES = {
     "ArgumentsRejected": "arguments_rejected",
     "BenchmarkFailed": "benchmark_failed",
+    "BodyNotFound": "body_not_found",
     "Closed": "closed",
     "CommandFailed": "command_failed",
     "ConsumerAlive": "consumer_alive",

@@ -7,6 +7,7 @@ import builtins
 import collections.abc
 import datetime
 import inspect
+import os
 import pydoc
 import sys
 import typing
@@ -23,7 +24,7 @@ import shardq.worker
 
 CLASSES = [value for name in shardq.__all__ if inspect.isclass(value := getattr(shardq, name))]
 OPAQUE = {shardq.Attempt}  # what it holds is for shardq alone
-COMMON = [vars(module) for module in (builtins, typing, collections.abc, datetime)]
+COMMON = [vars(module) for module in (builtins, typing, collections.abc, datetime, os)]
 
 
 def functions_of(cls: type) -> Iterator[Callable[..., Any]]:

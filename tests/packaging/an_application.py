@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 import shardq
 from shardq.planning import Choice, Plan, UnitCosts, Use, Wanted, plan, unit_costs
@@ -193,6 +194,20 @@ def send(producer: shardq.Producer) -> str:
     return identity
 
 
+def send_a_film(producer: shardq.Producer, message: shardq.Message) -> bytes:
+    options: shardq.SendArguments = {"headers": {"name": "Metropolis"}, "priority": 3}
+    identity: str = producer.send_file("film.mp4", **options)
+    with Path("film.mp4").open("rb") as stream:
+        print(identity, producer.send_stream(stream, ttl=3_600))
+    large: shardq.LargeBody | None = message.large
+    try:
+        with message.open() as film:
+            print(film.seek(0), large.size if large else None)
+            return film.read(10)
+    except shardq.BodyNotFound:
+        return b""
+
+
 def send_one_of_a_key(producer: shardq.Producer) -> str:
     policy: shardq.OnConflict = "raise"
     try:
@@ -241,6 +256,7 @@ def look(queue: shardq.Queue, identity: str) -> None:
     states: tuple[shardq.ShardState, ...] = queue.shard_states()
     shard: shardq.Shard = states[0].shard
     found: shardq.StoredMessage | None = queue.get(identity)
+    print(queue.open(identity).readline())
     print(counts.ready, counts.oldest, shard.queue, found, queue.peek(3, codec=shardq.JSON))
     for event in queue.trace(identity):
         kind: shardq.EventKind = event.kind

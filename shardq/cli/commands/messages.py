@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from pathlib import Path
 
 import click
 import msgspec
 
 from shardq.cli.command import ExampleCommand, Session, codec_option, given_words, json_option, queue_argument
 from shardq.cli.failures import NOT_FOUND
-from shardq.cli.message_view import body_text, row_of, view_of
+from shardq.cli.message_view import row_of, view_of
+from shardq.cli.output import output_option, write_body
 from shardq.cli.printing import many, note, print_json, print_line
 from shardq.cli.times import since_option, until_option
 from shardq.queue import Queue
@@ -40,10 +42,18 @@ def peek(session: Session, queue: str, limit: int, codec: str, as_json: bool) ->
 @click.command(cls=ExampleCommand, example="shardq get orders:3:1:0197c8a2b4d07abc8123456789abcdef:0 --json")
 @click.argument("message_id", metavar="ID")
 @click.option("--unique-key", help="Look at the message with this key; ID is the name of its queue.")
+@output_option
 @codec_option
 @json_option
 @click.pass_context
-def get(ctx: click.Context, message_id: str, unique_key: str | None, codec: str, as_json: bool) -> None:
+def get(
+    ctx: click.Context,
+    message_id: str,
+    unique_key: str | None,
+    output: Path | None,
+    codec: str,
+    as_json: bool,
+) -> None:
     """Look at one message by its id.
 
     Prints the body, or with --json all properties. The message can be in any state, also processed.
@@ -57,10 +67,11 @@ def get(ctx: click.Context, message_id: str, unique_key: str | None, codec: str,
         name = message_id if unique_key is None else f"with the key {unique_key!r} in queue {message_id}"
         note(f"shardq: message_not_found: message {name} is not stored")
         ctx.exit(NOT_FOUND)
-    elif as_json:
+    elif as_json and output is None:
         print_json(view_of(message, codec))
     else:
-        print_line(body_text(message, codec))
+        queue = session.queue(MessageId.parse(message.id).shard.queue)
+        write_body(message, codec, output, lambda: queue.open(message.id))
 
 
 @click.command(cls=ExampleCommand, example="shardq history orders --since 10m --replay --to orders-test")

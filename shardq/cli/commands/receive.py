@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from enum import Enum
+from pathlib import Path
 
 import click
 
 from shardq.batch import Batch
 from shardq.cli.command import ExampleCommand, Session, codec_option, json_option, queue_argument
-from shardq.cli.message_view import body_text, view_of
-from shardq.cli.printing import note, print_json, print_line
+from shardq.cli.message_view import view_of
+from shardq.cli.output import output_option, write_body
+from shardq.cli.printing import note, print_json
 from shardq.cli.times import duration
 from shardq.consumer import Consumer
 
@@ -44,6 +46,7 @@ class Settle(Enum):
 @click.option("--pop", "before", is_flag=True, help="Ack before printing: delivered at most once.")
 @click.option("--receipts", is_flag=True, help="Print the receipt and a tab before each body.")
 @click.option("--visibility-timeout", type=duration, help="Instead of the queue's.")
+@output_option
 @codec_option
 @json_option
 @click.pass_obj
@@ -57,16 +60,21 @@ def receive(
     before: bool,
     receipts: bool,
     visibility_timeout: float | None,
+    output: Path | None,
     codec: str,
     as_json: bool,
 ) -> None:
     """Receive messages and print them.
 
-    Prints the body of each message on a line, or with --json all properties. Messages are acked after they are
-    printed. If printing fails, they are redelivered when their leases expire.
+    Prints the body of each message on a line, however large it is, or with --json all properties. Messages are acked
+    after they are printed. If printing fails, they are redelivered when their leases expire.
     """
     if after + never + before > 1:
         raise click.UsageError("Give one of --ack, --no-ack and --pop.")
+    if output is not None and (limit > 1 or as_json or receipts):
+        raise click.UsageError(
+            "--output takes the body of one message: give it without --limit, --json, --receipts."
+        )
     settle = Settle.NEVER if never else Settle.BEFORE if before else Settle.AFTER
 
     def show(batch: Batch) -> None:
@@ -74,12 +82,15 @@ def receive(
             if as_json:
                 print_json(view_of(message, codec, held=settle is Settle.NEVER or receipts))
             else:
-                receipt = f"{message.receipt}\t".encode() if receipts else b""
-                print_line(receipt + body_text(message, codec))
+                write_body(
+                    message, codec, output, message.open, before=f"{message.receipt}\t" if receipts else ""
+                )
         sys.stdout.flush()
 
     source = session.queue(queue)
-    with source.consumer(visibility_timeout=visibility_timeout) as consumer:
+    with source.consumer(
+        visibility_timeout=visibility_timeout, keep_leases=settle is Settle.AFTER
+    ) as consumer:
         shown = receive_messages(consumer, limit, wait, settle, show)
     if not shown and source.settings.delivery_paused:
         note(f"queue {queue} delivers no messages: it is paused; `shardq resume {queue}` ends that")

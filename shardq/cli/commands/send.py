@@ -14,7 +14,7 @@ import click
 
 from shardq.cli.command import ExampleCommand, Session, codec_option, json_option, queue_argument
 from shardq.cli.message_line import parse_line, parse_plain
-from shardq.cli.printing import many, note, print_json
+from shardq.cli.printing import many, note, print_json, print_line
 from shardq.cli.sending import (
     Parse,
     Piece,
@@ -29,6 +29,7 @@ from shardq.cli.sending import (
 from shardq.cli.times import coming_moment, duration, in_words
 from shardq.errors import ShardqError
 from shardq.outgoing_message import DEFAULT_PRIORITY, OnConflict, OutgoingMessage
+from shardq.producer import SendArguments
 
 __all__ = ["SendProgress", "send", "send_progress"]
 
@@ -49,6 +50,7 @@ def _check_folder(_context: click.Context, _parameter: click.Parameter, path: Pa
 @queue_argument
 @click.argument("bodies", metavar="[BODY...]", nargs=-1)
 @click.option("--file", "-f", type=_FILE, help="Send each line of a file. BODY - sends each line of stdin.")
+@click.option("--large", type=_FILE, help="Send a whole file, of any size, as one message.")
 @click.option("--jsonl", is_flag=True, help="Each line or BODY is a JSON object, see above.")
 @click.option(
     "--priority", type=int, default=DEFAULT_PRIORITY, show_default=True, help="0 is delivered first, 9 last."
@@ -95,6 +97,7 @@ def send(
     queue: str,
     bodies: tuple[str, ...],
     file: Path | None,
+    large: Path | None,
     jsonl: bool,
     unsent: Path | None,
     quiet: bool,
@@ -117,6 +120,13 @@ def send(
                 f"--{option} is for one BODY: give {name} in the lines of --jsonl instead."
             )
     shared = _shared(**options)
+    if large is not None:
+        if bodies or file is not None or jsonl or unsent is not None or codec != "bytes":
+            raise click.UsageError(
+                "--large is one message: give no BODY, --file, --jsonl, --unsent or --codec."
+            )
+        _send_large(session, queue, large, shared, quiet=quiet, as_json=as_json)
+        return
     read = partial(parse_line, queue=queue) if jsonl else parse_plain
     parse = partial(read, codec=codec, shared=shared)
     keep = None if unsent is None else Unsent(_unused(unsent, file), codec)
@@ -131,6 +141,20 @@ def send(
             _finish(show, queue, as_json=True)
         raise
     _finish(show, queue, as_json=as_json)
+
+
+def _send_large(
+    session: Session, queue: str, path: Path, shared: OutgoingMessage, *, quiet: bool, as_json: bool
+) -> None:
+    options = {name: getattr(shared, name) for name in SendArguments.__annotations__}
+    with session.queue(queue).producer() as producer:
+        identity = producer.send_file(path, **options)
+    if as_json:
+        print_json(
+            {"queue": queue, "sent": 1, "bytes": path.stat().st_size} | ({} if quiet else {"ids": [identity]})
+        )
+    elif not quiet:
+        print_line(identity)
 
 
 def _unused(unsent: Path, file: Path | None) -> Path:

@@ -1,0 +1,61 @@
+"""Bodies as they are written out: on a line of stdout, or into a file, large ones piece by piece."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from shardq.cli.message_view import body_text
+from shardq.cli.printing import print_line
+from shardq.message import Message, StoredMessage
+
+__all__ = ["output_option", "write_body"]
+
+_PIECE = 1 << 20
+
+output_option = click.option(
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write the body to this file, as it is.",
+)
+
+
+def write_body(
+    message: Message | StoredMessage,
+    codec: str,
+    output: Path | None,
+    open_large: Callable[[], io.BufferedReader],
+    *,
+    before: str = "",
+) -> None:
+    """Write a body on a line, or into a file. Raises InvalidMessage, BodyNotFound or OSError.
+
+    A file gets its name when it is complete.
+    """
+    if output is not None:
+        part = output.with_name(output.name + ".part")
+        with part.open("wb") as file:
+            if message.large is None:
+                file.write(body_text(message, codec))
+            else:
+                _copy(open_large, file)
+        part.replace(output)
+    elif message.large is None:
+        print_line(before.encode() + body_text(message, codec))
+    else:
+        sys.stdout.write(before)
+        sys.stdout.flush()
+        _copy(open_large, sys.stdout.buffer)
+        print_line(b"")
+
+
+def _copy(open_large: Callable[[], io.BufferedReader], file: BinaryIO) -> None:
+    with open_large() as body:
+        shutil.copyfileobj(body, file, _PIECE)
