@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import msgspec
 
 from shardq.errors import InvalidMessage, InvalidSetting
+from shardq.large.body import LargeBody
 
 __all__ = ["BYTES", "JSON", "MSGPACK", "TEXT", "Codec", "check_codec", "codec_named"]
 
@@ -67,6 +68,10 @@ class _Msgspec:
         self._name, self._encoder, self._decoder = name, encoder, decoder
 
     def encode(self, value: Any) -> bytes:
+        if type(value) is LargeBody:  # which could be written, and would be no body any more
+            raise InvalidMessage(
+                f"{value!r} is the body of another message: give it to `producer.send` alone"
+            )
         try:
             return self._encoder.encode(value)  # type: ignore[no-any-return]
         except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:

@@ -21,10 +21,12 @@ def open_body(context: QueueContext, body: LargeBody, message_id: str) -> io.Buf
     return io.BufferedReader(_Parts(context, body, message_id))
 
 
-def load_part(context: QueueContext, body: LargeBody, number: int, message_id: str) -> bytes:
-    """The content of one part. Raises BodyNotFound, or InvalidMessage when it is not as long as it must be."""
+def load_part(bodies: QueueContext | None, body: LargeBody, number: int, message_id: str) -> bytes:
+    """The content of one part. Raises BodyNotFound, or InvalidMessage when it is not as long as it must be.
+
+    ``bodies`` is the queue of large bodies; None if there is none.
+    """
     shard, identity = shard_of(body.id), part_id(body.id, number)
-    bodies = existing_bodies_queue(context)
     found = None if bodies is None else bodies.retry(bodies.store.find, shard, identity, 0)
     if found is None:
         raise BodyNotFound(
@@ -48,7 +50,7 @@ class _Parts(io.RawIOBase):
 
     def __init__(self, context: QueueContext, body: LargeBody, message_id: str) -> None:
         super().__init__()
-        self._context, self._body, self._message_id = context, body, message_id
+        self._bodies, self._body, self._message_id = existing_bodies_queue(context), body, message_id
         self._position = self._checked = 0
         self._loaded, self._content = -1, b""  # the part that was read last
         self._sum = sha256()
@@ -69,7 +71,7 @@ class _Parts(io.RawIOBase):
             return 0
         number, offset = divmod(self._position, self._body.part_bytes)
         if number != self._loaded:
-            self._content = load_part(self._context, self._body, number, self._message_id)
+            self._content = load_part(self._bodies, self._body, number, self._message_id)
             self._loaded = number
         some = self._content[offset : offset + len(buffer)]
         buffer[: len(some)] = some

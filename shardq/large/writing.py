@@ -14,7 +14,7 @@ from shardq.context.queue_context import QueueContext
 from shardq.errors import BodyNotFound, InvalidMessage, OutcomeUnknown, StoreUnavailable
 from shardq.large.body import LargeBody
 from shardq.large.layout import GRACE, PART_BYTES, new_body_id, owner_entry, part, part_id, shard_of
-from shardq.large.queue import bodies_queue
+from shardq.large.queue import bodies_queue, existing_bodies_queue
 from shardq.large.reading import load_part
 from shardq.sending.doors import BODY, append
 from shardq.sending.planned_bundles import PlannedBundle
@@ -102,9 +102,9 @@ def carry_body(source: QueueContext, target: QueueContext, body: LargeBody, mess
         keep_body(target, body)
         if _is_stored(target, body):  # nobody removes it now
             return body
-    copy = StoredBody(target)
+    copy, bodies = StoredBody(target), existing_bodies_queue(source)
     for number in range(body.parts):
-        copy.add(load_part(source, body, number, message_id))
+        copy.add(load_part(bodies, body, number, message_id))
     return copy.body
 
 

@@ -209,6 +209,21 @@ def test_the_body_of_a_message_can_be_sent_again_without_copying_it(
     assert all(read(each) == CONTENT for each in received if each.large)
 
 
+@pytest.mark.parametrize("codec", [shardq.BYTES, shardq.JSON, shardq.MSGPACK, shardq.TEXT])
+def test_the_body_of_a_message_is_never_written_as_a_value(
+    queue: shardq.Queue, send: Callable[..., str], codec: shardq.Codec
+) -> None:
+    send()
+    (message,) = queue.consumer(codec=codec).receive(1)
+    for move in (
+        lambda: message.forward(queue.name, body=message.large),
+        lambda: message.release(body=message.large),
+    ):
+        with pytest.raises(shardq.InvalidMessage, match="LargeBody"):
+            move()
+    assert read(message) == CONTENT
+
+
 @pytest.mark.parametrize("key", ["dedupe_key", "unique_key"])
 def test_a_second_one_with_the_same_key_is_not_kept(
     client: shardq.Client, queue: shardq.Queue, send: Callable[..., str], key: str
