@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
+import time
 
 import pytest
 
 import shardq
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Append
+from shardq.storage.sqlite import schema
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
 from tests.forking import all_held, forked, locks_of
@@ -119,3 +122,26 @@ def test_children_start_on_shards_of_their_own(queue: shardq.Queue) -> None:
     layout = shardq.QueueSettings(shards=10_000, time_shards=1).layout
     turns = {forked(lambda: str(placement.choose(layout, 0, 2))) for _ in range(6)}
     assert len(turns) > 1
+
+
+def test_a_child_uses_the_file_although_a_thread_of_its_parent_was_about_to_bring_its_schema_up_to_date(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    under_way = threading.Event()
+    apply = schema.apply
+
+    def slowly(sql: sqlite3.Connection) -> None:
+        sql.execute("BEGIN IMMEDIATE")
+        under_way.set()
+        time.sleep(0.2)  # the fork waits for it; a connection that is open then would spoil the child's locks
+        sql.execute("ROLLBACK")
+        apply(sql)
+
+    with shardq.connect(f"{url}?busy_timeout=2", retry_seconds=0) as client:
+        queue = client.create_queue("q")
+        monkeypatch.setattr(schema, "apply", slowly)
+        thread = threading.Thread(target=client.create_schema)
+        thread.start()
+        assert under_way.wait(10)
+        assert forked(lambda: queue.producer().send(b"child")).startswith("q:")
+        thread.join()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +53,7 @@ class Session:
             self._open, self.identity, limit=_MOST_READERS, path=self.path, patience=self._longest_turn
         )
         self._paused: tuple[Pool, ...] = ()
+        self._migrating, self._held_off = threading.Lock(), False
 
     def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
         """Return what ``look`` finds in one state of the file; it may be called again when that is locked."""
@@ -102,7 +104,8 @@ class Session:
     def apply_schema(self) -> None:
         """Make the file, if there is none, and bring its schema up to date."""
         try:
-            self._patience(self._apply_schema)
+            with self._migrating:
+                self._patience(self._apply_schema)
         except sqlite3.Error as error:
             raise translate(error, self.path) from error
 
@@ -120,6 +123,7 @@ class Session:
 
     def _before_fork(self) -> None:
         """Close every connection and keep new ones from being opened."""
+        self._held_off = self._migrating.acquire(timeout=self._longest_turn)
         self._paused = tuple(pool for pool in (self._writers, self._readers) if pool.pause())
 
     def _after_fork_in_parent(self) -> None:
@@ -127,6 +131,8 @@ class Session:
         paused, self._paused = self._paused, ()
         for pool in paused:
             pool.resume()
+        if self._held_off:
+            self._migrating.release()
 
     def _after_fork_in_child(self) -> None:
         """Go on with locks of its own; what could not be closed before is kept, unused and unclosed."""
