@@ -51,7 +51,7 @@ from shardq.settings import Overflow, QueueSettings, QueueSettingsArguments
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import EntryState, Finding
-from shardq.tracing.trace import Event, EventKind
+from shardq.tracing import Event, EventKind
 
 __all__ = [
     "BYTES",

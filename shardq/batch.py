@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any, overload
@@ -79,10 +79,19 @@ class Batch(Sequence[Message]):
             part._acking = self._acking
         return part
 
-    def ack(self) -> None:
-        """Finish the messages: they are never delivered again. It can be repeated. Raises LeaseLost."""
+    def ack(self, *, results: Mapping[Message, Any] | None = None) -> None:
+        """Finish the messages: they are never delivered again. It can be repeated. Raises LeaseLost.
+
+        ``results`` are those of single messages, as in :meth:`shardq.Message.ack`. When one cannot be kept, no message
+        is acked.
+        """
+        chosen = [
+            (self._selected(message), value)
+            for message, value in (results or {}).items()
+            if value is not None
+        ]
         self._acking()
-        self._settler.ack(self._open)
+        self._settler.ack(self._open, chosen)
 
     def release(self, *, delay: float = 0.0, reason: str | None = None) -> None:
         """Release the messages: they are redelivered after ``delay`` seconds. Raises LeaseLost.
@@ -118,6 +127,10 @@ class Batch(Sequence[Message]):
     @property
     def _open(self) -> list[Selection]:
         return [selection.in_states(SettleState.OPEN, SettleState.LOST) for selection in self._selections]
+
+    def _selected(self, message: Message) -> Selection:
+        held, position = self._place(message)
+        return Selection(held, [position])
 
     def _place(self, message: Message) -> tuple[HeldSlice, int]:
         try:

@@ -19,6 +19,8 @@ from shardq.errors import InvalidSetting, OutcomeUnknown, QueueExists, QueueNotF
 from shardq.hooks import Hooks
 from shardq.limits.permits import permits_queue
 from shardq.limits.queue_limits import check_limits, drop_permits
+from shardq.logs.event_log import write_entries
+from shardq.logs.log_queues import drop_logs
 from shardq.queue import Queue, consumer_of
 from shardq.receiving.trimming import drop_oldest
 from shardq.receiving.turns import check_queues
@@ -36,7 +38,6 @@ from shardq.sharding.shard import check_queue_name, listed
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Finding, QueueRecord
 from shardq.storage.store import Store
-from shardq.tracing.logs import EventLogs, drop_logs
 
 if TYPE_CHECKING:
     from shardq.topics import Topic
@@ -70,7 +71,7 @@ class Client(Closing):
     ) -> None:
         _check_hooks(hooks)
         self._contexts = QueueContexts(
-            store, drop_oldest, EventLogs().write, hooks=hooks, retry_seconds=retry_seconds
+            store, drop_oldest, write_entries, hooks=hooks, retry_seconds=retry_seconds
         )
         self._store, self._retry = store, self._contexts.retry
         self._semaphores: dict[str, Semaphore] = {}

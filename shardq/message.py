@@ -36,6 +36,7 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     group: str | None = None
     unique_key: str | None = None
     large: LargeBody | None = None  # its body is stored in parts, and `body` is None: see `Queue.open`
+    result: Any = None  # processed: what it was acked with, if its queue keeps that
     owner: str | None = (
         None  # in flight: the name of the consumer that holds it, or its id if no more is known
     )
@@ -44,8 +45,8 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
 class Settler(Protocol):
     """Settles received messages. Each call settles all that is still held, then raises LeaseLost."""
 
-    def ack(self, selections: Sequence[Selection]) -> None:
-        """Finish messages."""
+    def ack(self, selections: Sequence[Selection], results: Sequence[tuple[Selection, Any]] = ()) -> None:
+        """Finish messages, single ones of them with a result."""
         ...
 
     def release(self, selections: Sequence[Selection], delay: float, reason: str | None) -> None:
@@ -224,12 +225,17 @@ class Message:
         """True once the message was released, by this consumer."""
         return bool(self._held.in_states([self._position], [SettleState.RELEASED]))
 
-    def ack(self) -> None:
+    def ack(self, *, result: Any = None) -> None:
         """Finish the message: it is never delivered again. It can be repeated.
 
-        Raises LeaseLost when the message is no longer held by this consumer.
+        The ``result`` is kept as long as the message is in the history, in a queue with ``keep_results``:
+        :meth:`shardq.Queue.get` and :meth:`shardq.Queue.history` show it. The consumer's codec encodes it, to 64 KiB at
+        most. None is no result. It is stored before the message is acked.
+
+        Raises LeaseLost when the message is no longer held by this consumer. Raises InvalidSetting when the queue keeps
+        no results, InvalidMessage or MessageTooLarge for the result; the message is not acked then.
         """
-        self._settler.ack([self._selection])
+        self._settler.ack([self._selection], [] if result is None else [(self._selection, result)])
 
     def release(self, *, delay: float = 0.0, body: Any = None, reason: str | None = None) -> None:
         """Release the message: it is redelivered after ``delay`` seconds.

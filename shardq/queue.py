@@ -21,6 +21,8 @@ from shardq.large.body import no_large_body
 from shardq.large.collecting import collect_bodies
 from shardq.large.reading import open_body
 from shardq.limits.queue_limits import check_limits
+from shardq.logs.log_queues import EVENTS, RESULTS, drop_logs, drop_old_logs
+from shardq.logs.results import with_results
 from shardq.message import StoredMessage
 from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, Producer
 from shardq.receipt import MessageId
@@ -33,8 +35,7 @@ from shardq.sending.prepared import check_unique_key
 from shardq.settings import QueueSettings, QueueSettingsArguments, check_number
 from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
 from shardq.settling.settlement import ack_receipts, extend_receipts, release_receipts
-from shardq.tracing.logs import drop_logs, drop_old_logs
-from shardq.tracing.trace import Event, trace
+from shardq.tracing import Event, trace
 
 __all__ = ["Queue", "consumer_of", "unless", "wait_for"]
 
@@ -147,7 +148,8 @@ class Queue:
         """
         check_codec(codec)
         identity = self._identity(message_id, unique_key)
-        return None if identity is None else find(self._context, codec, identity)
+        found = None if identity is None else find(self._context, codec, identity)
+        return found and next(with_results(self._context, codec, [found]))
 
     def trace(self, message_id: str) -> list[Event]:
         """What became of a message, as far as its queue has kept it: the events, in order. Raises InvalidReceipt.
@@ -195,7 +197,8 @@ class Queue:
 
         The queue keeps acked messages for its ``history_retention``. The default, 0, keeps none.
         """
-        return browse_history(self._context, check_codec(codec), *self._period(since, until))
+        found = browse_history(self._context, check_codec(codec), *self._period(since, until))
+        return with_results(self._context, codec, found)
 
     def replay(
         self, *, since: datetime | None = None, until: datetime | None = None, to: str | None = None
@@ -218,10 +221,11 @@ class Queue:
         """
         check_dead_letter_queue(self.name, self.settings.change(changes))
         check_limits(self.name, self.settings.change(changes))
-        kept = self.settings.events
+        before = self.settings
         settings = self._context.live.alter(changes)
-        if settings.events is None and kept is not None:
-            drop_logs(self._context.store, self._context.retry, self.name)
+        for kind in (EVENTS, RESULTS):
+            if kind.kept(settings) is None and kind.kept(before) is not None:
+                drop_logs(self._context.store, self._context.retry, self.name, kind)
         if settings.has_dead_letters:
             create_dead_letter_queue(self._context.store, self._context.retry, self.name, settings)
         return settings
@@ -262,8 +266,7 @@ class Queue:
         large bodies that no message of the store has go too, when they are two hours old.
         """
         removed = sweep(self._context) + expire(self._context) + sweep_keys(self._context, everything=True)
-        logs = drop_old_logs(self._context) if self.settings.events is not None else 0
-        return removed + logs + collect_bodies(self._context)
+        return removed + drop_old_logs(self._context) + collect_bodies(self._context)
 
     def unlock(self, consumer: str, *, force: bool = False) -> int:
         """Give back at once what a dead consumer holds, by its name or id; returns how many messages that were.

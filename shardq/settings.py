@@ -48,6 +48,8 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         whether messages whose ``ttl`` or ``retention`` is over move to the dead-letter queue instead of being dropped
     ``history_retention``
         the time for which acked messages can be read and replayed; 0: acked messages are not kept
+    ``keep_results``
+        whether the results that messages are acked with are kept, for as long as the messages are in the history
     ``events``
         the time for which it can be asked what became of a message, see :meth:`~shardq.Queue.trace`; None: no events
         are kept
@@ -84,6 +86,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     expires: float | None = None
     dead_letter_expired: bool = False
     history_retention: float = 0.0
+    keep_results: bool = False
     events: float | None = None
     dedupe_window: float = 300.0
     max_message_bytes: int = 1_048_576
@@ -126,7 +129,13 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """Return a checked copy with some settings changed. Raises InvalidSetting for the first one that is wrong."""
         for name, value in changes.items():
             _check(name, value)
-        return msgspec.structs.replace(self, **changes)
+        changed = msgspec.structs.replace(self, **changes)
+        if changed.keep_results and not changed.history_retention:
+            raise InvalidSetting(
+                "keep_results=True with history_retention=0.0 keeps nothing: results are kept with the history, so set "
+                "history_retention too, or keep_results=False"
+            )
+        return changed
 
 
 # Made with the module, as all of shardq's: msgspec (0.22) ends the process with a segmentation
@@ -149,6 +158,7 @@ class QueueSettingsArguments(TypedDict, total=False):
     expires: float | None
     dead_letter_expired: bool
     history_retention: float
+    keep_results: bool
     events: float | None
     dedupe_window: float
     max_message_bytes: int
@@ -226,7 +236,7 @@ def _check(name: str, value: Any) -> None:
         Rate.parse(value)
     elif name == "dead_letter_queue":
         _check_queue(name, value)
-    elif name in ("dead_letter_expired", "delivery_paused", "sends_paused"):
+    elif name in ("dead_letter_expired", "keep_results", "delivery_paused", "sends_paused"):
         if not isinstance(value, bool):
             raise InvalidSetting(f"{name}={value!r} is a {type(value).__name__}: give True or False")
     else:

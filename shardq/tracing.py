@@ -12,10 +12,10 @@ from shardq.clock import seconds, to_datetime
 from shardq.context.events import Entry
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidReceipt
+from shardq.logs.event_log import read_entries
 from shardq.receipt import MessageId
 from shardq.settling.dead_letters import origin
 from shardq.storage.bundle_data import decode_bundle
-from shardq.tracing.logs import read_entries
 
 __all__ = ["Event", "EventKind", "trace"]
 

@@ -44,6 +44,8 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime | None = None
     group: str | None = None
     unique_key: str | None
+    result: Any = UNSET
+    result_base64: bytes | UnsetType = UNSET
     owner: str | UnsetType = UNSET
     receipt: str | UnsetType = UNSET
     lease_until: datetime | UnsetType = UNSET
@@ -51,7 +53,8 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
 
 def view_of(message: Message | StoredMessage, codec: str, *, held: bool = False) -> MessageView:
     """A message for JSON, with its receipt if ``held``. Raises InvalidMessage if the codec cannot read the body."""
-    body, body_base64 = _body(message, codec) if message.large is None else (UNSET, UNSET)
+    body, body_base64 = _shown(message, _raw(message), codec) if message.large is None else (UNSET, UNSET)
+    result, result_base64 = _result(message, codec)
     return MessageView(
         id=message.id,
         body=body,
@@ -67,6 +70,8 @@ def view_of(message: Message | StoredMessage, codec: str, *, held: bool = False)
         expires_at=message.expires_at,
         group=message.group,
         unique_key=message.unique_key,
+        result=result,
+        result_base64=result_base64,
         owner=_owner(message),
         receipt=message.receipt if held and isinstance(message, Message) else UNSET,
         lease_until=message.lease_until if held and isinstance(message, Message) else UNSET,
@@ -75,7 +80,7 @@ def view_of(message: Message | StoredMessage, codec: str, *, held: bool = False)
 
 def body_text(message: Message | StoredMessage, codec: str) -> bytes:
     """A body for printing: its bytes, or its value as JSON. Raises InvalidMessage, which names the message."""
-    value = _value(message, codec)
+    value = _value(message, _raw(message), codec)
     return _raw(message) if codec in ("bytes", "text") else msgspec.json.encode(value)
 
 
@@ -83,15 +88,20 @@ def row_of(message: StoredMessage, codec: str) -> str:
     """A message in one line."""
     if message.large is not None:
         return _row(message, f"({message.large.size:,} bytes)")
-    preview = body_text(message, codec)[: PREVIEW + 1].decode("utf-8", "replace").replace("\n", "\\n")
-    short = preview if len(preview) <= PREVIEW else preview[: PREVIEW - 1] + "…"
-    return _row(message, short)
+    return _row(message, _preview(body_text(message, codec)))
 
 
 def _row(message: StoredMessage, short: str) -> str:
     due = message.due.strftime("%Y-%m-%d %H:%M:%S")
     state = message.state.value if message.owner is None else f"{message.state.value} by {message.owner}"
-    return f"{message.id}  {state:<9}  p{message.priority}  x{message.deliveries}  {due}  {short}"
+    row = f"{message.id}  {state:<9}  p{message.priority}  x{message.deliveries}  {due}  {short}"
+    return row if message.result is None else f"{row}  -> {_preview(message.result)}"
+
+
+def _preview(text: bytes) -> str:
+    """The start of it, in one line."""
+    preview = text[: PREVIEW + 1].decode("utf-8", "replace").replace("\n", "\\n")
+    return preview if len(preview) <= PREVIEW else preview[: PREVIEW - 1] + "…"
 
 
 def _owner(message: Message | StoredMessage) -> str | UnsetType:
@@ -107,22 +117,28 @@ def _header(value: HeaderValue) -> HeaderText:
     return Base64(value) if isinstance(value, bytes) else value
 
 
-def _body(message: Message | StoredMessage, codec: str) -> tuple[Any, bytes | UnsetType]:
+def _result(message: Message | StoredMessage, codec: str) -> tuple[Any, bytes | UnsetType]:
+    if isinstance(message, Message) or message.result is None:
+        return UNSET, UNSET
+    return _shown(message, message.result, codec)
+
+
+def _shown(message: Message | StoredMessage, raw: bytes, codec: str) -> tuple[Any, bytes | UnsetType]:
     if codec != "bytes":
-        return _value(message, codec), UNSET
+        return _value(message, raw, codec), UNSET
     try:
-        return _raw(message).decode(), UNSET
+        return raw.decode(), UNSET
     except UnicodeDecodeError:
-        return UNSET, _raw(message)
+        return UNSET, raw
 
 
 def _raw(message: Message | StoredMessage) -> bytes:
     return message.raw if isinstance(message, Message) else message.body
 
 
-def _value(message: Message | StoredMessage, codec: str) -> Any:
+def _value(message: Message | StoredMessage, raw: bytes, codec: str) -> Any:
     try:
-        return codec_named(codec).decode(_raw(message))
+        return codec_named(codec).decode(raw)
     except InvalidMessage as error:
         raise InvalidMessage(
             f"message {message.id}: {error}; without --codec it is shown as it is"

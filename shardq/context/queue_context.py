@@ -142,6 +142,13 @@ class Counters:
             return Counts(**self._values)
 
 
+class Log(msgspec.Struct, frozen=True):
+    """The log into which a client writes about a queue."""
+
+    context: QueueContext
+    until: int  # microseconds: what comes later goes into the next one
+
+
 MakeRoom: TypeAlias = "Callable[[QueueContext, int], int]"
 
 
@@ -160,6 +167,7 @@ class QueueContext(msgspec.Struct, frozen=True):
     fullness: Fullness
     make_room: MakeRoom  # drops so many of the oldest messages; returns how many it did
     events: EventWriter
+    logs: dict[tuple[str, str], Log]  # the client's present ones, by kind and queue
 
     @property
     def settings(self) -> QueueSettings:
@@ -190,6 +198,7 @@ class QueueContexts:
         self.retry = Retry(retry_seconds, self.counters.repeated)
         self.store = JoiningStore(store, self.retry.check_open)
         self.events = EventWriter(write_events)
+        self._logs: dict[tuple[str, str], Log] = {}
         self._ids = BundleIds()
         self._known: dict[str, QueueContext] = {}
         self._lock = OwnLock()
@@ -215,6 +224,7 @@ class QueueContexts:
             fullness=Fullness(self.store, self.retry, name),
             make_room=self._make_room,
             events=self.events,
+            logs=self._logs,
         )
         with self._lock.get():
             return self._known.setdefault(name, context)

@@ -16,10 +16,10 @@ from shardq.context.disuse import marked, unused_since
 from shardq.context.queue_context import REFRESH_SECONDS, QueueContext
 from shardq.errors import QueueNotFound
 from shardq.limits.queue_limits import drop_permits
+from shardq.logs.log_queues import drop_logs
 from shardq.receiving.expiring import expire
 from shardq.settings import QueueSettings
 from shardq.storage.requests import ShardCounts
-from shardq.tracing.logs import drop_logs
 
 __all__ = ["delete_unused", "sweep_beside"]
 

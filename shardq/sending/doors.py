@@ -33,8 +33,8 @@ __all__ = [
     "BODY",
     "COPY",
     "DEAD_LETTER",
-    "EVENTS",
     "FORWARD",
+    "LOG",
     "PERMIT",
     "REDRIVE",
     "REPEATABLE_MINUTES",
@@ -72,7 +72,7 @@ SEND = Door(fresh_ids=True)
 RUN = COPY = REPLAY = Door()
 FORWARD = REDRIVE = Door(counts_sent=False)
 REPLACE = Door(obeys_pause=False, obeys_bounds=False, counts_sent=False)
-PERMIT = EVENTS = BODY = Door(obeys_pause=False, obeys_size=False, obeys_bounds=False, counts_sent=False)
+PERMIT = LOG = BODY = Door(obeys_pause=False, obeys_size=False, obeys_bounds=False, counts_sent=False)
 DEAD_LETTER = Door(
     obeys_pause=False, obeys_size=False, obeys_bounds=False, counts_sent=False, keeps_expiry=False
 )

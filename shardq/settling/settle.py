@@ -130,12 +130,12 @@ class Settling:
         for grant in grants if self.lost or not self._verb.holds else ():
             grant.give_back()
         self._release_keys()
-        tell_settled(self._context, self._verb, self._own, self._duration, self._story)
+        tell_settled(self._context, self._verb, self.own, self._duration, self._story)
         self._remove_bodies()
         return self
 
     @property
-    def _own(self) -> list[Selection]:
+    def own(self) -> list[Selection]:
         """What was done by this, and not by whoever acked or removed it before."""
         done = self.done
         for gone in self._by_others:

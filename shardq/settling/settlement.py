@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from shardq.clock import microseconds
@@ -19,6 +20,7 @@ from shardq.errors import InvalidMessage, InvalidReceipt, LeaseLost, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState, held_unseen
 from shardq.large.body import no_large_body, not_in_memory
 from shardq.large.reading import open_body
+from shardq.logs.results import take_back, write_results
 from shardq.message import Message
 from shardq.receipt import Receipt
 from shardq.sending.prepared import check_delay, check_headers, check_priority
@@ -60,12 +62,17 @@ class Settlement:
         self._context, self._codec, self._released, self._by_receipt = context, codec, released, by_receipt
         self._failing: frozenset[Shard] = frozenset()
 
-    def ack(self, selections: Sequence[Selection]) -> None:
-        """Finish messages."""
+    def ack(self, selections: Sequence[Selection], results: Sequence[tuple[Selection, Any]] = ()) -> None:
+        """Finish messages, single ones of them with a result, which is stored first."""
         hooks, name = self._context.hooks, self._context.name
         if hooks is not None and (messages := self._seen(selections)):
             hooks.before_ack(name, messages)
+        still_open = [(each, value) for each, value in results if each.in_states(SettleState.OPEN).positions]
+        written = write_results(self._context, self._codec, still_open) if still_open else []
         settling = self._settle(Settling(self._context, ACK, by_receipt=self._by_receipt), selections)
+        if written:
+            with suppress(ShardqError):  # what became of the ack is what the caller has to know
+                take_back(self._context, written, settled=[*settling.done, *settling.lost], own=settling.own)
         if hooks is not None and (messages := self._seen(settling.done)):
             hooks.after_ack(name, messages)
         self._raise_if_any(settling, ACK)

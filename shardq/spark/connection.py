@@ -7,10 +7,10 @@ from functools import lru_cache
 
 from shardq.clock import SystemClock
 from shardq.context.queue_context import QueueContext, QueueContexts
+from shardq.logs.event_log import write_entries
 from shardq.receiving.trimming import drop_oldest
 from shardq.spark.options import QueueOptions
 from shardq.storage.opening import open_store
-from shardq.tracing.logs import EventLogs
 
 __all__ = ["context_of"]
 
@@ -27,4 +27,4 @@ def context_of(options: QueueOptions, queue: str | None = None) -> QueueContext:
 @lru_cache(maxsize=8)
 def _contexts(url: str, retry_seconds: float, _process: int) -> QueueContexts:
     store = open_store(url, SystemClock())
-    return QueueContexts(store, drop_oldest, EventLogs().write, retry_seconds=retry_seconds)
+    return QueueContexts(store, drop_oldest, write_entries, retry_seconds=retry_seconds)

@@ -51,6 +51,7 @@ class Attempt:
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         self.finished: list[Message] = []  # worked, or discarded
+        self.results: dict[Message, Any] = {}  # what the handler returned for them
         self.endings: list[Ending] = []
         self.interrupted: list[Message] = []  # the handler was interrupted, or returned what has not run
         self.held_back: list[Message] = []  # an earlier message of their group is delivered again before them
@@ -115,6 +116,8 @@ class EachMessage(msgspec.Struct, frozen=True):
             raise
         else:
             _finish(attempt, tally, [message], self.handler, result)
+            if result is not None and not isinstance(result, Outcome):
+                attempt.results[message] = result
 
 
 class WholeBatch(msgspec.Struct, frozen=True):

@@ -8,7 +8,8 @@ from functools import partial
 from typing import TypeVar
 
 from shardq.batch import Batch
-from shardq.errors import InvalidMessage, LeaseLost
+from shardq.errors import InvalidMessage, InvalidSetting, LeaseLost
+from shardq.logs.results import encode_result
 from shardq.message import Message
 from shardq.outcome import Backoff, DeadLetter, Retry, Snooze
 from shardq.queue import Queue
@@ -35,7 +36,7 @@ class AttemptSettling:
     def steps(self) -> Iterator[Callable[[], None]]:
         """The steps of settling, in order. Each can be repeated, and no two settle the same message."""
         attempt = self._attempt
-        yield from self._step(attempt.finished, Batch.ack)
+        yield from self._step(attempt.finished, self._ack if attempt.results else Batch.ack)
         yield from self._step(attempt.unstarted, Batch.give_back, counter="given_back")
         yield from self._step(attempt.held_back, Batch.give_back, counter="given_back")
         yield from self._step(attempt.interrupted, Batch.release)
@@ -88,6 +89,27 @@ class AttemptSettling:
             _log.warning("%s", error)
         if counter:
             self._tally.add(**{counter: len(part) - lost})
+
+    def _ack(self, part: Batch) -> None:
+        """Ack messages with what their handler returned for them, if the queue keeps results."""
+        results = self._attempt.results
+        kept = {
+            each: results[each] for each in part if each in results and self._is_kept(each, results[each])
+        }
+        try:
+            part.ack(results=kept)
+        except InvalidSetting:  # the queue has kept none for a moment
+            part.ack()
+
+    def _is_kept(self, message: Message, result: object) -> bool:
+        if not self._queue.settings.keep_results:
+            return False
+        try:
+            encode_result(self._options.body_codec, result)
+        except InvalidMessage as error:
+            _log.error("message %s is acked without what its handler returned: %s", message.id, error)
+            return False
+        return True
 
     def _dead_letter(self, part: Batch, *, reason: str) -> None:
         try:

@@ -51,6 +51,9 @@ class Worker:
     A handler can raise or return what else is to become of its message: an :class:`~shardq.Outcome`. The option
     ``on_error`` gives outcomes to errors.
 
+    Anything else that the handler of a message returns is its result: the message is acked with it if its queue has
+    ``keep_results``, as :meth:`shardq.Message.ack` does. One that cannot be kept is logged.
+
     With ``by_batch`` the handler takes the whole :class:`~shardq.Batch` and may settle parts of it itself.
     Async and generator functions are refused with InvalidSetting: calling them runs nothing.
 

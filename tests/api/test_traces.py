@@ -265,6 +265,7 @@ def test_another_process_is_told_too(orders: shardq.Queue, connect: Connect) -> 
         return "done"
 
     assert forked(receive) == "done"
+    orders._context.events.flush(5)
     story = connect().queue("orders").trace(identity)
     assert [(each.kind, each.owner) for each in story] == [
         ("sent", None), ("claimed", "child"), ("acked", "child"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shardq
 from tests.cli.conftest import Shell
 
 
@@ -19,6 +20,23 @@ def test_a_trace_shows_what_became_of_a_message_in_lines_and_in_json(shell: Shel
     shown = shell.lines("trace", identity)
     assert [each["kind"] for each in shown] == ["sent", "claimed", "acked"]
     assert {each["message_id"] for each in shown} == {identity}
+
+
+def test_a_result_is_shown_with_its_message(shell: Shell) -> None:
+    shell.ok("create", "sums", "--history-retention", "1d", "--keep-results")
+    identities = [sent(shell, "sums") for _ in range(3)]
+    with shardq.connect(shell.url) as client, client.queue("sums").consumer() as consumer:
+        for result in (b'{"sum": 2}', b"\xff", None):
+            consumer.receive(1)[0].ack(result=result)
+    shown = shell.lines("history", "sums")
+    assert [each.get("result") for each in shown] == ['{"sum": 2}', None, None]
+    assert [each.get("result_base64") for each in shown] == [None, "/w==", None]
+    assert [line.partition("-> ")[2] for line in shell.ok("history", "sums").stdout.splitlines()] == [
+        '{"sum": 2}', "\ufffd", "",
+    ]  # fmt: skip
+    first = next(each for each in shown if each.get("result"))
+    assert shell.json("get", first["id"])["result"] == '{"sum": 2}'
+    assert first["id"] in identities
 
 
 def test_what_is_not_known_is_told(shell: Shell) -> None:

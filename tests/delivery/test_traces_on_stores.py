@@ -1,4 +1,4 @@
-"""The story of a message, through moves, on every store."""
+"""The story of a message, through moves, and what messages were acked with, on every store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def queue(client: shardq.Client) -> Iterator[shardq.Queue]:
     yield client.create_queue(name, shards=2, time_shards=1, events=3_600, max_deliveries=2)
     for each in (name, f"{name}.dead"):
         client.delete_queue(each)
-    assert client.queues(f"_shardq/events/{name}") == ()
+    assert client.queues(f"_shardq/events/{name}") == client.queues(f"_shardq/results/{name}") == ()
 
 
 def test_the_story_of_one_of_many_messages_goes_through_dead_letters_and_a_redrive(
@@ -62,3 +62,20 @@ def test_the_story_of_one_of_many_messages_goes_through_dead_letters_and_a_redri
     ]  # fmt: skip
     letter = story[2].to or ""
     assert queue.trace(last or "") == client.queue(f"{queue.name}.dead").trace(letter) == story
+
+
+def test_results_are_shown_with_the_history(queue: shardq.Queue) -> None:
+    queue.alter(events=None, history_retention=3_600, keep_results=True)
+    queue.producer().send_many([b"%d" % number for number in range(20)])
+    alone = queue.producer().send(b"alone")
+    with queue.consumer() as consumer:
+        left = 21
+        while left:
+            batch = consumer.receive(left, wait=10)
+            batch.ack(results={each: each.body * 2 for each in batch if each.body != b"7"})
+            left -= len(batch)
+    doubled = {b"%d" % number: b"%d" % number * 2 for number in range(20)} | {b"alone": b"alonealone"}
+    assert {each.body: each.result for each in queue.history()} == doubled | {b"7": None}
+    found = queue.get(alone)
+    assert found is not None
+    assert found.result == b"alonealone"

@@ -9,7 +9,7 @@ from shardq.cli.failures import NOT_FOUND
 from shardq.cli.printing import note, print_columns, print_json
 from shardq.cli.times import in_words
 from shardq.receipt import MessageId
-from shardq.tracing.trace import Event
+from shardq.tracing import Event
 
 __all__ = ["trace"]
 

@@ -1,0 +1,32 @@
+"""Entries about what became of messages, in the logs of queues that keep events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from shardq.context.events import Entry
+from shardq.context.queue_context import QueueContext
+from shardq.logs.log_queues import EVENTS, Line, logs_of, read, write
+from shardq.receipt import MessageId
+
+__all__ = ["read_entries", "write_entries"]
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Entry).decode
+
+
+def write_entries(context: QueueContext, entries: Sequence[Entry]) -> None:
+    """Store entries in the present log of a queue. Those of a queue that is gone, or keeps none by now, are not."""
+    write(EVENTS, context, [Line(_ids(entry), _encode(entry)) for entry in entries])
+
+
+def read_entries(context: QueueContext, queue: str, identity: MessageId) -> Iterator[Entry]:
+    """The entries about the messages of a bundle in the logs of a queue."""
+    for _, log in logs_of(context.store, context.retry, EVENTS, queue):
+        yield from map(_decode, read(context, log, identity))
+
+
+def _ids(entry: Entry) -> list[MessageId]:
+    return [MessageId.parse(text) for text in (entry.first, entry.to) if text]
