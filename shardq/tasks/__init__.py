@@ -21,6 +21,7 @@ from shardq.tasks.pool import TaskPool
 from shardq.tasks.result import Result
 from shardq.tasks.task import Signature, Task
 from shardq.tasks.worker import TaskWorker
+from shardq.tasks.workflow import Workflow, WorkflowResult, chain, chord, group
 
 __all__ = [
     "ArgumentsRejected",
@@ -42,5 +43,10 @@ __all__ = [
     "TaskWorker",
     "Tasks",
     "UnknownTask",
+    "Workflow",
+    "WorkflowResult",
+    "chain",
+    "chord",
     "current_task",
+    "group",
 ]

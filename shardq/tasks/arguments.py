@@ -37,18 +37,20 @@ class Arguments:
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
         """The body of a call. Raises ArgumentsRejected for what the function does not take, or cannot be written."""
-        try:
-            given = self._signature.bind(*args, **kwargs).arguments
-        except TypeError as error:
-            raise ArgumentsRejected(
-                f"task {self._name!r} does not take these arguments: {error}; its signature is {self._signature}"
-            ) from error
-        try:
-            body = _ENCODER.encode(given)
-        except _ERRORS as error:
-            raise ArgumentsRejected(self._not_written(given, error)) from error
+        body = self._written(self._bound(args, kwargs))
         self.decode(body)
         return body
+
+    def encode_rest(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[str, bytes]:
+        """The body of a call whose first argument comes later, and the name of that. Raises ArgumentsRejected."""
+        first = next(iter(self._signature.parameters.values()), None)
+        if first is None or first.kind not in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD):
+            raise ArgumentsRejected(
+                f"task {self._name!r} has no first argument to take what came before: use signature()"
+            )
+        given = self._bound([None, *args], kwargs)
+        del given[first.name]
+        return first.name, self._written(given)
 
     def decode(self, body: bytes) -> BoundArguments:
         """The arguments of a call, of the types that the function declares. Raises ArgumentsRejected."""
@@ -80,6 +82,20 @@ class Arguments:
             raise ResultRejected(
                 f"the result of task {self._name!r} is not of the type that it declares: {error}"
             ) from error
+
+    def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return dict(self._signature.bind(*args, **kwargs).arguments)
+        except TypeError as error:
+            raise ArgumentsRejected(
+                f"task {self._name!r} does not take these arguments: {error}; its signature is {self._signature}"
+            ) from error
+
+    def _written(self, given: Mapping[str, Any]) -> bytes:
+        try:
+            return _ENCODER.encode(given)
+        except _ERRORS as error:
+            raise ArgumentsRejected(self._not_written(given, error)) from error
 
     def _not_written(self, given: Mapping[str, Any], error: Exception) -> str:
         for name, value in given.items():

@@ -14,9 +14,13 @@ from shardq.outgoing_message import OutgoingMessage
 from shardq.producer import Producer
 from shardq.queue import Queue
 from shardq.receipt import MessageId
-from shardq.tasks.results import ResultLog
+from shardq.storage.requests import EntryState
+from shardq.tasks.plans import Plan, read_plan
+from shardq.tasks.results import ResultLog, split_step, step_id
 
 __all__ = ["Binding"]
+
+MOST_PLANS = 100
 
 
 class Binding:
@@ -27,6 +31,7 @@ class Binding:
         self._settings = settings
         self._lock = threading.Lock()
         self._producers: dict[str, Producer] = {}
+        self._plans: dict[str, Plan] = {}  # of the workflows that were seen last
 
     def send(self, queue: str, messages: Sequence[OutgoingMessage]) -> Sequence[str]:
         """Store messages, and return their ids. A queue that is missing is created."""
@@ -42,16 +47,35 @@ class Binding:
         return self.client.create_queue(name, exist_ok=True, **self._settings(name))
 
     def find(self, task: str) -> StoredMessage | None:
-        """The message of a task, if it is in its queue."""
+        """The message of a task, or of a step of a workflow, if it is in its queue."""
         with suppress(QueueNotFound):
-            return self.client.queue(MessageId.parse(task).shard.queue).get(task)
+            found = self._step(task) if "#" in task else self._opened(task).get(task)
+            return found if found is not None and found.state is not EntryState.PROCESSED else None
         return None
+
+    def plan(self, workflow: str) -> Plan | None:
+        """The plan of a workflow that has begun; None when it is over, or has not."""
+        if workflow not in self._plans and (stored := self.results.plan(workflow)) is not None:
+            if len(self._plans) >= MOST_PLANS:
+                self._plans = {}
+            self._plans[workflow] = read_plan(stored)
+        return self._plans.get(workflow)
 
     def remove(self, task: str) -> bool:
         """Take the message of a task out of its queue; False when it is not there."""
         with suppress(QueueNotFound):
-            return self.client.queue(MessageId.parse(task).shard.queue).remove(task)
+            return self._opened(task).remove(task)
         return False
+
+    def _step(self, step: str) -> StoredMessage | None:
+        workflow, number = split_step(step)
+        plan = self.plan(workflow)
+        if plan is None:
+            return None
+        return self.client.queue(plan.steps[number].queue).get(unique_key=step_id(workflow, number).key)
+
+    def _opened(self, task: str) -> Queue:
+        return self.client.queue(MessageId.parse(task).shard.queue)
 
     def _producer(self, queue: str) -> Producer:
         if queue not in self._producers:

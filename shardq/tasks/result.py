@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import msgspec
 
+from shardq.errors import InvalidSetting
 from shardq.settings import check_number
 from shardq.storage.requests import EntryState
+from shardq.tasks.advancing import may_come
 from shardq.tasks.errors import ResultMissing, ResultTimeout, TaskCancelled, TaskFailed
 from shardq.tasks.results import Decided, Entry
 
@@ -66,7 +68,11 @@ class Result(Generic[T_co]):
         if (entry := self._binding.results.read(self.id)) is not None:
             return entry.state
         message = self._binding.find(self.id)
-        if message is None or message.state is EntryState.PROCESSED:
+        if message is None and "#" in self.id:
+            if may_come(self._binding, self.id):
+                return "waiting"
+            message = self._binding.find(self.id)  # it was sent meanwhile
+        if message is None:
             entry = self._binding.results.read(self.id)
             return "missing" if entry is None else entry.state
         return "running" if message.state is EntryState.IN_FLIGHT else "waiting"
@@ -85,6 +91,10 @@ class Result(Generic[T_co]):
         after an error.
         """
         results = self._binding.results
+        if "#" in self.id:
+            raise InvalidSetting(
+                f"{self.id} is a step: cancel its workflow, by the result that send() returned"
+            )
         if self._keep:
             if self.state in ("done", "failed", "missing"):
                 return False

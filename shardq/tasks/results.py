@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 
@@ -22,7 +22,7 @@ from shardq.receipt import MessageId
 from shardq.storage.requests import EntryState
 from shardq.tasks.errors import Failure
 
-__all__ = ["MAX_RESULT_BYTES", "Decided", "Entry", "ResultLog"]
+__all__ = ["MAX_RESULT_BYTES", "Decided", "Entry", "ResultLog", "StepId", "split_step", "step_id"]
 
 RESULTS = "_shardq/tasks/results"
 MAX_RESULT_BYTES = 1_000_000
@@ -48,6 +48,25 @@ class Decided(msgspec.Struct, frozen=True):
     keep: float
 
 
+class StepId(NamedTuple):
+    """The id of a step of a workflow, and the unique key of its message."""
+
+    text: str
+    key: str
+
+
+def step_id(workflow: str, number: int) -> StepId:
+    """The id of a step, made of that of the workflow."""
+    text = f"{workflow}#{number}"
+    return StepId(text, _key("workflow", text))
+
+
+def split_step(step: str) -> tuple[str, int]:
+    """The workflow of a step, and its number in it."""
+    workflow, _, number = step.rpartition("#")
+    return workflow, int(number)
+
+
 class ResultLog:
     """The entries of a store. Its queue is created when the first one is written."""
 
@@ -64,6 +83,14 @@ class ResultLog:
         """What became of a task; None: nothing yet, or it is over."""
         body = self._read("r", task)
         return None if body is None else _DECODER.decode(body)
+
+    def enter_plan(self, workflow: str, plan: bytes, keep: float) -> None:
+        """Store the plan of a workflow, unless it is stored."""
+        self._write([_message("w", workflow, plan, keep)])
+
+    def plan(self, workflow: str) -> bytes | None:
+        """The plan of a workflow that has begun."""
+        return self._read("w", workflow)
 
     def tell(self, task: str, progress: bytes, keep: float) -> None:
         """Note how far a task is, in place of what was noted before."""
@@ -128,8 +155,10 @@ class ResultLog:
 
 def _key(kind: str, task: str) -> str:
     """The key of an entry: the id of a bundle is unique among all queues."""
-    place = MessageId.parse(task)
-    return f"{kind}-{place.bundle_id.hex()}-{place.position}"
+    message, _, step = task.partition("#")
+    place = MessageId.parse(message)
+    key = f"{kind}-{place.bundle_id.hex()}-{place.position}"
+    return f"{key}-{step}" if step else key
 
 
 def _message(

@@ -1,14 +1,18 @@
-"""Settling tasks that have ended: what became of them is stored, then their messages are settled, many at a time."""
+"""Settling tasks that have ended: what became of them is stored, what waited for them is sent, and they are acked."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from shardq.batch import Batch
+from shardq.errors import QueueFull, QueuePaused
+from shardq.message import Message
 from shardq.queue import Queue
-from shardq.tasks.results import ResultLog
-from shardq.tasks.work_unit import Unit
+from shardq.tasks.advancing import advance
+from shardq.tasks.binding import Binding
+from shardq.tasks.work_unit import Unit, ledger_id
 from shardq.worker.attempt import Attempt
 from shardq.worker.options import WorkerOptions
 from shardq.worker.report import Tally
@@ -52,7 +56,7 @@ class Ended:
 def settle_all(
     units: Sequence[Unit],
     queues: Mapping[str, Queue],
-    results: ResultLog,
+    binding: Binding,
     options: WorkerOptions,
     tally: Tally,
     persist: Persist,
@@ -62,20 +66,40 @@ def settle_all(
     In this order: a worker that dies in between leaves a result that stands, and the next delivery finds it.
     What could not be stored is not acked: it is delivered again when its lease is over.
     """
-    stored: list[bool] = []
-    persist(lambda: stored.append(_decide(units, results)))
-    if not stored:
+    if not _is_done(persist, partial(_decide, units, binding)):
         return
+    for unit in units:
+        if not all(_is_done(persist, partial(_go_on, unit, step, binding)) for step in unit.steps):
+            return
     for batch, attempt in _by_batch(units):
         if batch.queue is not None:
             for step in AttemptSettling(queues[batch.queue], attempt, options, tally).steps():
                 persist(step)
 
 
-def _decide(units: Sequence[Unit], results: ResultLog) -> bool:
+def _is_done(persist: Persist, step: Callable[[], None]) -> bool:
+    """Carry out a step; False when it was given up, because the worker is told to stop while the store is away."""
+    done: list[bool] = []
+
+    def run() -> None:
+        step()
+        done.append(True)
+
+    persist(run)
+    return bool(done)
+
+
+def _decide(units: Sequence[Unit], binding: Binding) -> None:
     if decided := [each for unit in units for each in unit.decided()]:
-        results.decide(decided)
-    return True
+        binding.results.decide(decided)
+
+
+def _go_on(unit: Unit, message: Message, binding: Binding) -> None:
+    """Send the steps that waited for this one. A queue that takes none now does not hold up the worker."""
+    try:
+        advance(binding, ledger_id(message))
+    except (QueuePaused, QueueFull) as error:
+        unit.put_off(message, str(error))
 
 
 def _by_batch(units: Sequence[Unit]) -> list[tuple[Batch, Attempt]]:

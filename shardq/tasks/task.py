@@ -14,16 +14,16 @@ from shardq.callables import check_runs
 from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.outgoing_message import Headers, OutgoingMessage
 from shardq.tasks.arguments import Arguments
+from shardq.tasks.errors import ArgumentsRejected
 from shardq.tasks.options import CallKeywords, Named, TaskOptions
+from shardq.tasks.plans import KEEP, NAME, TIMEOUT
 from shardq.tasks.result import Result
 
 if TYPE_CHECKING:
     from shardq.tasks.app import Tasks
+    from shardq.tasks.workflow import Workflow
 
-__all__ = ["KEEP", "NAME", "TIMEOUT", "Signature", "Task", "TaskDecorator"]
-
-NAME, KEEP, TIMEOUT = "task", "task-keep", "task-timeout"
-"""The headers of a task's message."""
+__all__ = ["Signature", "Task", "TaskDecorator"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,13 +42,19 @@ class Signature(msgspec.Struct, Generic[T_co], frozen=True):
     options: TaskOptions
     group: str | None
     unique_key: str | None
+    takes: str | None = None  # the parameter that takes what the step before it returned
 
     def send(self) -> Result[T_co]:
-        """Send it. Raises what :meth:`Task.send` raises."""
+        """Send it. Raises what :meth:`Task.send` raises; ArgumentsRejected for one that :meth:`Task.then` made."""
         return self.task.app.send_many([self])[0]
 
     def message(self) -> OutgoingMessage:
         """The message that is stored."""
+        if self.takes is not None:
+            raise ArgumentsRejected(
+                f"task {self.task.name!r} waits for the argument {self.takes!r}: send it in a chain() or chord(), or "
+                "make it with signature()"
+            )
         options = self.options
         headers: Headers = {NAME: self.task.name, KEEP: float(options.keep_result)}
         if options.timeout is not None:
@@ -115,6 +121,26 @@ class Task(Generic[P, R, T]):
         body = self.arguments.encode(args, kwargs)
         group = _named("group", self._options.group, args, kwargs)
         return Signature(self, body, self._options, group, self._unique_key(body, args, kwargs))
+
+    def then(self, *args: Any, **kwargs: Any) -> Signature[T]:
+        """A step of a workflow whose first argument is what the step before it returned; the others are given here.
+
+        Raises ArgumentsRejected for arguments that the function does not take.
+        """
+        takes, body = self.arguments.encode_rest(args, kwargs)
+        if callable(self._options.group) or callable(self._options.unique_key):
+            raise InvalidSetting(
+                f"the group or unique_key of task {self.name!r} is made of its arguments, and the first comes later: "
+                "use options(group=..., unique_key=None).then(...)"
+            )
+        group = _named("group", self._options.group, args, kwargs)
+        return Signature(self, body, self._options, group, self._unique_key(body, args, kwargs), takes)
+
+    def map(self, values: Iterable[Any]) -> Workflow:
+        """A workflow of one call for each value, which do not wait for each other: see :func:`group`."""
+        from shardq.tasks.workflow import group  # noqa: PLC0415 - it is built on this
+
+        return group(*(self.signature(value) for value in values))  # type: ignore[call-arg]
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> Result[T]:
         """Send a call to a worker; returns its result, which can be waited for.

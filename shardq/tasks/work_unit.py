@@ -8,8 +8,11 @@ from inspect import BoundArguments
 from typing import Any
 
 from shardq.batch import Batch
+from shardq.errors import ShardqError
 from shardq.message import Message
-from shardq.outcome import DeadLetter, Discard, Outcome, Retry
+from shardq.outcome import DeadLetter, Discard, Outcome, Retry, Snooze
+from shardq.tasks.advancing import start
+from shardq.tasks.binding import Binding
 from shardq.tasks.calling import Loop, Middleware, run_function
 from shardq.tasks.current import CurrentTask
 from shardq.tasks.errors import (
@@ -19,14 +22,16 @@ from shardq.tasks.errors import (
     TaskCancelled,
     UnknownTask,
 )
-from shardq.tasks.results import MAX_RESULT_BYTES, Decided, Entry, ResultLog
-from shardq.tasks.task import KEEP, NAME, TIMEOUT, Task
-from shardq.worker.attempt import Attempt, EachMessage
+from shardq.tasks.plans import KEEP, NAME, STEP, TIMEOUT, WORKFLOW
+from shardq.tasks.results import MAX_RESULT_BYTES, Decided, Entry
+from shardq.tasks.task import Task
+from shardq.worker.attempt import Attempt, EachMessage, Ending
 from shardq.worker.gate import Gate
 from shardq.worker.report import Tally
 
 __all__ = ["Runner", "Unit", "units_of"]
 
+AGAIN_SECONDS = 5.0
 STALE_SECONDS = 1.0  # a task that has waited for so long in the worker may have been cancelled since
 
 
@@ -54,10 +59,22 @@ class Unit:
             if message not in self.entries:
                 self._fail(message, "discarded")
         return [
-            Decided(message.id, entry, keep)
+            Decided(ledger_id(message), entry, keep)
             for message, entry in self.entries.items()
             if (keep := kept(message)) > 0
         ]
+
+    @property
+    def steps(self) -> list[Message]:
+        """Those of its tasks that have ended for good and are steps of workflows."""
+        return [message for message in self.entries if STEP in message.headers]
+
+    def put_off(self, message: Message, reason: str) -> None:
+        """Let a task that has ended be delivered again soon: what comes after it cannot be sent now."""
+        attempt = self.attempt
+        attempt.finished = [each for each in attempt.finished if each != message]
+        attempt.endings = [each for each in attempt.endings if each.message != message]
+        attempt.endings.append(Ending(message, Snooze(AGAIN_SECONDS), reason))
 
     def _fail(self, message: Message, reason: str) -> None:
         known = self.failures.get(message) or Failure("", reason, deliveries=message.deliveries)
@@ -71,10 +88,11 @@ class Runner:
         self,
         tasks: Mapping[str, Task[Any, Any, Any]],
         middleware: tuple[Middleware, ...],
-        log: ResultLog,
+        binding: Binding,
         loop: Loop,
     ) -> None:
-        self._tasks, self._middleware, self._log, self._loop = tasks, middleware, log, loop
+        self._tasks, self._middleware, self._loop = tasks, middleware, loop
+        self._binding, self._log = binding, binding.results
 
     def run(self, unit: Unit, tally: Tally, gate: Gate) -> None:
         """Run its tasks, and note what is to become of each. Raises what is no Exception, such as SystemExit."""
@@ -83,8 +101,12 @@ class Runner:
     def _handle(self, unit: Unit, message: Message) -> object:
         """Run one task. Its value is kept; an outcome that it returns is handed on."""
         try:
+            if message.headers.get(NAME) == WORKFLOW:
+                return self._start(unit, message)
             stale = time.monotonic() - unit.received_at > STALE_SECONDS
-            if (message.deliveries > 1 or stale) and (known := self._known(message)) is not None:
+            if (message.deliveries > 1 or stale or STEP in message.headers) and (
+                known := self._known(message)
+            ) is not None:
                 return self._as_decided(unit, message, known)
             value = self._spent(message) or self._run(message)
         except Exception as error:
@@ -99,10 +121,21 @@ class Runner:
         unit.entries[message] = self._entry(message, value)
         return None
 
+    def _start(self, unit: Unit, message: Message) -> object:
+        """Begin a workflow. It is no failure of the workflow that the store is away."""
+        try:
+            start(self._binding, message.id, message.raw)
+        except ShardqError as error:
+            if not error.retryable:
+                raise
+            return Snooze(AGAIN_SECONDS)
+        unit.entries[message] = Entry("done")
+        return None
+
     def _run(self, message: Message) -> Any:
         task = self._task(message)
         given = self._arguments(task, message)
-        current = CurrentTask(task.name, message.id, message.deliveries, kept(message), self._log)
+        current = CurrentTask(task.name, ledger_id(message), message.deliveries, kept(message), self._log)
         timeout = message.headers.get(TIMEOUT)
         return run_function(
             task.function,
@@ -139,7 +172,7 @@ class Runner:
 
     def _known(self, message: Message) -> Entry | None:
         """What was decided of a task that an earlier worker ran, or that was cancelled meanwhile."""
-        return self._log.read(message.id) if kept(message) else None
+        return self._log.read(ledger_id(message)) if kept(message) else None
 
     def _spent(self, message: Message) -> DeadLetter | None:
         """What becomes of a task that was tried as often as it may be, each time by a worker that died of it."""
@@ -171,6 +204,11 @@ def units_of(batch: Batch) -> list[Unit]:
     for place, message in enumerate(batch):
         parts.setdefault(place if message.group is None else message.group, []).append(message)
     return [Unit(batch, batch.part(messages)) for messages in parts.values()]
+
+
+def ledger_id(message: Message) -> str:
+    """The id under which the result of a task is stored: its own, or that of the step."""
+    return str(message.headers.get(STEP, message.id))
 
 
 def kept(message: Message) -> float:

@@ -93,9 +93,9 @@ class TaskWorker(Worker):
             else [binding.queue(name) for name in tasks.queues]
         )
         super().__init__(opened, print, **options)
-        self._threads, self._results = threads, binding.results
+        self._threads, self._binding = threads, binding
         self._loop = Loop()
-        self._runner = Runner(tasks.tasks, tasks.middleware, binding.results, self._loop)
+        self._runner = Runner(tasks.tasks, tasks.middleware, binding, self._loop)
         self._room = _Room(threads or MOST_AHEAD)
         self._error: BaseException | None = None
         self._upkeep_at = time.monotonic() + random.uniform(0.5, 1.0) * UPKEEP_SECONDS
@@ -164,7 +164,7 @@ class TaskWorker(Worker):
         """Remove results whose time is over: once a minute, and before a worker that had nothing to do ends."""
         if at_once or time.monotonic() >= self._upkeep_at:
             self._upkeep_at = time.monotonic() + UPKEEP_SECONDS
-            self._results.remove_old()
+            self._binding.results.remove_old()
 
     def _begin(self, units: Sequence[Unit], executor: ThreadPoolExecutor) -> None:
         self._tally.hold(self._room.take(sum(len(unit.attempt.batch) for unit in units)))
@@ -195,7 +195,7 @@ class TaskWorker(Worker):
 
     def _settle_units(self, units: list[Unit]) -> None:
         try:
-            settle_all(units, self._queues, self._results, self._options, self._tally, self._persist)
+            settle_all(units, self._queues, self._binding, self._options, self._tally, self._persist)
         except BaseException as error:
             self._end_with(error)
         finally:

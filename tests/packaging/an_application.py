@@ -28,7 +28,12 @@ from shardq.tasks import (
     TaskTimeout,
     TaskWorker,
     UnknownTask,
+    Workflow,
+    WorkflowResult,
+    chain,
+    chord,
     current_task,
+    group,
 )
 from shardq.testing import BundleFactory, Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, WrappedStore
 from shardq.topics import (
@@ -127,6 +132,9 @@ async def use_tasks(client: shardq.Client) -> None:
         sent.progress(),
     )
     sent.forget()
+    flow: Workflow = chain(double.map([1, 2]), group(double.signature(1), double.then()))
+    ended: WorkflowResult = chord([flow, double.signature(2)], double.then()).send(keep=60.0, delay=1)
+    print(ended.id, ended.results, ended.get(timeout=1.5), await ended, ended.cancel())
     report: WorkerReport = TaskWorker(tasks, client, threads=4, idle_exit=0.5).run()
     pool: PoolReport = TaskPool("sqlite:///tasks.db", "shop:tasks", processes=2, threads=4).run()
     print(report.worked, pool.restarts, tasks.drain(queues=["mail"]).worked)

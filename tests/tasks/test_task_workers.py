@@ -6,9 +6,8 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,8 +15,9 @@ import shardq
 from shardq.storage.opening import open_store
 from shardq.tasks import TaskFailed, Tasks, TaskWorker
 from shardq.tasks.pool import tasks_named
-from shardq.testing import ManualClock, WrappedStore
+from shardq.testing import ManualClock
 from tests.dying_store import Died
+from tests.tasks.dying import Dying
 
 SHARDQ = Path(sys.executable).with_name("shardq")
 
@@ -151,25 +151,6 @@ def test_a_result_that_cannot_be_stored_is_a_failure_that_says_so(
         results[0].get(timeout=0)
     with pytest.raises(TaskFailed, match=r"task 'strange', .* cannot be stored"):
         results[1].get(timeout=0)
-
-
-class Dying(WrappedStore):
-    """Ends the process at a change, before or after it is made."""
-
-    calls_left: int | None = None
-    after = False
-
-    def _call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        dies = False
-        if method in ("append", "exchange_keys", "acknowledge") and self.calls_left is not None:
-            dies = self.calls_left == 0
-            self.calls_left -= 1
-        if dies and not self.after:
-            raise Died
-        answer = super()._call(method, do, *args, **kwargs)
-        if dies:
-            raise Died
-        return answer
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 import shardq
-from shardq.tasks import TaskCancelled, TaskFailed, Tasks, TaskWorker, current_task
+from shardq.tasks import TaskCancelled, TaskFailed, Tasks, TaskWorker, chain, chord, current_task
 
 
 @pytest.fixture(
@@ -91,6 +91,44 @@ def test_tasks_are_sent_run_cancelled_and_waited_for_by_different_clients(any_ur
         for result in (*results, late, text):
             result.forget()
             assert result.state == "missing"
+
+
+def test_workers_of_two_clients_end_a_workflow_once(any_url: str, name: str) -> None:
+    totals: list[list[int]] = []
+
+    def square(number: int) -> int:
+        return number * number
+
+    def total(numbers: list[int]) -> int:
+        totals.append(numbers)
+        return sum(numbers)
+
+    apps = (Tasks(), Tasks())
+    for app in apps:
+        app.task(queue=name, name="square")(square)
+        app.task(queue=name, name="total")(total)
+    with shardq.connect(any_url) as here, shardq.connect(any_url) as there:
+        workers = [
+            TaskWorker(app, client, threads=4) for app, client in zip(apps, (here, there), strict=True)
+        ]
+        tasks = apps[0].tasks
+        threads = [threading.Thread(target=worker.run) for worker in workers]
+        for thread in threads:
+            thread.start()
+        try:
+            members = [chain(tasks["square"].signature(each), tasks["square"].then()) for each in range(8)]
+            result = chord(members, tasks["total"].then()).send()
+            assert result.get(timeout=120) == sum(each**4 for each in range(8))
+        finally:
+            for worker in workers:
+                worker.stop()
+            for thread in threads:
+                thread.join(60)
+        TaskWorker(
+            apps[0], here, idle_exit=0
+        ).run()  # the message may be there again, for one who was last too
+        assert totals == [[each**4 for each in range(8)]]
+        assert here.queue(name).peek() == []
 
 
 async def _awaited(result: object) -> object:

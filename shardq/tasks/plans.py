@@ -1,0 +1,105 @@
+"""The plan of a workflow: its steps, and which of them wait for which others. It is stored once, and never changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from shardq.outgoing_message import Headers, OutgoingMessage
+from shardq.tasks.results import step_id
+
+__all__ = [
+    "KEEP",
+    "NAME",
+    "STEP",
+    "TIMEOUT",
+    "WORKFLOW",
+    "Plan",
+    "Step",
+    "joined",
+    "read_plan",
+    "with_input",
+    "write_plan",
+]
+
+NAME, KEEP, TIMEOUT, STEP = "task", "task-keep", "task-timeout", "task-step"
+"""The headers of a task's message; the last one only of a step's: the id under which its result is stored."""
+
+WORKFLOW = "shardq.workflow"
+"""What the message is called that begins a workflow, in place of a task's name."""
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A call of a task that is sent when the steps before it are done."""
+
+    task: str
+    queue: str
+    body: bytes  # its arguments, but for the one that is made of what the steps before it returned
+    takes: str | None = None  # the name of that one
+    after: tuple[int, ...] = ()  # the steps before it
+    many: bool = False  # it takes a list of what they returned
+    priority: int
+    delay: float = 0.0
+    ttl: float | None = None
+    group: str | None = None
+    timeout: float | None = None
+
+    def message(self, workflow: str, number: int, keep: float, body: bytes) -> OutgoingMessage:
+        """Its message. Two of them are never in the queue: its key is the step's own."""
+        identity = step_id(workflow, number)
+        headers: Headers = {NAME: self.task, KEEP: float(keep), STEP: identity.text}
+        if self.timeout is not None:
+            headers[TIMEOUT] = float(self.timeout)
+        return OutgoingMessage(
+            body=body,
+            priority=self.priority,
+            delay=self.delay,
+            ttl=self.ttl,
+            headers=headers,
+            group=self.group,
+            unique_key=identity.key,
+        )
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The steps of a workflow, and for how many seconds what became of each is kept."""
+
+    steps: tuple[Step, ...]
+    keep: float
+
+    @property
+    def first(self) -> list[int]:
+        """The steps that wait for none."""
+        return [number for number, step in enumerate(self.steps) if not step.after]
+
+    def behind(self, number: int) -> list[int]:
+        """The steps that wait for this one."""
+        return [other for other, step in enumerate(self.steps) if number in step.after]
+
+
+def write_plan(plan: Plan) -> bytes:
+    """The plan as bytes."""
+    return _ENCODER.encode(plan)
+
+
+def read_plan(stored: bytes) -> Plan:
+    """Read :func:`write_plan`."""
+    return _DECODER.decode(stored)
+
+
+def with_input(step: Step, value: bytes) -> bytes:
+    """The body of a step whose input is known."""
+    if step.takes is None:
+        return step.body
+    return _ENCODER.encode({**_ARGUMENTS.decode(step.body), step.takes: msgspec.Raw(value)})
+
+
+def joined(values: Sequence[bytes]) -> bytes:
+    """A list of what several steps returned."""
+    return _ENCODER.encode([msgspec.Raw(value) for value in values])
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(Plan)
+_ARGUMENTS = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])

@@ -1,0 +1,209 @@
+"""Workflows: tasks that wait for others, and take what those returned."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Generator, Iterable
+from typing import Any
+
+import msgspec
+
+from shardq.errors import InvalidSetting
+from shardq.outgoing_message import OutgoingMessage
+from shardq.sending.prepared import prepare_options
+from shardq.settings import check_number
+from shardq.tasks.app import Tasks
+from shardq.tasks.options import LONGEST_KEPT, TaskOptions
+from shardq.tasks.plans import KEEP, NAME, WORKFLOW, Plan, Step, write_plan
+from shardq.tasks.result import Result
+from shardq.tasks.results import Decided, Entry, step_id
+from shardq.tasks.task import Signature, Task
+
+__all__ = ["Workflow", "WorkflowResult", "chain", "chord", "group"]
+
+KEEP_SECONDS = 86_400.0
+_SOME_ID = f"tasks:0:0:{0:032x}:0"  # a workflow gets its own when it is sent
+
+
+class Workflow(msgspec.Struct, frozen=True):
+    """Steps that wait for others. Made by :func:`chain`, :func:`group` and :func:`chord`, and put together by them.
+
+    ``ends`` are the steps that none waits for. It is a value: it can be sent any number of times.
+
+    >>> import shardq.tasks
+    >>> tasks = shardq.tasks.Tasks(url)
+    >>> @tasks.task
+    ... def double(number: int) -> int:
+    ...     return 2 * number
+    >>> @tasks.task
+    ... def total(numbers: list[int], plus: int = 0) -> int:
+    ...     return sum(numbers) + plus
+    >>> result = chord([double.signature(each) for each in range(10)], total.then(plus=1)).send()
+    >>> tasks.drain().failed, result.get()
+    (0, 91)
+    """
+
+    app: Tasks
+    steps: tuple[Step, ...]
+    tasks: tuple[Task[Any, Any, Any], ...]
+    ends: tuple[int, ...]
+    many: bool = False  # its result is a list, of its ends
+
+    def send(self, *, keep: float = KEEP_SECONDS, delay: float = 0.0) -> WorkflowResult:
+        """Send it: one message, from which a worker begins the first steps. Returns its result.
+
+        What became of each step is kept for ``keep`` seconds. A step must not wait longer than that for others. All
+        steps together have to fit into a message. Raises what :meth:`Task.send` raises; nothing is stored then.
+        """
+        check_number("keep", keep, 1.0, LONGEST_KEPT)
+        for number, step in enumerate(self.steps):
+            _check(step, number, keep)
+        message = OutgoingMessage(
+            body=write_plan(Plan(self.steps, keep)), headers={NAME: WORKFLOW, KEEP: 0.0}, delay=delay
+        )
+        first = next(step for step in self.steps if not step.after)
+        (identity,) = self.app.binding.send(first.queue, [message])
+        return WorkflowResult(self, identity, keep)
+
+
+class WorkflowResult:
+    """The result of a workflow that was sent: that of its last step, or a list of those of several.
+
+    ``results`` are those of its ends, each a :class:`Result`. ``id`` is that of the message that begins it.
+    """
+
+    def __init__(self, workflow: Workflow, identity: str, keep: float) -> None:
+        self.id, self._workflow, self._keep = identity, workflow, keep
+        self.results: tuple[Result[Any], ...] = tuple(
+            Result(workflow.app.binding, step_id(identity, end).text, workflow.tasks[end], keep)
+            for end in workflow.ends
+        )
+
+    def get(self, *, timeout: float | None = None) -> Any:
+        """Wait for all of it to end, for ``timeout`` seconds at most; returns what its end returned, or its ends.
+
+        Raises what :meth:`Result.get` raises. The failure of a step is that of all that wait for it.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        values = [
+            each.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
+            for each in self.results
+        ]
+        return values if self._workflow.many else values[0]
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Wait on an event loop. Errors as in :meth:`get`."""
+        return self._wait().__await__()
+
+    def cancel(self) -> bool:
+        """Cancel all steps that have not ended; False when all of it had ended. Can be repeated.
+
+        Steps that run find out as tasks do: see :meth:`Result.cancel`.
+        """
+        steps = range(len(self._workflow.steps))
+        binding = self._workflow.app.binding
+        binding.results.decide(
+            [Decided(step_id(self.id, step).text, Entry("cancelled"), self._keep) for step in steps]
+        )
+        binding.remove(self.id)
+        return any(each.state == "cancelled" for each in self.results)
+
+    async def _wait(self) -> Any:
+        values = await asyncio.gather(*self.results)
+        return values if self._workflow.many else values[0]
+
+    def __repr__(self) -> str:
+        return f"<WorkflowResult {self.id}>"
+
+
+Part = Signature[Any] | Workflow
+
+
+def group(*parts: Part) -> Workflow:
+    """Steps that do not wait for each other. The result is a list of theirs, in this order."""
+    found = [_workflow(part) for part in _checked(parts)]
+    steps: list[Step] = []
+    tasks: list[Task[Any, Any, Any]] = []
+    ends: list[int] = []
+    for each in found:
+        ends += [len(steps) + end for end in each.ends]
+        steps += _moved(each, len(steps))
+        tasks += each.tasks
+    return Workflow(found[0].app, tuple(steps), tuple(tasks), tuple(ends), many=True)
+
+
+def chain(*parts: Part) -> Workflow:
+    """Steps of which each waits for the one before. One that is made by :meth:`Task.then` takes what that returned.
+
+    A part may be a workflow. What follows a group waits for all of it, and takes a list.
+    """
+    first, *others = [_workflow(part) for part in _checked(parts)]
+    for each in others:
+        steps = tuple(
+            step if step.after else msgspec.structs.replace(step, after=first.ends, many=first.many)
+            for step in _moved(each, len(first.steps))
+        )
+        ends = tuple(len(first.steps) + end for end in each.ends)
+        first = Workflow(first.app, (*first.steps, *steps), (*first.tasks, *each.tasks), ends, each.many)
+    return first
+
+
+def chord(parts: Iterable[Part], callback: Part) -> Workflow:
+    """A group, and a step that runs once when all of it is done, and takes the list of its results."""
+    return chain(group(*parts), callback)
+
+
+def _checked(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    for part in parts:
+        if not isinstance(part, Signature | Workflow):
+            raise InvalidSetting(
+                f"{part!r} is no step: give what signature(), then(), chain() or group() returns"
+            )
+    if not parts:
+        raise InvalidSetting("a workflow without steps: give one at least")
+    return parts
+
+
+def _workflow(part: Part) -> Workflow:
+    if isinstance(part, Workflow):
+        return part
+    options = part.options
+    _check_options(part.task.name, options, part.unique_key)
+    step = Step(
+        task=part.task.name,
+        queue=options.queue,
+        body=part.body,
+        takes=part.takes,
+        priority=options.priority,
+        delay=options.delay,
+        ttl=options.ttl,
+        group=part.group,
+        timeout=options.timeout,
+    )
+    return Workflow(part.task.app, (step,), (part.task,), (0,))
+
+
+def _check_options(name: str, options: TaskOptions, unique_key: str | None) -> None:
+    wrong = {"unique_key": unique_key, "dedupe_key": options.dedupe_key, "due": options.due}
+    if given := [each for each, value in wrong.items() if value is not None]:
+        raise InvalidSetting(
+            f"{given[0]}={wrong[given[0]]!r} of step {name!r}: steps of workflows have keys of their own; use "
+            f"task.options({given[0]}=None), or delay"
+        )
+
+
+def _check(step: Step, number: int, keep: float) -> None:
+    if step.takes is not None and not step.after:
+        raise InvalidSetting(
+            f"step {step.task!r} takes what a step before it returned, and there is none: make it with signature()"
+        )
+    prepare_options(step.message(_SOME_ID, number, keep, b""), step.queue)
+
+
+def _moved(workflow: Workflow, by: int) -> list[Step]:
+    """The steps, when they come after so many others."""
+    return [
+        msgspec.structs.replace(step, after=tuple(number + by for number in step.after))
+        for step in workflow.steps
+    ]

@@ -1,0 +1,230 @@
+"""Workflows: steps that wait for others, and are sent once, whatever dies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+import shardq
+from shardq.storage.opening import open_store
+from shardq.tasks import (
+    ArgumentsRejected,
+    ResultMissing,
+    TaskCancelled,
+    TaskFailed,
+    Tasks,
+    TaskWorker,
+    Workflow,
+    chain,
+    chord,
+    group,
+)
+from shardq.testing import ManualClock
+from tests.dying_store import Died
+from tests.tasks.dying import Dying
+
+
+class Sums:
+    """An app that adds, and notes what it ran."""
+
+    def __init__(self, client: shardq.Client) -> None:
+        self.tasks = Tasks()
+        self.tasks.bind(client)
+        self.ran = Counter[str]()
+        task = self.tasks.task(retry=2)
+
+        @task
+        def add(first: int, second: int) -> int:
+            self.ran[f"{first}+{second}"] += 1
+            return first + second
+
+        @task
+        async def total(numbers: list[int]) -> int:
+            self.ran[f"total {numbers}"] += 1
+            return sum(numbers)
+
+        @self.tasks.task(queue="others", retry=1)
+        def fail(number: int) -> int:
+            self.ran["fail"] += 1
+            raise ValueError(f"not {number}")
+
+        self.add, self.total, self.fail = add, total, fail
+
+    def squares(self) -> Workflow:
+        """A chain of a group, one that takes its list, and a group that both take its value."""
+        return chain(
+            group(*(self.add.signature(number, number) for number in range(4))),
+            self.total.then(),
+            group(self.add.then(second=1), chain(self.add.then(2), self.add.then(3))),
+        )
+
+
+@pytest.fixture
+def sums(client: shardq.Client) -> Sums:
+    return Sums(client)
+
+
+def test_each_step_of_a_chain_takes_what_the_one_before_returned(sums: Sums) -> None:
+    result = chain(sums.add.signature(1, 2), sums.add.then(10), sums.add.then(second=100)).send()
+    assert [each.state for each in result.results] == ["waiting"]
+    sums.tasks.drain()
+    assert result.get(timeout=0) == 113
+    assert sums.ran == {"1+2": 1, "3+10": 1, "13+100": 1}
+
+
+def test_workflows_are_put_together_of_workflows(sums: Sums) -> None:
+    first, second = sums.squares().send(), sums.squares().send()
+    sums.tasks.drain()
+    assert first.get(timeout=0) == second.get(timeout=0) == [13, 17]
+    assert set(sums.ran.values()) == {2}
+
+    async def wait() -> list[int]:
+        return await first
+
+    assert asyncio.run(wait()) == [13, 17]
+
+
+def test_what_follows_a_group_runs_once_when_all_of_it_is_done(sums: Sums) -> None:
+    result = chord([sums.add.signature(number, 0) for number in range(50)], sums.total.then()).send()
+    worker = TaskWorker(sums.tasks, sums.tasks.binding.client, threads=8, idle_exit=0)
+    assert worker.run().worked == 52
+    assert result.get(timeout=0) == sum(range(50))
+    assert sums.ran[f"total {list(range(50))}"] == 1
+
+
+def test_a_step_that_fails_for_good_is_the_failure_of_all_that_wait_for_it(sums: Sums) -> None:
+    result = chain(
+        group(sums.add.signature(1, 1), chain(sums.add.signature(1, 2), sums.fail.then())),
+        sums.total.then(),
+        sums.add.then(1),
+    ).send()
+    sums.tasks.drain()
+    with pytest.raises(TaskFailed, match="StepFailed: step 2, fail, failed: ValueError: not 3") as raised:
+        result.get(timeout=0)
+    assert "raise ValueError" in raised.value.failure.traceback
+    assert sums.ran == {"1+1": 1, "1+2": 1, "fail": 1}
+
+
+def test_a_workflow_that_is_cancelled_runs_no_further_step(
+    sums: Sums, client: shardq.Client, clock: ManualClock
+) -> None:
+    never, begun, done = sums.squares().send(), sums.squares().send(delay=5), sums.squares().send()
+    assert never.cancel()
+    sums.tasks.drain()
+    assert sums.ran.total() == 8
+    assert not done.cancel()
+    assert begun.cancel()
+    clock.advance(5)
+    sums.tasks.drain()
+    assert sums.ran.total() == 8
+    for result in (never, begun):
+        with pytest.raises(TaskCancelled):
+            result.get(timeout=0)
+    assert client.queue("tasks").peek() == []
+
+
+def test_steps_that_cannot_be_sent_are_refused_before_anything_is_stored(
+    sums: Sums, client: shardq.Client
+) -> None:
+    with pytest.raises(ArgumentsRejected, match="waits for the argument 'first'"):
+        sums.add.then(1).send()
+    with pytest.raises(ArgumentsRejected, match="does not take these arguments"):
+        sums.add.then(1, 2)
+    with pytest.raises(shardq.InvalidSetting, match="step 'add' takes what a step before it returned"):
+        chain(sums.add.then(1), sums.add.then(1)).send()
+    with pytest.raises(shardq.InvalidSetting, match="unique_key='k' of step 'add'"):
+        chain(sums.add.options(unique_key="k").signature(1, 1))
+    with pytest.raises(shardq.InvalidSetting, match="is no step"):
+        group(sums.add)  # type: ignore[arg-type]
+    with pytest.raises(shardq.InvalidSetting, match="without steps"):
+        group()
+    with pytest.raises(shardq.InvalidMessage, match="priority"):
+        chain(sums.add.signature(1, 1), sums.add.options(priority=99).then(1)).send()
+    assert client.queues() == ()
+
+
+def test_a_queue_that_takes_no_messages_puts_a_workflow_off_and_nothing_else(
+    sums: Sums, client: shardq.Client, clock: ManualClock
+) -> None:
+    client.create_queue("others").pause(sends=True)
+    result = chain(sums.add.signature(1, 2), sums.fail.then()).send()
+    other = sums.add.send(5, 5)
+    sums.tasks.drain(queues=["tasks"])
+    assert other.get(timeout=0) == 10
+    assert [each.state for each in result.results] == ["waiting"]
+    client.queue("others").resume()
+    clock.advance(5)
+    sums.tasks.drain()
+    assert [each.state for each in result.results] == ["failed"]
+    assert sums.ran == {"1+2": 1, "5+5": 1, "fail": 1}
+
+
+def test_a_step_whose_message_was_removed_is_missing_and_so_is_what_waits_for_it(
+    sums: Sums, client: shardq.Client
+) -> None:
+    result = chain(sums.add.signature(1, 2), sums.fail.then(), sums.add.then(1)).send()
+    sums.tasks.drain(queues=["tasks"])
+    assert result.results[0].state == "waiting"
+    client.create_queue("others", exist_ok=True).purge()
+    with pytest.raises(ResultMissing):
+        result.get(timeout=0)
+
+
+def test_what_is_too_large_for_a_message_fails_the_step_that_would_take_it(sums: Sums) -> None:
+    @sums.tasks.task
+    def large(number: int) -> bytes:
+        return bytes(300_000)
+
+    @sums.tasks.task
+    def size(parts: list[bytes]) -> int:
+        return sum(map(len, parts))
+
+    fits = chord([large.signature(number) for number in range(3)], size.then()).send()
+    result = chord([large.signature(number) for number in range(4)], size.then()).send()
+    sums.tasks.drain()
+    assert fits.get(timeout=0) == 900_000
+    with pytest.raises(TaskFailed, match="MessageTooLarge"):
+        result.get(timeout=0)
+
+
+@pytest.fixture
+def dying(url: str, clock: ManualClock) -> Iterator[tuple[Dying, Sums]]:
+    store = Dying(open_store(url, clock))
+    with shardq.Client(store, retry_seconds=0) as client:
+        yield store, Sums(client)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("after", [False, True])
+def test_wherever_a_worker_dies_a_workflow_ends_and_no_step_is_run_again_that_was_decided(
+    dying: tuple[Dying, Sums], sums: Sums, clock: ManualClock, *, after: bool
+) -> None:
+    store, deadly = dying
+    for step in range(200):
+        sums.ran.clear()
+        deadly.ran.clear()
+        result = chord([sums.add.signature(1, 1), sums.add.signature(2, 2)], sums.total.then()).send()
+        store.calls_left, store.after = step, after
+        try:
+            deadly.tasks.drain()
+        except Died:
+            pass
+        else:
+            break
+        store.calls_left = None
+        decided = [each.state for each in result.results] == ["done"]
+        for _ in range(3):
+            clock.advance(31)
+            sums.tasks.drain()
+        assert result.get(timeout=0) == 6
+        ran = sums.ran + deadly.ran
+        assert set(ran) == {"1+1", "2+2", "total [2, 4]"}
+        assert max(ran.values()) <= 2
+        assert sums.ran["total [2, 4]"] == 0 or not decided
+        assert sums.tasks.binding.client.queue("tasks").peek() == []
+    else:
+        raise AssertionError("it never came to an end")
+    assert step > 10
