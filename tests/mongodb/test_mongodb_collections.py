@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 from pymongo.database import Database
 
 import shardq
 from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.sharding.shard import Shard
-from shardq.storage.mongodb import collections, queues
+from shardq.storage.mongodb import queues, room
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Acknowledge, Append, Claim, Forward, Peek, QueueRecord, Span, Sweep
 from shardq.testing import BundleFactory
@@ -126,30 +127,64 @@ def test_a_collection_is_made_when_its_shard_is_first_written(
     assert names(database, queue) == set()
 
 
-def test_what_queues_may_come_to_have_counts_before_it_is_there(
-    mongodb_url: str, store: MongoStore, database: Database, monkeypatch: pytest.MonkeyPatch
+def test_what_counts_is_what_exists_and_a_queue_has_to_fit_beside_it(
+    mongodb_url: str, store: MongoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Given room for one queue more, of which one shard is written
-    first, second = (f"c{os.urandom(6).hex()}" for _ in range(2))
+    # Given room for seven collections more
+    names = [f"c{os.urandom(6).hex()}" for _ in range(3)]
+    monkeypatch.setattr(room, "MOST", room.number(store._session) + 7)
     with shardq.connect(mongodb_url) as client:
-        planned = sum(queues.planned(store._session).values())
-        monkeypatch.setattr(collections, "MOST", collections.number(store._session) + planned + 7)
-        client.create_queue(first, shards=2, time_shards=3, max_deliveries=None)
-        store.append(Append(Shard(first, 0, 0), (BundleFactory(store.now)(),)))
-        # Then there is none for another, until the first one is gone
-        with pytest.raises(InvalidSetting, match="would have"):
-            client.create_queue(second, shards=20, time_shards=3, max_deliveries=None)
-        assert not client.exists(second)
-        client.delete_queue(first)
-        client.create_queue(second, shards=2, time_shards=3, max_deliveries=None)
-        client.delete_queue(second)
+        # Then any number of queues can be created that would fit by themselves
+        for name in names:
+            client.create_queue(name, shards=2, time_shards=3, max_deliveries=None)
+        # When two of them are written to
+        for number in range(4):
+            store.append(Append(Shard(names[number % 2], 0, number), (BundleFactory(store.now)(),)))
+        # Then another one is refused that could not have all its shards now, until there is room
+        with shardq.connect(mongodb_url) as other, pytest.raises(InvalidSetting, match="would have"):
+            other.create_queue("six", shards=2, time_shards=3, max_deliveries=None)
+        assert not client.exists("six")
+        client.delete_queue(names[0])
+        client.create_queue(names[0], shards=1, time_shards=5, max_deliveries=None)
+        for name in names:
+            client.delete_queue(name)
+
+
+def test_a_collection_that_is_one_too_many_is_refused_with_a_remedy(
+    open_store: Callable[..., MongoStore], store: MongoStore, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, other = BundleFactory(store.now), open_store()
+    monkeypatch.setattr(room, "MOST", room.number(store._session) + 2)
+    for number in range(2):
+        store.append(Append(replace(shard, number=number), (make(),)))
+    for client in (store, other):
+        with pytest.raises(InvalidSetting, match="shardq sweep"):
+            client.append(Append(replace(shard, number=2), (make(),)))
+    # When there is room again
+    monkeypatch.setattr(room, "MOST", room.number(store._session) + 1)
+    # Then it is seen at once
+    store.append(Append(replace(shard, number=2), (make(),)))
+
+
+def test_making_a_collection_does_not_look_at_all_that_there_are(
+    store: MongoStore, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    monkeypatch.setattr(room, "number", lambda session: looks.append(1) or 0)
+    monkeypatch.setattr(room, "_MEMORY", 600.0)
+    for number in range(10):
+        store.append(Append(replace(shard, number=number), (BundleFactory(store.now)(),)))
+        store.create_queue(QueueRecord(f"{shard.queue}-{number}", b"", 1))
+        store.prepare([Shard(f"{shard.queue}-{number}", 0, 0)])
+    assert len(looks) == 1
+    for number in range(10):
+        store.drop_queue(f"{shard.queue}-{number}")
 
 
 def test_too_many_collections_are_refused_before_any_is_made(
     mongodb_url: str, store: MongoStore, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    planned = sum(queues.planned(store._session).values())
-    monkeypatch.setattr(collections, "MOST", max(collections.number(store._session), planned) + 5)
+    monkeypatch.setattr(room, "MOST", room.number(store._session) + 5)
     queue = f"c{os.urandom(6).hex()}"
     with shardq.connect(mongodb_url) as client:
         with pytest.raises(InvalidSetting, match="lower shards or time_shards"):

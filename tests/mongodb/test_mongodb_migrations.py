@@ -62,7 +62,7 @@ def test_a_claim_that_a_client_of_an_earlier_version_began_is_repeated_by_a_newe
     assert store.claim(claim).slices == first.slices
 
 
-def test_the_queues_of_a_database_of_before_groups_have_them_after_the_fourth_migration(
+def test_the_queues_of_a_database_of_before_groups_have_them_once_it_is_migrated(
     open_store: Callable[..., MongoStore], store: MongoStore, shard: Shard, database: Database
 ) -> None:
     # Given a database of version 3, a message in it, and a client of it that holds another one
@@ -71,7 +71,7 @@ def test_the_queues_of_a_database_of_before_groups_have_them_after_the_fourth_mi
     store.claim(Claim(shard, bytes(16), 1, MINUTE))
     database["shardq.schema"].update_one({"_id": "shardq"}, {"$set": {"version": 3}})
     # Then clients refuse it until the schema is applied
-    with pytest.raises(SchemaMismatch, match="needs 4"):
+    with pytest.raises(SchemaMismatch, match="needs 5"):
         open_store().load_queue(shard.queue)
     open_store().create_schema()
     again = open_store()

@@ -33,10 +33,14 @@ def test_a_queue_is_refused_while_the_files_of_deleted_ones_leave_no_room(narrow
         store.close()
         client.delete_queue("first")
         client.create_queue("second")
-        with pytest.raises(
+        for shard in range(60):
+            store.append(Append(Shard("second", shard // 8, shard % 8), (BundleFactory(store.now)(),)))
+        store.close()
+        refused = pytest.raises(
             StoreUnavailable, match=r"open files, 320 of them .* and may open 2000: try again"
-        ):
-            client.create_queue("third")
+        )
+        with shardq.connect(narrow_url) as other, refused:
+            other.create_queue("third")
         client.queue("second").producer().send(b"the server is well")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from datetime import UTC, datetime
 
 import click
@@ -75,14 +75,28 @@ def examine(client: Client, queue: str | None) -> tuple[list[Check], ShardqError
     try:
         names = (queue,) if queue is not None else client.queues()
         checks += check_clock(client)
-        dead = {dead_letter_name(name, client.queue(name).settings) for name in client.queues()}
+        dead = _DeadLetterQueues(client)
         for name in names:
-            checks += check_queue(client, client.queue(name), is_dead_letter_queue=name in dead)
+            checks += check_queue(client, client.queue(name), dead)
     except ShardqError as error:
         if isinstance(error, QueueNotFound) or all(check.ok for check in checks):
             raise
         return checks, error
     return checks, None
+
+
+class _DeadLetterQueues:
+    """The queues for the dead letters of others. The settings of all queues are read when one is asked for."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._names: set[str] | None = None
+
+    def __contains__(self, name: object) -> bool:
+        if self._names is None:
+            queues = map(self._client.queue, self._client.queues())
+            self._names = {dead_letter_name(queue.name, queue.settings) for queue in queues}
+        return name in self._names
 
 
 def check_store(client: Client) -> Iterator[Check]:
@@ -100,15 +114,15 @@ def check_clock(client: Client) -> Iterator[Check]:
     )
 
 
-def check_queue(client: Client, queue: Queue, *, is_dead_letter_queue: bool) -> Iterator[Check]:
-    """The settings and the counts of a queue."""
+def check_queue(client: Client, queue: Queue, dead_letter_queues: Container[str]) -> Iterator[Check]:
+    """The settings and the counts of a queue. Dead letters may wait for as long as they like."""
     settings, counts, name = queue.settings, queue.counts(), queue.name
     yield _verdict(name, "delivery", not settings.delivery_paused, "on", "paused", f"shardq resume {name}")
     yield _verdict(name, "sends", not settings.sends_paused, "on", "paused", f"shardq resume {name}")
     yield _ring(name, settings)
-    if is_dead_letter_queue:
-        return
-    yield _age(name, settings, counts)
+    age = _age(name, settings, counts)
+    if age.ok or name not in dead_letter_queues:
+        yield age
     if settings.has_dead_letters:
         yield _dead_letters(client, name, dead_letter_name(name, settings))
 

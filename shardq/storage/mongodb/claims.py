@@ -83,10 +83,13 @@ class Claims:
 
         A repetition is told by the server, before it takes anything.
         """
-        try:
-            claimed = self._claim(request)
-        except CollectionGone:
-            self._collections.is_not(request.shard)
+        for _ in range(_ATTEMPTS):
+            try:
+                claimed = self._claim(request)
+                break
+            except CollectionGone:
+                self._collections.is_not(request.shard)
+        else:
             claimed = Claimed((), self._clock.now() + request.lease)
         self._cursors.put_off(request.shard, claimed.lease_until)
         return claimed

@@ -8,12 +8,14 @@ from contextlib import suppress
 from pymongo.errors import OperationFailure
 
 from shardq.errors import SchemaMismatch, ShardqError
-from shardq.storage.mongodb import collections, guarantees, schema
+from shardq.storage.mongodb import guarantees, queues, room, schema
 from shardq.storage.mongodb.documents import Document
 from shardq.storage.mongodb.session import Session
 from shardq.storage.requests import Finding
 
 __all__ = ["diagnose"]
+
+_NEARLY = 0.9  # of the room there is
 
 
 def diagnose(session: Session) -> tuple[Finding, ...]:
@@ -32,14 +34,10 @@ def _findings(session: Session) -> Iterator[Finding]:
         "reachable", ok=True, value=f"{hello.get('setName', 'standalone')}, {hello.get('me', 'one server')}"
     )
     yield Finding("release", ok=True, value=release)
-    shards = collections.number(session)
     members = len(hello.get("hosts", ())) or 1
     yield Finding("members", ok=members != 2, value=str(members), remedy="use three, so that one may fail")
     yield from guarantees.findings(session.write_concern, hello, session.read_preference, _status(session))
-    many = "delete queues, or give some a server of their own"
-    yield Finding(
-        "shards", ok=shards <= collections.MOST, value=f"{shards} of {collections.MOST}", remedy=many
-    )
+    yield _shards(session)
     yield _open_files(session)
     yield _schema(session)
 
@@ -51,11 +49,26 @@ def _status(session: Session) -> Document:
     return {}
 
 
+def _shards(session: Session) -> Finding:
+    """How many there are, and how many there would be if every queue were written to in all of its own."""
+    there, planned = room.number(session), sum(queues.planned(session).values())
+    value = f"{there:,} of {room.MOST:,} collections"
+    if planned > room.MOST:
+        value += f"; queues may come to have {planned:,}"
+    return Finding(
+        "shards",
+        ok=there <= _NEARLY * room.MOST,
+        value=value,
+        remedy="lower shards or time_shards, delete queues, or give some a server of their own; "
+        "`shardq sweep` drops the empty collections of a queue that is idle",
+    )
+
+
 def _open_files(session: Session) -> Finding:
-    allowed = collections.open_files_limit(session)
-    enough = allowed is None or allowed >= collections.MOST * collections.OF_A_SHARD
+    allowed = room.open_files_limit(session)
+    enough = allowed is None or allowed >= room.MOST * room.OF_A_SHARD
     value = "no low limit is known" if allowed is None else f"{allowed} allowed"
-    remedy = f"let it open {collections.RECOMMENDED} (ulimit -n): a shard takes {collections.OF_A_SHARD}"
+    remedy = f"let it open {room.RECOMMENDED} (ulimit -n): a shard takes {room.OF_A_SHARD}"
     return Finding("open files", ok=enough, value=value, remedy=remedy)
 
 

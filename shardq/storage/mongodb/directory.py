@@ -4,7 +4,7 @@ A collection is open for appends or closed. Whoever forgets a shard marks it as 
 whether something is in it, and takes it out of the directory if the mark is still there; so whatever is stored stays
 listed, wherever that stops. Whoever appends to a closed one lists it, which removes the mark, opens it, and lists it
 again. Nothing else opens one. An append names the collection's uuid, which is known to those who listed it only; so it
-fails when the collection was dropped meanwhile.
+fails when the collection was dropped meanwhile, whether the queue was or nothing was in it for a while.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import collections, queues, schema
 from shardq.storage.mongodb.documents import NUMBER, QUEUE, TIME_SHARD, Document
 from shardq.storage.mongodb.peeking import is_empty
+from shardq.storage.mongodb.room import Room
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import SHARDS, ShardRows
 from shardq.storage.mongodb.shard_rows import directory_key as key
@@ -41,6 +42,7 @@ class Open:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self.room = Room(session)
         self._uuids: dict[Shard, Binary] = {}
         self._seen: dict[Shard, Binary] = {}
         self._indexed: dict[Shard, bool] = {}
@@ -49,7 +51,7 @@ class Open:
         """Return the uuid of the shard's collection; list, make and open it when it is not known. QueueNotFound."""
         found = self._uuids.get(shard)
         if found is None:
-            found = self._uuids[shard] = enter(self._session, shard)
+            found = self._uuids[shard] = enter(self._session, self.room, shard)
         return found
 
     def seen(self, shard: Shard) -> Binary | None:
@@ -71,22 +73,23 @@ class Open:
         With ``history`` that of the history too, which has to be there before something is kept.
         """
         known = self._indexed.get(shard)
-        is_known = known is not None and known >= history
-        if not is_known and collections.find(self._session, shard) is not None:
-            collections.index(self._session, shard, history=history)
-            self._indexed[shard] = history
+        if known is not None and known >= history:
+            return
+        while (found := collections.find(self._session, shard)) is not None:
+            if collections.index(self._session, shard, collections.uuid_of(found), history=history):
+                self._indexed[shard] = history
+                return
 
 
-def enter(session: Session, shard: Shard) -> Binary:
+def enter(session: Session, room: Room, shard: Shard) -> Binary:
     """List the shard and open its collection, made if need be; return its uuid. Raises QueueNotFound."""
     queues.require(session, shard.queue)
     enter_again(session, shard)
     found = collections.find(session, shard)
-    if found is None:
-        found = collections.make(session, shard)
-    else:
-        collections.index(session, shard)
+    if found is None or not collections.index(session, shard, collections.uuid_of(found)):
+        found = collections.make(session, room, shard)
     if found is not None and found["options"].get("validator") != schema.shard_collection().validator:
+        collections.end(session, shard, collections.uuid_of(found))
         collections.open_again(session, shard)
     enter_again(session, shard)
     queues.require(session, shard.queue)

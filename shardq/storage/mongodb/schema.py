@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import msgspec
+from bson.binary import Binary
 from msgspec.structs import replace
 from pymongo import ReturnDocument
 from pymongo.database import Database
@@ -16,9 +18,11 @@ from shardq.storage.mongodb.documents import QUEUE, Document
 from shardq.storage.mongodb.session import Session
 
 __all__ = [
+    "BAR",
     "SHARD_NAMES",
     "Collection",
     "apply",
+    "bar",
     "index",
     "make",
     "require_current",
@@ -33,6 +37,13 @@ _EXISTS = 48
 _NO_COLLECTION, _NO_INDEX = 26, 27
 SHARD_NAMES = ":[0-9]+:[0-9]+$"
 _OLDEST = (6, 0)
+_IN_USE = frozenset((11000, 86, 361))  # something else is in it, or history was; or it is another one
+_NOT_NOW = frozenset(
+    (24, 50, 112, 262, 276)
+)  # a transaction stands in the way, maybe of a client that crashed
+_LONGEST_BAR = 2_000  # milliseconds, for as long as nobody writes to it
+BAR: Document = {"key": {"dropping": 1}, "name": "history", "unique": True}
+"""The index of a collection that is being dropped. No document has that field, so there can be one document."""
 
 
 class Collection(msgspec.Struct, frozen=True):
@@ -121,11 +132,55 @@ def make(database: Database[Document], collection: Collection, name: str) -> Non
     index(database, collection, name)
 
 
-def index(database: Database[Document], collection: Collection, name: str, *, history: bool = False) -> None:
-    """Make those of its indexes that are missing; with ``history`` that of the history too."""
-    if indexes := collection.indexes + (collection.history_indexes if history else []):
-        confirmed = database.write_concern.document
-        database.command("createIndexes", name, indexes=indexes, writeConcern=confirmed)
+def index(
+    database: Database[Document],
+    collection: Collection,
+    name: str,
+    *,
+    history: bool = False,
+    uuid: Binary | None = None,
+) -> bool:
+    """Make those of its indexes that are missing; with ``history`` that of the history too.
+
+    With ``uuid`` only if that is the collection, and none is made. Returns whether it is barred, or is being barred.
+    """
+    indexes = collection.indexes + (collection.history_indexes if history else [])
+    if not indexes:
+        return False
+    done = _create_indexes(database, name, indexes, uuid)
+    there = done.get("numIndexesBefore", 0)
+    return bool(there > 1 + len(collection.indexes)) and _is_barred(database, name)
+
+
+def bar(database: Database[Document], name: str, uuid: Binary, *, in_set: bool) -> bool:
+    """Let nothing into the collection any more, for ever; False if something is in it, or it is not known."""
+    options: Document = {"maxTimeMS": _LONGEST_BAR} | ({"commitQuorum": "majority"} if in_set else {})
+    try:
+        _create_indexes(database, name, [BAR], uuid, options)
+    except OperationFailure as error:
+        if error.code not in _IN_USE | _NOT_NOW:
+            raise
+        return False
+    return True
+
+
+def _create_indexes(
+    database: Database[Document],
+    name: str,
+    indexes: Sequence[Document],
+    uuid: Binary | None,
+    options: Document | None = None,
+) -> Document:
+    command: Document = {"createIndexes": name, "indexes": list(indexes)} | (options or {})
+    command["writeConcern"] = database.write_concern.document
+    if uuid is not None:
+        command["collectionUUID"] = uuid
+    done: Document = database.command(command)
+    return done
+
+
+def _is_barred(database: Database[Document], name: str) -> bool:
+    return any(each["key"] == BAR["key"] for each in database[name].list_indexes())
 
 
 @cache

@@ -185,10 +185,10 @@ class ShardRows:
         updates = [begin.encoded(upsert=True), *map(_update, statements)]
         answer = self._update(updates, ordered=True, collectionUUID=uuid)
         for detail in answer.get("writeErrors", ()):
+            if detail["code"] == OTHER_COLLECTION or _is_barred(detail):
+                raise CollectionGone
             if detail["index"] == 0 and detail["code"] == _DUPLICATE:
                 return None
-            if detail["code"] == OTHER_COLLECTION:
-                raise CollectionGone
             raise write_error(detail, str(self.session.address))
         return int(answer["n"]) - 1
 
@@ -203,9 +203,9 @@ class ShardRows:
         if any_shape:
             command["bypassDocumentValidation"] = True
         details = self._write(command).get("writeErrors", ())
-        failed = [detail for detail in details if detail["code"] != _DUPLICATE]
-        if any(detail["code"] in _NOT_OPEN for detail in failed):
+        if any(detail["code"] in _NOT_OPEN or _is_barred(detail) for detail in details):
             return False
+        failed = [detail for detail in details if detail["code"] != _DUPLICATE]
         for detail in failed:
             raise write_error(detail, str(self.session.address))
         return True
@@ -267,6 +267,11 @@ def _listed(shard: Shard) -> Document:
     """Return the stage that adds what the directory says of late bundles."""
     entry = [{"$match": {"_id": directory_key(shard)}}, {"$project": {"late": 1}}]
     return {"$unionWith": {"coll": SHARDS, "pipeline": entry}}
+
+
+def _is_barred(detail: Document) -> bool:
+    """Tell whether a document was not let in because the collection is being dropped."""
+    return bool(detail["code"] == _DUPLICATE and detail.get("keyPattern") == schema.BAR["key"])
 
 
 def _update(statement: Statement) -> Document:

@@ -143,9 +143,11 @@ class MongoStore(KeyMethods):
 
     def prepare(self, shards: Sequence[Shard]) -> None:
         """Note that the shards may come to be. Their collections are made when they are first written."""
+        room = self._client.collections.room
         for queue in {shard.queue for shard in shards}:
-            self._incarnations.require(queue)
-        collections.reserve(self._session, [self._place(shard) for shard in shards])
+            name = self._incarnations.require(queue)
+            wanted = [replace(shard, queue=name) for shard in shards if shard.queue == queue]
+            collections.reserve(self._session, room, name, wanted)
 
     def shards(self, queue: str) -> tuple[Shard, ...]:
         """Return the shard directory, sorted."""

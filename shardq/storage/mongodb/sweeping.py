@@ -46,9 +46,11 @@ def _sweep(client: Client, request: Sweep) -> int:
     for shard in shards:
         client.collections.index(shard, history=request.history_before < now - _HISTORY)
     processed = sum(removal.expire(session, shard, request.history_before, _LIMIT) for shard in shards)
+    dropped = sum(collections.drop_unused(session, shard) for shard in shards)
     completed = forwarding.sweep_intents(session, client.collections, request.queue, now)
     return (
         processed
+        + dropped
         + completed
         + probing.look(client, shards, now).put_right
         + sum(_list(session, shard) for shard in set(shards).difference(listed))
