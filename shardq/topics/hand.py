@@ -26,6 +26,10 @@ class Hand:
     def __bool__(self) -> bool:
         return bool(self._messages)
 
+    def add(self, messages: Iterable[Message]) -> None:
+        """Take messages that were claimed just now beside those that are here."""
+        self._messages.update((message.id, message) for message in messages)
+
     def next(self) -> list[Message]:
         """Those of one round. They are held now: what was claimed a while ago is held on to, or left out if lost."""
         if time.monotonic() - self._held_since > LEASE_SECONDS / 3:

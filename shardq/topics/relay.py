@@ -46,8 +46,6 @@ _COURTESY = 10_000_000  # microseconds; a round that is younger is left to who b
 _PATIENCE = 15.0  # seconds for which the state is waited for
 _PAUSE = 0.02  # seconds between looks at a round of somebody else
 _ENVELOPES = 90
-_COLONS_OF_IDS = 4
-
 APART = 1_000
 """Microseconds between rounds: the ids of one's copies, which count time, end before those of the next."""
 
@@ -88,20 +86,27 @@ class Relay:
 
         Raises what the change raises, with nothing changed; StoreUnavailable when others have the state all the time.
         """
+        hand = Hand(())
         with self._lock.get():
-            while (held := self._take(Hand(()))) is not None:
-                before, completed = held.state, held.state.completed()
-                try:
-                    state = change(completed)
-                except BaseException:
-                    held.give_back()
-                    raise
-                if state == before:
-                    held.give_back()
-                    return state
-                if self._replace(held, state):
-                    return state
+            try:
+                while (held := self._take(hand)) is not None:
+                    if (state := self._changed(held, change)) is not None:
+                        return state
+            finally:
+                hand.give_back()
         raise StoreUnavailable(f"topic {self._topic!r} is changed by others all the time: try again")
+
+    def _changed(self, held: Held, change: Callable[[TopicState], TopicState]) -> TopicState | None:
+        """Change the state that is held; None when somebody else has changed it."""
+        try:
+            state = change(held.state.completed())
+        except BaseException:
+            held.give_back()
+            raise
+        if state == held.state:
+            held.give_back()
+            return state
+        return state if self._replace(held, state) else None
 
     def moment(self, state: TopicState) -> int:
         """The moment of what comes next: later than that of any round before."""
@@ -153,6 +158,7 @@ class Relay:
                 raise
             held.give_back()
             time.sleep(_PAUSE)
+            hand.add(self._consumer.receive(_ENVELOPES))  # maybe what a round of somebody who died has
         return None
 
     def _is_free(self, state: TopicState, hand: Hand) -> bool:
@@ -245,8 +251,9 @@ class Relay:
         """Store what each subscription gets of a round. Without envelopes: as somebody may have done."""
         again = envelopes is None
         if envelopes is None:
-            ids = map(_id_of, round_.messages)
-            envelopes = [found for each in ids if (found := envelope_of(self._log_context, each)) is not None]
+            envelopes = [
+                found for each in round_.ids if (found := envelope_of(self._log_context, each)) is not None
+            ]
         for name, record in state.targets(round_).items():
             since = record.filling.since if record.filling is not None else record.since
             copies = list(copies_of([each for each in envelopes if each.enqueued_at >= since], record.filter))
@@ -264,7 +271,7 @@ class Relay:
         try:
             self._log.ack(round_.messages)
         except LeaseLost as error:
-            lost = [_id_of(receipt) for receipt in error.messages]
+            lost = [str(Receipt.parse(receipt).id) for receipt in error.messages]
             left = [each for each in lost if not hand.ack(each)]
             return not any(is_waiting(self._log_context, each) for each in left)
         return True
@@ -276,8 +283,7 @@ class Relay:
             return
         for name, record in before.subscriptions.items():
             place = self._place(name, record, at)
-            context = self._context(place.queue)
-            if context is not None:
+            if (context := self._context(place.queue)) is not None:
                 place.unmark(context)
         self._unmarked = at
 
@@ -292,8 +298,3 @@ class Relay:
             except QueueNotFound:
                 return None
         return self._contexts[queue]
-
-
-def _id_of(receipt: str) -> str:
-    """The id in a receipt, or an id itself."""
-    return str(Receipt.parse(receipt).id) if receipt.count(":") > _COLONS_OF_IDS else receipt

@@ -16,6 +16,7 @@ from shardq.client import Client
 from shardq.errors import LeaseLost, QueueNotFound, StoreUnavailable
 from shardq.message import Message
 from shardq.outgoing_message import DEFAULT_PRIORITY, Bundle
+from shardq.receipt import Receipt
 from shardq.sending.doors import append
 from shardq.sending.planned_bundles import PlannedBundle
 from shardq.sharding.ring import Layout
@@ -77,6 +78,13 @@ class Round(msgspec.Struct, frozen=True, array_like=True):
     messages: tuple[str, ...]  # receipts; of a filling: ids
     filling: str = ""  # the only subscription that gets them
     cursor: tuple[int, str, bytes, int] | None = None
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the messages."""
+        if self.filling:
+            return list(self.messages)
+        return [str(Receipt.parse(receipt).id) for receipt in self.messages]
 
 
 class TopicState(msgspec.Struct, frozen=True):

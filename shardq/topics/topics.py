@@ -26,6 +26,7 @@ def create_topic(
     """See :meth:`shardq.Client.create_topic`."""
     check_name("topic", name)
     check_number("retention", retention, 0.0, _LONGEST_RETENTION_SECONDS)
+    client.create_schema()
     if not client.exists(log_of(name)):
         drop_leftovers(client, name)
     try:
