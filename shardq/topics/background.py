@@ -53,22 +53,28 @@ class Background:
             self._thread.start()
 
     def _run(self) -> None:
+        try:
+            self._go_on()
+        except QueueNotFound:  # the topic is deleted
+            pass
+        except Closed:
+            self._close()  # again: what this thread waited with meanwhile is given back too
+        finally:
+            with self._lock:
+                self._thread, self._published = None, False
+
+    def _go_on(self) -> None:
         faults = 0
         while self._goes_on():
             try:
                 with_relay(self._open_relay, self._relay)
                 faults = 0
-            except QueueNotFound:  # the topic is deleted
-                break
-            except Closed:
-                self._close()  # again: what this thread waited with meanwhile is given back too
-                break
+            except (Closed, QueueNotFound):
+                raise
             except ShardqError as error:
-                faults += 1
+                faults, self._published = faults + 1, True
                 _log.warning("messages of a topic are relayed later: %s", error)
                 threading.Event().wait(min(2.0**faults, _LONGEST_PAUSE))
-        with self._lock:
-            self._thread = None
 
     def _goes_on(self) -> bool:
         """Wait for something to do; False when nothing came for a while, and the thread is to end."""

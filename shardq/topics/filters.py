@@ -73,6 +73,12 @@ class Filter(msgspec.Struct, frozen=True):
     subjects: tuple[str, ...] = ()
     headers: tuple[_Condition, ...] = ()
 
+    def __post_init__(self) -> None:
+        for pattern in self.subjects:
+            _check_pattern(pattern)
+        if not all(isinstance(condition, _Condition) for condition in self.headers):
+            raise InvalidFilter(f"headers={self.headers!r}: make the filter with Filter.of(headers={{...}})")
+
     @classmethod
     def of(cls, subject: str | Sequence[str] = (), *, headers: Mapping[str, Any] | None = None) -> Filter:
         """Return the filter of a pattern, or of several, and conditions. Raises InvalidFilter."""

@@ -81,6 +81,13 @@ def test_a_malformed_condition_is_refused(headers: Any) -> None:
         Filter.of(headers=headers)
 
 
+def test_a_filter_that_is_made_without_its_function_is_checked_too() -> None:
+    with pytest.raises(InvalidFilter, match="subject="):
+        Filter(subjects=("a..b",))
+    with pytest.raises(InvalidFilter, match=r"Filter\.of"):
+        Filter(headers=("h",))  # type: ignore[arg-type]
+
+
 def test_a_malformed_filter_makes_no_subscription(topic: Topic) -> None:
     with pytest.raises(InvalidFilter):
         topic.subscribe("mail", filter="orders..created")

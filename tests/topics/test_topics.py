@@ -226,6 +226,19 @@ def test_a_publisher_relays_where_nobody_else_does(url: str) -> None:
         assert plain.consumer().receive(1, wait=30).bodies == [b"one"]
 
 
+def test_a_publisher_relays_again_after_its_topic_was_deleted(url: str) -> None:
+    with shardq.connect(url) as client:
+        topic = client.create_topic("orders")
+        topic.publish(b"lost")
+        thread = topic._background.get()._thread
+        client.delete_topic("orders")
+        assert thread is not None
+        thread.join(30)
+        mail = client.create_topic("orders").subscribe("mail")
+        topic.publish(b"one")
+        assert client.queue(mail.queue.name).consumer().receive(1, wait=30).bodies == [b"one"]
+
+
 def test_a_publish_that_was_not_answered_is_repeated(client: shardq.Client, topic: Topic) -> None:
     mail = topic.subscribe("mail")
     topic.publish(b"one", dedupe_key="1")
