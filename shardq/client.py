@@ -13,7 +13,7 @@ from shardq.clock import Clock, SystemClock, to_datetime
 from shardq.closing import Closing
 from shardq.codec import BYTES, Codec
 from shardq.consumer import Consumer
-from shardq.context.queue_context import Counts, QueueContexts
+from shardq.context.queue_context import Counts, QueueContext, QueueContexts
 from shardq.context.retry import RETRY_SECONDS
 from shardq.errors import InvalidSetting, OutcomeUnknown, QueueExists, QueueNotFound, StoreUnavailable
 from shardq.hooks import Hooks
@@ -40,6 +40,7 @@ from shardq.storage.requests import Finding, QueueRecord
 from shardq.storage.store import Store
 
 if TYPE_CHECKING:
+    from shardq.schedules import Schedules
     from shardq.topics import Topic
 
 __all__ = ["Client", "connect"]
@@ -71,7 +72,7 @@ class Client(Closing):
     ) -> None:
         _check_hooks(hooks)
         self._contexts = QueueContexts(
-            store, drop_oldest, write_entries, hooks=hooks, retry_seconds=retry_seconds
+            store, drop_oldest, write_entries, hooks=hooks, retry_seconds=retry_seconds, attend=_attend
         )
         self._store, self._retry = store, self._contexts.retry
         self._semaphores: dict[str, Semaphore] = {}
@@ -238,6 +239,13 @@ class Client(Closing):
 
         delete_topic(self, name)
 
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules of all queues: messages that are sent by themselves, at moments or again and again."""
+        from shardq.schedules import Schedules  # noqa: PLC0415 - built on queues
+
+        return Schedules(self._contexts)
+
     def create_schema(self) -> None:
         """Bring the store's schema to this version of shardq. :meth:`create_queue` does it by itself."""
         self._retry(self._store.create_schema)
@@ -295,6 +303,13 @@ class Client(Closing):
             if is_new:
                 self._retry(self._store.drop_queue, name)
             raise
+
+
+def _attend(context: QueueContext, duty: str) -> int:
+    """Attend to a duty of a queue: all that there are are schedules."""
+    from shardq.schedules import keep_going  # noqa: PLC0415 - built on queues
+
+    return keep_going(context, duty)
 
 
 def _check_hooks(hooks: object) -> None:

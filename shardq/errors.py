@@ -22,6 +22,8 @@
     ├── InvalidCursor          a cursor comes from another listing than the one it is given to
     ├── Closed                 a client, producer or consumer is used after it was closed
     ├── LeaseLost              the caller no longer holds some of the messages
+    ├── ScheduleNotFound       there is no schedule of this id
+    ├── ScheduleExists         there is a schedule of this id already
     ├── ConsumerNotFound       the queue knows no consumer of this name or id
     ├── ConsumerAlive          the consumer may be at work, so what it holds is not given back
     ├── PermitLost             the caller no longer holds a permit of a semaphore
@@ -84,6 +86,8 @@ __all__ = [
     "QueuePaused",
     "RepeatTooLate",
     "ReplayConflict",
+    "ScheduleExists",
+    "ScheduleNotFound",
     "SchemaMismatch",
     "ShardqError",
     "StoreUnavailable",
@@ -207,6 +211,18 @@ class LeaseLost(ShardqError):
     def __init__(self, text: str, messages: Sequence[Any] = ()) -> None:
         super().__init__(text)
         self.messages = tuple(messages)
+
+
+class ScheduleNotFound(ShardqError):
+    """Raised for a schedule that does not exist, or whose queue was deleted."""
+
+    code = "schedule_not_found"
+
+
+class ScheduleExists(ShardqError):
+    """Raised when a schedule is created under an id that another one has."""
+
+    code = "schedule_exists"
 
 
 class ConsumerNotFound(ShardqError):

@@ -19,6 +19,7 @@ from shardq.errors import (
     OutcomeUnknown,
     PartialSend,
     QueueNotFound,
+    ScheduleNotFound,
     ShardqError,
     StoreUnavailable,
 )
@@ -49,6 +50,7 @@ class StoreMissing(click.ClickException):
 _CODES: dict[type[ShardqError], int] = {
     BodyNotFound: NOT_FOUND,
     QueueNotFound: NOT_FOUND,
+    ScheduleNotFound: NOT_FOUND,
     ConsumerNotFound: NOT_FOUND,
     InvalidSetting: USAGE,
     InvalidName: USAGE,

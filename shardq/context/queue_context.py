@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from shardq.context.disuse import unused_since
+from shardq.context.duties import duties_of, with_duties
 from shardq.context.events import EventWriter, Write
 from shardq.context.fullness import Fullness
 from shardq.context.joining import JoiningStore
@@ -36,6 +37,7 @@ class LiveSettings:
     ) -> None:
         self._store, self._retry, self._name, self._timer = store, retry, name, timer
         self._record, self._settings = self._load()
+        self.duties = duties_of(self._record)
         self._read_at = timer()
 
     @property
@@ -54,12 +56,12 @@ class LiveSettings:
         if record is None:
             self._read_at = -float("inf")
         else:
-            self._record, self._settings = record, QueueSettings.decode(record.settings)
+            self._take(record, QueueSettings.decode(record.settings))
             self._read_at = self._timer()
 
     def refresh(self) -> QueueSettings:
         """The settings as the store has them now. Raises QueueNotFound."""
-        self._record, self._settings = self._load()
+        self._take(*self._load())
         self._read_at = self._timer()
         return self._settings
 
@@ -77,7 +79,8 @@ class LiveSettings:
             check_store(settings, self._store.capabilities)
             if settings.layout != known.layout:
                 self._retry(self._store.prepare, settings.layout.all_shards(self._name))
-            record = QueueRecord(self._name, settings.encode(), self._record.version + 1)
+            encoded = with_duties(settings.encode(), self.duties)
+            record = QueueRecord(self._name, encoded, self._record.version + 1)
             try:
                 stored = self._retry(self._store.update_queue, record)
             except OutcomeUnknown:
@@ -85,8 +88,36 @@ class LiveSettings:
                     raise
                 return settings
             if stored or self.refresh() == settings:
-                self._record, self._settings = record, settings
+                self._take(record, settings)
                 return settings
+
+    @property
+    def version(self) -> int:
+        """The version of the record as it was read last."""
+        return self._record.version
+
+    def assign(self, duty: str, *, to_consumers: bool = True) -> None:
+        """Give the queue's consumers a duty, or take it from them; nothing is changed where that is so already."""
+        while True:
+            settings = self.refresh()
+            if (duty in self.duties) is to_consumers:
+                return
+            others = tuple(each for each in self.duties if each != duty)
+            duties = (*others, duty) if to_consumers else others
+            encoded = with_duties(settings.encode(), duties)
+            record = QueueRecord(self._name, encoded, self._record.version + 1)
+            try:
+                self._retry(self._store.update_queue, record)
+            except OutcomeUnknown:
+                if (duty in self._again().duties) is not to_consumers:
+                    raise
+
+    def _again(self) -> LiveSettings:
+        self.refresh()
+        return self
+
+    def _take(self, record: QueueRecord, settings: QueueSettings) -> None:
+        self._record, self._settings, self.duties = record, settings, duties_of(record)
 
     def _load(self) -> tuple[QueueRecord, QueueSettings]:
         record = self._retry(self._store.load_queue, self._name)
@@ -150,6 +181,7 @@ class Log(msgspec.Struct, frozen=True):
 
 
 MakeRoom: TypeAlias = "Callable[[QueueContext, int], int]"
+Attend: TypeAlias = "Callable[[QueueContext, str], int]"
 
 
 class QueueContext(msgspec.Struct, frozen=True):
@@ -168,6 +200,7 @@ class QueueContext(msgspec.Struct, frozen=True):
     make_room: MakeRoom  # drops so many of the oldest messages; returns how many it did
     events: EventWriter
     logs: dict[tuple[str, str], Log]  # the client's present ones, by kind and queue
+    attend: Attend | None = None  # attends to a duty of the queue; returns when it has something to do again
 
     @property
     def settings(self) -> QueueSettings:
@@ -191,9 +224,10 @@ class QueueContexts:
         *,
         hooks: Hooks | None = None,
         retry_seconds: float,
+        attend: Attend | None = None,
     ) -> None:
         check_number("retry_seconds", retry_seconds, 0.0, 3_600.0)
-        self._hooks, self._make_room = hooks, make_room
+        self._hooks, self._make_room, self._attend = hooks, make_room, attend
         self.counters = Counters()
         self.retry = Retry(retry_seconds, self.counters.repeated)
         self.store = JoiningStore(store, self.retry.check_open)
@@ -225,6 +259,7 @@ class QueueContexts:
             make_room=self._make_room,
             events=self.events,
             logs=self._logs,
+            attend=self._attend,
         )
         with self._lock.get():
             return self._known.setdefault(name, context)

@@ -14,6 +14,7 @@ from shardq.held import HeldSlice, claimed_once, first_of
 from shardq.large.collecting import collect_bodies
 from shardq.limits.queue_limits import QueueLimits
 from shardq.receiving.delivery_filter import DeliveryFilter, expires_before
+from shardq.receiving.duties import Duties
 from shardq.receiving.expiring import sweep
 from shardq.receiving.unused import sweep_beside
 from shardq.settings import QueueSettings
@@ -62,6 +63,7 @@ class QueueClaims:
         self.ownership = Ownership(self._enlisted_as)
         self.reader = ShardReader(context.store, context.name, self.ownership, probing=probing, beside=beside)
         self.filter = DeliveryFilter(context)
+        self._duties = Duties(context)
         self._limits = QueueLimits(context, consumer, lambda: self.lease)
         self._settings: QueueSettings | None = None
         self._unanswered: dict[Shard, tuple[Claim, int]] = {}  # and when its lease is over at the latest
@@ -91,7 +93,7 @@ class QueueClaims:
     @property
     def has_reason(self) -> bool:
         """True when something can be claimed, or has to be looked at, without any news."""
-        return self.has_candidates or self.is_paused or self.reader.seconds_until_due() == 0
+        return self.has_candidates or self.is_paused or self.seconds_until_due() == 0
 
     @property
     def layout(self) -> Layout:
@@ -116,12 +118,15 @@ class QueueClaims:
 
     def seconds_until_due(self) -> float | None:
         """Seconds until something can be taken, or has to be looked at; None: nothing is known of."""
-        return self._limits.seconds_until_free() if self.is_blocked else self.reader.seconds_until_due()
+        messages = self._limits.seconds_until_free() if self.is_blocked else self.reader.seconds_until_due()
+        moments = (messages, self._duties.seconds_until_due())
+        return min((moment for moment in moments if moment is not None), default=None)
 
     def opens(self, at_most: float | None = None) -> bool:
         """Read the settings when they are so many seconds old (None: one). True when the queue delivers."""
         self._settings = self._context.live.current(at_most)
         self._context.live.use()
+        self._duties.attend()
         self._limits.begin()
         return not self._settings.delivery_paused
 

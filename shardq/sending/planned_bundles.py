@@ -34,6 +34,7 @@ from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.requests import Bundle, DedupeEntry
 
 __all__ = [
+    "ONCE",
     "PlannedBundle",
     "Reservation",
     "choose_shard",
@@ -43,6 +44,12 @@ __all__ = [
     "reserve",
     "sizes",
 ]
+
+
+ONCE = "shardq-once:"
+"""Begins the keys of what shardq itself sends once: they are remembered as those of moves are."""
+
+_MEMORY = 7 * 86_400_000_000  # microseconds
 
 
 class PlannedBundle(msgspec.Struct, frozen=True):
@@ -252,7 +259,7 @@ def reserve(context: QueueContext, bundles: Sequence[PlannedBundle]) -> Reservat
     ]
     if not entries:
         return Reservation(list(bundles), (), {})
-    window = microseconds(context.settings.dedupe_window)
+    window = _window(context, entries)
     read_at = context.store.now()
     standing = context.retry(context.store.reserve_keys, context.name, entries, window)
     stored = _stored(context, set(standing) - set(entries))
@@ -275,6 +282,11 @@ def reserve(context: QueueContext, bundles: Sequence[PlannedBundle]) -> Reservat
             reserved[entry.key] = entry
             kept.append(_at(planned, place))
     return Reservation(kept, tuple(reserved.values()), duplicates, read_at, tuple(same_key))
+
+
+def _window(context: QueueContext, entries: Iterable[DedupeEntry]) -> int:
+    window = microseconds(context.settings.dedupe_window)
+    return max(window, _MEMORY) if any(entry.key.startswith(ONCE) for entry in entries) else window
 
 
 def confirm(context: QueueContext, reservation: Reservation) -> None:

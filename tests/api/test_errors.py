@@ -24,6 +24,8 @@ CODES = {
     "CommandFailed": "command_failed",
     "ConsumerAlive": "consumer_alive",
     "ConsumerNotFound": "consumer_not_found",
+    "ScheduleExists": "schedule_exists",
+    "ScheduleNotFound": "schedule_not_found",
     "DataUnavailable": "data_unavailable",
     "InvalidCursor": "invalid_cursor",
     "InvalidFilter": "invalid_filter",

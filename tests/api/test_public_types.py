@@ -19,12 +19,15 @@ import pytest
 
 import shardq
 import shardq.planning
+import shardq.schedules
 import shardq.testing
+import shardq.topics
 import shardq.worker
 
 CLASSES = [value for name in shardq.__all__ if inspect.isclass(value := getattr(shardq, name))]
 OPAQUE = {shardq.Attempt}  # what it holds is for shardq alone
-COMMON = [vars(module) for module in (builtins, typing, collections.abc, datetime, os)]
+DOORS = {"Schedules": shardq.schedules.Schedules, "Topic": shardq.topics.Topic}  # what is built on queues
+COMMON = [DOORS] + [vars(module) for module in (builtins, typing, collections.abc, datetime, os)]
 
 
 def functions_of(cls: type) -> Iterator[Callable[..., Any]]:
@@ -59,7 +62,7 @@ def everything_public() -> Iterator[Any]:
 
 @pytest.mark.parametrize("public", list(everything_public()), ids=lambda public: public.__qualname__)
 def test_what_is_public_tells_its_signature_and_types_at_run_time(public: Any) -> None:
-    get_type_hints(public)
+    get_type_hints(public, localns=None if inspect.isclass(public) else DOORS)
     if not typing.is_typeddict(public):
         inspect.signature(public)
     assert pydoc.render_doc(public)

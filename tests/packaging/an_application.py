@@ -8,6 +8,7 @@ from pathlib import Path
 
 import shardq
 from shardq.planning import Choice, Plan, UnitCosts, Use, Wanted, plan, unit_costs
+from shardq.schedules import CatchUp, Overlap, Schedule, Schedules
 from shardq.tasks import (
     ArgumentsRejected,
     CurrentTask,
@@ -243,6 +244,17 @@ def unlock_the_dead(queue: shardq.Queue) -> int:
         return sum(queue.unlock(each.id) for each in holders if not each.alive)
     except (shardq.ConsumerAlive, shardq.ConsumerNotFound):
         return queue.unlock("worker-1", force=True)
+
+
+def schedule(client: shardq.Client, overlap: Overlap, catch_up: CatchUp) -> Schedule:
+    schedules: Schedules = client.schedules
+    try:
+        return schedules.create("s", queue="q", every=60, overlap=overlap, catch_up=catch_up, body=b"x")
+    except shardq.ScheduleExists:
+        schedules.trigger("s")
+        return schedules.alter("s", cron="@daily", time_zone="Europe/Berlin")
+    except shardq.ScheduleNotFound:
+        return schedules.list("q")[0]
 
 
 def receive(consumer: shardq.Consumer) -> None:

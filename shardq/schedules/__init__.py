@@ -1,0 +1,9 @@
+"""Schedules: messages that are sent to a queue by themselves, at a moment or again and again."""
+
+from __future__ import annotations
+
+from shardq.schedules.schedule import CatchUp, Overlap, Schedule
+from shardq.schedules.schedules import Schedules
+from shardq.schedules.turning import keep_going
+
+__all__ = ["CatchUp", "Overlap", "Schedule", "Schedules", "keep_going"]

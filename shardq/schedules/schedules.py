@@ -1,0 +1,296 @@
+"""Creating, finding and changing schedules."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, get_args
+
+import msgspec
+
+from shardq.codec import BYTES, Codec, check_codec
+from shardq.context.queue_context import QueueContext, QueueContexts
+from shardq.errors import (
+    InvalidMessage,
+    InvalidSetting,
+    OutcomeUnknown,
+    QueueNotFound,
+    ScheduleExists,
+    ScheduleNotFound,
+    StoreUnavailable,
+)
+from shardq.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OutgoingMessage
+from shardq.queue import Queue
+from shardq.schedules.plans import FOLDER, Plans, Seen, check_id, id_of
+from shardq.schedules.schedule import CatchUp, Overlap, Plan, Schedule
+from shardq.schedules.timing import Timing, moment_of, timing_of
+from shardq.sending.doors import too_large
+from shardq.sending.planned_bundles import choose_shard
+from shardq.sending.prepared import prepare_options, size_of
+from shardq.settings import check_number
+
+__all__ = ["Schedules"]
+
+_LARGEST_BODY = 65_536  # bytes: a schedule is read as a whole
+_MOST = 500  # schedules of one queue: its record names them
+
+_TIMINGS = {"cron", "every", "at", "time_zone"}
+_MESSAGE = {"body", "headers", "priority", "group", "ttl"}
+_CHANGES = _TIMINGS | _MESSAGE | {"until", "count", "overlap", "catch_up"}
+
+
+class Schedules:
+    """The schedules of a store: ``client.schedules``. Safe for threads.
+
+    A schedule sends a message to a queue at each of its occurrences. The consumers of that queue keep it going, all of
+    them together: each occurrence takes place once, whoever dies. While nobody receives from the queue nothing takes
+    place; afterwards what was missed takes place once, or not at all (``catch_up``).
+
+    >>> client = shardq.connect(url)
+    >>> reports = client.create_queue("reports")
+    >>> nightly = client.schedules.create("nightly", queue="reports", cron="30 2 * * *", time_zone="Europe/Berlin")
+    >>> nightly.queue, nightly.paused
+    ('reports', False)
+    >>> client.schedules.trigger("nightly").split(":")[0]
+    'reports'
+    >>> client.schedules.delete("nightly")
+    """
+
+    def __init__(self, contexts: QueueContexts) -> None:
+        self._contexts, self._plans = contexts, Plans(contexts.store, contexts.retry)
+
+    def create(
+        self,
+        id: str,  # noqa: A002 - its name everywhere
+        *,
+        queue: str,
+        cron: str | None = None,
+        every: float | None = None,
+        at: datetime | None = None,
+        time_zone: str = "UTC",
+        until: datetime | None = None,
+        count: int | None = None,
+        overlap: Overlap = "allow",
+        catch_up: CatchUp = "one",
+        body: Any = b"",
+        codec: Codec = BYTES,
+        headers: Mapping[str, HeaderValue] | None = None,
+        priority: int = DEFAULT_PRIORITY,
+        group: str | None = None,
+        ttl: float | None = None,
+        exist_ok: bool = False,
+    ) -> Schedule:
+        """Create a schedule. With ``exist_ok`` one that exists under the id is returned as it is.
+
+        One of: ``cron``, an expression of five fields, of six with the seconds in front, or ``@daily`` and the like,
+        read in the ``time_zone``; ``every``, seconds from 1, the first time so long from now; or ``at``, an aware
+        ``datetime``. It ends with the last occurrence that is not after ``until``, or after ``count`` messages.
+        With ``overlap="skip"`` an occurrence does not take place while the message of the last one waits or is in
+        flight. Of occurrences that were missed the last one takes place, or with ``catch_up="none"`` none that is more
+        than a minute late. The other options are those of the messages, see :meth:`shardq.Producer.send`; a body has up
+        to 64 KiB. Their headers ``shardq-schedule`` and ``shardq-scheduled-for`` name the schedule and the occurrence.
+
+        Consumers that wait notice it within 10 seconds. Raises InvalidName, InvalidSetting, InvalidMessage,
+        QueueNotFound, or ScheduleExists, with nothing created.
+        """
+        name = check_id(id)
+        context = self._contexts.of(queue)
+        plan = self._begun(
+            context,
+            Plan(
+                queue=queue,
+                life=os.urandom(8).hex(),
+                timing=timing_of(cron, every, at, time_zone),
+                until=None if until is None else moment_of("until", until),
+                count=count,
+                overlap=overlap,
+                catch_up=catch_up,
+                body=_encoded(codec, body),
+                headers=_packed(headers),
+                priority=priority,
+                group=group,
+                ttl=ttl,
+            ),
+        )
+        _check(context, name, plan)
+        if len(context.live.duties) >= _MOST and name not in context.live.duties:
+            raise InvalidSetting(
+                f"queue {queue!r} has {_MOST} schedules: delete some, or send to another queue"
+            )
+        while (created := self._plans.create(name, plan)) is None:
+            found = self._plans.load(name)
+            if found is None:
+                continue
+            if self._lives(found):
+                if exist_ok:
+                    return found.plan.shown(id)
+                raise ScheduleExists(
+                    f"schedule {id!r} exists already: change it with `alter`, or give exist_ok=True"
+                )
+            self._plans.remove(found)  # of a queue that was deleted, or of a creation that did not end
+        context.live.assign(name)
+        return created.plan.shown(id)
+
+    def get(self, id: str) -> Schedule:  # noqa: A002
+        """A schedule as it is now. Raises InvalidName or ScheduleNotFound."""
+        return self._find(id).plan.shown(id)
+
+    def list(self, queue: str | None = None) -> tuple[Schedule, ...]:
+        """All schedules, or those of a queue, sorted by id. Raises InvalidName or QueueNotFound."""
+        if queue is None:
+            names = self._plans.names()
+        else:
+            names = tuple(name for name in self._contexts.of(queue).live.duties if name.startswith(FOLDER))
+        found = [seen for name in sorted(names) if (seen := self._plans.load(name)) is not None]
+        return tuple(seen.plan.shown(id_of(seen.record.name)) for seen in found if self._lives(seen))
+
+    def pause(self, id: str) -> Schedule:  # noqa: A002
+        """Let nothing take place until :meth:`resume`. Raises ScheduleNotFound."""
+        return self._change(id, lambda plan: msgspec.structs.replace(plan, paused=True))
+
+    def resume(self, id: str) -> Schedule:  # noqa: A002
+        """Go on with the first occurrence after now; those of the pause are left out. Raises ScheduleNotFound."""
+        return self._change(id, self._resumed)
+
+    def trigger(self, id: str) -> str:  # noqa: A002
+        """Send the message of a schedule now, also while it is paused; returns the message's id.
+
+        Nothing of the schedule changes: it is no occurrence. Raises ScheduleNotFound, or what a send raises.
+        """
+        plan = self._find(id).plan
+        context = self._contexts.of(plan.queue)
+        with Queue(context).producer() as producer:
+            return producer.send(plan.message(id, context.store.now()))
+
+    def alter(self, id: str, **changes: Any) -> Schedule:  # noqa: A002
+        """Change what is given of the options of :meth:`create`, but for the queue; returns the schedule.
+
+        With a new ``cron``, ``every``, ``at`` or ``time_zone`` the next occurrence is the first of the new ones after
+        now. ``count`` counts from the creation. What was decided to take place before takes place. Raises
+        InvalidSetting, InvalidMessage or ScheduleNotFound, with nothing changed.
+        """
+        codec = changes.pop("codec", BYTES)
+        for name in changes:
+            if name not in _CHANGES:
+                raise InvalidSetting(
+                    f"{name!r} cannot be changed of a schedule: use one of {', '.join(sorted(_CHANGES))}"
+                )
+        return self._change(id, lambda plan: self._altered(plan, codec, changes, check_id(id)))
+
+    def delete(self, id: str) -> None:  # noqa: A002
+        """Delete a schedule. Messages that were sent stay. Raises ScheduleNotFound."""
+        while not self._plans.remove(found := self._find(id)):
+            continue
+        try:
+            self._contexts.of(found.plan.queue).live.assign(found.record.name, to_consumers=False)
+        except QueueNotFound:
+            return
+
+    # -- what is stored -----------------------------------------------------------------------------------------
+
+    def _find(self, id: str) -> Seen:  # noqa: A002
+        found = self._plans.load(check_id(id))
+        if found is None or not self._lives(found):
+            raise ScheduleNotFound(
+                f"schedule {id!r} does not exist: `shardq schedule list` shows those that do"
+            )
+        return found
+
+    def _lives(self, seen: Seen) -> bool:
+        """True when the queue of the schedule is there and names it."""
+        try:
+            return seen.record.name in self._contexts.of(seen.plan.queue).live.duties
+        except QueueNotFound:
+            return False
+
+    def _change(self, id: str, change: Callable[[Plan], Plan]) -> Schedule:  # noqa: A002
+        """Change the stored schedule, whoever changes it at the same time, and tell the consumers of its queue."""
+        while True:
+            seen = self._find(id)
+            changed = change(seen.plan)
+            if changed == seen.plan:
+                return changed.shown(id)
+            if self._plans.replace(seen, changed) is not None:
+                with suppress(OutcomeUnknown, QueueNotFound, StoreUnavailable):
+                    # It is a hint: they look for themselves once a minute.
+                    self._contexts.of(seen.plan.queue).live.alter({})
+                return changed.shown(id)
+
+    def _resumed(self, plan: Plan) -> Plan:
+        if not plan.paused:
+            return plan
+        return msgspec.structs.replace(plan, paused=False, next=plan.following(self._contexts.store.now()))
+
+    def _altered(self, plan: Plan, codec: Codec, changes: Mapping[str, Any], name: str) -> Plan:
+        context = self._contexts.of(plan.queue)
+        values = {key: value for key, value in changes.items() if key not in _TIMINGS}
+        if "body" in values:
+            values["body"] = _encoded(codec, values["body"])
+        if "headers" in values:
+            values["headers"] = _packed(values["headers"])
+        if values.get("until") is not None:
+            values["until"] = moment_of("until", values["until"])
+        changed = msgspec.structs.replace(plan, **values)
+        if _TIMINGS & changes.keys():
+            changed = msgspec.structs.replace(changed, timing=_timed(plan.timing, changes), next=None)
+        if (_TIMINGS | {"until", "count"}) & changes.keys():
+            changed = self._begun(context, changed)
+        _check(context, name, changed)
+        return changed
+
+    def _begun(self, context: QueueContext, plan: Plan) -> Plan:
+        """The schedule with its next occurrence after now. Raises InvalidSetting when there is none."""
+        _check_end(plan)
+        now = context.store.now()
+        first = plan.timing.first(now) if plan.next is None else plan.next
+        if plan.next is None and plan.timing.at is not None and plan.timing.at <= now:
+            raise InvalidSetting("at= is in the past, by the store's clock: give a later moment")
+        if first is None:
+            raise InvalidSetting(f"cron={plan.timing.cron!r} has no occurrence: give another expression")
+        if plan.until is not None and first > plan.until:
+            raise InvalidSetting("until= is before the first occurrence: give a later moment")
+        return msgspec.structs.replace(plan, next=plan.within(first))
+
+
+def _timed(timing: Timing, changes: Mapping[str, Any]) -> Timing:
+    given = {name: changes.get(name) for name in ("cron", "every", "at")}
+    zone = changes.get("time_zone", timing.time_zone)
+    if all(value is None for value in given.values()):
+        timing_of("@daily", None, None, zone)
+        return msgspec.structs.replace(timing, time_zone=zone)
+    return timing_of(given["cron"], given["every"], given["at"], zone)
+
+
+def _check_end(plan: Plan) -> None:
+    if plan.count is not None:
+        check_number("count", plan.count, 1, 2**53, whole=True)
+    for name, kind in (("overlap", Overlap), ("catch_up", CatchUp)):
+        if getattr(plan, name) not in get_args(kind):
+            raise InvalidSetting(f"{name}={getattr(plan, name)!r}: give one of {', '.join(get_args(kind))}")
+
+
+def _check(context: QueueContext, name: str, plan: Plan) -> None:
+    """Raise what a send of the message would raise, but for a queue that is paused or full now."""
+    _check_end(plan)
+    message: OutgoingMessage = plan.message(id_of(name), context.store.now())
+    options = prepare_options(message, context.name)
+    choose_shard(context, context.store.now(), 1, options.group)
+    size = len(plan.body) + size_of(options.headers)
+    if len(plan.body) > _LARGEST_BODY:
+        raise InvalidMessage(
+            f"body of {len(plan.body):,} bytes: a schedule has at most {_LARGEST_BODY:,}; store the content elsewhere "
+            "and send a reference"
+        )
+    if size > context.settings.max_message_bytes:
+        raise too_large(context, size)
+
+
+def _encoded(codec: Codec, body: Any) -> bytes:
+    return bytes(check_codec(codec).encode(body))
+
+
+def _packed(headers: Mapping[str, HeaderValue] | None) -> bytes:
+    checked = prepare_options(OutgoingMessage(body=b"", headers=headers), "").headers
+    return msgspec.msgpack.encode(checked or {})

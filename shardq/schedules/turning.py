@@ -1,0 +1,70 @@
+"""Keeping a schedule going: what is due is decided in its record, and then sent.
+
+Any number of consumers do this at the same time. Whoever replaces the record first decides that an occurrence takes
+place, and in the same step when the next one is. Then its message is sent, once under the occurrence's key, and that is
+noted. Whoever finds that an occurrence was decided upon and not noted as sent sends it again, under the same key. So a
+crash between any two steps neither loses nor doubles an occurrence.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from shardq.context.queue_context import QueueContext
+from shardq.queue import Queue
+from shardq.schedules.plans import Plans, Seen, id_of
+from shardq.schedules.schedule import Plan
+from shardq.sending.once import send_once
+from shardq.storage.requests import EntryState
+
+__all__ = ["keep_going"]
+
+_log = logging.getLogger(__name__)
+
+_FAR = 2**62  # microseconds
+_PATIENCE = 2_000_000  # for which who has decided upon an occurrence is given time to send it
+
+
+def keep_going(context: QueueContext, name: str) -> int:
+    """Do for a schedule of the queue what is due; returns when it has something to do again, in microseconds."""
+    plans, own = Plans(context.store, context.retry), False
+    seen = plans.load(name)
+    while seen is not None and seen.plan.queue == context.name:
+        plan, now = seen.plan, context.store.now()
+        if plan.pending is not None:
+            if not own and plan.decided <= now < plan.decided + _PATIENCE:
+                return plan.decided + _PATIENCE
+            changed = _sent(context, name, plan)
+        elif plan.paused or plan.next is None or context.settings.sends_paused:
+            return _FAR
+        elif plan.next > now:
+            return plan.next
+        else:
+            changed = plan.turned(now, waits=_waits(context, plan))
+        replaced = plans.replace(seen, changed)
+        own = replaced is not None
+        seen = replaced or _again(plans, name, seen)
+    return _FAR
+
+
+def _again(plans: Plans, name: str, before: Seen) -> Seen | None:
+    _log.debug("schedule %s was turned over by another consumer at version %d", name, before.record.version)
+    return plans.load(name)
+
+
+def _sent(context: QueueContext, name: str, plan: Plan) -> Plan:
+    """The schedule after the message of the pending occurrence was sent, by this call or by another one."""
+    assert plan.pending is not None
+    message = plan.message(id_of(name), plan.pending)
+    identity = send_once(context, message, f"{plan.life}:{plan.pending}")
+    return msgspec.structs.replace(plan, pending=None, last_message=identity)
+
+
+def _waits(context: QueueContext, plan: Plan) -> bool:
+    """True when the occurrence that is due is to be skipped: the message of the last one is not finished."""
+    if plan.overlap == "allow" or plan.last_message is None:
+        return False
+    found = Queue(context).get(plan.last_message)
+    return found is not None and found.state is not EntryState.PROCESSED

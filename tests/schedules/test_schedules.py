@@ -1,0 +1,299 @@
+"""A schedule sends each occurrence once, to whatever consumer is there, and nothing in a burst."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import shardq
+from shardq.schedules.plans import FOLDER
+from shardq.storage.opening import open_store
+from shardq.storage.wrapped_store import WrappedStore
+from shardq.testing import ManualClock
+
+WHEN = "shardq-scheduled-for"
+
+
+def received(consumer: shardq.Consumer) -> list[shardq.Message]:
+    messages = []
+    while batch := consumer.receive(10):
+        messages += list(batch)
+        batch.ack()
+    return messages
+
+
+def seconds(messages: list[shardq.Message], client: shardq.Client) -> list[float]:
+    """How many seconds ago the occurrences were."""
+    from datetime import datetime
+
+    moments = [datetime.fromisoformat(str(message.headers[WHEN])) for message in messages]
+    return [(client.now() - moment).total_seconds() for moment in moments]
+
+
+def test_each_occurrence_sends_one_message_with_its_options(
+    client: shardq.Client, clock: ManualClock
+) -> None:
+    client.schedules.create(
+        "tick", queue="q", every=60, body={"a": 1}, codec=shardq.JSON, headers={"h": b"1", "n": 2}, priority=2
+    )
+    consumer = client.queue("q").consumer(codec=shardq.JSON)
+    other = client.queue("q").consumer(codec=shardq.JSON)
+    assert received(consumer) == []
+    for _ in range(3):
+        clock.advance(59)
+        assert received(consumer) + received(other) == []
+        clock.advance(1)
+        (message,) = received(other) + received(consumer)
+        assert (message.body, message.priority) == ({"a": 1}, 2)
+        assert message.headers["h"] == b"1"
+        assert message.headers["shardq-schedule"] == "tick"
+        assert message.headers[WHEN] == client.now().isoformat()
+    assert client.schedules.get("tick").sent == 3
+
+
+def test_what_nobody_was_there_for_takes_place_once(client: shardq.Client, clock: ManualClock) -> None:
+    client.schedules.create("one", queue="q", every=60)
+    client.schedules.create("none", queue="q", cron="0 * * * *", catch_up="none")
+    clock.advance(86_400 + 30)
+    messages = received(client.queue("q").consumer())
+    assert [message.headers["shardq-schedule"] for message in messages] == ["one"]
+    assert seconds(messages, client) == [30]
+    clock.advance(30)
+    assert len(received(client.queue("q").consumer())) == 1  # and goes on at its pace
+
+
+def test_a_schedule_ends_after_its_count_or_its_last_moment(
+    client: shardq.Client, clock: ManualClock
+) -> None:
+    until = client.now() + timedelta(seconds=130)
+    client.schedules.create("counted", queue="q", every=60, count=2)
+    client.schedules.create("bounded", queue="q", every=60, until=until)
+    client.schedules.create("once", queue="q", at=client.now() + timedelta(seconds=60))
+    consumer, found = client.queue("q").consumer(), []
+    for _ in range(6):
+        clock.advance(60)
+        found += [message.headers["shardq-schedule"] for message in received(consumer)]
+    assert sorted(found) == ["bounded", "bounded", "counted", "counted", "once"]
+    assert [schedule.next for schedule in client.schedules.list()] == [None] * 3
+
+
+def test_what_was_missed_beyond_the_end_does_not_take_place(
+    client: shardq.Client, clock: ManualClock
+) -> None:
+    client.schedules.create("b", queue="q", every=60, until=client.now() + timedelta(seconds=130))
+    clock.advance(1_000)
+    assert seconds(received(client.queue("q").consumer()), client) == [880]
+    assert client.schedules.get("b").next is None
+
+
+def test_overlap_is_skipped_while_the_last_message_is_not_finished(
+    client: shardq.Client, clock: ManualClock
+) -> None:
+    client.schedules.create("s", queue="q", every=60, overlap="skip")
+    consumer = client.queue("q").consumer(visibility_timeout=600)
+    clock.advance(60)
+    batch = consumer.receive(10)
+    assert len(batch) == 1
+    clock.advance(60)
+    assert not consumer.receive(10)  # in flight
+    batch.release()
+    clock.advance(60)
+    assert len(received(consumer)) == 1  # it waited
+    assert (client.schedules.get("s").sent, client.schedules.get("s").skipped) == (1, 2)
+    clock.advance(60)
+    assert len(received(consumer)) == 1
+
+
+def test_a_paused_schedule_does_nothing_and_resumes_with_what_comes(
+    client: shardq.Client, clock: ManualClock
+) -> None:
+    client.schedules.create("s", queue="q", every=60)
+    consumer = client.queue("q").consumer()
+    client.schedules.pause("s")
+    clock.advance(150)
+    assert received(consumer) == []
+    assert client.schedules.resume("s").next == client.now() + timedelta(seconds=30)
+    client.schedules.resume("s")
+    assert received(consumer) == []
+    clock.advance(30)
+    assert len(received(consumer)) == 1
+
+
+def test_a_queue_that_takes_no_sends_gets_one_message_when_it_does(
+    client: shardq.Client, clock: ManualClock
+) -> None:
+    client.schedules.create("s", queue="q", every=60)
+    queue = client.queue("q")
+    consumer = queue.consumer()
+    queue.pause(sends=True)
+    for _ in range(5):
+        clock.advance(60)
+        assert received(consumer) == []
+    queue.resume()
+    assert len(received(consumer)) == 1
+
+
+def test_a_change_holds_from_now_on(client: shardq.Client, clock: ManualClock) -> None:
+    client.schedules.create("s", queue="q", every=3_600, count=3)
+    consumer = client.queue("q").consumer()
+    assert received(consumer) == []
+    changed = client.schedules.alter("s", every=10, body=b"new", count=None)
+    assert (changed.every, changed.next) == (10, client.now() + timedelta(seconds=10))
+    clock.advance(10)
+    assert [message.body for message in received(consumer)] == [b"new"]
+    client.schedules.alter("s", cron="@hourly", time_zone="Europe/Berlin")
+    clock.advance(10)
+    assert received(consumer) == []
+    for wrong in (
+        {"queue": "p"},
+        {"cron": "x"},
+        {"every": 5, "cron": "@daily"},
+        {"count": 0},
+        {"overlap": "no"},
+    ):
+        before = client.schedules.get("s")
+        with pytest.raises(shardq.InvalidSetting):
+            client.schedules.alter("s", **wrong)
+        assert client.schedules.get("s") == before
+
+
+def test_run_now_sends_beside_the_occurrences(client: shardq.Client, clock: ManualClock) -> None:
+    client.schedules.create("s", queue="q", every=60, body=b"x")
+    client.schedules.pause("s")
+    identity = client.schedules.trigger("s")
+    (message,) = received(client.queue("q").consumer())
+    assert (message.id, message.body) == (identity, b"x")
+    assert client.schedules.get("s").sent == 0
+
+
+def test_purging_the_queue_leaves_its_schedules(client: shardq.Client, clock: ManualClock) -> None:
+    client.schedules.create("s", queue="q", every=60)
+    client.queue("q").purge()
+    clock.advance(60)
+    assert len(received(client.queue("q").consumer())) == 1
+
+
+def test_a_queue_that_is_deleted_takes_its_schedules_with_it(
+    client: shardq.Client, clock: ManualClock
+) -> None:
+    client.schedules.create("s", queue="q", every=60)
+    client.delete_queue("q")
+    assert client.schedules.list() == ()
+    with pytest.raises(shardq.ScheduleNotFound):
+        client.schedules.get("s")
+    client.create_queue("q", shards=1, time_shards=1)
+    clock.advance(60)
+    assert received(client.queue("q").consumer()) == []
+    client.schedules.create("s", queue="q", every=60)
+    clock.advance(60)
+    assert len(received(client.queue("q").consumer())) == 1
+
+
+def test_changing_settings_of_the_queue_keeps_its_schedules(
+    client: shardq.Client, clock: ManualClock
+) -> None:
+    client.schedules.create("s", queue="q", every=60)
+    client.queue("q").alter(retention=3_600)
+    clock.advance(60)
+    assert len(received(client.queue("q").consumer())) == 1
+
+
+def test_schedules_are_found_listed_and_deleted(client: shardq.Client, clock: ManualClock) -> None:
+    client.create_queue("p")
+    made = [
+        client.schedules.create(name, queue=queue, every=60) for name, queue in (("b", "q"), ("a/x", "p"))
+    ]
+    assert client.schedules.list() == (made[1], made[0])
+    assert client.schedules.list("q") == (made[0],)
+    assert client.queues() == ("p", "p.dead", "q", "q.dead")
+    with pytest.raises(shardq.ScheduleExists, match="schedule 'b' exists already"):
+        client.schedules.create("b", queue="p", every=5)
+    assert client.schedules.create("b", queue="p", every=5, exist_ok=True) == made[0]
+    client.schedules.delete("b")
+    with pytest.raises(shardq.ScheduleNotFound):
+        client.schedules.delete("b")
+    clock.advance(60)
+    assert received(client.queue("q").consumer()) == []
+    assert client.queues(FOLDER) == (f"{FOLDER}a/x",)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "error"),
+    [
+        ("s", {"queue": "none", "every": 5}, shardq.QueueNotFound),
+        ("s/../:", {"queue": "q", "every": 5}, shardq.InvalidName),
+        ("x" * 81, {"queue": "q", "every": 5}, shardq.InvalidName),
+        (5, {"queue": "q", "every": 5}, shardq.InvalidName),
+        ("s", {"queue": "q", "every": 5, "count": 0}, shardq.InvalidSetting),
+        ("s", {"queue": "q", "every": 5, "overlap": "maybe"}, shardq.InvalidSetting),
+        ("s", {"queue": "q", "every": 5, "catch_up": "all"}, shardq.InvalidSetting),
+        ("s", {"queue": "q", "every": 5, "priority": 10}, shardq.InvalidMessage),
+        ("s", {"queue": "q", "every": 5, "headers": {"a": []}}, shardq.InvalidMessage),
+        ("s", {"queue": "q", "every": 5, "body": "text"}, shardq.InvalidMessage),
+        ("s", {"queue": "q", "every": 5, "body": b"x" * 70_000}, shardq.InvalidMessage),
+        ("s", {"queue": "q", "every": 5, "ttl": -1}, shardq.InvalidMessage),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_stored(
+    client: shardq.Client, name: Any, options: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        client.schedules.create(name, **options)
+    assert client.queues("_shardq/") == ()
+
+
+def test_moments_in_the_past_are_refused(client: shardq.Client) -> None:
+    past = client.now() - timedelta(seconds=1)
+    with pytest.raises(shardq.InvalidSetting, match="at= is in the past"):
+        client.schedules.create("s", queue="q", at=past)
+    with pytest.raises(shardq.InvalidSetting, match="until= is before the first occurrence"):
+        client.schedules.create("s", queue="q", every=5, until=past)
+
+
+def test_a_consumer_of_several_queues_and_a_pop_keep_them_going(
+    client: shardq.Client, clock: ManualClock
+) -> None:
+    client.create_queue("p")
+    client.schedules.create("s", queue="q", every=60)
+    client.schedules.create("t", queue="p", every=60)
+    clock.advance(60)
+    assert client.queue("q").consumer().pop() is not None
+    assert len(received(client.consumer(["p", "q"]))) == 1
+    clock.advance(60)
+    assert len(received(client.consumer(["p", "q"]))) == 2
+
+
+class Counting(WrappedStore):
+    """Counts the requests."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self.asked: list[str] = []
+
+    def _call(self, method: str, do: Any, *args: Any, **kwargs: Any) -> Any:
+        self.asked.append(method)
+        return super()._call(method, do, *args, **kwargs)
+
+
+def test_a_schedule_that_is_not_due_costs_nothing(
+    client: shardq.Client, url: str, clock: ManualClock
+) -> None:
+    store = Counting(open_store(url, clock))
+    with shardq.Client(store) as counted:
+        consumer = counted.queue("q").consumer()
+        consumer.receive()
+
+        def requests() -> list[str]:
+            consumer._contexts["q"].live.refresh()
+            store.asked.clear()
+            consumer.receive()
+            return [method for method in store.asked if method != "now"]
+
+        plain = requests()
+        client.schedules.create("s", queue="q", every=600)
+        assert requests() == [*plain[:0], "load_queue", *plain]  # it is read once
+        assert requests() == plain
+        clock.advance(1)
+        assert requests() == plain
