@@ -17,7 +17,7 @@ from shardq.tasks.errors import Failure
 from shardq.tasks.plans import Plan, joined, read_plan, with_input
 from shardq.tasks.results import Decided, Entry, split_step, step_id
 
-__all__ = ["advance", "may_come", "start"]
+__all__ = ["Seen", "advance", "may_come", "start"]
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +29,15 @@ def start(binding: Binding, workflow: str, body: bytes) -> None:
     _send(binding, workflow, plan, {number: plan.steps[number].body for number in plan.first})
 
 
-def advance(binding: Binding, step: str) -> None:
+class Seen:
+    """What was found and sent for steps that ended together: the others of them need not do it again."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+        self.sent: set[str] = set()
+
+
+def advance(binding: Binding, step: str, seen: Seen) -> None:
     """Send, or give up, the steps that waited for one that has ended. May be repeated."""
     workflow, number = split_step(step)
     plan = binding.plan(workflow)
@@ -38,7 +46,7 @@ def advance(binding: Binding, step: str) -> None:
         return
     ended = [number]
     while ended:
-        ended += _go_on(binding, workflow, plan, ended.pop())
+        ended += _go_on(binding, workflow, plan, ended.pop(), seen)
 
 
 def may_come(binding: Binding, step: str) -> bool:
@@ -59,7 +67,7 @@ def _is_open(binding: Binding, step: str) -> bool:
     return binding.results.read(step) is None and (may_come(binding, step) or binding.find(step) is not None)
 
 
-def _go_on(binding: Binding, workflow: str, plan: Plan, number: int) -> list[int]:
+def _go_on(binding: Binding, workflow: str, plan: Plan, number: int, seen: Seen) -> list[int]:
     """Send what waited for this step only; returns the steps that were given up because of it."""
     entry = binding.results.read(step_id(workflow, number).text)
     behind = plan.behind(number)
@@ -68,9 +76,11 @@ def _go_on(binding: Binding, workflow: str, plan: Plan, number: int) -> list[int
     if entry.state != "done":
         return _give_up(binding, workflow, plan, behind, _because(plan, number, entry))
     bodies: dict[int, bytes] = {}
-    known = {number: entry.value}
+    seen.values[step_id(workflow, number).text] = entry.value
     for other in behind:
-        values = _values(binding, workflow, plan.steps[other].after, number, known)
+        if step_id(workflow, other).text in seen.sent:
+            continue
+        values = _values(binding, workflow, plan.steps[other].after, number, seen.values)
         if values is not None:
             bodies[other] = with_input(
                 plan.steps[other], joined(values) if plan.steps[other].many else values[0]
@@ -79,6 +89,7 @@ def _go_on(binding: Binding, workflow: str, plan: Plan, number: int) -> list[int
     for other, body in bodies.items():
         try:
             _send(binding, workflow, plan, {other: body})
+            seen.sent.add(step_id(workflow, other).text)
         except InvalidMessage as error:  # it is too large
             failed = Entry("failed", failure=Failure.of(error, 0))
             given_up += _give_up(binding, workflow, plan, [other], failed)
@@ -86,20 +97,21 @@ def _go_on(binding: Binding, workflow: str, plan: Plan, number: int) -> list[int
 
 
 def _values(
-    binding: Binding, workflow: str, after: Sequence[int], number: int, known: dict[int, bytes]
+    binding: Binding, workflow: str, after: Sequence[int], number: int, known: dict[str, bytes]
 ) -> list[bytes] | None:
     """What these steps returned; None while one of them has not ended, or when it did not return.
 
     It looks first at the one behind this, and stops at the first that has not ended: that one comes here later.
     """
     place = after.index(number)
-    for other in (*after[place:], *after[:place]):
-        if other not in known:
-            entry = binding.results.read(step_id(workflow, other).text)
+    ids = [step_id(workflow, other).text for other in after]
+    for step in (*ids[place:], *ids[:place]):
+        if step not in known:
+            entry = binding.results.read(step)
             if entry is None or entry.state != "done":
                 return None
-            known[other] = entry.value
-    return [known[other] for other in after]
+            known[step] = entry.value
+    return [known[step] for step in ids]
 
 
 def _give_up(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int], entry: Entry) -> list[int]:

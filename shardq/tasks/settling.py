@@ -10,7 +10,7 @@ from shardq.batch import Batch
 from shardq.errors import QueueFull, QueuePaused
 from shardq.message import Message
 from shardq.queue import Queue
-from shardq.tasks.advancing import advance
+from shardq.tasks.advancing import Seen, advance
 from shardq.tasks.binding import Binding
 from shardq.tasks.work_unit import Unit, ledger_id
 from shardq.worker.attempt import Attempt
@@ -68,8 +68,9 @@ def settle_all(
     """
     if not _is_done(persist, partial(_decide, units, binding)):
         return
+    seen = Seen()
     for unit in units:
-        if not all(_is_done(persist, partial(_go_on, unit, step, binding)) for step in unit.steps):
+        if not all(_is_done(persist, partial(_go_on, unit, step, binding, seen)) for step in unit.steps):
             return
     for batch, attempt in _by_batch(units):
         if batch.queue is not None:
@@ -94,10 +95,10 @@ def _decide(units: Sequence[Unit], binding: Binding) -> None:
         binding.results.decide(decided)
 
 
-def _go_on(unit: Unit, message: Message, binding: Binding) -> None:
+def _go_on(unit: Unit, message: Message, binding: Binding, seen: Seen) -> None:
     """Send the steps that waited for this one. A queue that takes none now does not hold up the worker."""
     try:
-        advance(binding, ledger_id(message))
+        advance(binding, ledger_id(message), seen)
     except (QueuePaused, QueueFull) as error:
         unit.put_off(message, str(error))
 
