@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Literal, Unpack, cast
 
 from shardq.callables import check_runs
 from shardq.clock import Clock, SystemClock, to_datetime
@@ -15,7 +15,14 @@ from shardq.codec import BYTES, Codec
 from shardq.consumer import Consumer
 from shardq.context.queue_context import Counts, QueueContext, QueueContexts
 from shardq.context.retry import RETRY_SECONDS
-from shardq.errors import InvalidSetting, OutcomeUnknown, QueueExists, QueueNotFound, StoreUnavailable
+from shardq.errors import (
+    InvalidSetting,
+    OutcomeUnknown,
+    QueueExists,
+    QueueNotFound,
+    StoreUnavailable,
+    UnsupportedByStore,
+)
 from shardq.hooks import Hooks
 from shardq.limits.permits import permits_queue
 from shardq.limits.queue_limits import check_limits, drop_permits
@@ -37,7 +44,7 @@ from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_le
 from shardq.sharding.shard import check_queue_name, listed
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Finding, QueueRecord
-from shardq.storage.store import Store
+from shardq.storage.store import Store, TransactionalStore
 
 if TYPE_CHECKING:
     from shardq.schedules import Schedules
@@ -76,6 +83,7 @@ class Client(Closing):
         )
         self._store, self._retry = store, self._contexts.retry
         self._semaphores: dict[str, Semaphore] = {}
+        self._hooks = hooks
 
     def create_queue(
         self, name: str, *, exist_ok: bool = False, **settings: Unpack[QueueSettingsArguments]
@@ -245,6 +253,40 @@ class Client(Closing):
         from shardq.schedules import Schedules  # noqa: PLC0415 - built on queues
 
         return Schedules(self._contexts)
+
+    def transaction(self, *, connection: object) -> Client:
+        """A client whose every request is part of the application's own transaction, on the application's connection.
+
+        On SQLite ``connection`` is the :class:`sqlite3.Connection` to the file of the queues on which the transaction
+        has begun. What is sent, acked or moved by the answer is done when the application commits, and never when it
+        rolls back. Messages that another client has received are acked and released by their receipts. The block does
+        not end the transaction. It is used by one thread; after the transaction it raises Closed.
+
+        Nothing is repeated: after an error roll back, and do all of it again. Hooks are called within the transaction.
+        No events are kept of what is done in it. Raises UnsupportedByStore on other stores, InvalidSetting when the
+        connection has no transaction or is to another file, and SchemaMismatch.
+
+        >>> import sqlite3
+        >>> client = shardq.connect(url)
+        >>> orders = client.create_queue("orders")
+        >>> db = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+        >>> _ = db.execute("BEGIN IMMEDIATE")
+        >>> with client.transaction(connection=db) as within:
+        ...     id = within.queue("orders").producer().send(b"pay")
+        >>> _ = db.execute("ROLLBACK")
+        >>> orders.counts().ready
+        0
+        """
+        self._retry.check_open()
+        if not self._store.capabilities.transactions:
+            raise UnsupportedByStore(
+                f"connection={connection!r}: this store takes no part in transactions of the application: send with a "
+                "dedupe_key after the commit, and again after a crash; or keep the queues on SQLite beside the tables"
+            )
+        store = cast("TransactionalStore", self._store).within(connection)
+        within = Client(store, hooks=self._hooks, retry_seconds=0.0)
+        within._contexts.events.close()  # a thread writes them, which has no part in the transaction
+        return within
 
     def create_schema(self) -> None:
         """Bring the store's schema to this version of shardq. :meth:`create_queue` does it by itself."""

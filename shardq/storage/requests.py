@@ -282,6 +282,9 @@ class Capabilities(msgspec.Struct, frozen=True):
     requests_at_once: int = 1  # requests of a client that are worth having under way at the same time
     signals: bool = False  # `wait` ends soon after an append by another process, so consumers need not poll
     groups: bool = False  # bundles may have a group, whose order is kept
+    transactions: bool = (
+        False  # it can be part of a transaction of the application: `TransactionalStore.within`
+    )
 
 
 class Finding(msgspec.Struct, frozen=True):

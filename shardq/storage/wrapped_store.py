@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, cast
 
 import msgspec
 
@@ -35,7 +35,7 @@ from shardq.storage.requests import (
 )
 from shardq.storage.signals.publisher import OpenLine
 from shardq.storage.signals.signals import Signals
-from shardq.storage.store import Capabilities, Store
+from shardq.storage.store import Capabilities, Store, TransactionalStore
 
 __all__ = ["SignalledStore", "WrappedStore"]
 
@@ -161,6 +161,9 @@ class WrappedStore:
 
     def resign(self, queue: str, consumer: str) -> None:
         self._call("resign", self.inner.resign, queue, consumer)
+
+    def within(self, connection: object) -> Store:
+        return self._call("within", cast("TransactionalStore", self.inner).within, connection)
 
     def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
         return self._call("seen_consumers", self.inner.seen_consumers, queue)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -236,6 +237,15 @@ def hold(client: shardq.Client) -> None:
             permit.check()
     except shardq.PermitLost:
         print(state, permit.lost)
+
+
+def sell(client: shardq.Client, receipt: str) -> str:
+    db = sqlite3.connect("queue.db")
+    db.execute("INSERT INTO sold VALUES ('lamp')")
+    with db, client.transaction(connection=db) as within:
+        open_client: shardq.Client = within
+        open_client.queue("sales").ack([receipt])
+        return open_client.queue("sales").producer().send(b"lamp")
 
 
 def unlock_the_dead(queue: shardq.Queue) -> int:

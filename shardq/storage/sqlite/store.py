@@ -46,6 +46,7 @@ from shardq.storage.sqlite import (
 )
 from shardq.storage.sqlite.claims import Answers, Taken
 from shardq.storage.sqlite.dedupe import KeyMethods
+from shardq.storage.sqlite.joining import JoinedSession
 from shardq.storage.sqlite.session import Session
 from shardq.storage.sqlite.signals import Signals
 from shardq.storage.store import Capabilities
@@ -71,6 +72,7 @@ class SqliteStore(KeyMethods):
         max_shards=100_000,
         signals=True,
         groups=True,
+        transactions=True,
     )
 
     def __init__(
@@ -88,6 +90,12 @@ class SqliteStore(KeyMethods):
         )
         self._signals = Signals(self._numbers, self._session.path)
         self._answers = PerProcess(Answers)
+
+    def within(self, connection: object) -> SqliteStore:
+        """Return this store in the transaction that is under way on a connection to its file."""
+        joined = SqliteStore(str(self._session.path), clock=self._clock)
+        joined._session = JoinedSession(connection, self._session.path)
+        return joined
 
     def now(self) -> int:
         """Return the clock's time: all processes on the file share the machine's."""

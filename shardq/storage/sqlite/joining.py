@@ -1,0 +1,139 @@
+"""Requests within a transaction of the application, on its own connection to the file."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from shardq.errors import Closed, InvalidSetting, SchemaMismatch, ShardqError, StoreUnavailable
+from shardq.storage.sqlite import schema
+from shardq.storage.sqlite.connections import FileIdentity, file_identity
+from shardq.storage.sqlite.faults import translate
+from shardq.storage.sqlite.session import Session
+
+__all__ = ["JoinedSession"]
+
+T = TypeVar("T")
+
+
+class JoinedSession(Session):
+    """Runs functions in a transaction that is under way. It neither begins nor ends it, and waits for no lock.
+
+    Each change is a savepoint, so one that raises leaves nothing in the transaction.
+    """
+
+    def __init__(self, connection: object, path: Path) -> None:
+        if not isinstance(connection, sqlite3.Connection):
+            raise InvalidSetting(
+                f"connection={connection!r} is a {type(connection).__name__}: "
+                "give the sqlite3.Connection of the transaction"
+            )
+        self.path, self._sql, self._thread = path, connection, threading.get_ident()
+        self._check_begun()
+        with self._plain():
+            self._check_file()
+
+    def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
+        """Return what ``look`` finds, changes of the transaction included."""
+        self._check_open()
+        with self._plain():
+            return look(self._sql)
+
+    def write(
+        self,
+        change: Callable[[sqlite3.Connection], T],
+        *,
+        durable: bool = True,  # noqa: ARG002 - as durable as the application's commit
+        committed: Callable[[T], None] | None = None,
+    ) -> T:
+        """Make a change that stands if the application commits."""
+        self._check_open()
+        with self._plain():
+            result = self._save(change)
+        if committed is not None:
+            committed(result)
+        return result
+
+    def ping(self) -> None:
+        """Read from the file."""
+        self.read(lambda sql: sql.execute("PRAGMA schema_version").fetchone())
+
+    def apply_schema(self) -> None:
+        """Do nothing: the schema was there when the transaction was joined."""
+
+    def identity(self) -> FileIdentity | None:
+        """Return what tells this file from others."""
+        return file_identity(self.path)
+
+    def close(self) -> None:
+        """Do nothing: the connection is the application's."""
+
+    def _save(self, change: Callable[[sqlite3.Connection], T]) -> T:
+        self._sql.execute("SAVEPOINT shardq")
+        try:
+            result = change(self._sql)
+        except BaseException:
+            if self._sql.in_transaction:  # else SQLite has rolled all of it back
+                self._sql.execute("ROLLBACK TO shardq")
+                self._sql.execute("RELEASE shardq")
+            raise
+        self._sql.execute("RELEASE shardq")
+        return result
+
+    @contextmanager
+    def _plain(self) -> Iterator[None]:
+        """Have rows and texts as SQLite gives them, and errors as shardq's."""
+        rows, texts = self._sql.row_factory, self._sql.text_factory
+        self._sql.row_factory, self._sql.text_factory = None, str
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise translate(error, self.path) from error
+        finally:
+            self._sql.row_factory, self._sql.text_factory = rows, texts
+
+    def _check_begun(self) -> None:
+        if not self._is_under_way():
+            raise InvalidSetting(
+                f"connection={self._sql!r} is in no transaction: begin one first, "
+                'with `connection.execute("BEGIN IMMEDIATE")`'
+            )
+
+    def _check_file(self) -> None:
+        files = {name: file for _, name, file in self._sql.execute("PRAGMA database_list")}
+        main = files.get("main")
+        if not main or file_identity(main) != self.identity():
+            raise InvalidSetting(
+                f"connection={self._sql!r} is to {main or 'a database in memory'!r}, not to {str(self.path)!r}: "
+                "connect to the file of the queues, and keep the tables of the application there, or ATTACH their file"
+            )
+        if not schema.is_current(self._sql):
+            raise SchemaMismatch(
+                f"SQLite file {self.path} has no schema: create a queue before the transaction"
+            )
+
+    def _check_open(self) -> None:
+        if threading.get_ident() != self._thread:
+            raise StoreUnavailable(
+                "a transaction is used by the thread that has joined it: send and settle there",
+                retryable=False,
+            )
+        if not self._is_under_way():
+            raise self._ended()
+
+    def _is_under_way(self) -> bool:
+        try:
+            return (
+                self._sql.in_transaction and self._sql.total_changes >= 0
+            )  # which asks whether it is closed
+        except sqlite3.ProgrammingError as error:
+            raise self._ended() from error
+
+    def _ended(self) -> ShardqError:
+        return Closed(
+            "the transaction of the application has ended: join another one with client.transaction()"
+        )

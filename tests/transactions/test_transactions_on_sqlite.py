@@ -1,0 +1,249 @@
+"""Sends and acks within a transaction of the application: with its commit, or not at all."""
+
+from __future__ import annotations
+
+import io
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import shardq
+from shardq.storage.opening import open_store
+from shardq.storage.store import Capabilities
+from shardq.storage.wrapped_store import WrappedStore
+from shardq.testing import ManualClock
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "queue.db"
+
+
+@pytest.fixture
+def url(path: Path) -> str:
+    return f"sqlite:///{path}?synchronous=normal&busy_timeout=0.1"
+
+
+@pytest.fixture
+def queue(client: shardq.Client) -> shardq.Queue:
+    return client.create_queue("orders")
+
+
+@pytest.fixture
+def db(path: Path, queue: shardq.Queue) -> Iterator[sqlite3.Connection]:
+    """A connection of the application, with a table of its own in the file of the queues."""
+    db = sqlite3.connect(path, isolation_level=None, timeout=0.1)
+    db.execute("CREATE TABLE paid (id)")
+    yield db
+    db.close()
+
+
+def begin(db: sqlite3.Connection) -> None:
+    db.execute("BEGIN IMMEDIATE")
+    db.execute("INSERT INTO paid VALUES (1)")
+
+
+def paid(db: sqlite3.Connection) -> int:
+    return int(db.execute("SELECT count(*) FROM paid").fetchone()[0])
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_what_is_done_in_it_stands_or_falls_with_it(
+    client: shardq.Client, queue: shardq.Queue, db: sqlite3.Connection, end: str
+) -> None:
+    client.create_queue("others")
+    queue.producer().send_many([b"one", b"two"])
+    held = queue.consumer().receive(2)
+    begin(db)
+    with client.transaction(connection=db) as within:
+        orders = within.queue("orders")
+        producer = orders.producer()
+        sent = [producer.send(b"three"), *producer.send_many([b"four", b"five"])]
+        sent += [producer.send(b"six", dedupe_key="a"), producer.send(b"seven", unique_key="b")]
+        sent.append(producer.send_stream(io.BytesIO(b"large")))
+        orders.ack([held[0].receipt])
+        orders.release([held[1].receipt])
+        assert orders.counts().ready == 7
+        assert orders.counts().in_flight == 0
+        assert all(orders.get(each) for each in sent)
+    assert queue.counts().ready == 0
+    db.execute(end)
+    if end == "ROLLBACK":
+        assert (queue.counts().ready, queue.counts().in_flight, paid(db)) == (0, 2, 0)
+        assert queue.producer().send(b"six again", dedupe_key="a") not in sent
+        held.ack()
+    else:
+        assert (queue.counts().ready, queue.counts().in_flight, paid(db)) == (7, 0, 1)
+        assert queue.producer().send(b"six again", dedupe_key="a") in sent
+
+
+def test_messages_are_received_in_it(
+    client: shardq.Client, queue: shardq.Queue, db: sqlite3.Connection
+) -> None:
+    queue.producer().send(b"one")
+    for end in ("ROLLBACK", "COMMIT"):
+        begin(db)
+        with client.transaction(connection=db) as within:
+            message = within.queue("orders").consumer().pop()
+            assert message is not None
+            assert message.body == b"one"
+        db.execute(end)
+    assert (queue.counts().ready, queue.counts().in_flight, paid(db)) == (0, 0, 1)
+
+
+def test_a_message_is_moved_with_the_changes_of_the_application(
+    client: shardq.Client, queue: shardq.Queue, db: sqlite3.Connection
+) -> None:
+    paid_orders = client.create_queue("paid")
+    queue.producer().send(b"one")
+    (message,) = queue.consumer().receive(1)
+    begin(db)
+    with client.transaction(connection=db) as within:
+        within.queue("paid").producer().send(message.body)
+        within.queue("orders").ack([message.receipt])
+    db.execute("COMMIT")
+    assert (queue.counts().in_flight, paid_orders.counts().ready) == (0, 1)
+
+
+def test_a_request_that_fails_leaves_nothing_in_the_transaction(
+    client: shardq.Client, queue: shardq.Queue, db: sqlite3.Connection
+) -> None:
+    queue.alter(max_messages=1)
+    begin(db)
+    with client.transaction(connection=db) as within:
+        producer = within.queue("orders").producer()
+        producer.send(b"one")
+        with pytest.raises(shardq.InvalidMessage):
+            producer.send("text")
+        (message,) = within.queue("orders").consumer().receive(1)
+        message.release()
+        with pytest.raises(shardq.LeaseLost):
+            within.queue("orders").ack([message.receipt])
+        with pytest.raises(shardq.QueueFull):
+            producer.send_many([b"two"] * 1_000)
+    db.execute("COMMIT")
+    assert queue.counts().ready == 1
+
+
+def test_rows_and_texts_of_the_application_stay_as_it_wants_them(
+    client: shardq.Client, queue: shardq.Queue, db: sqlite3.Connection
+) -> None:
+    db.row_factory = lambda cursor, row: {"row": row}
+    db.text_factory = bytes
+    begin(db)
+    with client.transaction(connection=db) as within:
+        within.queue("orders").producer().send(b"one", headers={"a": "b"})
+    assert db.execute("SELECT 'x'").fetchone() == {"row": (b"x",)}
+    db.execute("COMMIT")
+    assert queue.counts().ready == 1
+
+
+def test_it_is_over_with_the_transaction(
+    client: shardq.Client, queue: shardq.Queue, db: sqlite3.Connection
+) -> None:
+    begin(db)
+    within = client.transaction(connection=db)
+    producer = within.queue("orders").producer()
+    db.execute("COMMIT")
+    with pytest.raises(shardq.Closed, match="the transaction of the application has ended"):
+        producer.send(b"one")
+    db.close()
+    with pytest.raises(shardq.Closed):
+        producer.send(b"one")
+    within.close()
+    with pytest.raises(shardq.Closed):
+        within.queue("orders")
+    assert queue.counts().ready == 0
+
+
+def test_to_close_it_leaves_the_transaction_to_the_application(
+    client: shardq.Client, queue: shardq.Queue, db: sqlite3.Connection
+) -> None:
+    begin(db)
+    client.transaction(connection=db).close()
+    assert db.in_transaction
+    db.execute("ROLLBACK")
+
+
+def test_another_thread_has_no_part_in_it(
+    client: shardq.Client, queue: shardq.Queue, db: sqlite3.Connection
+) -> None:
+    begin(db)
+    producer = client.transaction(connection=db).queue("orders").producer()
+    errors: list[BaseException] = []
+
+    def send() -> None:
+        try:
+            producer.send(b"one")
+        except shardq.StoreUnavailable as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    thread.join()
+    assert "by the thread that has joined it" in str(errors[0])
+    db.execute("COMMIT")
+    assert queue.counts().ready == 0
+
+
+def test_what_is_no_transaction_of_this_file_is_refused(
+    client: shardq.Client, queue: shardq.Queue, db: sqlite3.Connection, tmp_path: Path
+) -> None:
+    with pytest.raises(shardq.InvalidSetting, match="is in no transaction: begin one first"):
+        client.transaction(connection=db)
+    with pytest.raises(shardq.InvalidSetting, match=r"is a str: give the sqlite3\.Connection"):
+        client.transaction(connection="db")
+    for place in (":memory:", tmp_path / "other.db"):
+        other = sqlite3.connect(place, isolation_level=None)
+        other.execute("BEGIN")
+        with pytest.raises(shardq.InvalidSetting, match="not to"):
+            client.transaction(connection=other)
+        other.close()
+
+
+def test_a_store_without_them_says_so(url: str, clock: ManualClock, db: sqlite3.Connection) -> None:
+    class Without(WrappedStore):
+        @property
+        def capabilities(self) -> Capabilities:
+            return msgspec.structs.replace(self.inner.capabilities, transactions=False)
+
+    begin(db)
+    with (
+        shardq.Client(Without(open_store(url, clock))) as client,
+        pytest.raises(shardq.UnsupportedByStore, match="takes no part in transactions of the application"),
+    ):
+        client.transaction(connection=db)
+    db.execute("ROLLBACK")
+
+
+def test_sends_of_other_clients_wait_for_it_and_are_not_mixed_with_it(
+    client: shardq.Client, queue: shardq.Queue, db: sqlite3.Connection
+) -> None:
+    begin(db)
+    with client.transaction(connection=db) as within:
+        within.queue("orders").producer().send(b"one")
+        with pytest.raises(shardq.StoreUnavailable, match="locked"):
+            queue.producer().send(b"two")
+    db.execute("ROLLBACK")
+    queue.producer().send(b"two")
+    assert [each.body for each in queue.peek()] == [b"two"]
+
+
+def test_who_waits_is_told_of_what_was_committed(
+    client: shardq.Client, queue: shardq.Queue, db: sqlite3.Connection
+) -> None:
+    consumer = queue.consumer()
+    assert not consumer.receive(1)
+    received: list[bytes] = []
+    thread = threading.Thread(target=lambda: received.extend(consumer.receive(1, wait=30).bodies))
+    thread.start()
+    begin(db)
+    with client.transaction(connection=db) as within:
+        within.queue("orders").producer().send(b"one")
+    db.execute("COMMIT")
+    thread.join(30)
+    assert received == [b"one"]
