@@ -37,6 +37,7 @@ COMMANDS = {
     "sweep": _entry(_QUEUES, "upkeep", "sweep", "Remove old messages and leftovers of a queue."),
     "pause": _entry(_QUEUES, "upkeep", "pause", "Stop delivering messages, or accepting new ones."),
     "resume": _entry(_QUEUES, "upkeep", "resume", "Deliver and accept messages again."),
+    "schedule": _entry(_QUEUES, "schedule", "schedule", "Send messages at moments, or again and again."),
     "semaphore": _entry(_QUEUES, "semaphore", "semaphore", "Show, create or change a semaphore."),
     "topic": _entry(_QUEUES, "topic", "topic", "Create, list, relay and delete topics, and publish to them."),
     "subscription": _entry(
