@@ -96,7 +96,11 @@ def double(number: int) -> int:
     return 0 if stop else 2 * number
 
 
-@tasks.task(queue="mail", retry=RetryPolicy(attempts=3, delay=1.5), timeout=30, unique_key=lambda user: user)
+def key_of(user: str) -> str:
+    return user
+
+
+@tasks.task(queue="mail", retry=RetryPolicy(attempts=3, delay=1.5), timeout=30, unique_key=key_of)
 async def welcome(user: str) -> list[str]:
     return [user]
 

@@ -11,6 +11,18 @@ import shardq
 
 FOLDER = Path(shardq.__file__).parent
 
+DOORS = ("shardq.topics", "shardq.schedules")
+"""Folders of what is built on queues, which a client opens for its user: it imports them when it is asked to."""
+
+BY_TYPE_OR_CALL = {
+    ("shardq.context.events", "shardq.context.queue_context"),
+    ("shardq.tasks.app", "shardq.tasks.worker"),
+    ("shardq.tasks.task", "shardq.tasks.app"),
+    ("shardq.tasks.task", "shardq.tasks.workflow"),
+    ("shardq.tasks.result", "shardq.tasks.task"),
+}
+"""Pairs that need each other: the first imports the second for its types only, or within a function."""
+
 
 def modules() -> dict[str, Path]:
     """Every module of the package, by name."""
@@ -32,8 +44,16 @@ def imported_by(path: Path, names: set[str]) -> Iterator[str]:
                 yield full if full in names else node.module
 
 
+def closes_a_circle(name: str, other: str) -> bool:
+    """Tell whether one module may import another that imports it."""
+    return (name, other) in BY_TYPE_OR_CALL or (name == "shardq.client" and other.startswith(DOORS))
+
+
 def test_no_modules_import_each_other_in_a_circle() -> None:
     known = modules()
     assert len(known) > 100
-    graph = {name: set(imported_by(path, set(known))) for name, path in known.items()}
+    graph = {
+        name: {other for other in imported_by(path, set(known)) if not closes_a_circle(name, other)}
+        for name, path in known.items()
+    }
     assert len(list(TopologicalSorter(graph).static_order())) == len(known)
