@@ -11,7 +11,6 @@ import logging
 
 from shardq.clock import seconds
 from shardq.context.queue_context import QueueContext
-from shardq.errors import ShardqError
 
 __all__ = ["LONGEST", "Duties"]
 
@@ -54,6 +53,6 @@ class Duties:
         try:
             with self._context.retry.within(_PATIENCE):
                 return min(self._context.attend(self._context, name), now + LONGEST)
-        except ShardqError as error:
-            _log.warning("%s was not attended to: %s", name, error)
+        except Exception as error:  # a hook, a record of a later version: messages are received all the same
+            _log.warning("%s was not attended to: %s: %s", name, type(error).__name__, error)
             return now + _AFTER_ERROR

@@ -265,6 +265,27 @@ def test_a_consumer_of_several_queues_and_a_pop_keep_them_going(
     assert len(received(client.consumer(["p", "q"]))) == 2
 
 
+def test_a_schedule_that_cannot_be_kept_going_is_in_no_messages_way(
+    client: shardq.Client,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    client.schedules.create("s", queue="q", every=60)
+    client.queue("q").producer().send(b"x")
+    clock.advance(60)
+
+    def fail(*_: object) -> str:
+        raise KeyError("no time zones")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("shardq.schedules.turning.send_once", fail)
+        assert [message.body for message in received(client.queue("q").consumer())] == [b"x"]
+    assert "_shardq/schedules/s was not attended to: KeyError" in caplog.text
+    clock.advance(3)
+    assert len(received(client.queue("q").consumer())) == 1
+
+
 class Counting(WrappedStore):
     """Counts the requests."""
 
