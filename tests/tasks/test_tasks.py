@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import sys
 import uuid
 from datetime import UTC, datetime
 
@@ -212,6 +213,7 @@ def test_outcomes_say_what_becomes_of_a_task(tasks: Tasks, clock: ManualClock) -
     assert results["retry"].get(timeout=0) == "at last"
 
 
+@pytest.mark.skipif(sys.gettrace() is not None, reason="what interrupts the task may interrupt the tracer")
 def test_a_task_that_runs_for_too_long_is_interrupted(tasks: Tasks) -> None:
     @tasks.task(timeout=0.05, retry=1)
     def spin() -> None:
