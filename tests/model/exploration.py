@@ -27,7 +27,8 @@ from tests.model.modelled_client import (
     run,
 )
 from tests.model.modelled_table import Database
-from tests.model.promises import Call, Ghost, Violation, after_call, after_step, at_rest
+from tests.model.places import Violation
+from tests.model.promises import Call, Ghost, after_call, after_step, at_rest
 
 START = 1_700_000_000_000_000
 BEGIN = "begin"

@@ -20,6 +20,7 @@ from shardq.sharding.shard import Shard
 from shardq.storage import writing
 from shardq.storage.cassandra import changing, directory, settling
 from shardq.storage.cassandra.connecting import Address
+from shardq.storage.cassandra.groups.shards import GroupedShards
 from shardq.storage.cassandra.queues import Incarnations
 from shardq.storage.cassandra.read_cursors import ReadCursors
 from shardq.storage.cassandra.shards import Shards
@@ -49,6 +50,7 @@ class Memory(NamedTuple):
 
     held: Any = ()
     cursors: Any = ()
+    groups: Any = ()
 
 
 class Run(NamedTuple):
@@ -138,10 +140,12 @@ class ModelledStore(CassandraStore):
     def __init__(self, session: Session, memory: Memory) -> None:
         self._session, self._clock = session, session  # type: ignore[assignment]
         self._cursors, self._entered, self._checked = ReadCursors(), _Listed(), True
-        self._plain = Shards(session, self._cursors, self._entered, session)  # type: ignore[arg-type]
-        self._held = self._plain._held
+        ways: Any = (session, self._cursors, self._entered, session)
+        self._plain, self._grouped = Shards(*ways), GroupedShards(*ways)
+        self._held, self._groups = self._plain._held, self._grouped._known
         self._incarnations = _Unnumbered()
         self._held._known = dict(memory.held)
+        self._groups._known = {name: dict(rows) for name, rows in memory.groups}
         for name, values in memory.cursors:
             cursor = self._cursors.of(name)
             for field, value in zip(cursor.__struct_fields__, values, strict=True):
@@ -154,7 +158,8 @@ class ModelledStore(CassandraStore):
     def memory(self) -> Memory:
         cursors = ((name, msgspec.structs.astuple(cursor)) for name, cursor in self._cursors._cursors.items())
         frozen = tuple((name, (tuple(values[0]), *values[1:])) for name, values in cursors)
-        return Memory(tuple(self._held._known.items()), frozen)
+        groups = tuple((name, tuple(rows.items())) for name, rows in self._groups._known.items())
+        return Memory(tuple(self._held._known.items()), frozen, groups)
 
 
 def run(

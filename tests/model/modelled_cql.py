@@ -99,6 +99,9 @@ class _Parser:
     def _using(self, parsed: Parsed) -> Parsed:
         if not self._skip("USING"):
             return parsed
+        if self._skip("TTL"):
+            self._value()  # nothing ends by itself here
+            return parsed
         self._expect("TIMESTAMP")
         return parsed._replace(timestamp=self._value())
 
@@ -147,6 +150,8 @@ class _Parser:
         if token == "?":
             self._markers += 1
             return Marker(self._markers - 1)
+        if token == "null":
+            return None
         return bytes.fromhex(token[2:]) if token.startswith("0x") else int(token)
 
     def _bracketed(self, read: Any) -> list[Any]:

@@ -8,6 +8,8 @@ from itertools import chain
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+from msgspec.structs import replace
+
 from shardq.storage.cassandra import (
     bundles,
     changing,
@@ -19,6 +21,9 @@ from shardq.storage.cassandra import (
     shard_rows,
 )
 from shardq.storage.cassandra.changing import Change
+from shardq.storage.cassandra.groups import changing as group_changing
+from shardq.storage.cassandra.groups import claims as group_claims
+from shardq.storage.cassandra.groups import rows as group_rows
 
 
 class Mutation(NamedTuple):
@@ -97,6 +102,21 @@ def _early_deliveries() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _read_on_from_the_change() -> Iterator[None]:
+    take = group_claims._Claimer._take
+
+    def later(self: Any, found: Any, draft: Any, taken: Any) -> Any:
+        return take(self, replace(found, now=draft.now), draft, taken)
+
+    with patch.object(group_claims._Claimer, "_take", later):
+        yield
+
+
+def _rows_of_what_is_held(group: Any) -> Any:
+    return group_rows.rows_of(group) if group.held else {}
+
+
 MUTATIONS = {
     "ready rows are taken without the condition on `taken`": Mutation(
         _without(changing, "_TAKE", " IF taken = ?"),
@@ -144,6 +164,29 @@ MUTATIONS = {
     ),
     "what a disturbed look did not find counts as gone": Mutation(
         _undisturbed_looks(), "a lost lease that goes on changing hands", "is gone, and it is stored"
+    ),
+    "a group is changed without a look at its value": Mutation(
+        _without(changing, "_REPLACE", " IF value = ?"),
+        "two consumers of groups and a sender",
+        "moved message|not as the groups are|is lost|back after it was finished",
+    ),
+    "a repeated send to a group is stored again": Mutation(
+        _without(changing, "_STORE_GROUPED", " IF value = null"),
+        "two consumers of groups and a sender",
+        "two places|out of order|back after it was finished",
+    ),
+    "a claim of groups does not look whether something is under its token": Mutation(
+        patch.object(group_changing, "LEASE", -1),
+        "one claim of groups under one name by two processes",
+        "not as the groups are",
+    ),
+    "a claim of groups reads on from the moment of its change, not of its look": Mutation(
+        _read_on_from_the_change(), "two consumers of groups and a sender", "not delivered any more"
+    ),
+    "what follows in a group has no row by which it is found": Mutation(
+        patch.object(group_changing, "rows_of", _rows_of_what_is_held),
+        "groups that are given back",
+        "left behind|not as the groups are|not delivered",
     ),
     "a lease that runs still is taken over": Mutation(
         _early_deliveries(), "renewals and parts", "moved message"

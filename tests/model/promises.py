@@ -8,7 +8,7 @@ was finished, or changes hands while a lease runs, is seen at the request that d
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.changing import _DELETE, _REPLACE, CONTROL_KEY
@@ -25,19 +25,15 @@ from shardq.storage.cassandra.rows import (
     encode,
 )
 from shardq.storage.cassandra.store import CassandraStore
-from shardq.storage.requests import Acknowledge, Append, Claim, Claimed, Fenced, Span
-from tests.model.modelled_client import READ, SERIAL, WRITE, Memory, Run, run
+from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, Claimed, Fenced, Span
+from tests.model import grouped_promises
+from tests.model.modelled_client import READ, SERIAL, WRITE, Memory, Run, deterministic, run
 from tests.model.modelled_table import Database, Row, Statement
-
-Message: TypeAlias = tuple[bytes, int]  # bundle and position
+from tests.model.places import Message, Place, Violation
 
 SCAN = 1_000_000  # a client reads its shards from the beginning once in this time
 SLACK = 2_000_000  # clocks agree within this
 HIDDEN = 120_000_000  # after this even a low watermark that is just believed hides what is due
-
-
-class Violation(Exception):
-    """A promise is broken."""
 
 
 class Call(NamedTuple):
@@ -52,15 +48,6 @@ class Call(NamedTuple):
 
     def __str__(self) -> str:
         return self.name
-
-
-class Place(NamedTuple):
-    """Where a message is."""
-
-    state: str  # ready, held, given back
-    holder: bytes
-    due: int
-    deliveries: int
 
 
 class Ghost(NamedTuple):
@@ -92,6 +79,9 @@ def located(database: Database, shards: Sequence[str]) -> dict[Message, Place]:
 def after_step(ghost: Ghost, database: Database, call: Call, latest: int, shards: Sequence[str]) -> Ghost:
     """Check what a write did; ``latest`` is the latest moment that any clock shows."""
     before, after = dict(ghost.places), located(database, shards)
+    for shard in shards:
+        if Shard(*_parts(shard)).is_grouped:
+            grouped_promises.check(database.rows.get(("entry", (shard,)), {}))
     finished, held = set(ghost.finished), set(ghost.held)
     for message in before.keys() | after.keys():
         was, now = before.get(message), after.get(message)
@@ -159,6 +149,14 @@ def at_rest(
             _check_empty(database, shard)
 
 
+def sent(before: Database, shard: Shard, clock: int, *bundles: Bundle) -> Database:
+    """Rows as one append leaves them."""
+    with deterministic():
+        alone = _Alone(before, Memory(), clock, 0, shard)
+        alone.append(*bundles)
+    return alone.database
+
+
 def mislead(database: Database, shard: str, clock: int) -> Database:
     """Raise every low watermark as high as it is believed, and take the due rows of lease rows away."""
     partition = database.rows.get(("entry", (shard,)), {})
@@ -176,6 +174,9 @@ class _Alone:
     def __init__(self, database: Database, memory: Memory, clock: int, number: int, shard: Shard) -> None:
         self.database, self._memory, self._clock, self._shard = database, memory, clock, shard
         self._seed = bytes([0xFE, number])
+
+    def append(self, *bundles: Bundle) -> None:
+        self._call(Call("append", "append", Append(self._shard, bundles)), 201)
 
     def look_deep(self) -> None:
         self._call(Call("looks deep", "look_deep", (self._shard,)), 200)
@@ -223,14 +224,18 @@ def _check_move(
 ) -> None:
     if was is None and message in {each for each, _ in ghost.finished}:
         raise Violation(f"{call} brought {_named(message)} back after it was finished")
-    if not _allowed(call, message, was, now, latest):
+    if not _allowed(ghost, call, message, was, now, latest):
         raise Violation(f"{call} moved {_named(message)} from {was} to {now}")
 
 
-def _allowed(call: Call, message: Message, was: Place | None, now: Place | None, latest: int) -> bool:
+def _allowed(
+    ghost: Ghost, call: Call, message: Message, was: Place | None, now: Place | None, latest: int
+) -> bool:
     request = call.request
     if was is None:
         return call.method == "append" and now is not None and now.state == "ready"
+    if request.shard.is_grouped:
+        return grouped_promises.allows(call.method, request, dict(ghost.places), message, now, latest)
     if call.method == "claim":
         if now is None or now.state != "held" or now.holder != request.token:
             return False
@@ -281,12 +286,16 @@ def _check_fenced(ghost: Ghost, call: Call, fenced: Fenced) -> None:
 
 def _check_empty(database: Database, shard: str) -> None:
     for key, row in database.rows.get(("entry", (shard,)), {}).items():
-        if row.exists and key[0] != CONTROL:
+        finished = key[0] == BUNDLE and row.value("value") == b""  # which ends by itself
+        if row.exists and key[0] != CONTROL and not finished:
             raise Violation(f"a row is left behind: {key}")
 
 
 def _messages(database: Database, shard: str) -> Iterator[tuple[Message, Place]]:
     partition = database.rows.get(("entry", (shard,)), {})
+    if Shard(*_parts(shard)).is_grouped:
+        yield from grouped_promises.messages(partition)
+        return
     for key, row in partition.items():
         if key[0] == READY and row.exists:
             value = decode_ready(row.value("value"))

@@ -60,12 +60,12 @@ def stored(*bundles: Bundle) -> Database:
     return Database().write(list(_statements(str(SHARD), bundles)), START)
 
 
-def used(*bundles: Bundle) -> Database:
+def used(*bundles: Bundle, shard: Shard = SHARD) -> Database:
     """The same in a shard whose low watermarks are so high that a claim has no reason to raise them."""
     control = encode(Control((START - GUARD,) * 10 + (START - 60 * SECOND, 0)))
     statements = [
-        (_REPLACE, (control, str(SHARD), *CONTROL_KEY, None)),
-        (_TURN, (b"before", str(SHARD), *CONTROL_KEY)),
+        (_REPLACE, (control, str(shard), *CONTROL_KEY, None)),
+        (_TURN, (b"before", str(shard), *CONTROL_KEY)),
     ]
     return stored(*bundles).apply(statements, START)[0]
 
@@ -75,30 +75,30 @@ def taken() -> Database:
     return Database().apply([(_TAKE, (b"before", str(SHARD), *CONTROL_KEY, None))], START)[0]
 
 
-def take(name: str, token: int, limit: int = 10, *, lease: int = LEASE) -> Calls:
+def take(name: str, token: int, limit: int = 10, *, lease: int = LEASE, shard: Shard = SHARD) -> Calls:
     """Claim; return spans."""
     key = bytes([token]) * 16
     claimed: Claimed | None = yield from persist(
-        Call(f"{name} claims", "claim", Claim(SHARD, key, limit, lease))
+        Call(f"{name} claims", "claim", Claim(shard, key, limit, lease))
     )
     return tuple(Span(s.bundle.id, s.first, s.count, key) for s in claimed.slices) if claimed else ()
 
 
-def ack(name: str, spans: tuple[Span, ...]) -> Calls:
+def ack(name: str, spans: tuple[Span, ...], shard: Shard = SHARD) -> Calls:
     if spans:
-        yield from persist(Call(f"{name} acks", "acknowledge", Acknowledge(SHARD, spans)))
+        yield from persist(Call(f"{name} acks", "acknowledge", Acknowledge(shard, spans)))
 
 
-def extend(name: str, spans: tuple[Span, ...]) -> Calls:
+def extend(name: str, spans: tuple[Span, ...], shard: Shard = SHARD) -> Calls:
     if not spans:
         return ()
-    fenced = yield from persist(Call(f"{name} extends", "extend", Extend(SHARD, spans, LEASE)))
+    fenced = yield from persist(Call(f"{name} extends", "extend", Extend(shard, spans, LEASE)))
     return spans if fenced is not None and not fenced.lost and not fenced.gone else ()
 
 
-def release(name: str, spans: tuple[Span, ...]) -> Calls:
+def release(name: str, spans: tuple[Span, ...], shard: Shard = SHARD) -> Calls:
     if spans:
-        yield from persist(Call(f"{name} releases", "release", Release(SHARD, spans)))
+        yield from persist(Call(f"{name} releases", "release", Release(shard, spans)))
 
 
 def append(name: str, *bundles: Bundle, shard: Shard = SHARD) -> Calls:
@@ -109,34 +109,36 @@ def probe(name: str) -> Calls:
     yield from persist(Call(f"{name} probes", "probe", (SHARD,)))
 
 
-def consumer(name: str, token: int, limit: int = 10, *, lease: int = LEASE) -> Callable[[], Calls]:
+def consumer(
+    name: str, token: int, limit: int = 10, *, lease: int = LEASE, shard: Shard = SHARD
+) -> Callable[[], Calls]:
     """Claims and acks."""
 
     def calls() -> Calls:
-        spans = yield from take(name, token, limit, lease=lease)
-        yield from ack(name, spans)
+        spans = yield from take(name, token, limit, lease=lease, shard=shard)
+        yield from ack(name, spans, shard)
 
     return calls
 
 
-def renewing(name: str, token: int, limit: int = 10) -> Callable[[], Calls]:
+def renewing(name: str, token: int, limit: int = 10, *, shard: Shard = SHARD) -> Callable[[], Calls]:
     """Claims, extends, acks a part, gives the rest back."""
 
     def calls() -> Calls:
-        spans = yield from take(name, token, limit)
-        spans = yield from extend(name, spans)
-        yield from ack(name, spans[:1])
-        yield from release(name, spans[1:])
+        spans = yield from take(name, token, limit, shard=shard)
+        spans = yield from extend(name, spans, shard)
+        yield from ack(name, spans[:1], shard)
+        yield from release(name, spans[1:], shard)
 
     return calls
 
 
-def returning(name: str, token: int) -> Callable[[], Calls]:
+def returning(name: str, token: int, *, shard: Shard = SHARD) -> Callable[[], Calls]:
     """Claims and gives back."""
 
     def calls() -> Calls:
-        spans = yield from take(name, token)
-        yield from release(name, spans)
+        spans = yield from take(name, token, shard=shard)
+        yield from release(name, spans, shard)
 
     return calls
 
@@ -154,10 +156,10 @@ def partly(name: str, token: int) -> Callable[[], Calls]:
     return calls
 
 
-def producer(name: str, *bundles: Bundle) -> Callable[[], Calls]:
+def producer(name: str, *bundles: Bundle, shard: Shard = SHARD) -> Callable[[], Calls]:
     def calls() -> Calls:
         for each in bundles:
-            yield from append(name, each)
+            yield from append(name, each, shard=shard)
 
     return calls
 

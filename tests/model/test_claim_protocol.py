@@ -9,9 +9,12 @@ import pytest
 pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not installed")
 
 from tests.model.exploration import Explorer
+from tests.model.grouped_scenarios import GROUPED_SCENARIOS
 from tests.model.mutations import MUTATIONS
-from tests.model.scenarios import SCENARIOS, STANDSTILL
+from tests.model.scenarios import SCENARIOS as PLAIN_SCENARIOS
+from tests.model.scenarios import STANDSTILL
 
+SCENARIOS = PLAIN_SCENARIOS | GROUPED_SCENARIOS
 Note = Callable[[str, str], None]
 
 HARD_TO_FIND = {"what a disturbed look did not find counts as gone"}

@@ -42,6 +42,7 @@ class _Candidate(msgspec.Struct, frozen=True):
 class _Found(msgspec.Struct, frozen=True):
     """What a look at the shard found."""
 
+    now: int  # when it began: what is let go since is not in it, so no cursor goes beyond
     control: ControlRow
     own: dict[bytes, GroupRow]
     fronts: list[Ready]  # in the order of their rows
@@ -87,25 +88,26 @@ class _Claimer:
 
     def attempt(self, most: int) -> Claimed | None:
         """Return what was claimed, of so many groups at most, or None when it has to be tried again."""
-        now = self._clock.now()
-        found = self._look(now)
+        found = self._look(self._clock.now())
         if found is None:
             return None
         if found.own:
             return self._hold_again(found.own)
-        chosen = found.candidates[:most]
-        groups = self._reader.groups(each.group for each in chosen)
-        draft = Draft(self._session, self._shard, groups, self._clock.now)
-        taken = self._choose(draft, [each.group for each in chosen if each.group in groups])
-        if taken:
-            return self._take(found, draft, taken)
-        if chosen:
-            return None
+        if chosen := found.candidates[:most]:
+            return self._claim(found, chosen)
         if self._rescanned:
-            self._cursor.consumed(self._places(found, set(), now), 0)
-            return Claimed((), now + self._request.lease)
+            self._cursor.consumed(self._places(found, set()), 0)
+            return Claimed((), found.now + self._request.lease)
         self._cursor.forget()
         return self.attempt(most)
+
+    def _claim(self, found: _Found, chosen: Sequence[_Candidate]) -> Claimed | None:
+        groups = self._reader.groups(each.group for each in chosen)
+        if any(row.group.token == self._request.token for row in groups.values()):
+            return None  # an earlier attempt was carried out since the look
+        draft = Draft(self._session, self._shard, groups, self._clock.now)
+        taken = self._choose(draft, [each.group for each in chosen if each.group in groups])
+        return self._take(found, draft, taken) if taken else None
 
     def _look(self, now: int) -> _Found | None:
         """Read the shard from where it was left; None when something came late since."""
@@ -136,7 +138,7 @@ class _Claimer:
                 )
         mine = self._reader.groups(lease.group for lease in own)
         held = {row_id: row for row_id, row in mine.items() if row.group.token == self._request.token}
-        return _Found(control, held, fronts, sorted(candidates, key=attrgetter("rank")))
+        return _Found(now, control, held, fronts, sorted(candidates, key=attrgetter("rank")))
 
     def _choose(self, draft: Draft, groups: Sequence[bytes]) -> dict[bytes, _Taken]:
         """Take the first slices of groups; while there is room, what follows them too, as far as it is due."""
@@ -181,8 +183,8 @@ class _Claimer:
             rest = list(_rest(each, draft.now))
             draft.hold(row_id, self._request.token, number, [*held, *rest], len(held))
         ordered = [each for _, each in sorted(slices, key=lambda each: each[0])]
-        places = self._places(found, taken.keys(), draft.now)
-        raised = self._cursor.raised(found.control.control, places, len(taken), draft.now)
+        places = self._places(found, taken.keys())
+        raised = self._cursor.raised(found.control.control, places, len(taken), found.now)
         if raised:
             draft.change.set_control(raised, found.control.seen)
         bundles = self._reader.row.start_bundles(each.bundle_id for each in ordered)
@@ -202,10 +204,10 @@ class _Claimer:
         each = msgspec.structs.replace(piece.slice, deliveries=deliveries, unstarted=not started)
         return Member(each, until, piece.place)
 
-    def _places(self, found: _Found, taken: Container[bytes], now: int) -> list[Place]:
+    def _places(self, found: _Found, taken: Container[bytes]) -> list[Place]:
         """Where to read on, by priority: at the first row that was not taken."""
         places = list(self._cursor.places)
-        end: Place = (now - OVERLAP, b"", 0)
+        end: Place = (found.now - OVERLAP, b"", 0)
         seen_all = len(found.fronts) < _FRONTS
         last = len(PRIORITIES) if seen_all else found.fronts[-1].key.priority
         for priority in PRIORITIES:
