@@ -44,7 +44,8 @@ from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_le
 from shardq.sharding.shard import check_queue_name, listed
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Finding, QueueRecord
-from shardq.storage.store import Store, TransactionalStore
+from shardq.storage.store import Store
+from shardq.storage.transactional_store import TransactionalStore
 
 if TYPE_CHECKING:
     from shardq.schedules import Schedules

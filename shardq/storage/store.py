@@ -56,7 +56,7 @@ from shardq.storage.requests import (
     Sweep,
 )
 
-__all__ = ["Capabilities", "Store", "TransactionalStore"]
+__all__ = ["Capabilities", "Store"]
 
 
 class Store(KeyRegister, Protocol):
@@ -296,18 +296,5 @@ class Store(KeyRegister, Protocol):
         Returns the queues where that was since this thread's last wait for them, in their order, and MAY return others;
         none when the seconds are over: real ones, whatever the clock says. An append by any thread of this process MUST
         end it at once. One by another process SHOULD within 50 ms; without such signals, consumers poll.
-        """
-        ...
-
-
-class TransactionalStore(Store, Protocol):
-    """A store that can be part of a transaction of the application. ``capabilities.transactions`` tells."""
-
-    def within(self, connection: object) -> Store:
-        """Return this store on the application's own connection, in the transaction that is under way there.
-
-        What is asked of the answer MUST be done when the application commits, and none of it when it rolls back. A
-        request that fails MUST leave nothing of itself in the transaction. It MUST raise InvalidSetting when there is
-        no transaction on this storage, and Closed from its end on. To close the answer MUST NOT end the transaction.
         """
         ...

@@ -35,7 +35,8 @@ from shardq.storage.requests import (
 )
 from shardq.storage.signals.publisher import OpenLine
 from shardq.storage.signals.signals import Signals
-from shardq.storage.store import Capabilities, Store, TransactionalStore
+from shardq.storage.store import Capabilities, Store
+from shardq.storage.transactional_store import TransactionalStore
 
 __all__ = ["SignalledStore", "WrappedStore"]
 

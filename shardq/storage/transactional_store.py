@@ -1,0 +1,22 @@
+"""What a store does that can be part of a transaction of the application."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from shardq.storage.store import Store
+
+__all__ = ["TransactionalStore"]
+
+
+class TransactionalStore(Store, Protocol):
+    """A store that can be part of a transaction of the application. ``capabilities.transactions`` tells."""
+
+    def within(self, connection: object) -> Store:
+        """Return this store on the application's own connection, in the transaction that is under way there.
+
+        What is asked of the answer MUST be done when the application commits, and none of it when it rolls back. A
+        request that fails MUST leave nothing of itself in the transaction. It MUST raise InvalidSetting when there is
+        no transaction on this storage, and Closed from its end on. To close the answer MUST NOT end the transaction.
+        """
+        ...
