@@ -23,8 +23,8 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def given(bench: Bench, kind: str) -> Bundle:
-    """Store a bundle that expires in 100 seconds, and wait until it is due."""
-    bundle = bench.bundle(**{"ttl": 100, **KINDS[kind]})
+    """Store a bundle that expires 20 seconds after it is due, and wait until it is due."""
+    bundle = bench.bundle(**{"ttl": 20, **KINDS[kind]})
     bench.append(bundle)
     bench.advance(30 if kind == "a delayed message" else 0)
     return bundle
@@ -99,7 +99,7 @@ class ExpiryContract(Contract):
     @each_kind
     def test_what_has_expired_is_still_claimed_and_acked(self, bench: Bench, kind: str) -> None:
         bundle = given(bench, kind)
-        bench.advance(200)
+        bench.advance(45)
         taken = bench.claim()
         assert taken.messages == of_bundle(bundle)
         assert bench.ack(*taken.spans) == Fenced()
