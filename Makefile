@@ -99,7 +99,7 @@ deployment: $(VENV)/.deployment  ## lint the Dockerfile, the Kubernetes manifest
 	! systemd-analyze verify --man=no "$$unit" 2>&1 | grep .
 
 coverage: $(VENV)/.coverage  ## the lines and branches that the tests of the library itself run on SQLite; fails below the floor in pyproject.toml (3 minutes)
-	$(BIN)/pytest $(SIDE_BY_SIDE) -m '$(FAST)' --cov --cov-report=term $(ARGS) $(COVERING)
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m '$(ALONE)' --cov --cov-report=term $(ARGS) $(COVERING)
 
 test-pythons: $(VENV)/.pythons  ## `make test-fast` on Python 3.11, 3.12 and 3.13, as far as uv finds or can download them
 	$(BIN)/python tools/pythons.py -- $(SIDE_BY_SIDE) -m '$(ALONE)' $(ARGS)
