@@ -53,7 +53,7 @@ class QueueClaims:
         visibility_timeout: float | None,
         ahead: bool,
         limited: bool,
-        beside: int = 1,
+        polled: int,
     ) -> None:
         self.name = context.name
         self._context, self._consumer, self._visibility_timeout = context, consumer, visibility_timeout
@@ -61,7 +61,7 @@ class QueueClaims:
         self._limited = limited  # by the limits of the queue
         self._ahead = ahead  # what is claimed waits for a consumer
         self.ownership = Ownership(self._enlisted_as)
-        self.reader = ShardReader(context.store, context.name, self.ownership, probing=probing, beside=beside)
+        self.reader = ShardReader(context.store, context.name, self.ownership, probing=probing, polled=polled)
         self.filter = DeliveryFilter(context)
         self._duties = Duties(context)
         self._limits = QueueLimits(context, consumer, lambda: self.lease)

@@ -66,7 +66,7 @@ class Receiving:
         first = contexts[0]  # all are of one client
         self._store, self._retry, self._counters = first.store, first.retry, first.counters
         self._probing = Probing(first.store, time.monotonic)
-        self._polls_several = len(contexts) > 1 and not first.store.capabilities.signals
+        self._polls = not first.store.capabilities.signals
         self.queues = {
             context.name: QueueClaims(
                 context,
@@ -75,7 +75,7 @@ class Receiving:
                 visibility_timeout=visibility_timeout,
                 ahead=ahead,
                 limited=limited,
-                beside=len(contexts) if self._polls_several else 1,
+                polled=len(contexts) if self._polls else 0,
             )
             for context in contexts
         }
@@ -185,9 +185,9 @@ class Receiving:
     def _opens(self, queue: QueueClaims, *, only_look: bool = False) -> bool:
         """True when the queue delivers, by its settings of now.
 
-        Polls look at many queues that have nothing. For a look the settings may be older; before a claim they are read.
+        Polls look at queues that have nothing. For a look the settings may be older; before a claim they are read.
         """
-        only_look = only_look and self._polls_several and not (queue.has_candidates or queue.is_paused)
+        only_look = only_look and self._polls and not (queue.has_candidates or queue.is_paused)
         opens = partial(queue.opens, KNOWN_SECONDS if only_look else None)
         return self._try(queue, opens, instead=False, patience=CLAIM_PATIENCE)
 
@@ -230,7 +230,7 @@ class Receiving:
             return []
         order = [by_name[name] for name in self._turns.order() if name in by_name]
         for queue in sorted(order, key=lambda queue: not queue.is_unanswered):
-            if self._polls_several and not self._opens(queue):
+            if self._polls and not self._opens(queue):
                 continue
             claim = partial(queue.claim, limit, finish=finish)
             held: list[HeldSlice] = self._try(queue, claim, instead=[])

@@ -47,8 +47,8 @@ DEEP_TOGETHER = (
 )
 SURVEY_INTERVAL = 500_000  # until shards are compared again while there is work
 DIRECTORY_INTERVAL = 1_000_000  # until the directory is read again, or,
-DIRECTORY_TOLD = 7_000_000  # where several queues are polled: enlisting tells it every five seconds
-LONGEST_REST = 10_000_000  # there a shard rests the longer, the more queues there are, up to this
+DIRECTORY_TOLD = 7_000_000  # where queues are polled: enlisting tells it every five seconds
+LONGEST_REST = 10_000_000  # where queues are polled a shard rests the longer, the more there are, up to this
 FORGET_AFTER = 6_000_000  # until an empty shard is taken out of the directory
 FORGET_GROUPS_AFTER = 3_600_000_000  # the same for one of groups
 FORGET_AGAIN = 5_000_000  # until that is tried again
@@ -64,12 +64,12 @@ class ShardReader:
         ownership: Ownership,
         timer: Callable[[], float] = time.monotonic,
         probing: Probing | None = None,
-        beside: int = 1,
+        polled: int = 0,
     ) -> None:
         self.queue = queue
         self._store, self._ownership, self._timer = store, ownership, timer
         self._probing = probing or Probing(store, timer)  # of all queues that are surveyed together
-        self._beside = beside  # queues that are polled together, this one included
+        self._polled = polled  # queues that are polled together, this one included; 0 where stores signal
         self._shards: tuple[Shard, ...] = ()
         self._current: set[Shard] = set()  # those that are being written
         self._known: dict[Shard, KnownShard] = {}
@@ -211,12 +211,12 @@ class ShardReader:
     @property
     def _rest(self) -> int:
         """Until a shard gets a full look again without a reason."""
-        return max(self._eased(REST), min(REST * self._beside // 5, LONGEST_REST))
+        return max(self._eased(REST), min(REST * self._polled // 5, LONGEST_REST))
 
     @property
     def _until_listed(self) -> int:
         """Until the directory is read again."""
-        return max(self._eased(DIRECTORY_INTERVAL), DIRECTORY_TOLD if self._beside > 1 else 0)
+        return max(self._eased(DIRECTORY_INTERVAL), DIRECTORY_TOLD if self._polled else 0)
 
     def deep_looks(self, now: int) -> Sequence[Sequence[Shard]]:
         """The shards to look at without hints: those that may share a request, then the others one by one."""

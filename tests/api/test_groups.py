@@ -527,6 +527,9 @@ def test_a_release_after_the_last_delivery_lets_the_group_go_on(client: shardq.C
 
 def test_a_full_queue_drops_the_first_of_its_groups(client: shardq.Client, clock: ManualClock) -> None:
     queue = client.create_queue("full", max_messages=4, overflow="drop_oldest")
+    queue._context.fullness._timer = lambda: (
+        clock.now() / 1_000_000
+    )  # how often it counts depends on what that takes
     with queue.producer() as producer, queue.consumer() as consumer:
         for number in range(8):
             producer.send(b"%d" % number, group="a")

@@ -82,7 +82,7 @@ def test_a_failing_count_hands_nothing_out_before_what_it_follows(url: str, cloc
         fill(queue, 6)
         with queue.consumer(prefetch=20) as consumer:
             store.plan = FaultPlan(faults=(Fault("extend", 1, FaultKind.UNAVAILABLE),))
-            found = [number for _ in range(6) for number in numbers(consumer.receive(1))]
+            found = [number for _ in range(6) for number in numbers(consumer.receive(1, wait=30))]
             assert found == list(range(6))
 
 

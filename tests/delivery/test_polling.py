@@ -1,4 +1,4 @@
-"""A consumer that polls many queues, as their store tells of nothing, asks hardly more often than one of one queue."""
+"""A consumer that polls, as its store tells of nothing: one of many queues asks hardly more often than one of one."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ def test_to_poll_twenty_queues_takes_hardly_more_requests_than_one(polling: Call
         counts.append(polled.requests_in(60))
         for name in polled.names:
             polled.client.delete_queue(name)
-    assert counts[0] <= 1.25 * counts[1]
-    assert counts[1] <= 60 * 8
+    assert counts[0] <= 1.4 * counts[1]
+    assert counts[1] <= 60 * 6.5
 
 
 def test_what_is_sent_is_found_by_the_next_poll(polling: Callable[[int], Polling]) -> None:
@@ -128,36 +128,39 @@ def test_what_is_sent_is_found_by_the_next_poll(polling: Callable[[int], Polling
     assert polled.seconds_until_found() == POLL
 
 
+@pytest.mark.parametrize("queues", [1, 20])
 def test_what_is_sent_by_a_new_layout_is_found_within_some_seconds(
-    polling: Callable[[int], Polling], url: str, clock: ManualClock
+    polling: Callable[[int], Polling], url: str, clock: ManualClock, queues: int
 ) -> None:
-    polled = polling(20)
+    polled = polling(queues)
     polled.requests_in(21)
     with shardq.connect(url, clock=clock) as other:
-        other.queue("q7").alter(shards=1, time_shards=1)
+        other.queue(polled.names[-1]).alter(shards=1, time_shards=1)
         clock.advance(60)
-        other.queue("q7").producer().send(b"x")
+        other.queue(polled.names[-1]).producer().send(b"x")
     assert polled.seconds_until_found() <= 7
 
 
+@pytest.mark.parametrize("queues", [1, 20])
 def test_a_lease_that_nobody_told_of_is_found_to_be_over_within_ten_seconds(
-    polling: Callable[[int], Polling], url: str, clock: ManualClock
+    polling: Callable[[int], Polling], url: str, clock: ManualClock, queues: int
 ) -> None:
-    polled = polling(20)
+    polled = polling(queues)
     polled.requests_in(21)
     with shardq.connect(url, clock=clock) as other:
-        other.queue("q7").producer().send(b"x")
-        assert other.queue("q7").consumer().receive(1)
+        other.queue(polled.names[-1]).producer().send(b"x")
+        assert other.queue(polled.names[-1]).consumer().receive(1)
     assert polled.seconds_until_found() <= 3 + 10
 
 
+@pytest.mark.parametrize("queues", [1, 20])
 def test_a_queue_that_was_paused_a_second_ago_delivers_nothing_and_is_received_from_when_it_is_resumed(
-    polling: Callable[[int], Polling], url: str, clock: ManualClock
+    polling: Callable[[int], Polling], url: str, clock: ManualClock, queues: int
 ) -> None:
-    polled = polling(20)
+    polled = polling(queues)
     polled.requests_in(21.25)
     with shardq.connect(url, clock=clock) as other:
-        queue = other.queue("q7")
+        queue = other.queue(polled.names[-1])
         queue.pause()
         polled.requests_in(1.25)
         queue.producer().send(b"x")
