@@ -73,6 +73,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options, self._schema = options, schema
         self._heartbeat: Heartbeat | None = None
         context_of(options)
+        self._finished = -1  # the batch that was finished last, by its number
         self._last: int | None = None  # with AvailableNow: what is due later is left alone
 
     def initialOffset(self) -> dict[str, Any]:
@@ -141,7 +142,14 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Planner(context_of(self._options), f"spark-{self._options.group}")
 
     def _finish(self, start: dict[str, Any]) -> None:
+        """Ack the batch that ends here, once."""
+        if start["seq"] == self._finished:
+            return
         self._keep([])
+        self._ack(start)
+        self._finished = start["seq"]
+
+    def _ack(self, start: dict[str, Any]) -> None:
         claims = _names(partitions_of(start, self._options))
         if not claims or self._options.ack_mode == "manual":
             return

@@ -6,6 +6,7 @@ from shardq.browsing import slices
 from shardq.context.queue_context import QueueContext
 from shardq.sharding.ownership import Ownership
 from shardq.sharding.reading import ShardReader
+from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import EntryState, Peek, Probe
 
@@ -21,20 +22,31 @@ class Planner:
     def __init__(self, context: QueueContext, name: str) -> None:
         self._context = context
         self._reader = ShardReader(context.store, context.name, Ownership(name))
+        self._idle = False  # the last plan was empty
         self._done: set[Shard] = set()  # with AvailableNow: they have nothing any more that was due in time
 
     def plan(self, most: int, last: int | None) -> dict[Shard, int]:
         """How many messages to claim from each shard, what is due longest first; empty: nothing is due.
 
-        With ``last``, the same in every call, shards that offer only what was due later are left out.
+        With ``last``, the same in every call, shards that offer only what was due later are left out; without, a plan
+        after an empty one first looks as an idle consumer does, and at every shard only when it finds something.
         """
         settings = self._context.settings
-        if settings.delivery_paused:
+        if settings.delivery_paused or (last is None and self._idle and not self._stirs(settings.layout)):
             return {}
         offers = self._context.retry(self._reader.offers, settings.layout)
         shards = [offer.shard for offer in offers if last is None or self._offers_in_time(offer, last)]
+        self._idle = not shards
         chosen = shards[: max(1, most // LEAST_FROM_A_SHARD)]
         return {shard: _share(most, len(chosen), place) for place, shard in enumerate(chosen)}
+
+    def _stirs(self, layout: Layout) -> bool:
+        """Tell by a glance whether there may be work, or a shard that cannot be read.
+
+        A hint may hide a message from it for as long as from an idle consumer (decision 22).
+        """
+        self._context.retry(self._reader.survey, layout)
+        return self._reader.has_candidates or bool(self._reader.errors(thorough=True))
 
     def _offers_in_time(self, offer: Probe, last: int) -> bool:
         """Tell whether there is anything that was due by then: behind what is newer and goes first, if need be.

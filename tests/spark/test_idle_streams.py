@@ -1,0 +1,115 @@
+"""A stream that has nothing to do asks little, and misses nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+import shardq
+from shardq.spark.claim_stream import ClaimStream
+from shardq.spark.connection import context_of
+from shardq.spark.options import ClaimStreamOptions
+from shardq.spark.planning import Planner
+from shardq.spark.row_schema import schema_of
+
+REQUESTS = ("acknowledge", "claim", "extend", "probe", "reserve_keys", "shards")
+
+
+@pytest.fixture
+def stream(url: str) -> Callable[[shardq.Queue], ClaimStream]:
+    """The reader of a stream, as Spark's driver has it."""
+
+    def made(queue: shardq.Queue) -> ClaimStream:
+        options = ClaimStreamOptions(url=url, queue=queue.name)
+        return ClaimStream(options, schema_of("messages", body=True, headers="false"))
+
+    return made
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], Counter[str]]:
+    """Counts what a store is asked from now on."""
+
+    def counted(store: Any) -> Counter[str]:
+        seen: Counter[str] = Counter()
+
+        def count(name: str) -> Callable[..., Any]:
+            ask = getattr(store, name)
+            return lambda *arguments, **named: seen.update([name]) or ask(*arguments, **named)
+
+        for name in REQUESTS:
+            monkeypatch.setattr(store, name, count(name))
+        return seen
+
+    return counted
+
+
+def receive(stream: ClaimStream, start: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """One batch: the offset at its end, and its rows."""
+    end = stream.latestOffset(start, ReadMaxRows(100_000))
+    return end, sum(batch.num_rows for each in stream.partitions(start, end) for batch in stream.read(each))
+
+
+def test_a_batch_is_finished_once_and_an_idle_tick_costs_one_glance(
+    make_queue, stream, requests, url
+) -> None:
+    queue = make_queue(shards=16, time_shards=2)
+    with queue.producer(bundle_messages=10) as producer:
+        producer.send_many([b"x"] * 160)
+    reader = stream(queue)
+    end, rows = receive(reader, reader.initialOffset())
+    assert rows == 160
+    seen = requests(context_of(ClaimStreamOptions(url=url, queue=queue.name)).store)
+    assert reader.latestOffset(end, ReadMaxRows(100_000)) == end
+    assert seen["acknowledge"] > 0
+    assert queue.counts().in_flight == 0
+    ticks = []
+    for _ in range(5):
+        seen.clear()
+        assert reader.latestOffset(end, ReadMaxRows(100_000)) == end
+        ticks.append(seen.total())
+        assert seen["acknowledge"] == seen["reserve_keys"] == 0
+    assert min(ticks) == 1  # where seconds have passed since the last one, the directory is read as well
+
+
+def test_a_batch_whose_ack_failed_is_acked_by_the_next_tick(make_queue, stream, url, monkeypatch) -> None:
+    queue = make_queue()
+    queue.producer().send(b"x")
+    reader = stream(queue)
+    end, _ = receive(reader, reader.initialOffset())
+    store = context_of(ClaimStreamOptions(url=url, queue=queue.name)).store
+    with monkeypatch.context() as broken:
+        broken.setattr(store, "acknowledge", lambda _: (_ for _ in ()).throw(shardq.InvalidReceipt("broken")))
+        with pytest.raises(shardq.ShardqError):
+            reader.latestOffset(end, ReadMaxRows(100_000))
+    assert queue.counts().in_flight == 1
+    reader.latestOffset(end, ReadMaxRows(100_000))
+    assert queue.counts().in_flight == 0
+
+
+@pytest.mark.parametrize("late", [{}, {"delay": 40.0}, {"priority": 0}])
+def test_what_comes_while_a_stream_is_idle_is_planned(connect, clock, late) -> None:
+    queue = connect().create_queue("idle", shards=4, time_shards=5, time_shard_seconds=10)
+    planner = Planner(queue._context, "test")
+    for _ in range(3):
+        assert planner.plan(1_000, None) == {}
+        clock.advance(0.01)
+    queue.producer().send(b"x", **late)
+    clock.advance(late.get("delay", 0) + 2)
+    assert sum(planner.plan(1_000, None).values()) == 1_000
+    assert queue.consumer().receive(1)
+
+
+def test_a_lease_that_runs_out_while_a_stream_is_idle_is_planned(connect, clock) -> None:
+    queue = connect().create_queue("idle", shards=4, time_shards=5, visibility_timeout=30.0)
+    queue.producer().send(b"x")
+    assert queue.consumer().receive(1)
+    planner = Planner(queue._context, "test")
+    for _ in range(2):
+        assert planner.plan(1_000, None) == {}
+    clock.advance(31)
+    assert planner.plan(1_000, None)
