@@ -8,27 +8,17 @@ its own result or error.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Generic, TypeAlias, TypeVar
-
-import msgspec
+from collections.abc import Callable, Hashable, Sequence
+from typing import Generic, TypeVar
 
 from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.outgoing_message import OutgoingMessage
 from shardq.storage.per_process import PerProcess
-from shardq.storage.requests import Acknowledge, Extend, Fenced, Release, Span
-from shardq.storage.slicing import Range, covered, joined, near
-from shardq.storage.store import Store
-from shardq.storage.wrapped_store import WrappedStore
 
-__all__ = ["Joining", "JoiningStore", "Pending", "Turn", "for_another_thread"]
+__all__ = ["Joining", "Pending", "Turn", "for_another_thread"]
 
 T = TypeVar("T")
 R = TypeVar("R")
-Settle: TypeAlias = Acknowledge | Extend | Release
-_Held: TypeAlias = tuple[bytes, bytes]  # a bundle, and the token that holds messages of it
-
-MOST_SPANS = 2_000  # in a joined request
 
 
 class Turn:
@@ -194,100 +184,3 @@ def for_another_thread(error: BaseException, unsent: Sequence[OutgoingMessage] =
         return error
     told.__cause__ = error
     return told
-
-
-class JoiningStore(WrappedStore):
-    """A store that joins the acks, releases and extensions of a shard that come at the same time.
-
-    A caller's answer tells of its own messages only. If the store refuses a joined request, each part is asked alone,
-    so that nobody meets the error of another. ``check`` is called before each request: the client may have been closed
-    while the callers waited.
-    """
-
-    def __init__(self, inner: Store, check: Callable[[], None] = lambda: None) -> None:
-        super().__init__(inner)
-        self._check = check
-        self._joining: Joining[Settle, Fenced] = Joining(self._settle, _disjoint)
-
-    def acknowledge(self, request: Acknowledge) -> Fenced:
-        """Finish what is still held. Joined with other such requests of the shard."""
-        return self._joining.submit(_kind(request), request)
-
-    def extend(self, request: Extend) -> Fenced:
-        """Hide what is still held until now + lease. Joined with requests of the shard that have the same options."""
-        return self._joining.submit(_kind(request), request)
-
-    def release(self, request: Release) -> Fenced:
-        """Give back what is still held. Joined with requests of the shard that have the same options."""
-        return self._joining.submit(_kind(request), request)
-
-    def _settle(self, group: Sequence[Pending[Settle, Fenced]]) -> None:
-        self._check()
-        if len(group) == 1:
-            group[0].result = self._ask(group[0].item)
-            return
-        spans = tuple(span for each in group for span in each.item.spans)
-        try:
-            fenced = self._ask(msgspec.structs.replace(group[0].item, spans=spans))
-        except Exception as error:
-            if isinstance(error, ShardqError) and error.retryable:
-                raise
-            self._settle_alone(group)
-            return
-        for each in group:
-            each.result = _own_part(fenced, each.item.spans)
-
-    def _settle_alone(self, group: Sequence[Pending[Settle, Fenced]]) -> None:
-        for each in group:
-            try:
-                each.result = self._ask(each.item)
-            except Exception as error:
-                each.error = error
-
-    def _ask(self, request: Settle) -> Fenced:
-        if isinstance(request, Acknowledge):
-            return self.inner.acknowledge(request)
-        return self.inner.extend(request) if isinstance(request, Extend) else self.inner.release(request)
-
-
-def _kind(request: Settle) -> Hashable:
-    """What requests must have in common to be joined: everything but the messages, whatever fields they get."""
-    return msgspec.structs.replace(request, spans=())
-
-
-def _disjoint(requests: Sequence[Settle]) -> int:
-    """How many of the requests, from the first on, name no message twice. One that names a message again waits."""
-    seen: dict[_Held, list[Range]] = {}
-    spans = 0
-    for number, request in enumerate(requests):
-        spans += len(request.spans)
-        if number and (spans > MOST_SPANS or any(_covered(span, seen) for span in request.spans)):
-            return number
-        for held, ranges in _ranges(request.spans).items():
-            seen[held] = joined([*seen.get(held, ()), *ranges])
-    return len(requests)
-
-
-def _own_part(fenced: Fenced, spans: Iterable[Span]) -> Fenced:
-    """The part of an answer that is about these messages."""
-    if not fenced.lost and not fenced.gone:
-        return fenced
-    named = list(spans)
-    return Fenced(_within(fenced.lost, named), _within(fenced.gone, named))
-
-
-def _within(told: Sequence[Span], named: Sequence[Span]) -> tuple[Span, ...]:
-    ranges = _ranges(told)
-    return tuple(part for span in named for part in _covered(span, ranges))
-
-
-def _covered(span: Span, ranges: Mapping[_Held, Sequence[Range]]) -> list[Span]:
-    whole = (span.first, span.first + span.count)
-    return covered(span, near(whole, ranges.get((span.bundle_id, span.token), ())))
-
-
-def _ranges(spans: Iterable[Span]) -> dict[_Held, list[Range]]:
-    found: dict[_Held, list[Range]] = {}
-    for span in spans:
-        found.setdefault((span.bundle_id, span.token), []).append((span.first, span.first + span.count))
-    return {held: joined(ranges) for held, ranges in found.items()}

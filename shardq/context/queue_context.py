@@ -12,7 +12,7 @@ from shardq.context.disuse import unused_since
 from shardq.context.duties import duties_of, with_duties
 from shardq.context.events import EventWriter, Write
 from shardq.context.fullness import Fullness
-from shardq.context.joining import JoiningStore
+from shardq.context.joining_store import JoiningStore
 from shardq.context.retry import Retry
 from shardq.errors import OutcomeUnknown, QueueNotFound
 from shardq.hooks import Hooks

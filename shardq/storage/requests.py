@@ -279,6 +279,7 @@ class Capabilities(msgspec.Struct, frozen=True):
     forward_across_shards: bool  # `forward` is atomic when source and target are different shards
     max_message_bytes: int  # the largest `max_message_bytes` that a queue on this store may have
     max_shards: int  # the largest number of time shards x concurrency shards of a queue
+    settle_across_shards: bool = False  # it settles in several shards in one step: `CrossShardStore.settle`
     requests_at_once: int = 1  # requests of a client that are worth having under way at the same time
     signals: bool = False  # `wait` ends soon after an append by another process, so consumers need not poll
     groups: bool = False  # bundles may have a group, whose order is kept

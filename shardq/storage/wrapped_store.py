@@ -11,6 +11,7 @@ from typing import ParamSpec, TypeVar, cast
 import msgspec
 
 from shardq.sharding.shard import Shard
+from shardq.storage.cross_shard_store import CrossShardStore, Settle
 from shardq.storage.keys import KeyChange, KeyEntry
 from shardq.storage.presence import SeenConsumer
 from shardq.storage.requests import (
@@ -125,6 +126,9 @@ class WrappedStore:
     def forward(self, request: Forward) -> Fenced:
         return self._call("forward", self.inner.forward, request)
 
+    def settle(self, requests: Sequence[Settle]) -> tuple[Fenced, ...]:
+        return self._call("settle", cast("CrossShardStore", self.inner).settle, requests)
+
     def peek(self, request: Peek) -> PeekPage:
         return self._call("peek", self.inner.peek, request)
 
@@ -200,14 +204,19 @@ class SignalledStore(WrappedStore):
 
     def release(self, request: Release) -> Fenced:
         fenced = super().release(request)
-        self._signals.announce(request.shard.queue)
+        self._announce_settled(request)
         return fenced
 
     def forward(self, request: Forward) -> Fenced:
         fenced = super().forward(request)
-        self._signals.announce(request.append.shard.queue)
-        self._announce_next(request.acknowledge.shard)
+        self._announce_settled(request)
         return fenced
+
+    def settle(self, requests: Sequence[Settle]) -> tuple[Fenced, ...]:
+        answers = super().settle(requests)
+        for request in requests:
+            self._announce_settled(request)
+        return answers
 
     def claim(self, request: Claim) -> Claimed:
         claimed = super().claim(request)
@@ -217,13 +226,23 @@ class SignalledStore(WrappedStore):
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         fenced = super().acknowledge(request)
-        self._announce_next(request.shard)
+        self._announce_settled(request)
         return fenced
 
     def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
         removed = super().remove(shard, bundle_id, position)
         self._announce_next(shard)
         return removed
+
+    def _announce_settled(self, request: Settle) -> None:
+        """Tell of what may be deliverable now that a request was carried out."""
+        if isinstance(request, Release):
+            self._signals.announce(request.shard.queue)
+        elif isinstance(request, Forward):
+            self._signals.announce(request.append.shard.queue)
+            self._announce_next(request.acknowledge.shard)
+        elif isinstance(request, Acknowledge):
+            self._announce_next(request.shard)
 
     def _announce_next(self, shard: Shard) -> None:
         """Tell of the message that may be the first of its group now."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import cast
+
 from msgspec.structs import replace
 
+from shardq.storage.cross_shard_store import CrossShardStore, Settle
 from shardq.storage.requests import (
     Acknowledge,
     Claim,
@@ -147,6 +151,38 @@ class ShortensUnasked(WrappedStore):
         return super().extend(replace(request, shorten=True))
 
 
+class SettlesStepByStep(WrappedStore):
+    """Settles in several shards with a step for each, so that the first ones stay when a later one is refused."""
+
+    def settle(self, requests: Sequence[Settle]) -> tuple[Fenced, ...]:
+        inner = cast("CrossShardStore", self.inner)
+        return tuple(answer for request in requests for answer in inner.settle([request]))
+
+
+class TellsEachOfAll(WrappedStore):
+    """Settles in several shards, and tells each request of what the others found lost or gone, too."""
+
+    def settle(self, requests: Sequence[Settle]) -> tuple[Fenced, ...]:
+        answers = super().settle(requests)
+        lost = tuple(span for answer in answers for span in answer.lost)
+        gone = tuple(span for answer in answers for span in answer.gone)
+        return (Fenced(lost, gone),) * len(answers)
+
+
+class StopsAtALostForward(WrappedStore):
+    """Settles in several shards up to a forward that is not carried out, and confirms the rest."""
+
+    def settle(self, requests: Sequence[Settle]) -> tuple[Fenced, ...]:
+        answers: list[Fenced] = []
+        for request in requests:
+            stopped = any(
+                isinstance(before, Forward) and answer != Fenced()
+                for before, answer in zip(requests, answers, strict=False)
+            )
+            answers += [Fenced()] if stopped else super().settle([request])
+        return tuple(answers)
+
+
 BROKEN_LEASES: tuple[type[WrappedStore], ...] = (
     DropsAcks,
     IgnoresTheFence,
@@ -164,4 +200,7 @@ BROKEN_LEASES: tuple[type[WrappedStore], ...] = (
     ReleasesAtOnce,
     ForwardsInTwoSteps,
     ShortensUnasked,
+    SettlesStepByStep,
+    TellsEachOfAll,
+    StopsAtALostForward,
 )

@@ -40,6 +40,8 @@ class KilledClients:
             pytest.skip("the store has no groups")
         if operation.across and not scene.healthy.capabilities.forward_across_shards:
             pytest.skip("the store does not forward across shards")
+        if operation.together and not scene.healthy.capabilities.settle_across_shards:
+            pytest.skip("the store does not settle across shards")
         for requests in every_third(MOST, list(OPERATIONS).index(name), repeated, scene.killer.turn):
             queue = scene.new_queue() if operation.alone else scene.queue
             shard = Shard(queue, GROUP_TIME_SHARD if grouped else 0, requests)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import cast
 
 import msgspec
 
 from shardq.sharding.shard import Shard
+from shardq.storage.cross_shard_store import CrossShardStore
 from shardq.storage.requests import (
     Acknowledge,
     Append,
@@ -74,6 +76,7 @@ class Operation(msgspec.Struct, frozen=True):
     delay: float = 0  # when the bundles are due
     whole: bool = True  # what it does to a bundle it does in one step
     across: bool = False  # touches the shard beside
+    together: bool = False  # with several requests in one step
     alone: bool = False  # goes through all shards of the queue, which therefore has one only
 
 
@@ -117,6 +120,16 @@ def _release(store: Store, given: Given, *, delay: int = 0, started: bool = True
 
 def _forward(store: Store, given: Given, *, to: Shard) -> None:
     store.forward(Forward(given.ack, Append(to, (given.new,))))
+
+
+def _settle(store: Store, given: Given) -> None:
+    """Ack one bundle's messages and move the other's, in two shards."""
+    acked, moved = given.spans
+    requests = (
+        Acknowledge(given.shard, (acked,)),
+        Forward(Acknowledge(given.shard, (moved,)), Append(given.beside, (given.new,))),
+    )
+    cast("CrossShardStore", store).settle(requests)
 
 
 def _expire(store: Store, given: Given) -> None:
@@ -167,4 +180,5 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "purge": Operation(lambda store, given: store.purge(given.shard), lambda _: set(), whole=False),
     "expire": Operation(_finish_and_expire, _rest, alone=True),
+    "settle across": Operation(_settle, _moved, across=True, together=True),
 }

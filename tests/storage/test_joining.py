@@ -10,18 +10,24 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
 import shardq
-from shardq.context.joining import JoiningStore, Turn, _disjoint, _own_part
+from shardq.context.joining import Turn
+from shardq.context.joining_store import JoiningStore, _disjoint, _own_part, _spans
 from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import (
     Acknowledge,
     Append,
+    Bundle,
+    Capabilities,
     Claim,
     Extend,
     Fenced,
+    Forward,
+    Peek,
     QueueRecord,
     Release,
     Span,
@@ -38,35 +44,42 @@ VERBS = ("acknowledge", "release", "extend")
 
 
 class Gated(WrappedStore):
-    """The first settling waits for a gate; every one is noted, and may be made to fail."""
+    """The first settling waits for a gate; of each the spans are noted, and it may be made to fail."""
 
-    def __init__(self, inner: Store) -> None:
+    def __init__(self, inner: Store, *, across: bool = True) -> None:
         super().__init__(inner)
+        self.across = across
         self.entered, self.gate = threading.Event(), threading.Event()
-        self.asked: list[Any] = []
-        self.before: Callable[[Any], None] = lambda _: None
-        self.after: Callable[[Any], None] = lambda _: None
+        self.asked: list[list[Span]] = []
+        self.before: Callable[[list[Span]], None] = lambda _: None
+        self.after: Callable[[list[Span]], None] = lambda _: None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return msgspec.structs.replace(self.inner.capabilities, settle_across_shards=self.across)
 
     def _call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if method not in VERBS:
+        if method not in (*VERBS, "forward", "settle"):
             return do(*args, **kwargs)
-        self.asked.append(args[0])
+        requests = args[0] if method == "settle" else args
+        spans = [span for request in requests for span in _spans(request)]
+        self.asked.append(spans)
         if len(self.asked) == 1:
             self.entered.set()
             assert self.gate.wait(PATIENCE)
             return do(*args, **kwargs)
-        self.before(args[0])
+        self.before(spans)
         answer = do(*args, **kwargs)
-        self.after(args[0])
+        self.after(spans)
         return answer
 
 
 class Bench:
     """A joining store on a gated one, and messages that a claim holds."""
 
-    def __init__(self, url: str, clock: ManualClock) -> None:
+    def __init__(self, url: str, clock: ManualClock, *, across: bool) -> None:
         self.clock = clock
-        self.gated = Gated(open_store(url, clock))
+        self.gated = Gated(open_store(url, clock), across=across)
         self.store = JoiningStore(self.gated)
         self.store.create_queue(QueueRecord("q", b"", 1))
         self.make = BundleFactory(self.store.now)
@@ -100,6 +113,9 @@ class Bench:
         }
         return getattr(self.store, verb)(requests[verb]())
 
+    def forward(self, span: Span, new: Bundle, to: Shard = OTHER) -> Fenced:
+        return self.store.forward(Forward(Acknowledge(SHARD, (span,)), Append(to, (new,))))
+
     def behind_another(self, verb: str, calls: Sequence[Callable[[], Fenced]]) -> list[Future[Fenced]]:
         """The calls, each in a thread, all of which wait while a first request of that verb is under way."""
         leader = self.threads.submit(self.settle, verb, self.first)
@@ -125,9 +141,9 @@ class Bench:
             return sum(len(line.waiting) for line in waiters.by_key.values())
 
 
-@pytest.fixture
-def bench(url: str, clock: ManualClock) -> Iterator[Bench]:
-    bench = Bench(url, clock)
+@pytest.fixture(params=["by shard", "across shards"])
+def bench(url: str, clock: ManualClock, request: pytest.FixtureRequest) -> Iterator[Bench]:
+    bench = Bench(url, clock, across=request.param == "across shards")
     yield bench
     bench.gated.gate.set()
     bench.threads.shutdown()
@@ -147,7 +163,7 @@ def test_what_comes_while_a_request_is_under_way_goes_together_in_the_next(bench
     spans = [bench.held() for _ in range(8)]
     futures = bench.behind_another(verb, [partial(bench.settle, verb, span) for span in spans])
     assert outcomes(futures) == [Fenced()] * 8
-    assert [len(request.spans) for request in bench.gated.asked] == [1, 8]
+    assert [len(spans) for spans in bench.gated.asked] == [1, 8]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -179,9 +195,10 @@ def test_who_acks_a_message_that_a_neighbour_acks_is_told_that_it_is_gone(bench:
         "acknowledge", [partial(bench.settle, "acknowledge", span) for span in (held, part)]
     )
     assert outcomes(futures) == [Fenced(), Fenced(gone=(part,))]
-    assert len(bench.gated.asked) == 3
+    assert len(bench.gated.asked) == (2 if bench.gated.across else 3)
 
 
+@pytest.mark.parametrize("bench", ["by shard"], indirect=True)
 def test_other_shards_verbs_and_leases_go_by_themselves(bench: Bench) -> None:
     held, other, elsewhere = bench.held(), bench.held(), bench.held(shard=OTHER)
     leader = bench.threads.submit(bench.settle, "acknowledge", bench.first)
@@ -193,6 +210,41 @@ def test_other_shards_verbs_and_leases_go_by_themselves(bench: Bench) -> None:
     assert not leader.done()
     bench.gated.gate.set()
     assert leader.result(PATIENCE) == Fenced()
+
+
+@pytest.mark.parametrize("bench", ["across shards"], indirect=True)
+def test_where_the_store_settles_across_shards_every_shard_and_verb_goes_with_the_others(
+    bench: Bench,
+) -> None:
+    held, moved, lost, elsewhere = bench.held(), bench.held(), bench.lost(), bench.held(shard=OTHER)
+    new, never = bench.make(), bench.make()
+    calls = [
+        partial(bench.settle, "release", held),
+        partial(bench.settle, "acknowledge", elsewhere, shard=OTHER),
+        partial(bench.settle, "extend", lost),
+        partial(bench.forward, moved, new),
+        partial(bench.forward, lost, never),
+        partial(bench.forward, moved, never),
+    ]
+    futures = bench.behind_another("acknowledge", calls)
+    told = [Fenced(), Fenced(), Fenced(lost=(lost,)), Fenced(), Fenced(lost=(lost,)), Fenced(lost=(moved,))]
+    assert outcomes(futures) == told
+    assert len(bench.gated.asked) == 2
+    stored = {each.bundle.id for each in bench.gated.inner.peek(Peek(OTHER, 100)).slices}
+    assert stored == {new.id}
+
+
+@pytest.mark.parametrize("bench", ["across shards"], indirect=True)
+def test_a_forward_to_a_queue_that_is_gone_fails_alone(bench: Bench) -> None:
+    held, moved, new = bench.held(), bench.held(), bench.make()
+    calls = [
+        partial(bench.settle, "acknowledge", held),
+        partial(bench.forward, moved, new, to=Shard("never", 0, 0)),
+        partial(bench.settle, "release", bench.held()),
+    ]
+    assert outcomes(bench.behind_another("acknowledge", calls)) == [Fenced(), shardq.QueueNotFound, Fenced()]
+    assert bench.settle("release", moved) == Fenced()
+    assert bench.settle("acknowledge", held) == Fenced(gone=(held,))
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -230,8 +282,8 @@ def test_a_passing_error_is_told_to_everybody_as_an_error_of_his_own(
 def test_what_is_refused_to_one_is_not_refused_to_its_neighbours(bench: Bench, error: Exception) -> None:
     refused, held = bench.held(), [bench.held(), bench.held()]
 
-    def refuse(request: Acknowledge) -> None:
-        if refused in request.spans:
+    def refuse(spans: list[Span]) -> None:
+        if refused in spans:
             raise error
 
     bench.gated.before = refuse

@@ -11,12 +11,13 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from shardq.storage import slicing
+from shardq.storage.cross_shard_store import Settle
 from shardq.storage.requests import Acknowledge, Append, Extend, Fenced, Forward, Release, Span
 from shardq.storage.sqlite import bundles, directory, groups, queues
 from shardq.storage.sqlite.bundles import STILL_BEHIND, Change
 from shardq.storage.sqlite.slicing import Cut, cut
 
-__all__ = ["MOVES_KNOWN", "acknowledge", "extend", "forward", "prune_moves", "release", "tell"]
+__all__ = ["MOVES_KNOWN", "acknowledge", "extend", "forward", "prune_moves", "release", "settle", "tell"]
 
 MOVES_KNOWN = 15 * 60 * 1_000_000
 """For how long a move is known, in microseconds."""
@@ -54,6 +55,23 @@ _PUT_BACK = Change(f"""
 _SAVE = "SAVEPOINT held"
 _RESTORE = "ROLLBACK TO held"
 _KEEP_CHANGES = "RELEASE held"
+
+
+def settle(sql: sqlite3.Connection, requests: Iterable[Settle], now: int) -> tuple[Fenced, ...]:
+    """Do what the requests ask for, one after the other."""
+    return tuple(_settle(sql, request, now) for request in requests)
+
+
+def _settle(sql: sqlite3.Connection, request: Settle, now: int) -> Fenced:
+    match request:
+        case Acknowledge():
+            return acknowledge(sql, request, now)
+        case Extend():
+            return extend(sql, request, now)
+        case Release():
+            return release(sql, request, now)
+        case Forward():
+            return forward(sql, request, now)
 
 
 def acknowledge(sql: sqlite3.Connection, request: Acknowledge, now: int) -> Fenced:

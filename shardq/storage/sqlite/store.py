@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 from shardq.clock import Clock, SystemClock
 from shardq.errors import InvalidSetting
 from shardq.sharding.shard import Shard
+from shardq.storage.cross_shard_store import Settle
 from shardq.storage.per_process import PerProcess
 from shardq.storage.presence import SeenConsumer
 from shardq.storage.requests import (
@@ -68,6 +69,7 @@ class SqliteStore(KeyMethods):
 
     capabilities: ClassVar[Capabilities] = Capabilities(
         forward_across_shards=True,
+        settle_across_shards=True,
         max_message_bytes=64 * 1024 * 1024,
         max_shards=100_000,
         signals=True,
@@ -213,6 +215,13 @@ class SqliteStore(KeyMethods):
         fenced = self._session.write(lambda sql: settling.forward(sql, request, self.now()))
         self._signals.announce()
         return fenced
+
+    def settle(self, requests: Sequence[Settle]) -> tuple[Fenced, ...]:
+        """Carry out all of the requests in one transaction."""
+        finishes = any(isinstance(request, Acknowledge | Forward) for request in requests)
+        told = self._session.write(lambda sql: settling.settle(sql, requests, self.now()), durable=finishes)
+        self._signals.announce()
+        return told
 
     def peek(self, request: Peek) -> PeekPage:
         """One page of slices, in delivery order; the cursor is a place, so nothing shifts between pages."""

@@ -20,6 +20,7 @@ import pytest
 
 _MODULES = (
     "ack",
+    "across_shards",
     "append",
     "bench",
     "claim",
@@ -61,6 +62,7 @@ pytest.register_assert_rewrite(
 )
 
 from shardq.testing.conformance.ack import AckContract  # noqa: E402
+from shardq.testing.conformance.across_shards import CrossShardContract  # noqa: E402
 from shardq.testing.conformance.append import AppendContract  # noqa: E402
 from shardq.testing.conformance.bench import Bench  # noqa: E402
 from shardq.testing.conformance.claim import ClaimContract  # noqa: E402
@@ -106,6 +108,7 @@ __all__ = [
     "ConcurrencyContract",
     "ConsumerContract",
     "Contract",
+    "CrossShardContract",
     "DedupeContract",
     "DirectoryContract",
     "DropContract",
@@ -158,6 +161,7 @@ class StoreConformance(
     RetryContract,
     ForwardContract,
     MoveContract,
+    CrossShardContract,
     GroupContract,
     GroupStayContract,
     GroupLeaseContract,
