@@ -13,6 +13,7 @@ from shardq.clock import Clock, SystemClock, to_datetime
 from shardq.closing import Closing
 from shardq.codec import BYTES, Codec
 from shardq.consumer import Consumer
+from shardq.context.duties import duties_of
 from shardq.context.queue_context import Counts, QueueContext, QueueContexts
 from shardq.context.retry import RETRY_SECONDS
 from shardq.errors import (
@@ -174,19 +175,22 @@ class Client(Closing):
         return self._retry(self._store.load_queue, check_queue_name(name)) is not None
 
     def delete_queue(self, name: str) -> None:
-        """Remove a queue with all its messages, its history, and the permits of its limits.
+        """Remove a queue with all its messages, its history, its schedules, and the permits of its limits.
 
         Its dead-letter queue is another queue, and stays.
 
         Raises QueueNotFound.
         """
-        dropped = self._retry.ask(self._store.drop_queue, check_queue_name(name))
+        record = self._retry(self._store.load_queue, check_queue_name(name))
+        dropped = self._retry.ask(self._store.drop_queue, name)
         self._contexts.forget(name)
         if not dropped.value and not dropped.after_unknown:
             raise QueueNotFound(f"queue {name!r} does not exist: `shardq list` shows those that do")
         drop_logs(self._store, self._retry, name)
         for permits in drop_permits(self._store, self._retry, name):
             self._contexts.forget(permits)
+        for duty in () if record is None else duties_of(record):
+            _forget(self._contexts, duty)
 
     def delete_expired_queues(self, prefix: str = "") -> tuple[str, ...]:
         """Delete the queues with ``expires`` that were empty and unused for so long; returns their names, sorted.
@@ -353,6 +357,13 @@ def _attend(context: QueueContext, duty: str) -> int:
     from shardq.schedules import keep_going  # noqa: PLC0415 - built on queues
 
     return keep_going(context, duty)
+
+
+def _forget(contexts: QueueContexts, duty: str) -> None:
+    """Remove a duty of a queue that is deleted."""
+    from shardq.schedules import forget  # noqa: PLC0415 - built on queues
+
+    forget(contexts, duty)
 
 
 def _check_hooks(hooks: object) -> None:

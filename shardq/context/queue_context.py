@@ -61,9 +61,7 @@ class LiveSettings:
 
     def refresh(self) -> QueueSettings:
         """The settings as the store has them now. Raises QueueNotFound."""
-        self._take(*self._load())
-        self._read_at = self._timer()
-        return self._settings
+        return self._refreshed()[1]
 
     def use(self) -> None:
         """Note that the queue is used, if it expires and was found unused: its record is stored anew."""
@@ -74,13 +72,13 @@ class LiveSettings:
     def alter(self, changes: Mapping[str, Any]) -> QueueSettings:
         """Store changed settings; another client's change at the same moment is kept too."""
         while True:
-            known = self.refresh()
+            seen, known = self._refreshed()
             settings = known.change(changes)
             check_store(settings, self._store.capabilities)
             if settings.layout != known.layout:
                 self._retry(self._store.prepare, settings.layout.all_shards(self._name))
-            encoded = with_duties(settings.encode(), self.duties)
-            record = QueueRecord(self._name, encoded, self._record.version + 1)
+            encoded = with_duties(settings.encode(), duties_of(seen))
+            record = QueueRecord(self._name, encoded, seen.version + 1)
             try:
                 stored = self._retry(self._store.update_queue, record)
             except OutcomeUnknown:
@@ -99,22 +97,27 @@ class LiveSettings:
     def assign(self, duty: str, *, to_consumers: bool = True) -> None:
         """Give the queue's consumers a duty, or take it from them; nothing is changed where that is so already."""
         while True:
-            settings = self.refresh()
-            if (duty in self.duties) is to_consumers:
+            seen, settings = self._refreshed()
+            known = duties_of(seen)
+            if (duty in known) is to_consumers:
                 return
-            others = tuple(each for each in self.duties if each != duty)
-            duties = (*others, duty) if to_consumers else others
-            encoded = with_duties(settings.encode(), duties)
-            record = QueueRecord(self._name, encoded, self._record.version + 1)
+            others = tuple(each for each in known if each != duty)
+            encoded = with_duties(settings.encode(), (*others, duty) if to_consumers else others)
+            record = QueueRecord(self._name, encoded, seen.version + 1)
             try:
-                self._retry(self._store.update_queue, record)
+                if self._retry(self._store.update_queue, record):
+                    self._take(record, settings)
+                    return
             except OutcomeUnknown:
-                if (duty in self._again().duties) is not to_consumers:
+                if (duty in duties_of(self._refreshed()[0])) is not to_consumers:
                     raise
 
-    def _again(self) -> LiveSettings:
-        self.refresh()
-        return self
+    def _refreshed(self) -> tuple[QueueRecord, QueueSettings]:
+        """The record as the store has it now; a change goes by this one, as other threads refresh it meanwhile."""
+        record, settings = self._load()
+        self._take(record, settings)
+        self._read_at = self._timer()
+        return record, settings
 
     def _take(self, record: QueueRecord, settings: QueueSettings) -> None:
         self._record, self._settings, self.duties = record, settings, duties_of(record)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardq.schedules.schedule import CatchUp, Overlap, Schedule
-from shardq.schedules.schedules import Schedules
+from shardq.schedules.schedules import Schedules, forget
 from shardq.schedules.turning import keep_going
 
-__all__ = ["CatchUp", "Overlap", "Schedule", "Schedules", "keep_going"]
+__all__ = ["CatchUp", "Overlap", "Schedule", "Schedules", "forget", "keep_going"]

@@ -93,6 +93,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             return self.next
         return self.within(self.timing.after(self.timing.latest(self.next, now)))
 
+    def brought_near(self, now: int) -> Plan:
+        """The schedule with no next occurrence that is too far ahead, as when a clock was wrong and is put back.
+
+        Within a minute clocks may differ: then it would decide twice upon one occurrence.
+        """
+        assert self.next is not None
+        near = self.timing.after(now + GRACE)
+        if near is None or self.next <= near:
+            return self
+        return msgspec.structs.replace(self, next=self.within(near))
+
     def turned(self, now: int, *, waits: bool) -> Plan:
         """What comes after ``next`` is due: what was missed is decided upon, and the next one is ahead.
 

@@ -31,7 +31,7 @@ from shardq.sending.planned_bundles import choose_shard
 from shardq.sending.prepared import prepare_options, size_of
 from shardq.settings import check_number
 
-__all__ = ["Schedules"]
+__all__ = ["Schedules", "forget"]
 
 _LARGEST_BODY = 65_536  # bytes: a schedule is read as a whole
 _MOST = 500  # schedules of one queue: its record names them
@@ -119,19 +119,17 @@ class Schedules:
             raise InvalidSetting(
                 f"queue {queue!r} has {_MOST} schedules: delete some, or send to another queue"
             )
-        while (created := self._plans.create(name, plan)) is None:
+        while (made := self._made(context, name, plan)) is None:
             found = self._plans.load(name)
-            if found is None:
-                continue
-            if self._lives(found):
+            if found is not None and self._lives(found):
                 if exist_ok:
                     return found.plan.shown(id)
                 raise ScheduleExists(
                     f"schedule {id!r} exists already: change it with `alter`, or give exist_ok=True"
                 )
-            self._plans.remove(found)  # of a queue that was deleted, or of a creation that did not end
-        context.live.assign(name)
-        return created.plan.shown(id)
+            if found is not None:
+                self._plans.remove(found)  # of a queue that was deleted, or of a creation that did not end
+        return made.shown(id)
 
     def get(self, id: str) -> Schedule:  # noqa: A002
         """A schedule as it is now. Raises InvalidName or ScheduleNotFound."""
@@ -144,7 +142,8 @@ class Schedules:
         else:
             names = tuple(name for name in self._contexts.of(queue).live.duties if name.startswith(FOLDER))
         found = [seen for name in sorted(names) if (seen := self._plans.load(name)) is not None]
-        return tuple(seen.plan.shown(id_of(seen.record.name)) for seen in found if self._lives(seen))
+        chosen = [seen for seen in found if queue in (None, seen.plan.queue) and self._lives(seen)]
+        return tuple(seen.plan.shown(id_of(seen.record.name)) for seen in chosen)
 
     def pause(self, id: str) -> Schedule:  # noqa: A002
         """Let nothing take place until :meth:`resume`. Raises ScheduleNotFound."""
@@ -181,12 +180,10 @@ class Schedules:
 
     def delete(self, id: str) -> None:  # noqa: A002
         """Delete a schedule. Messages that were sent stay. Raises ScheduleNotFound."""
-        while not self._plans.remove(found := self._find(id)):
-            continue
-        try:
+        found = self._find(id)
+        with suppress(QueueNotFound):
             self._contexts.of(found.plan.queue).live.assign(found.record.name, to_consumers=False)
-        except QueueNotFound:
-            return
+        self._forget(found.record.name)
 
     # -- what is stored -----------------------------------------------------------------------------------------
 
@@ -198,12 +195,33 @@ class Schedules:
             )
         return found
 
+    def _made(self, context: QueueContext, name: str, plan: Plan) -> Plan | None:
+        """Store a new schedule, then its name; None when there is one, or its record was removed meanwhile.
+
+        In the end the record is replaced by itself. So whoever saw it without its name removes it no more.
+        """
+        created = self._plans.create(name, plan)
+        if created is None:
+            return None
+        context.live.assign(name)
+        if self._plans.replace(created, plan) is not None:
+            return plan
+        found = self._plans.load(name)
+        is_turned = found is not None and found.plan.life == plan.life  # by a consumer
+        return plan if is_turned else None
+
     def _lives(self, seen: Seen) -> bool:
         """True when the queue of the schedule is there and names it."""
         try:
             return seen.record.name in self._contexts.of(seen.plan.queue).live.duties
         except QueueNotFound:
             return False
+
+    def _forget(self, name: str) -> None:
+        while (left := self._plans.load(name)) is not None and not (
+            self._lives(left) or self._plans.remove(left)
+        ):
+            continue
 
     def _change(self, id: str, change: Callable[[Plan], Plan]) -> Schedule:  # noqa: A002
         """Change the stored schedule, whoever changes it at the same time, and tell the consumers of its queue."""
@@ -252,6 +270,11 @@ class Schedules:
         if plan.until is not None and first > plan.until:
             raise InvalidSetting("until= is before the first occurrence: give a later moment")
         return msgspec.structs.replace(plan, next=plan.within(first))
+
+
+def forget(contexts: QueueContexts, name: str) -> None:
+    """Remove the record of a schedule that lives no more, as its queue is deleted."""
+    Schedules(contexts)._forget(name)  # noqa: SLF001 - of this file
 
 
 def _timed(timing: Timing, changes: Mapping[str, Any]) -> Timing:

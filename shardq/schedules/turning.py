@@ -40,7 +40,9 @@ def keep_going(context: QueueContext, name: str) -> int:
         elif plan.paused or plan.next is None or context.settings.sends_paused:
             return _FAR
         elif plan.next > now:
-            return plan.next
+            changed = plan.brought_near(now)
+            if changed == plan:
+                return plan.next
         else:
             changed = plan.turned(now, waits=_waits(context, plan))
         replaced = plans.replace(seen, changed)

@@ -27,7 +27,7 @@ class Failing(WrappedStore):
 
     left: int | None = None
     after = False
-    error: Callable[[], BaseException] = Died
+    error: Callable[[], BaseException] | None = Died  # None: the request is carried out all the same
     meanwhile: Callable[[], object] = staticmethod(lambda: None)
 
     def _call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -38,13 +38,16 @@ class Failing(WrappedStore):
         if fails:
             self.left = None
         if fails and not self.after:
-            self.meanwhile()
-            raise self.error()
+            self._fail()
         answer = super()._call(method, do, *args, **kwargs)
-        if fails:
-            self.meanwhile()
-            raise self.error()
+        if fails and self.after:
+            self._fail()
         return answer
+
+    def _fail(self) -> None:
+        self.meanwhile()
+        if self.error is not None:
+            raise self.error()
 
 
 def unanswered() -> BaseException:
@@ -202,3 +205,40 @@ def test_random_histories_are_those_of_the_model(scene: Scene, seed: int) -> Non
         else:
             scene.sound.queue("q").purge()
     assert scene.found == expected
+
+
+@pytest.mark.parametrize("request_number", range(3))
+@pytest.mark.parametrize("first", ["create", "delete"])
+@pytest.mark.parametrize("others", ["create", "delete", "both"])
+def test_a_schedule_that_was_created_lives_whoever_creates_and_deletes_it_meanwhile(
+    scene: Scene, first: str, others: str, request_number: int
+) -> None:
+    """One client stands still before any of its requests, and others create and delete the same schedule."""
+    if first == "delete":
+        scene.sound.schedules.create("s", queue="q", every=60)
+    told: list[str] = []
+
+    def tell(client: shardq.Client, change: str) -> None:
+        try:
+            if change == "create":
+                client.schedules.create("s", queue="q", every=60)
+            else:
+                client.schedules.delete("s")
+            told.append(change)
+        except (shardq.ScheduleExists, shardq.ScheduleNotFound):
+            return
+
+    def meanwhile() -> None:
+        for change in ("delete", "create") if others == "both" else (others,):
+            tell(scene.sound, change)
+
+    scene.store.meanwhile, scene.store.left, scene.store.error = meanwhile, request_number, None
+    tell(scene.client, first)
+    there = len(scene.sound.schedules.list())
+    if others == "create":
+        assert there == told.count("create") + (first == "delete") - told.count("delete")
+    else:  # two may delete the same one
+        assert there == 1 if told[-1] == "create" else there <= told.count("create")
+    scene.clock.advance(60)
+    scene.turn(scene.sound)
+    assert len(scene.found) == there

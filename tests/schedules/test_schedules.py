@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import shardq
 from shardq.schedules.plans import FOLDER
+from shardq.schedules.turning import keep_going
 from shardq.storage.opening import open_store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
+from shardq.worker import Worker
 
 WHEN = "shardq-scheduled-for"
 
@@ -183,12 +186,35 @@ def test_a_queue_that_is_deleted_takes_its_schedules_with_it(
     assert client.schedules.list() == ()
     with pytest.raises(shardq.ScheduleNotFound):
         client.schedules.get("s")
+    assert [name for name in client._store.list_queues() if "schedules" in name] == []
     client.create_queue("q", shards=1, time_shards=1)
     clock.advance(60)
     assert received(client.queue("q").consumer()) == []
     client.schedules.create("s", queue="q", every=60)
     clock.advance(60)
     assert len(received(client.queue("q").consumer())) == 1
+
+
+def test_a_clock_that_was_far_ahead_for_a_while_does_not_silence_a_schedule(tmp_path: Path) -> None:
+    start = ManualClock().now()
+    clocks = [ManualClock(start), ManualClock(start + 90 * 86_400_000_000), ManualClock(start)]
+    right, wrong, other = (
+        shardq.connect(f"sqlite:///{tmp_path}/q.db?synchronous=normal", clock=clock) for clock in clocks
+    )
+    right.create_queue("q", shards=1, time_shards=1)
+    right.schedules.create("hourly", queue="q", cron="@hourly")
+    right.schedules.create("minutely", queue="q", every=60)
+    sent = received(wrong.queue("q").consumer())
+    assert len(sent) == 2
+    for clock in (clocks[0], clocks[2]):
+        clock.advance(7_200)
+    received(right.queue("q").consumer())
+    clocks[0].advance(3_600)
+    clocks[2].advance(3_570)  # their clocks differ by less than a minute
+    found = received(right.queue("q").consumer()) + received(other.queue("q").consumer())
+    assert sorted(message.headers["shardq-schedule"] for message in found) == ["hourly", "minutely"]
+    for client in (right, wrong, other):
+        client.close()
 
 
 def test_changing_settings_of_the_queue_keeps_its_schedules(
@@ -265,6 +291,32 @@ def test_a_consumer_of_several_queues_and_a_pop_keep_them_going(
     assert len(received(client.consumer(["p", "q"]))) == 2
 
 
+def test_a_consumer_that_prefetches_keeps_them_going(client: shardq.Client, clock: ManualClock) -> None:
+    client.schedules.create("s", queue="q", every=60, count=2)
+    with client.queue("q").consumer(prefetch=2) as consumer:
+        for _ in range(2):
+            clock.advance(60)
+            (message,) = consumer.receive(1, wait=30)
+            message.ack()
+    assert client.schedules.get("s").sent == 2
+
+
+def test_a_worker_keeps_them_going(client: shardq.Client, clock: ManualClock) -> None:
+    client.schedules.create("s", queue="q", every=60, count=3)
+    clock.advance(60)
+
+    def handle(message: shardq.Message) -> None:
+        if len(found) == 2:
+            worker.stop()
+        found.append(message.id)
+        clock.advance(60)
+
+    found: list[str] = []
+    worker = Worker(client.queue("q"), handle)
+    worker.run()
+    assert len(set(found)) == client.schedules.get("s").sent == 3
+
+
 def test_a_schedule_that_cannot_be_kept_going_is_in_no_messages_way(
     client: shardq.Client,
     clock: ManualClock,
@@ -318,3 +370,21 @@ def test_a_schedule_that_is_not_due_costs_nothing(
         assert requests() == plain
         clock.advance(1)
         assert requests() == plain
+
+
+@pytest.mark.parametrize(("overlap", "looks"), [("allow", []), ("skip", ["find"])])
+def test_an_occurrence_costs_as_many_requests_as_is_said(
+    client: shardq.Client, url: str, clock: ManualClock, overlap: Any, looks: list[str]
+) -> None:
+    store = Counting(open_store(url, clock))
+    client.schedules.create("s", queue="q", every=60, overlap=overlap)
+    with shardq.Client(store) as counted:
+        for _ in range(2):
+            clock.advance(60)
+            context = counted._contexts.of("q")
+            store.asked.clear()
+            keep_going(context, FOLDER + "s")
+            asked = sorted(each for each in store.asked if each != "now")
+            received(client.queue("q").consumer())
+    sends = ["append", "confirm_keys", "reserve_keys"]
+    assert asked == sorted(["load_queue", "update_queue", "update_queue", *sends, *looks])
