@@ -3,25 +3,33 @@
 The token of a claim follows from its name, and a store takes a token once. What the first attempt got is entered into
 the decision log; later attempts deliver just that: what is still held of it, and nothing else. Whoever knows the name
 can extend and ack the claim without reading a body.
+
+An application may come back to a claim in another run, such as a query that failed and was restarted. That counts as
+one more delivery of what it holds, and what was delivered too often becomes a dead letter.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 
 import msgspec
 
+from shardq.codec import BYTES
 from shardq.context.decision_log import DecisionLog
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
 from shardq.errors import LeaseLost
 from shardq.held import HeldSlice, Selection, held_unseen
 from shardq.limits.queue_limits import check_unlimited
+from shardq.receiving.claim_entries import ClaimEntry, Runs, Taken
 from shardq.receiving.delivery_filter import DeliveryFilter, is_expired
+from shardq.settling.dead_letters import EXHAUSTED
 from shardq.settling.settle import Settling, give_back_selected
+from shardq.settling.settlement import Settlement
 from shardq.settling.telling import tell_claimed
 from shardq.settling.verbs import ACK, KEEP, Verb
 from shardq.sharding.shard import Shard
@@ -50,15 +58,7 @@ class ClaimName(msgspec.Struct, frozen=True):
         return blake2b(f"{self.name}\0{self.shard}".encode(), digest_size=16).digest()
 
 
-class _Taken(msgspec.Struct, array_like=True, frozen=True):
-    """Messages ``first`` .. ``first + count - 1`` of a bundle that the first attempt got."""
-
-    bundle_id: bytes
-    first: int
-    count: int
-
-
-_taken = msgspec.json.Decoder(list[_Taken])
+_Place = tuple[bytes, int]  # a bundle, and a message in it
 
 
 class Taking(msgspec.Struct, frozen=True):
@@ -75,12 +75,14 @@ class NamedClaims:
         self._context, self._lease, self._memory = context, lease, memory
         self._decisions = DecisionLog(context, _PREFIX)
         self._filter = DeliveryFilter(context)
+        self._runs = Runs(self._decisions, memory)
 
-    def take(self, claim: ClaimName, limit: int, *, owner: str, strict: bool) -> Taking:
+    def take(self, claim: ClaimName, limit: int, *, owner: str, strict: bool, run: str = "") -> Taking:
         """Claim up to so many messages, or find those that the claim got before, less what was lost of them.
 
-        When it is strict, LeaseLost is raised where anything of them is somebody else's by now. Raises InvalidSetting
-        when the queue has limits.
+        A ``run`` names what all attempts of one run have in common; without a name nothing is counted but the first
+        delivery. The deliveries of a later run are in the slices, not in the store. When it is strict, LeaseLost is
+        raised where anything of them is somebody else's by now. Raises InvalidSetting when the queue has limits.
         """
         check_unlimited(self._context.name, self._context.settings)
         self._context.live.use()
@@ -89,24 +91,31 @@ class NamedClaims:
         tell_claimed(self._context, owner, held)
         if not self._was_handed_out(claim, held):
             held = self._filter.deliverable(held, self._context.settings)
-        offered = [_Taken(piece.bundle.id, piece.first, piece.count) for piece in held]
-        entry = self._decisions.decide(_key(claim), msgspec.json.encode(offered).decode(), self._memory)
-        standing = _taken.decode(entry.value)
-        if standing != offered:
-            held = self._still_held(claim, held, standing, strict=strict)
+        offered = ClaimEntry(run, list(map(Taken.of, held)))
+        entry = ClaimEntry.read(self._decisions.decide(_key(claim), offered.text, self._memory).value)
+        if entry.taken != offered.taken:
+            held = self._still_held(held, entry.taken)
+        given_up: set[_Place] = set()
+        if run not in ("", entry.run):
+            held, given_up = self._delivered_again(claim, run, held)
+        got = sum(taken.count for taken in entry.taken)
+        missing = got - len(given_up) - sum(piece.count for piece in held)
+        if missing:
+            self._tell_missing(claim, missing, strict=strict)
         self._context.counters.add(received=sum(piece.count for piece in held))
-        return Taking(held, sum(taken.count for taken in standing))
+        return Taking(held, got)
 
     def extend(self, claims: Sequence[ClaimName]) -> int:
         """Hold for another lease what the claims got; returns how many messages are somebody else's.
 
         What an application extended for longer stays so.
         """
-        return self._settle(claims, KEEP, self._lease)
+        return _count(self._settle(claims, KEEP, self._lease))
 
     def ack(self, claims: Sequence[ClaimName]) -> int:
         """Finish what the claims got; returns how many messages are somebody else's. Repeating it is harmless."""
-        lost = self._settle(claims, ACK)
+        selections = self._settle(claims, ACK)
+        lost = _count(selections) - self._count_given_up(claims, selections)
         self._context.counters.add(lease_lost=lost)
         return lost
 
@@ -125,23 +134,46 @@ class NamedClaims:
         (entry,) = self._decisions.read([_key(claim)])
         return entry is not None
 
-    def _still_held(
-        self, claim: ClaimName, held: Sequence[HeldSlice], standing: Sequence[_Taken], *, strict: bool
-    ) -> list[HeldSlice]:
+    def _still_held(self, held: Sequence[HeldSlice], standing: Sequence[Taken]) -> list[HeldSlice]:
         """The messages that the first attempt got and that are still held. Others that are held now are given back."""
         kept = [part for taken in standing for part in _parts(held, taken)]
         self._give_back(held, kept)
-        missing = sum(taken.count for taken in standing) - sum(piece.count for piece in kept)
-        if missing:
-            self._context.counters.add(lease_lost=missing)
-            text = (
-                f"{missing} messages of shard {claim.shard} that an earlier attempt had received are somebody else's "
-                "now: their lease was over; raise the lease"
-            )
-            if strict:
-                raise LeaseLost(text)
-            _log.warning("%s", text)
         return kept
+
+    def _delivered_again(
+        self, claim: ClaimName, run: str, held: Sequence[HeldSlice]
+    ) -> tuple[list[HeldSlice], set[_Place]]:
+        """Count this run of the claim; returns what it is to deliver, and all that became dead letters."""
+        number, taken = self._runs.count(_key(claim), run, held, self._context.settings.max_deliveries)
+        given_up = _places(taken)
+        for piece in held:
+            piece.deliveries += number - 1
+        if given_up:
+            over = [_among(piece, given_up) for piece in held]
+            with suppress(LeaseLost):  # whoever has it now will do the same
+                Settlement(self._context, BYTES).dead_letter(over, EXHAUSTED)
+        left = [part for piece in held for part in piece.held_parts]
+        for piece in left:
+            piece.deliveries += 1
+        return left, given_up
+
+    def _tell_missing(self, claim: ClaimName, missing: int, *, strict: bool) -> None:
+        self._context.counters.add(lease_lost=missing)
+        text = (
+            f"{missing} messages of shard {claim.shard} that an earlier attempt had received are somebody else's "
+            "now: their lease was over; raise the lease"
+        )
+        if strict:
+            raise LeaseLost(text)
+        _log.warning("%s", text)
+
+    def _count_given_up(self, claims: Sequence[ClaimName], lost: Sequence[Selection]) -> int:
+        """How many of the lost messages became dead letters in a later run of their claims."""
+        keys = {claim.token: _key(claim) for claim in claims}
+        given_up = {
+            token: _places(self._runs.given_up(keys[token])) for token in {s.held.token for s in lost}
+        }
+        return sum(len(_among(s.held, given_up[s.held.token], s.positions).positions) for s in lost)
 
     def _give_back(self, held: Sequence[HeldSlice], kept: Sequence[HeldSlice]) -> None:
         wanted = {(part.bundle.id, part.first + place) for part in kept for place in range(part.count)}
@@ -160,16 +192,16 @@ class NamedClaims:
             ],
         )
 
-    def _settle(self, claims: Sequence[ClaimName], verb: Verb, duration: int = 0) -> int:
-        """Settle what the claims got, some claims at a time; returns how many messages are lost.
+    def _settle(self, claims: Sequence[ClaimName], verb: Verb, duration: int = 0) -> list[Selection]:
+        """Settle what the claims got, some claims at a time; returns what is lost.
 
         A shard that fails costs the others nothing; the error comes at the end.
         """
-        lost, failures = 0, Failures()
+        lost, failures = list[Selection](), Failures()
         for start in range(0, len(claims), CLAIMS_AT_ONCE):
             settling = Settling(self._context, verb, duration=duration, by_receipt=True)
             settling.run(self._got(claims[start : start + CLAIMS_AT_ONCE]))
-            lost += settling.lost_count
+            lost += settling.lost
             failures.take_over(settling.failures)
         if failures:
             raise failures.error(f"claims of queue {self._context.name!r} were not settled")
@@ -181,7 +213,7 @@ class NamedClaims:
         return [
             held_unseen(claim.shard, Span(taken.bundle_id, taken.first, taken.count, claim.token)).select()
             for claim, entry in zip(claims, entries, strict=True)
-            for taken in (_taken.decode(entry.value) if entry is not None else ())
+            for taken in (ClaimEntry.read(entry.value).taken if entry is not None else ())
         ]
 
 
@@ -189,7 +221,21 @@ def _key(claim: ClaimName) -> str:
     return f"{claim.shard}:{claim.token.hex()}"
 
 
-def _parts(held: Sequence[HeldSlice], taken: _Taken) -> Iterator[HeldSlice]:
+def _count(selections: Sequence[Selection]) -> int:
+    return sum(len(selection.positions) for selection in selections)
+
+
+def _places(taken: Iterable[Taken]) -> set[_Place]:
+    return {(one.bundle_id, one.first + place) for one in taken for place in range(one.count)}
+
+
+def _among(piece: HeldSlice, places: set[_Place], positions: Iterable[int] | None = None) -> Selection:
+    """Those of a slice's messages that are among the places."""
+    own = range(piece.count) if positions is None else positions
+    return Selection(piece, [place for place in own if (piece.bundle.id, piece.first + place) in places])
+
+
+def _parts(held: Sequence[HeldSlice], taken: Taken) -> Iterator[HeldSlice]:
     """The parts of held slices that an earlier attempt got."""
     for piece in held:
         if piece.bundle.id == taken.bundle_id:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -52,6 +52,7 @@ class ClaimPartition(InputPartition):
     shard: Shard
     name: str
     limit: int
+    run: str = ""  # of the query: one that is restarted delivers its last batch again
 
     @property
     def claims(self) -> list[tuple[ClaimName, int]]:
@@ -73,6 +74,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options, self._schema = options, schema
         self._heartbeat: Heartbeat | None = None
         context_of(options)
+        self._run = secrets.token_hex(8)
         self._finished = -1  # the batch that was finished last, by its number
         self._last: int | None = None  # with AvailableNow: what is due later is left alone
 
@@ -109,7 +111,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """One claim for each planned shard. Depends on the end only."""
         if start == end:
             return []
-        planned = partitions_of(end, self._options)
+        planned = [replace(planned, run=self._run) for planned in partitions_of(end, self._options)]
         self._keep(_names(planned))
         return planned
 
@@ -124,7 +126,9 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         claims, strict = claims_for(options), options.fail_on_lease_loss and options.ack_mode == "commit"
         for claim, limit in partition.claims:
-            taking = claims.take(claim, limit, owner=f"spark-{options.group}", strict=strict)
+            taking = claims.take(
+                claim, limit, owner=f"spark-{options.group}", strict=strict, run=partition.run
+            )
             yield from taking.held
             if taking.got < limit:
                 return

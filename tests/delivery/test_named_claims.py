@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -190,3 +191,104 @@ def test_a_named_claim_gets_nothing_that_has_expired_before(
     queue.producer().send_many([b"3"])
     clock.advance(10)
     assert take(claims(), "a") == [3]
+
+
+def deliveries(claims: NamedClaims, name: str, run: str) -> dict[int, int]:
+    """The messages of a claim, with their deliveries, as a run gets them."""
+    held = claims.take(named(name), 100, owner="test", strict=True, run=run).held
+    return {int(body): piece.deliveries for piece in held for body in piece.messages.bodies}
+
+
+@pytest.fixture
+def letters(client: shardq.Client, queue: shardq.Queue) -> Callable[[], list[tuple[int, object]]]:
+    """The dead letters and the deliveries that their headers tell."""
+    dead = client.queue("jobs.dead")
+    return lambda: sorted(
+        (int(message.body), message.headers["shardq-deliveries"]) for message in dead.peek(100)
+    )
+
+
+def test_each_run_that_comes_back_to_a_claim_is_a_delivery_whatever_attempts_it_makes(queue, claims) -> None:
+    fill(queue, 0, 3)
+    for number, run in enumerate(["first", "second", "third"], start=1):
+        for _ in range(2):
+            assert deliveries(claims(), "a", run) == dict.fromkeys(range(3), number)
+    assert deliveries(claims(), "a", "first") == dict.fromkeys(range(3), 1)  # it is still at work, late
+    assert claims().ack([named("a")]) == 0
+    assert queue.peek() == []
+
+
+def test_what_was_delivered_too_often_becomes_a_dead_letter_and_is_neither_lost_nor_missing(
+    queue, claims, letters
+) -> None:
+    queue.alter(max_deliveries=3)
+    fill(queue, 0, 2)
+    queue.consumer().receive(2).release()
+    fill(queue, 2, 4)
+    assert deliveries(claims(), "a", "1") == {0: 2, 1: 2, 2: 1, 3: 1}
+    assert deliveries(claims(), "a", "2") == {0: 3, 1: 3, 2: 2, 3: 2}
+    for _ in range(2):
+        assert deliveries(claims(), "a", "3") == {2: 3, 3: 3}
+        assert letters() == [(0, 3), (1, 3)]
+    settling = claims()
+    assert settling.ack([named("a")]) == 0
+    assert settling._context.counters.read().lease_lost == 0
+    assert (queue.peek(), len(letters())) == ([], 2)
+
+
+def test_when_all_of_a_claim_was_given_up_nothing_is_left_to_deliver(queue, claims, letters) -> None:
+    queue.alter(max_deliveries=1)
+    fill(queue, 0, 2)
+    assert len(deliveries(claims(), "a", "1")) == 2
+    fill(queue, 2, 5)
+    for run in ("2", "2", "3"):
+        assert deliveries(claims(), "a", run) == {}
+    assert letters() == [(0, 1), (1, 1)]
+    assert claims().ack([named("a")]) == 0
+    assert {message.deliveries for message in queue.peek()} == {0}
+
+
+def test_without_a_maximum_the_runs_are_counted_up_to_a_bound(queue, claims) -> None:
+    queue.alter(max_deliveries=None)
+    fill(queue, 0, 1)
+    assert [deliveries(claims(), "a", str(run))[0] for run in range(15)] == [*range(1, 12), 11, 11, 11, 11]
+
+
+def test_a_maximum_that_is_set_later_counts_the_runs_before_it(queue, claims, letters) -> None:
+    queue.alter(max_deliveries=None)
+    fill(queue, 0, 1)
+    for run in range(15):
+        deliveries(claims(), "a", str(run))
+    queue.alter(max_deliveries=3)
+    assert deliveries(claims(), "a", "last") == {}
+    assert [number for number, _ in letters()] == [0]
+
+
+@pytest.mark.parametrize("dies_in", ["reserve_keys", "forward", "acknowledge"])
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_run_that_dies_while_it_gives_messages_up_loses_none(
+    queue, claims, letters, monkeypatch, dies_in, answered
+) -> None:
+    queue.alter(max_deliveries=1)
+    fill(queue, 0, 3)
+    assert len(deliveries(claims(), "a", "1")) == 3
+    dying = claims()
+    store = dying._context.store
+    ask = getattr(store, dies_in)
+
+    class Died(BaseException):
+        pass
+
+    def die(*arguments: object) -> None:
+        if answered:
+            ask(*arguments)
+        raise Died
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, dies_in, die)
+        with suppress(Died):
+            deliveries(dying, "a", "2")
+    assert deliveries(claims(), "a", "3") == {}
+    assert [number for number, _ in letters()] == [0, 1, 2]
+    assert claims().ack([named("a")]) == 0
+    assert queue.peek() == []

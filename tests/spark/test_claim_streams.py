@@ -272,3 +272,36 @@ def test_messages_that_were_delivered_too_often_go_to_the_dead_letter_queue(
     pipes.run(pipes.stream(queue).writeStream.format("noop"))
     assert client.queue(f"{queue.name}.dead").counts().ready == 20
     assert queue.counts().in_flight == 0
+
+
+def test_a_poison_message_becomes_a_dead_letter_and_the_query_goes_on(pipes, make_queue, client) -> None:
+    queue = make_queue(max_deliveries=2)
+    with queue.producer() as producer:
+        producer.send_many([b"poison", b"beside it"])
+    seen: list[set[tuple[str, int]]] = []
+
+    def note(rows, batch_id: int) -> None:
+        seen.append({(bytes(row.body).decode(), row.deliveries) for row in rows.collect()})
+        rows.selectExpr("assert_true(body <> binary('poison'))").collect()
+
+    def run() -> None:
+        pipes.run(pipes.stream(queue, failOnLeaseLoss="true").writeStream.foreachBatch(note))
+
+    for _ in range(2):
+        with pytest.raises(Exception, match="poison"):
+            run()
+    with queue.producer() as producer:
+        producer.send(b"later")
+    run()
+    assert seen == [
+        {("poison", 1), ("beside it", 1)},
+        {("poison", 2), ("beside it", 2)},
+        set(),
+        {("later", 1)},
+    ]
+    letters = client.queue(f"{queue.name}.dead").peek(10)
+    assert {(message.body, message.headers["shardq-deliveries"]) for message in letters} == {
+        (b"poison", 2),
+        (b"beside it", 2),
+    }
+    assert queue.peek() == []
