@@ -92,10 +92,26 @@ class Joining(Generic[T, R]):
     ) -> None:
         self._do, self._together, self._linger, self._enough = do, together, linger, enough
         self._waiters: PerProcess[_Waiters[T, R]] = PerProcess(_Waiters)
+        self._here = threading.local()
 
     def submit(self, key: Hashable, item: T) -> R:
-        """Do it, together with what others submit under the same key; returns its result or raises its error."""
+        """Do it, together with what others submit under the same key; returns its result or raises its error.
+
+        A thread that calls this in the middle of another call of its own, as a signal handler may, waits for nobody: it
+        would wait for itself.
+        """
         own: Pending[T, R] = Pending(item)
+        if getattr(self._here, "busy", False):
+            self._do([own])
+            return _outcome(own)
+        try:
+            self._here.busy = True
+            self._join(key, own)
+        finally:
+            self._here.busy = False
+        return _outcome(own)
+
+    def _join(self, key: Hashable, own: Pending[T, R]) -> None:
         waiters = self._waiters.get()
         try:
             if self._enter(waiters, key, own) is not own:
@@ -105,10 +121,6 @@ class Joining(Generic[T, R]):
         except BaseException as error:
             _leave(waiters, key, own, error)
             raise
-        if own.error is not None:
-            raise own.error
-        assert own.result is not None
-        return own.result
 
     def _enter(self, waiters: _Waiters[T, R], key: Hashable, own: Pending[T, R]) -> Pending[T, R]:
         """Return who leads."""
@@ -145,6 +157,13 @@ class Joining(Generic[T, R]):
             count = 1 if len(waiting) == 1 else self._together([each.item for each in waiting])
             own.group = waiting[:count]
             del waiting[:count]
+
+
+def _outcome(own: Pending[T, R]) -> R:
+    if own.error is not None:
+        raise own.error
+    assert own.result is not None
+    return own.result
 
 
 def _leave(

@@ -65,9 +65,8 @@ class Scene:
             }
 
     def _receive(self, queue: shardq.Queue) -> Sequence[shardq.Message]:
-        with queue.producer() as producer:
-            for number in range(THREADS * EACH // 2):
-                producer.send(b"%d" % number)
+        with queue.producer(bundle_messages=3) as producer:
+            producer.send_many([b"%d" % number for number in range(THREADS * EACH // 2)])
         return list(queue.consumer().receive(THREADS * EACH))
 
     def place(self, queue: shardq.Queue, message: shardq.Message) -> str:

@@ -15,7 +15,7 @@ import pytest
 
 import shardq
 from shardq.context.joining import Turn
-from shardq.context.joining_store import JoiningStore, _disjoint, _own_part, _spans
+from shardq.context.joining_store import JoiningStore, _disjoint, _few, _own_part, _spans
 from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import (
@@ -326,6 +326,32 @@ def test_a_caller_that_is_interrupted_while_it_waits_costs_the_others_nothing(
     bench.gated.gate.set()
     assert leader.result(PATIENCE) == Fenced()
     assert bench.settle("acknowledge", bench.held()) == Fenced()
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_signal_handler_that_settles_while_its_thread_does_waits_for_nobody(
+    bench: Bench, verb: str
+) -> None:
+    own, told = bench.held(), list[Fenced]()
+
+    def handle(_: object) -> None:
+        bench.gated.before = lambda _: None
+        told.append(bench.settle(verb, own))
+
+    bench.gated.before = handle
+    spans = [bench.held() for _ in range(3)]
+    futures = bench.behind_another(verb, [partial(bench.settle, verb, span) for span in spans])
+    assert outcomes(futures) == [Fenced()] * 3
+    assert told == [Fenced()]
+
+
+def test_more_than_two_thousand_parts_do_not_go_together() -> None:
+    some, many = (
+        Acknowledge(SHARD, tuple(Span(b"b" * 16, position, 1, token) for position in range(count)))
+        for token, count in ((b"s" * 16, 999), (b"m" * 16, 3_000))
+    )
+    assert _few([some, some, some, some]) == 2
+    assert _few([many, some]) == _few([some, many]) == 1
 
 
 def test_a_child_settles_while_a_thread_of_its_parent_does(bench: Bench) -> None:

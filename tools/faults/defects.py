@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import random
 
+import msgspec
+
 from shardq.storage.requests import Acknowledge, Append, Claim, Claimed, Fenced, Release, Span
-from shardq.storage.store import Store
+from shardq.storage.store import Capabilities, Store
 from shardq.testing import WrappedStore
 from shardq.testing.broken_stores import BROKEN_STORES
 
-__all__ = ["DEFECTS"]
+__all__ = ["DEFECTS", "ByShard"]
 
 RARE = 1_000
+
+
+class ByShard(WrappedStore):
+    """Settles shard by shard, so that a defect of one verb meets every call of it."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return msgspec.structs.replace(self.inner.capabilities, settle_across_shards=False)
 
 
 class DropsOneAckInAThousand(WrappedStore):

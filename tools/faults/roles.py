@@ -15,7 +15,7 @@ from shardq.storage.store import Store
 from .asking import Answering, Asking, Permitted
 from .assignment import Assignment
 from .away import Away
-from .defects import DEFECTS
+from .defects import DEFECTS, ByShard
 from .dial import Dial
 from .logged_claims import LoggedClaims
 from .moving import Moving
@@ -48,7 +48,7 @@ def play(assignment: Assignment, dial: Dial) -> None:
     threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
     store: Store = open_store(assignment.url, SystemClock())
     if assignment.defect:
-        store = DEFECTS[assignment.defect](store)
+        store = DEFECTS[assignment.defect](ByShard(store))
     store = Away(store, dial, assignment.queue)
     if assignment.role in CONSUMERS:
         store = LoggedClaims(store, assignment, dial)
