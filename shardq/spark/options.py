@@ -5,12 +5,13 @@ Spark hands every option over as text and with its name in lower case.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
 from shardq.errors import InvalidSetting
+from shardq.spark.option_names import nearest
 
 __all__ = [
     "BrowseOptions",
@@ -21,6 +22,7 @@ __all__ = [
     "SendOptions",
     "SettleOptions",
     "StreamOptions",
+    "check_reader",
     "choose",
     "parse",
 ]
@@ -120,6 +122,10 @@ class SettleOptions(QueueOptions, frozen=True, kw_only=True, rename="camel"):
 
 
 Kind = TypeVar("Kind", bound=QueueOptions)
+_KINDS = (BrowseOptions, ClaimStreamOptions, BrowseStreamOptions, SendOptions, SettleOptions)
+_SPELLED = {
+    field.encode_name.lower(): field.encode_name for kind in _KINDS for field in msgspec.structs.fields(kind)
+}
 
 
 def choose(given: Mapping[str, str], name: str, default: str) -> str:
@@ -127,23 +133,42 @@ def choose(given: Mapping[str, str], name: str, default: str) -> str:
     return _lower(given).get(name.lower(), default).lower()
 
 
+def check_reader(given: Mapping[str, str]) -> None:
+    """Raise InvalidSetting when neither a stream nor a table can be read with these options.
+
+    When Spark asks for the columns of a reader it does not say which of the two it is for.
+    """
+    stream = BrowseStreamOptions if choose(given, "mode", "claim") == "browse" else ClaimStreamOptions
+    kinds: tuple[type[QueueOptions], ...] = (stream, BrowseOptions)
+    _check_names(given, {name for kind in kinds for name in _fields(kind)})
+    fitting = [kind for kind in kinds if _lower(given).keys() <= _fields(kind).keys()]
+    parse(fitting[0] if fitting else stream, given)  # where both fit they differ in nothing that is given
+
+
 def parse(kind: type[Kind], given: Mapping[str, str]) -> Kind:
     """The options for one use; raises InvalidSetting naming the first that is missing, unknown or wrong."""
-    names = {field.encode_name.lower(): field for field in msgspec.structs.fields(kind)}
-    chosen: dict[str, str] = {}
-    for name, value in _lower(given).items():
-        if name in _SPARKS_OWN:
-            continue
-        if name not in names:
-            known = ", ".join(sorted(field.encode_name for field in names.values()))
-            raise InvalidSetting(f"option {name!r} is not known here: use {known}")
-        chosen[names[name].encode_name] = value
-    for field in names.values():
-        if field.required and field.encode_name not in chosen:
+    fields = _fields(kind)
+    _check_names(given, fields)
+    for name, field in fields.items():
+        if field.required and name not in _lower(given):
             raise InvalidSetting(
                 f"option {field.encode_name!r} is missing: give .option({field.encode_name!r}, ...)"
             )
-    return _convert(kind, chosen)
+    return _convert(kind, {fields[name].encode_name: value for name, value in _lower(given).items()})
+
+
+def _fields(kind: type[QueueOptions]) -> dict[str, msgspec.structs.FieldInfo]:
+    """The options that there are for a use, by their names in lower case."""
+    return {field.encode_name.lower(): field for field in msgspec.structs.fields(kind)}
+
+
+def _check_names(given: Mapping[str, str], known: Collection[str]) -> None:
+    for name in _lower(given):
+        if name not in known:
+            spelled = [_SPELLED[one] for one in sorted(known)]
+            near = nearest(name, spelled)
+            meant = "" if near is None else f" (did you mean {near!r}?)"
+            raise InvalidSetting(f"option {name!r} is not known here{meant}: use {', '.join(spelled)}")
 
 
 def _convert(kind: type[Kind], chosen: dict[str, str]) -> Kind:
@@ -165,4 +190,5 @@ def _explain(kind: type[QueueOptions], name: str, text: str) -> str:
 
 
 def _lower(given: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in given.items()}
+    """The options of this source."""
+    return {name.lower(): value for name, value in given.items() if name.lower() not in _SPARKS_OWN}

@@ -21,6 +21,7 @@ from shardq.spark.options import (
     ClaimStreamOptions,
     SendOptions,
     SettleOptions,
+    check_reader,
     choose,
     parse,
 )
@@ -43,10 +44,12 @@ class ShardqDataSource(DataSource):
         return "shardq"
 
     def schema(self) -> StructType:
-        """The columns of a reader with these options: whether it is for a stream is not known yet."""
+        """The columns of a reader with these options; raises InvalidSetting in ``load()`` for what none can take."""
         view = choose(self.options, "view", "history" if self._browses else "messages")
         body = choose(self.options, "includeBody", "true") not in ("false", "0")
-        return schema_of(view, body=body, headers=choose(self.options, "includeHeaders", "false"))
+        columns = schema_of(view, body=body, headers=choose(self.options, "includeHeaders", "false"))
+        check_reader(self.options)
+        return columns
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Looks at the queue."""

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from shardq.spark.options import (
+    BrowseStreamOptions,
+    ClaimStreamOptions,
+    SendOptions,
+    SettleOptions,
+    check_reader,
+    parse,
+)
+
 
 def message(call) -> str:
     with pytest.raises(Exception) as caught:
@@ -120,12 +129,63 @@ def test_a_wrong_option_of_a_reader_is_named_with_its_remedy(pipes, queue, optio
     [
         ({"ackMode": "never"}, "use one of commit, manual"),
         ({"leaseSeconds": "0"}, "option leaseSeconds='0' cannot be used"),
-        ({"mode": "browse"}, "keeps no history"),
+        ({"maxOffsetsPerTrigger": "5"}, "did you mean 'maxMessagesPerTrigger'?"),
+        ({"ackMode": "manual", "view": "history"}, "option 'view' is not known here"),
     ],
 )
-def test_a_wrong_option_of_a_stream_is_named_with_its_remedy(pipes, queue, options, text) -> None:
-    stream = pipes.stream(queue, **options).writeStream.format("noop")
-    assert text in message(lambda: pipes.run(stream))
+def test_a_wrong_option_of_a_stream_is_named_with_its_remedy_when_it_is_loaded(
+    pipes, queue, options, text
+) -> None:
+    assert text in message(lambda: pipes.stream(queue, **options))
+
+
+def test_a_stream_of_a_history_that_is_not_kept_is_refused(pipes, queue) -> None:
+    stream = pipes.stream(queue, mode="browse").writeStream.format("noop")
+    assert "keeps no history" in message(lambda: pipes.run(stream))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "meant"),
+    [
+        (ClaimStreamOptions, "maxmesagespertrigger", "maxMessagesPerTrigger"),
+        (ClaimStreamOptions, "max_messages_per_trigger", "maxMessagesPerTrigger"),
+        (ClaimStreamOptions, "maxoffsetspertrigger", "maxMessagesPerTrigger"),
+        (ClaimStreamOptions, "kafka.bootstrap.servers", "url"),
+        (ClaimStreamOptions, "subscribe", "queue"),
+        (ClaimStreamOptions, "visibilitytimeout", "leaseSeconds"),
+        (BrowseStreamOptions, "startingoffsets", "since"),
+        (SendOptions, "batchsize", "bundleMessages"),
+        (SendOptions, "bodycolum", "bodyColumn"),
+        (SettleOptions, "reciptcolumn", "receiptColumn"),
+        (SendOptions, "startingoffsets", None),
+        (ClaimStreamOptions, "colour", None),
+    ],
+)
+def test_an_option_that_is_nearly_known_or_has_another_name_elsewhere_is_suggested(kind, name, meant) -> None:
+    given = {"url": "sqlite:///x.db", "queue": "q", "operation": "ack"} if kind is SettleOptions else {}
+    text = message(lambda: parse(kind, given | {name: "x"}))
+    assert (f"did you mean {meant!r}?" in text) if meant else ("did you mean" not in text)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"ackMode": "manual", "leaseSeconds": "60"}, None),
+        ({"view": "dead", "includeBody": "false"}, None),
+        ({"mode": "browse", "view": "messages", "lagSeconds": "1"}, None),
+        ({"checkpointLocation": "x"}, None),
+        ({"retrySeconds": "never"}, "option retrySeconds='never' cannot be used"),
+        ({"mode": "browse", "view": "dead"}, "use one of messages, history"),
+        ({"queue": ""}, "option queue='' cannot be used"),
+        ({"bundleMessages": "5"}, "option 'bundlemessages' is not known here"),
+    ],
+)
+def test_readers_are_checked_for_what_a_stream_or_a_table_can_take(options, text) -> None:
+    given = {"url": "sqlite:///x.db", "queue": "q"} | options
+    if text is None:
+        check_reader(given)
+    else:
+        assert text in message(lambda: check_reader(given))
 
 
 def test_a_paused_queue_takes_no_rows(pipes, queue) -> None:
