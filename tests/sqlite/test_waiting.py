@@ -139,6 +139,22 @@ def test_a_watch_is_kept_between_waits_and_given_back_by_close(path: Path) -> No
     store.close()
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors as Linux lists them")
+def test_a_thread_that_waits_while_the_store_is_closed_leaves_no_watch(path: Path) -> None:
+    store = SqliteStore(str(path))
+    store.create_schema()
+    store.wait(["orders"], 0)
+    kept = open_descriptors()
+    waiting = threading.Thread(target=store._signals.wait, args=(["orders"], 0.5))
+    waiting.start()
+    while not store._signals._sleepers:
+        time.sleep(0.001)
+    store._signals.close()
+    waiting.join()
+    assert open_descriptors() == kept - 2
+    store.close()
+
+
 def test_a_watch_of_a_folder_that_was_made_again_is_made_again_too(path: Path) -> None:
     store = SqliteStore(str(path))
     store.create_schema()

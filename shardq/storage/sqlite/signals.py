@@ -25,6 +25,7 @@ class Signals:
         self._numbers = numbers
         self._path = path
         self._seen = threading.local()
+        self._closed = False
         self._start()
         watch_forks(before=self._hold, after_in_parent=self._let_go, after_in_child=self._start_in_child)
 
@@ -47,8 +48,9 @@ class Signals:
         return news
 
     def close(self) -> None:
-        """Give the watches back that no thread uses now; waiting afterwards takes new ones."""
+        """Give the watches back, those in use at the end of their wait; a wait afterwards takes one of its own."""
         with self._lock:
+            self._closed = True
             for sleeper in self._resting:
                 sleeper.close()
             self._resting.clear()
@@ -71,7 +73,7 @@ class Signals:
         finally:
             with self._lock:
                 self._sleepers.discard(sleeper)
-                if sleeper.lasting:
+                if sleeper.lasting and not self._closed:
                     self._resting.append(sleeper)
                 else:
                     sleeper.close()
