@@ -20,6 +20,7 @@ SHARDQ = Path(sys.executable).with_name("shardq")
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks_in(page, "python")], ids=name)
+@pytest.mark.slow
 def test_the_python_blocks_of_a_page_run_one_after_the_other(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -38,6 +39,7 @@ def test_the_python_blocks_of_a_page_run_one_after_the_other(
     [page for page in PAGES if blocks_in(page, "console") and page.name not in ("tutorial.md", "tasks.md")],
     ids=name,
 )
+@pytest.mark.slow
 def test_the_shell_commands_of_a_page_succeed(page: Path, tmp_path: Path) -> None:
     for block in blocks_in(page, "console"):
         for line in block.splitlines():

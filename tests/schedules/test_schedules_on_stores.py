@@ -14,6 +14,7 @@ Connect = Callable[[], shardq.Client]
 PATIENCE = 60.0  # seconds
 
 
+@pytest.mark.slow
 def test_every_occurrence_comes_once_to_consumers_of_several_clients(connect_any: Connect, name: str) -> None:
     client = connect_any()
     client.create_queue(name, shards=1, time_shards=1)
