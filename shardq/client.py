@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Literal, Unpack, cast
 
 from shardq.callables import check_runs
@@ -42,7 +44,7 @@ from shardq.semaphore import (
 )
 from shardq.settings import QueueSettings, QueueSettingsArguments, check_number, check_store
 from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
-from shardq.sharding.shard import check_queue_name, listed
+from shardq.sharding.shard import INTERNAL, check_queue_name, listed
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Finding, QueueRecord
 from shardq.storage.store import Store
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     from shardq.topics import Topic
 
 __all__ = ["Client", "connect"]
+
+_TOPICS = f"{INTERNAL}topics/"
 
 
 def connect(
@@ -80,9 +84,12 @@ class Client(Closing):
         self, store: Store, *, hooks: Hooks | None = None, retry_seconds: float = RETRY_SECONDS
     ) -> None:
         _check_hooks(hooks)
+        attend = partial(_attend, weakref.ref(self))
         self._contexts = QueueContexts(
-            store, drop_oldest, write_entries, hooks=hooks, retry_seconds=retry_seconds, attend=_attend
+            store, drop_oldest, write_entries, hooks=hooks, retry_seconds=retry_seconds, attend=attend
         )
+        self._outside: Client | None = None  # of one that is part of a transaction
+        self._relayed: dict[str, Topic] = {}  # topics that consumers of their subscriptions look after
         self._store, self._retry = store, self._contexts.retry
         self._semaphores: dict[str, Semaphore] = {}
         self._hooks = hooks
@@ -190,7 +197,8 @@ class Client(Closing):
         for permits in drop_permits(self._store, self._retry, name):
             self._contexts.forget(permits)
         for duty in () if record is None else duties_of(record):
-            _forget(self._contexts, duty)
+            if not duty.startswith(_TOPICS):
+                _forget(self._contexts, duty)
 
     def delete_expired_queues(self, prefix: str = "") -> tuple[str, ...]:
         """Delete the queues with ``expires`` that were empty and unused for so long; returns their names, sorted.
@@ -290,6 +298,7 @@ class Client(Closing):
             )
         store = cast("TransactionalStore", self._store).within(connection)
         within = Client(store, hooks=self._hooks, retry_seconds=0.0)
+        within._outside = self
         within._contexts.events.close()  # a thread writes them, which has no part in the transaction
         return within
 
@@ -352,15 +361,20 @@ class Client(Closing):
             raise
 
 
-def _attend(context: QueueContext, duty: str) -> int:
-    """Attend to a duty of a queue: all that there are are schedules."""
+def _attend(client: weakref.ref[Client], context: QueueContext, duty: str) -> int:
+    """Attend to a duty of a queue: a schedule, or that a topic is relayed."""
+    own = client()
+    if own is not None and duty.startswith(_TOPICS):
+        from shardq.topics.duty import relay_beside  # noqa: PLC0415 - built on queues
+
+        return relay_beside(own, context, duty, own._relayed)  # noqa: SLF001 - of this file
     from shardq.schedules import keep_going  # noqa: PLC0415 - built on queues
 
     return keep_going(context, duty)
 
 
 def _forget(contexts: QueueContexts, duty: str) -> None:
-    """Remove a duty of a queue that is deleted."""
+    """Remove a schedule of a queue that is deleted."""
     from shardq.schedules import forget  # noqa: PLC0415 - built on queues
 
     forget(contexts, duty)

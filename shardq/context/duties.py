@@ -1,7 +1,7 @@
 """What the consumers of a queue look after beside its messages: names, in the queue's record beside its settings.
 
-A duty is a record of shardq's own, such as a schedule's. A queue that has none pays nothing for that: its consumers
-read the record anyway. Nothing here knows what a duty is.
+A duty is the name of a schedule's record, or says which topic is to be relayed. A queue that has none pays nothing for
+that: its consumers read the record anyway. Nothing here knows what a duty is.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import weakref
 from collections.abc import Callable
 
@@ -31,11 +32,18 @@ class Background:
         self._thread: threading.Thread | None = None
         self._news = threading.Event()
         self._published = False
+        self._until = 0.0  # by time.monotonic
 
     def serve(self, consumer: Consumer) -> None:
         """Relay for as long as the consumer is in use."""
         with self._lock:
             self._consumers.add(consumer)
+            self._start()
+
+    def serve_for(self, seconds: float) -> None:
+        """Relay for so long."""
+        with self._lock:
+            self._until = max(self._until, time.monotonic() + seconds)
             self._start()
 
     def published(self) -> None:
@@ -61,7 +69,8 @@ class Background:
             self._close()  # again: what this thread waited with meanwhile is given back too
         finally:
             with self._lock:
-                self._thread, self._published = None, False
+                if self._thread is threading.current_thread():  # else a publisher has begun another one
+                    self._thread, self._published = None, False
 
     def _go_on(self) -> None:
         faults = 0
@@ -76,9 +85,12 @@ class Background:
                 _log.warning("messages of a topic are relayed later: %s", error)
                 threading.Event().wait(min(2.0**faults, _LONGEST_PAUSE))
 
+    def _is_in_use(self) -> bool:
+        return bool(self._consumers) or time.monotonic() < self._until
+
     def _goes_on(self) -> bool:
         """Wait for something to do; False when nothing came for a while, and the thread is to end."""
-        if not self._consumers and not self._published and not self._news.wait(_IDLE_SECONDS):
+        if not self._is_in_use() and not self._published and not self._news.wait(_IDLE_SECONDS):
             with self._lock:
                 if not self._news.is_set():
                     self._thread = None
@@ -88,7 +100,7 @@ class Background:
 
     def _relay(self, relay: Relay) -> None:
         while True:
-            if self._consumers:
+            if self._is_in_use():
                 self._published = False
                 relay.run(wait=_WAIT_SECONDS)
             elif self._published:

@@ -23,7 +23,7 @@ from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.bundle_id import repeatable_bundle_id
 from shardq.topics.envelopes import Copies
 
-__all__ = ["RELAY", "Place", "context_of"]
+__all__ = ["RELAY", "Place", "context_of", "outside_of"]
 
 RELAY = Door(obeys_pause=False, obeys_size=False, obeys_bounds=False, counts_sent=False)
 """What was published is let in: its publisher was told that it is."""
@@ -37,6 +37,11 @@ _LAST_PRIORITY = 9
 def context_of(client: Client, queue: str) -> QueueContext:
     """A queue of a client, as what is below the client sees it. Raises QueueNotFound."""
     return client._contexts.of(queue)  # noqa: SLF001 - what sends bundles as they are is below the client
+
+
+def outside_of(client: Client) -> Client:
+    """The client for threads: for one that is part of a transaction, the one that was asked for it."""
+    return client._outside or client  # noqa: SLF001 - as above
 
 
 class Place(msgspec.Struct, frozen=True):

@@ -11,12 +11,21 @@ import re
 from shardq.errors import InvalidName
 from shardq.sharding.shard import INTERNAL
 
-__all__ = ["check_name", "folder_of", "log_of", "queue_of", "state_of", "topic_in"]
+__all__ = [
+    "check_name",
+    "duty_of",
+    "folder_of",
+    "log_of",
+    "queue_of",
+    "state_of",
+    "topic_in",
+    "topic_of_duty",
+]
 
 _FOLDER = f"{INTERNAL}topics/"
 _LONGEST = 64
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{_LONGEST - 1}}}")
-_LOG = re.compile(rf"{_FOLDER}([^/]+)/log")
+_LOG, _DUTY = re.compile(rf"{_FOLDER}([^/]+)/log"), re.compile(rf"{_FOLDER}([^/]+)/relay")
 
 
 def check_name(what: str, name: object) -> str:
@@ -52,4 +61,15 @@ def queue_of(topic: str, subscription: str, incarnation: str) -> str:
 def topic_in(queue: str) -> str | None:
     """The topic whose log a queue is; None for other queues."""
     found = _LOG.fullmatch(queue)
+    return found.group(1) if found else None
+
+
+def duty_of(topic: str) -> str:
+    """What the consumers of a subscription look after: that the topic is relayed. No record has this name."""
+    return f"{folder_of(topic)}relay"
+
+
+def topic_of_duty(duty: str) -> str | None:
+    """The topic that is to be relayed; None where the duty is another one."""
+    found = _DUTY.fullmatch(duty)
     return found.group(1) if found else None

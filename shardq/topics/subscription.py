@@ -25,7 +25,6 @@ from shardq.topics.relay import APART, Relay
 from shardq.topics.state import Filling, SubscriptionRecord, TopicState
 
 __all__ = [
-    "SKEW",
     "Start",
     "Subscription",
     "SubscriptionQueue",
@@ -33,12 +32,13 @@ __all__ = [
     "filling_from",
     "moment_of",
     "new_incarnation",
+    "relayed_from",
 ]
 
 Start: TypeAlias = 'Literal["latest", "earliest"] | datetime'
 """What a subscription gets first: what is published from now on, everything that is kept, or what came since then."""
 
-SKEW = 60_000_000
+_SKEW = 60_000_000
 """Microseconds that clocks may differ by before a message is missed."""
 
 
@@ -147,9 +147,11 @@ class Subscription:
         since, relay = moment_of("to", to), self._relay()
 
         def rewind(state: TopicState) -> TopicState:
-            begun = max(relay.moment(state), state.at + APART)
+            now, begun = from_datetime(self._client.now()), max(relay.moment(state), state.at + APART)
             filling = msgspec.structs.replace(filling_from(since), empties=True, begun=begun)
-            record = msgspec.structs.replace(self._known(state), filling=filling, since=since, missed=0)
+            record = msgspec.structs.replace(
+                self._known(state), filling=filling, since=relayed_from(since, now), missed=0
+            )
             return msgspec.structs.replace(state.with_subscription(self.name, record), at=begun)
 
         relay.change(rewind)
@@ -199,6 +201,16 @@ def moment_of(argument: str, start: object) -> int:
     return from_datetime(start)
 
 
+def relayed_from(since: int | None, now: int) -> int:
+    """The moment of publishing from which a subscription gets what is not relayed yet.
+
+    It is a minute ago or earlier, or well ahead: the clock of a publisher may be slow, and nothing is missed for that.
+    """
+    if since is not None and since > now + _SKEW:
+        return since
+    return max(0, min(now if since is None else since, now - _SKEW))
+
+
 def filling_from(since: int) -> Filling:
     """What a subscription is to get that wants what was published since a moment: it was acked after that, nearly."""
-    return Filling(since, (max(0, since - SKEW), "", b"", 0))
+    return Filling(since, (max(0, since - _SKEW), "", b"", 0))

@@ -15,27 +15,28 @@ from shardq.outgoing_message import HeaderValue, OutgoingMessage
 from shardq.settings import QueueSettings, QueueSettingsArguments
 from shardq.storage.per_process import PerProcess
 from shardq.topics.background import Background
-from shardq.topics.copying import context_of
+from shardq.topics.copying import context_of, outside_of
 from shardq.topics.envelopes import TopicMessage, envelope, envelopes
 from shardq.topics.errors import SubscriptionExists, SubscriptionNotFound, TopicNotFound
 from shardq.topics.filters import EVERYTHING, FilterLike, filter_of
 from shardq.topics.leftovers import drop_subscription
-from shardq.topics.names import check_name, log_of, queue_of
+from shardq.topics.names import check_name, duty_of, folder_of, log_of, queue_of
 from shardq.topics.relay import Relay
 from shardq.topics.state import SubscriptionRecord, TopicState, ensure_state
 from shardq.topics.subscription import (
-    SKEW,
     Start,
     Subscription,
     SubscriptionQueue,
     filling_from,
     moment_of,
     new_incarnation,
+    relayed_from,
 )
 
 __all__ = ["Topic"]
 
 _SMALL: QueueSettingsArguments = {"shards": 2, "time_shards": 4}
+_COMMIT_SECONDS = 60.0
 _FORBIDDEN = ("expires", "max_messages", "max_bytes", "overflow", "sends_paused", "dead_letter_queue")
 
 
@@ -60,7 +61,8 @@ class Topic:
         ensure_state(client, name)
         self._singles, self._bulk = self._log.producer(), self._log.producer(bundle_messages=1)
         self._relay = PerProcess(self._open_relay)
-        self._background = PerProcess(lambda: Background(self._open_relay, client.close))
+        outside = outside_of(client)  # threads have no part in a transaction
+        self._background = PerProcess(lambda: Background(lambda: Relay(outside, name), outside.close))
 
     @property
     def retention(self) -> float:
@@ -97,7 +99,7 @@ class Topic:
             packed = msgspec.structs.replace(packed, dedupe_key=dedupe_key)
         with self._there():
             self._singles.send(packed)
-        self._background.get().published()
+        self._published()
 
     def publish_many(
         self,
@@ -116,7 +118,7 @@ class Topic:
         )
         with self._there():
             self._bulk.send_many(list(packed) if isinstance(bodies, Sequence) else packed)
-        self._background.get().published()
+        self._published()
 
     def subscribe(
         self,
@@ -158,7 +160,10 @@ class Topic:
     def subscriptions(self) -> tuple[str, ...]:
         """The names of all subscriptions, sorted. Raises TopicNotFound."""
         with self._there():
-            return tuple(sorted(self._relay.get().look().subscriptions))
+            known = self._relay.get().look().subscriptions
+            there = set(self._client.queues(folder_of(self.name)))
+            queues = {name: queue_of(self.name, name, each.incarnation) for name, each in known.items()}
+            return tuple(sorted(name for name, queue in queues.items() if queue in there))
 
     def relay(self, *, wait: float = 0.0) -> int:
         """Copy what waits in the log to the subscriptions, in this thread; returns how many envelopes it were.
@@ -170,6 +175,12 @@ class Topic:
             return self._relay.get().run(wait=wait)
 
     # -- within ---------------------------------------------------------------------------------------------------
+
+    def _published(self) -> None:
+        if outside_of(self._client) is self._client:
+            self._background.get().published()
+        else:  # nobody is told when the application commits
+            self._background.get().serve_for(_COMMIT_SECONDS)
 
     def _opened(self, name: str, wanted: Any) -> Subscription | None:
         """The subscription that is there; None when it is not, or its queue was deleted."""
@@ -194,11 +205,14 @@ class Topic:
             relay.run()  # what waits now is not for it
         incarnation = new_incarnation()
         queue = self._client.create_queue(queue_of(self.name, name, incarnation), **settings)
+        context = context_of(self._client, queue.name)
+        context.live.assign(duty_of(self.name))
+        now = context.store.now()
         record = SubscriptionRecord(
             incarnation,
             wanted,
             queue.settings.layout,
-            since=max(0, context_of(self._client, queue.name).store.now() - SKEW) if since is None else since,
+            since=relayed_from(since, now),
             filling=None if since is None else filling_from(since),
         )
 

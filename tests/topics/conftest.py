@@ -22,7 +22,13 @@ def url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def nobody_relays(monkeypatch: pytest.MonkeyPatch) -> None:
+def nobody_relays_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let consumers of subscriptions start no threads that relay."""
+    monkeypatch.setattr(Background, "serve_for", lambda background, seconds: None)
+
+
+@pytest.fixture
+def nobody_relays(monkeypatch: pytest.MonkeyPatch, nobody_relays_beside: None) -> None:
     """Leave relaying to the test: no threads do so beside it."""
     monkeypatch.setattr(Background, "published", lambda background: None)
 

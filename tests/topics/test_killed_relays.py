@@ -14,7 +14,7 @@ from shardq.topics import SubscriptionNotFound, Topic, TopicNotFound
 from tests.topics.dying import Died, MortalStore
 from tests.topics.receiving import received
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("nobody_relays_beside")]
 
 HOUR = 3600
 ALL = [b"five", b"four", b"one", b"three", b"two"]

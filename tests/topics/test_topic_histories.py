@@ -18,7 +18,7 @@ from shardq.topics import Filter
 from tests.topics.dying import Died, MortalStore
 from tests.topics.receiving import received
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("nobody_relays_beside")]
 
 SUBJECTS = ("a.x", "a.y", "b.x")
 FILTERS = {"s0": ">", "s1": "a.*", "s2": "*.x"}

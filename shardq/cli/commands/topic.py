@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from itertools import islice
 from typing import Literal, cast, get_args
 
@@ -12,6 +13,7 @@ import msgspec
 from shardq.cli.command import ExampleCommand, ExampleGroup, Session, json_option, yes_option
 from shardq.cli.printing import many, note, print_columns, print_json, print_line
 from shardq.cli.times import duration, past_moment
+from shardq.errors import ShardqError
 from shardq.topics.subscription import Start
 from shardq.topics.topics import RETENTION_SECONDS
 
@@ -66,6 +68,8 @@ def publish(
         opened.publish_many(some, subject=subject, headers=pairs)
         count += len(some)
     note(f"{many(count, 'message')} published to topic {topic}")
+    with suppress(ShardqError):  # they are stored; somebody else relays them then
+        opened.relay()
 
 
 @topic.command("list", cls=ExampleCommand, example="shardq topic list")
@@ -87,7 +91,7 @@ def list_topics(session: Session, as_json: bool) -> None:
 def relay(session: Session, topic: str, once: bool) -> None:
     """Copy what is published to the subscriptions, until Ctrl-C.
 
-    Consumers of subscriptions and publishers do so by themselves. It is for workers that open queues by name.
+    Consumers of subscriptions and publishers do so by themselves. It is for a machine that is to do nothing else.
     """
     opened = session.client.topic(topic)
     while True:

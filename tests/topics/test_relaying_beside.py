@@ -1,0 +1,94 @@
+"""Who relays where nobody was asked to, and from which moment on a subscription gets what is relayed."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+
+import pytest
+
+import shardq
+from shardq.clock import to_datetime
+from shardq.queue import Queue
+from shardq.testing import ManualClock
+from shardq.topics import Topic
+from shardq.topics.background import Background
+from tests.topics.receiving import received, waiting
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_consumers_that_open_the_queue_of_a_subscription_by_its_name_have_it_relayed(
+    url: str, monkeypatch: pytest.MonkeyPatch, several: bool
+) -> None:
+    monkeypatch.setattr(Background, "published", lambda background: None)
+    with shardq.connect(url) as client, shardq.connect(url) as other:
+        topic = client.create_topic("orders")
+        mail = topic.subscribe("mail")
+        topic.publish(b"one")
+        names = [mail.queue.name, topic.subscribe("audit", filter="none").queue.name]
+        consumer = other.consumer(names) if several else other.queue(names[0]).consumer()
+        assert consumer.receive(1, wait=30).bodies == [b"one"]
+
+
+def test_a_publish_within_a_transaction_is_relayed_when_that_is_committed(url: str) -> None:
+    with shardq.connect(url) as client:
+        mail = client.create_topic("orders").subscribe("mail")
+        db = sqlite3.connect(url.removeprefix("sqlite:///").partition("?")[0], isolation_level=None)
+        for end in ("ROLLBACK", "COMMIT"):
+            db.execute("BEGIN IMMEDIATE")
+            with client.transaction(connection=db) as within:
+                within.topic("orders").publish(end.encode())
+            db.execute(end)
+        db.close()
+        until = time.monotonic() + 30
+        while not (found := waiting(mail)) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert found == [b"COMMIT"]
+
+
+@pytest.mark.parametrize("rewinds", [False, True])
+def test_what_a_publisher_with_a_slow_clock_publishes_after_a_start_comes(
+    topic: Topic, url: str, clock: ManualClock, rewinds: bool
+) -> None:
+    slow = ManualClock(clock.now() - 50_000_000)
+    now = to_datetime(clock.now())
+    mail = topic.subscribe("mail", start="latest" if rewinds else now)
+    if rewinds:
+        mail.seek(now)
+    with shardq.connect(url, clock=slow) as publisher:
+        publisher.topic("orders").publish(b"one")
+    topic.relay()
+    assert received(mail) == [b"one"]
+
+
+def test_a_subscription_whose_queue_is_deleted_is_listed_no_more(topic: Topic, client: shardq.Client) -> None:
+    mail = topic.subscribe("mail")
+    topic.subscribe("audit")
+    client.delete_queue(mail.queue.name)
+    assert topic.subscriptions() == ("audit",)
+    assert received(topic.subscribe("mail")) == []
+    assert topic.subscriptions() == ("audit", "mail")
+
+
+def test_a_publish_at_the_moment_when_the_thread_ends_is_relayed(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shardq.topics.background._IDLE_SECONDS", 0.01)
+    with shardq.connect(url) as client:
+        topic = client.create_topic("orders")
+        mail = topic.subscribe("mail")
+        background, ends = topic._background.get(), Background._go_on
+
+        def publishes_at_the_end(self: Background) -> None:
+            ends(self)
+            if threading.current_thread() is first:
+                topic.publish(b"two")
+
+        monkeypatch.setattr(Background, "_go_on", publishes_at_the_end)
+        with background._lock:
+            first = background._thread = threading.Thread(target=background._run)
+        first.start()
+        with Queue.consumer(mail.queue) as consumer:
+            monkeypatch.setattr(Background, "serve_for", lambda background, seconds: None)
+            assert consumer.receive(1, wait=30).bodies == [b"two"]
