@@ -34,7 +34,7 @@ from shardq.sending.copies import replay
 from shardq.sending.prepared import check_unique_key
 from shardq.settings import QueueSettings, QueueSettingsArguments, check_number
 from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
-from shardq.settling.settlement import ack_receipts, extend_receipts, release_receipts
+from shardq.settling.receipts import ack_receipts, extend_receipts, release_receipts
 from shardq.tracing import Event, trace
 
 __all__ = ["Queue", "consumer_of", "unless", "wait_for"]

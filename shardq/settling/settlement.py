@@ -1,4 +1,4 @@
-"""Settling the messages that a consumer holds, and messages that are known by their receipts.
+"""Settling the messages that a consumer holds.
 
 Each call settles all messages that are still held, then raises LeaseLost with the others. When a shard fails, the other
 shards are settled; the error is raised at the end.
@@ -7,22 +7,20 @@ shards are settled; the error is raised at the end.
 from __future__ import annotations
 
 import io
-import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from shardq.clock import microseconds
-from shardq.codec import BYTES, Codec
+from shardq.codec import Codec
 from shardq.context.queue_context import QueueContext
-from shardq.context.retry import Answer, Failures
-from shardq.errors import InvalidMessage, InvalidReceipt, LeaseLost, ShardqError
-from shardq.held import HeldSlice, Selection, SettleState, held_unseen
+from shardq.context.retry import Answer
+from shardq.errors import InvalidMessage, LeaseLost, ShardqError
+from shardq.held import HeldSlice, Selection, SettleState
 from shardq.large.body import no_large_body, not_in_memory
 from shardq.large.reading import open_body
 from shardq.logs.results import take_back, write_results
 from shardq.message import Message
-from shardq.receipt import Receipt
 from shardq.sending.prepared import check_delay, check_headers, check_priority
 from shardq.settings import QueueSettings, check_number
 from shardq.settling.dead_letters import EXHAUSTED, check_reason
@@ -31,9 +29,9 @@ from shardq.settling.settle import Settling, by_shard, settle, spans_of
 from shardq.settling.telling import tell_noted
 from shardq.settling.verbs import ACK, EXHAUST, EXTEND, GIVE_BACK, KEEP, RELEASE, START, Verb
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import ClaimedSlice, Fenced, Span
+from shardq.storage.requests import Fenced
 
-__all__ = ["MAX_LEASE_SECONDS", "Settlement", "ack_receipts", "extend_receipts", "release_receipts"]
+__all__ = ["MAX_LEASE_SECONDS", "Settlement"]
 
 
 MAX_LEASE_SECONDS = 7 * 86_400.0
@@ -251,72 +249,3 @@ def _why(lost: Sequence[Selection]) -> str:
     )
     grouped = any(selection.held.shard.is_grouped for selection in lost)
     return f"{why}; {_WHY_LOST_IN_GROUPS}" if grouped and SettleState.LOST in found else why
-
-
-def ack_receipts(context: QueueContext, receipts: Iterable[str]) -> None:
-    """Finish messages; one that is not stored any more counts as acked before.
-
-    Where there are hooks each message is read first, to be shown to them; what cannot be read is not acked.
-    """
-    if context.hooks is None:
-        _settlement(context).ack(_selections(context, receipts))
-        return
-    selections, failures = _shown(context, _parsed(context, receipts))
-    try:
-        _settlement(context).ack(selections)
-    except LeaseLost:
-        if not failures:
-            raise
-    if failures:
-        raise failures.error(f"messages of queue {context.name!r} were not acked, as they could not be read,")
-
-
-def release_receipts(context: QueueContext, receipts: Iterable[str], delay: float) -> None:
-    """Give messages back, deliverable again after so many seconds."""
-    _settlement(context).release(_selections(context, receipts), delay)
-
-
-def extend_receipts(context: QueueContext, receipts: Iterable[str], seconds: float) -> None:
-    """Hold messages for so many seconds from now on."""
-    _settlement(context).extend(_selections(context, receipts), seconds)
-
-
-def _settlement(context: QueueContext) -> Settlement:
-    return Settlement(context, BYTES, by_receipt=True)
-
-
-def _selections(context: QueueContext, receipts: Iterable[str]) -> list[Selection]:
-    return [Selection(_unseen(receipt), [0]) for receipt in _parsed(context, receipts)]
-
-
-def _parsed(context: QueueContext, receipts: Iterable[str]) -> list[Receipt]:
-    if isinstance(receipts, str):
-        raise InvalidReceipt(f"receipts={reprlib.repr(receipts)} is one str: give a list of receipts")
-    return list(dict.fromkeys(Receipt.parse(text, context.name) for text in receipts))
-
-
-def _shown(context: QueueContext, receipts: Iterable[Receipt]) -> tuple[list[Selection], Failures]:
-    """The messages as they are stored, and the shards that could not be read."""
-    selections, failures = [], Failures()
-    with context.retry.within():
-        for receipt in receipts:
-            if receipt.id.shard not in failures:
-                try:
-                    selections.append(Selection(_stored(context, receipt), [0]))
-                except ShardqError as error:
-                    failures.add(receipt.id.shard, error)
-    return selections, failures
-
-
-def _stored(context: QueueContext, receipt: Receipt) -> HeldSlice:
-    place = receipt.id
-    found = context.retry(context.store.find, place.shard, place.bundle_id, place.position)
-    if found is None:
-        return _unseen(receipt)
-    claimed = ClaimedSlice(found.bundle, place.position, 1, found.deliveries)
-    return HeldSlice(place.shard, claimed, receipt.token, found.due)
-
-
-def _unseen(receipt: Receipt) -> HeldSlice:
-    place = receipt.id
-    return held_unseen(place.shard, Span(place.bundle_id, place.position, 1, receipt.token))

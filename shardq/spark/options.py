@@ -112,12 +112,13 @@ class SendOptions(QueueOptions, frozen=True, kw_only=True, rename="camel"):
 
 
 class SettleOptions(QueueOptions, frozen=True, kw_only=True, rename="camel"):
-    """Acking, releasing or extending messages by their receipts."""
+    """Acking, releasing, extending or dead-lettering messages by their receipts."""
 
-    operation: Literal["ack", "release", "extend"]
+    operation: Literal["ack", "release", "extend", "dead_letter"]
     receipt_column: _Text = "receipt"
     delay_seconds: _Seconds = 0.0  # release: until they are delivered again
     lease_seconds: _Lease = 300.0  # extend: from now on
+    reason: _Text = "rejected by a Spark job"  # dead_letter: a header has it
     fail_on_lease_loss: bool = False
 
 

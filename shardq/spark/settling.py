@@ -1,4 +1,4 @@
-"""What a task does with receipts: acks, releases or extends them, batch by batch."""
+"""What a task does with receipts: acks, releases, extends or dead-letters them, batch by batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from pyspark.sql.types import StringType, StructType
 
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidReceipt, InvalidSetting, LeaseLost
-from shardq.settling.settlement import ack_receipts, extend_receipts, release_receipts
+from shardq.settling.receipts import (
+    ack_receipts,
+    dead_letter_receipts,
+    extend_receipts,
+    release_receipts,
+)
 from shardq.spark.connection import context_of
 from shardq.spark.options import SettleOptions
 
@@ -60,5 +65,7 @@ def _settle(context: QueueContext, receipts: Sequence[str], options: SettleOptio
         ack_receipts(context, receipts)
     elif options.operation == "release":
         release_receipts(context, receipts, options.delay_seconds)
+    elif options.operation == "dead_letter":
+        dead_letter_receipts(context, receipts, options.reason)
     else:
         extend_receipts(context, receipts, options.lease_seconds)

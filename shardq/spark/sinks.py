@@ -125,7 +125,7 @@ class _Settler:
 
 
 class BatchSettler(DataSourceArrowWriter):
-    """Acks, releases or extends the receipts of one job."""
+    """Acks, releases, extends or dead-letters the receipts of one job."""
 
     def __init__(self, schema: StructType, options: SettleOptions, *, overwrite: bool) -> None:
         if overwrite:
@@ -138,7 +138,7 @@ class BatchSettler(DataSourceArrowWriter):
 
 
 class StreamSettler(DataSourceStreamArrowWriter):
-    """Acks, releases or extends the receipts of each micro-batch."""
+    """Acks, releases, extends or dead-letters the receipts of each micro-batch."""
 
     def __init__(self, schema: StructType, options: SettleOptions) -> None:
         self._settler = _Settler(schema, options)

@@ -274,6 +274,27 @@ def test_messages_that_were_delivered_too_often_go_to_the_dead_letter_queue(
     assert queue.counts().in_flight == 0
 
 
+def test_dead_letters_by_receipt_are_made_once_and_lost_ones_are_told(pipes, make_queue, client) -> None:
+    queue = make_queue()
+    fill(queue, 4)
+    batch = queue.consumer().receive(4)
+    mine, lost = [message.receipt for message in batch][:3], batch[3]
+    lost.release()
+    queue.consumer().receive(1)
+
+    def give_up(receipts: list[str], **options: object) -> None:
+        rows = pipes.spark.createDataFrame([(text,) for text in receipts], "receipt string")
+        pipes.write(rows, queue, operation="dead_letter", reason="broken", **options)
+
+    for _ in range(2):
+        give_up(mine)
+    letters = client.queue(f"{queue.name}.dead").peek(10)
+    assert [message.headers["shardq-reason"] for message in letters] == ["broken"] * 3
+    with pytest.raises(Exception, match="lease"):
+        give_up([lost.receipt], failOnLeaseLoss="true")
+    assert queue.counts().in_flight == 1
+
+
 def test_a_poison_message_becomes_a_dead_letter_and_the_query_goes_on(pipes, make_queue, client) -> None:
     queue = make_queue(max_deliveries=2)
     with queue.producer() as producer:

@@ -28,7 +28,7 @@ def message(call) -> str:
         ({"bundleMessages": "0"}, "option bundleMessages='0' cannot be used"),
         ({"shardBy": "luck"}, "use one of rotate, key"),
         ({"inputOrder": "luck"}, "use one of any, stable"),
-        ({"operation": "burn"}, "use one of ack, release, extend"),
+        ({"operation": "burn"}, "use one of ack, release, extend, dead_letter"),
         ({"bodyColumn": "text"}, "no column 'text' for the body"),
         ({"shardBy": "key"}, "needs a column 'key'"),
         ({"throughputRowsPerSec": "0"}, "option throughputRowsPerSec='0' cannot be used"),
