@@ -10,6 +10,7 @@ pytest.importorskip("redis", reason="the extra `redis` is not installed")
 
 from shardq.storage.redis.url import open_redis
 from shardq.storage.wrapped_store import SignalledStore
+from shardq.testing.conformance.across_shards import CrossShardContract
 from shardq.testing.conformance.signals import SignalContract
 from tests.conformance.test_sqlite import SqliteHarness
 from tests.deaf_store import DeafStore
@@ -31,5 +32,5 @@ def harness(tmp_path_factory: pytest.TempPathFactory, redis_url: str) -> Signall
     return SignalledHarness(tmp_path_factory.mktemp("signalled"), redis_url)
 
 
-class TestSignalsThroughRedis(SignalContract):
-    """The contract of signals, on a store that has none of its own."""
+class TestSignalsThroughRedis(SignalContract, CrossShardContract):
+    """The contract of signals, on a store that has none of its own, and of requests that signal together."""

@@ -5,6 +5,7 @@ import pkgutil
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +33,12 @@ def test_every_module_says_what_it_exports() -> None:
     for package in (shardq.testing, shardq.testing.conformance):
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             assert importlib.import_module(module.name).__all__
+
+
+def test_no_contract_has_a_fixture_that_the_tests_of_others_use_unasked() -> None:
+    """One that skips would skip the whole suite: it is one class."""
+    folder = Path(*shardq.testing.conformance.__path__)
+    assert [file.name for file in folder.glob("*.py") if "autouse" in file.read_text()] == []
 
 
 def test_every_contract_is_in_the_suite() -> None:

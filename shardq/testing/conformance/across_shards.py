@@ -3,7 +3,7 @@
 # ruff: noqa: D102 -- the name of a test is its sentence
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import pytest
@@ -18,17 +18,19 @@ from shardq.testing.messages import of_bundle, of_spans
 
 __all__ = ["CrossShardContract"]
 
+only_across = pytest.mark.usefixtures("across")
+
 
 class CrossShardContract(Contract):
     """Settling in several shards in one step, where the store can."""
 
-    @pytest.fixture(autouse=True)
-    def across(self, bench: Bench) -> Iterator[None]:
+    @pytest.fixture
+    def across(self, bench: Bench) -> None:
         """Skip a store that settles shard by shard."""
         if not bench.store.capabilities.settle_across_shards:
             pytest.skip("the store settles shard by shard")
-        yield
 
+    @only_across
     def test_requests_of_every_kind_and_of_any_queue_are_carried_out_together(self, bench: Bench) -> None:
         shards = [bench.shard, bench.shard_of(bench.queue, 1, 1), bench.shard_of(bench.new_queue(), 2, 5)]
         target = bench.shard_of(bench.new_queue(), 0, 3)
@@ -50,6 +52,7 @@ class CrossShardContract(Contract):
         bench.advance(30)
         assert bench.claim(shard=shards[2], by=bench.other).messages == []
 
+    @only_across
     def test_each_request_is_told_what_is_lost_or_gone_of_its_own(self, bench: Bench) -> None:
         elsewhere = bench.shard_of(bench.queue, 1, 1)
         bench.given(2)
@@ -64,6 +67,7 @@ class CrossShardContract(Contract):
         assert bench.stored() == []
         assert bench.held(elsewhere) == of_bundle(there, 0, 1)
 
+    @only_across
     def test_a_request_sees_what_those_before_it_have_done(self, bench: Bench) -> None:
         bench.given(3)
         taken = bench.claim()
@@ -78,6 +82,7 @@ class CrossShardContract(Contract):
         told = [(of_spans(each.lost), of_spans(each.gone)) for each in answers]
         assert told == [([], []), ([], []), (of_spans(part), []), ([], of_spans([taken.span(0, 1)]))]
 
+    @only_across
     def test_a_forward_that_is_not_carried_out_undoes_no_other_request(self, bench: Bench) -> None:
         target = bench.shard_of(bench.queue, 1, 1)
         bench.given(2)
@@ -96,6 +101,7 @@ class CrossShardContract(Contract):
         assert bench.stored(target) == []
         assert bench.stored() == bench.waiting() == of_spans(rest)
 
+    @only_across
     def test_a_request_that_is_refused_keeps_all_of_them_from_happening(self, bench: Bench) -> None:
         bundle = bench.given(3)
         taken = bench.claim()
@@ -110,6 +116,7 @@ class CrossShardContract(Contract):
                 _settle(bench, *order)
             assert bench.held() == of_bundle(bundle)
 
+    @only_across
     def test_what_is_released_with_others_ends_a_wait(self, bench: Bench) -> None:
         elsewhere = bench.shard_of(bench.new_queue(), 0, 0)
         bench.given(1)
