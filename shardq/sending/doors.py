@@ -17,9 +17,9 @@ import msgspec
 
 from shardq.context.events import Entry
 from shardq.context.queue_context import QueueContext
-from shardq.errors import MessageTooLarge, OutcomeUnknown, QueuePaused, RepeatTooLate
+from shardq.errors import MessageTooLarge, OutcomeUnknown, QueuePaused, RepeatTooLate, StoreUnavailable
 from shardq.large.body import LargeBody
-from shardq.large.layout import owner_entry, shard_of
+from shardq.large.layout import owner_entry, owner_in, shard_of
 from shardq.large.queue import bodies_queue
 from shardq.receipt import MessageId
 from shardq.sending.bounds import let_in
@@ -130,6 +130,12 @@ def _enter_owner(context: QueueContext, planned: PlannedBundle, body: LargeBody)
     bodies = bodies_queue(context)
     entry = owner_entry(body, str(planned.message_id(0)), bodies.store.now())
     append(bodies, BODY, [PlannedBundle(shard_of(body.id), entry)])
+    stored = bodies.retry(bodies.store.find, shard_of(body.id), entry.id, 0)
+    if stored is not None and owner_in(stored) != planned.message_id(0):  # by chance the number is taken
+        raise StoreUnavailable(
+            f"message {planned.message_id(0)} cannot be entered as an owner of its large body: send it again, as a new "
+            "message"
+        )
 
 
 def append(
