@@ -14,6 +14,13 @@ from shardq.spark.jobs.progress import Say, watch
 __all__ = ["FORMATS", "Loaded", "load"]
 
 FORMATS = ("parquet", "csv", "json", "text")
+EXACT = {
+    "ignoreNullFields": "false",
+    "timeZone": "UTC",  # an old moment elsewhere may have an offset with seconds, which would be cut off
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""Options of ``to_json`` that keep nulls and microseconds, so that ``from_json`` gives the row that was loaded."""
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -36,8 +43,9 @@ def load(
 ) -> Loaded:
     """Send every row of the files as a message.
 
-    ``body`` is an SQL expression for the body; without it the body is the whole row as JSON, unless the rows have
-    a column ``body``: then they are sent as they are. Run again under the same ``runId`` it completes what was
+    ``body`` is an SQL expression for the body; without it the body is the whole row as JSON, from which ``from_json``
+    with the files' schema makes the same row again, unless the rows have a column ``body``: then they are sent as
+    they are. Run again under the same ``runId`` it completes what was
     interrupted.
     """
     rows = spark.read.format(format).options(**(read_options or {})).load(path)
@@ -62,4 +70,4 @@ def _messages(rows: DataFrame, body: str | None) -> DataFrame:
         return rows.selectExpr(f"{body} AS body")
     if "body" in rows.columns:
         return rows
-    return rows.selectExpr("to_json(struct(*)) AS body")
+    return rows.select(functions.to_json(functions.struct("*"), EXACT).alias("body"))
