@@ -64,6 +64,11 @@ class _Terms(msgspec.Struct, array_like=True, frozen=True):
     moment: int
     layout: Layout
     counts: tuple[int, ...]  # of messages in each bundle
+    lanes_by_shard: bool = False  # lanes of one shard share bundles; a part of before has them apart
+
+    def groups(self, part: RunPart) -> list[_Group]:
+        """What may share a bundle."""
+        return _groups(part, self.moment, self.layout.shards if self.lanes_by_shard else None)
 
 
 _decode_terms = msgspec.json.Decoder(_Terms).decode
@@ -105,9 +110,15 @@ class Run:
         OutcomeUnknown when it is to be sent again.
         """
         self._check(part)
-        now = self._context.store.now()
-        counts = tuple(self._counts(part.bodies, _groups(part, now)))
-        offered = _Terms(part.fingerprint, now, self._context.settings.layout, counts)
+        offered = _Terms(
+            part.fingerprint,
+            self._context.store.now(),
+            self._context.settings.layout,
+            (),
+            lanes_by_shard=True,
+        )
+        counts = tuple(self._counts(part.bodies, offered.groups(part)))
+        offered = msgspec.structs.replace(offered, counts=counts)
         entry = self._decisions.decide(part.name, msgspec.json.encode(offered).decode(), self._window)
         terms = _decode_terms(entry.value)
         if terms.fingerprint != part.fingerprint:
@@ -128,7 +139,7 @@ class Run:
     def _bundles(self, part: RunPart, terms: _Terms) -> Iterator[PlannedBundle]:
         layout, counts = terms.layout, iter(terms.counts)
         sequence = 0
-        for group in _groups(part, terms.moment):
+        for group in terms.groups(part):
             time_shard, start = layout.time_shard(group.due), 0
             while start < len(group.places):
                 places = group.places[start : start + next(counts)]
@@ -163,7 +174,7 @@ def _sizes(bodies: Sequence[bytes], headers: Sequence[Headers | None]) -> Iterat
     return (len(body) + size_of(header) for body, header in zip(bodies, headers, strict=True))
 
 
-def _groups(part: RunPart, moment: int) -> list[_Group]:
+def _groups(part: RunPart, moment: int, shards: int | None) -> list[_Group]:
     everything = range(len(part.bodies))
     if part.priorities is None and part.dues is None and part.lanes is None:
         return [_Group(DEFAULT_PRIORITY, moment, None, everything)] if part.bodies else []
@@ -172,6 +183,8 @@ def _groups(part: RunPart, moment: int) -> list[_Group]:
         priority = DEFAULT_PRIORITY if part.priorities is None else part.priorities[place]
         due = max(moment, (part.dues[place] if part.dues is not None else None) or moment)
         lane = None if part.lanes is None else part.lanes[place]
+        if lane is not None and shards is not None:
+            lane %= shards
         groups.setdefault((priority, due, lane), []).append(place)
     return [_Group(*key, places) for key, places in groups.items()]
 

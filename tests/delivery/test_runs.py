@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import msgspec
 import pytest
 
 import shardq
+from shardq.context.decision_log import DecisionLog
 from shardq.sending.runs import Run, RunPart
 
 PART = RunPart("0-0", "same", 3, [b"%d" % number for number in range(1_000)])
@@ -162,3 +164,41 @@ def test_many_tasks_with_little_to_send_spread_over_the_shards(client) -> None:
     loads = [state.counts.ready for state in queue.shard_states()]
     assert len(loads) == 16
     assert max(loads) / (sum(loads) / 16) <= 1.1
+
+
+LANES = [number * 7_919 % 500 for number in range(1_000)]  # of two messages each
+LANED = RunPart("0-0", "same", 0, PART.bodies, lanes=LANES)
+
+
+def bundles(queue: shardq.Queue) -> dict[tuple[str, str], list[int]]:
+    """The numbers in each bundle, by shard and bundle."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for message in queue.peek(10_000):
+        *shard, bundle, _ = message.id.split(":")
+        found.setdefault((":".join(shard), bundle), []).append(int(message.body))
+    return found
+
+
+def test_lanes_of_a_shard_share_bundles_in_which_each_keeps_its_order(client) -> None:
+    queue = client.create_queue("lanes", shards=4, time_shards=1)
+    assert (run(queue).send(LANED), run(queue).send(LANED)) == (1_000, 0)
+    found = bundles(queue)
+    assert len(found) == 12  # 250 messages for each of four shards, a hundred to a bundle
+    assert all(
+        LANES[number] % 4 == int(shard[-1]) for (shard, _), inside in found.items() for number in inside
+    )
+    for lane in set(LANES):
+        of_lane = [number for inside in found.values() for number in inside if LANES[number] == lane]
+        assert of_lane == sorted(of_lane)
+        assert len(of_lane) == 2
+
+
+def test_a_part_that_an_older_version_has_begun_is_completed_as_it_was_begun(client, clock) -> None:
+    queue = client.create_queue("lanes", shards=4, time_shards=1)
+    layout = queue._context.settings.layout
+    begun = msgspec.json.encode(["same", clock.now(), layout, [2] * 500]).decode()
+    DecisionLog(queue._context, "shardq-run:job:").decide("0-0", begun, 86_400_000_000)
+    assert (run(queue).send(LANED), run(queue).send(LANED)) == (1_000, 0)
+    found = bundles(queue)
+    assert len(found) == 500
+    assert all(len({LANES[number] for number in inside}) == 1 for inside in found.values())
