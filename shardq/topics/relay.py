@@ -44,6 +44,7 @@ __all__ = ["APART", "Relay"]
 
 _COURTESY = 10_000_000  # microseconds; a round that is younger is left to who began it
 _PATIENCE = 15.0  # seconds for which the state is waited for
+_LEASE_AND_MORE = LEASE_SECONDS + 10.0  # a change waits until what a relay that died holds is free
 _PAUSE = 0.02  # seconds between looks at a round of somebody else
 _ENVELOPES = 90
 APART = 1_000
@@ -89,7 +90,7 @@ class Relay:
         hand = Hand(())
         with self._lock.get():
             try:
-                while (held := self._take(hand)) is not None:
+                while (held := self._take(hand, _LEASE_AND_MORE)) is not None:
                     if (state := self._changed(held, change)) is not None:
                         return state
             finally:
@@ -143,9 +144,9 @@ class Relay:
         finally:
             hand.give_back()
 
-    def _take(self, hand: Hand) -> Held | None:
+    def _take(self, hand: Hand, patience: float | None = None) -> Held | None:
         """Claim the state, with no round under way that is not complete; None when others have it for too long."""
-        until = time.monotonic() + _PATIENCE
+        until = time.monotonic() + (_PATIENCE if patience is None else patience)
         while (left := until - time.monotonic()) > 0:
             held = self._register.take(left)
             if held is None:

@@ -92,3 +92,15 @@ def test_a_publish_at_the_moment_when_the_thread_ends_is_relayed(
         with Queue.consumer(mail.queue) as consumer:
             monkeypatch.setattr(Background, "serve_for", lambda background, seconds: None)
             assert consumer.receive(1, wait=30).bodies == [b"two"]
+
+
+def test_a_change_waits_until_what_a_relay_that_died_holds_is_free(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shardq.topics.relay._PATIENCE", 0.05)
+    with shardq.connect(url) as client:
+        topic = client.create_topic("orders")
+        died = client.queue("_shardq/topics/orders/state").consumer(visibility_timeout=0.5)
+        assert len(died.receive(1)) == 1
+        topic.subscribe("mail")
+        assert topic.subscriptions() == ("mail",)
