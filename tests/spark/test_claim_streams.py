@@ -295,6 +295,7 @@ def test_dead_letters_by_receipt_are_made_once_and_lost_ones_are_told(pipes, mak
     assert queue.counts().in_flight == 1
 
 
+@pytest.mark.every_store
 def test_a_poison_message_becomes_a_dead_letter_and_the_query_goes_on(pipes, make_queue, client) -> None:
     queue = make_queue(max_deliveries=2)
     with queue.producer() as producer:
