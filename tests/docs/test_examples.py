@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
@@ -65,16 +66,23 @@ def modules() -> list[str]:
 
 @pytest.mark.one_process  # each would import all modules
 @pytest.mark.parametrize("name", ["shardq", *modules()])
-def test_the_examples_of_a_modules_docstrings_hold(name: str, tmp_path: Path, url: str) -> None:
+def test_the_examples_of_a_modules_docstrings_hold(
+    name: str, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     module = importlib.import_module(name)
     clients: list[shardq.Client] = []
+    make = shardq.Client.__init__
 
+    def note(client: shardq.Client, *arguments: Any, **options: Any) -> None:
+        clients.append(client)
+        make(client, *arguments, **options)
+
+    monkeypatch.setattr(shardq.Client, "__init__", note)
     for test in doctest.DocTestFinder(exclude_empty=True).find(
         module, globs={**vars(module), "shardq": shardq}
     ):
         test.globs["url"] = f"sqlite:///{tmp_path}/{test.name}.db"
         result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, clear_globs=False)
-        clients += [value for value in test.globs.values() if isinstance(value, shardq.Client)]
         assert result.failed == 0
     for client in clients:
         client.close()
