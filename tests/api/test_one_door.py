@@ -10,6 +10,8 @@ import pytest
 
 import shardq
 
+pytestmark = pytest.mark.one_process  # each would parse the whole source
+
 FOLDER = Path(shardq.__file__).parent
 BELOW_THE_PORT = {"storage", "testing"}
 
