@@ -13,7 +13,12 @@
     ├── QueueFull              as many messages or bytes wait in the queue as it may hold
     ├── InvalidName            a queue cannot have this name
     ├── InvalidSetting         a setting or an argument has the wrong type or is out of its range
-    │   └── InvalidFilter         a subscription cannot have this filter (shardq.topics)
+    │   ├── InvalidFilter         a subscription cannot have this filter (shardq.topics)
+    │   └── InvalidPipeline       a pipeline cannot run (shardq.pipelines)
+    │       ├── DuplicateLink     a queue has two links, or a link names a queue twice
+    │       ├── PipelineCycle     the links lead back to a queue
+    │       ├── DanglingEnd       nothing takes what a link sends
+    │       └── UndeclaredTarget  a function names a queue that its link does not have
     ├── InvalidMessage         a body, header, priority, delay or key cannot be stored
     │   ├── MessageTooLarge    a message is larger than the queue allows
     │   └── ArgumentsRejected  arguments of a task are not what its function takes (shardq.tasks)

@@ -51,6 +51,9 @@ COMMANDS = {
         "work",
         "Run a handler on the messages of one queue or several, in several processes.",
     ),
+    "pipeline": _entry(
+        _MESSAGES, "pipeline", "pipeline", "Run, draw and check pipelines: links from queue to queue."
+    ),
     "ack": _entry(_MESSAGES, "receipts", "ack", "Ack messages by their receipts."),
     "release": _entry(_MESSAGES, "receipts", "release", "Return messages to the queue by their receipts."),
     "extend": _entry(_MESSAGES, "receipts", "extend", "Extend the leases of messages by their receipts."),

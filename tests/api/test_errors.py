@@ -26,11 +26,14 @@ CODES = {
     "ConsumerNotFound": "consumer_not_found",
     "ScheduleExists": "schedule_exists",
     "ScheduleNotFound": "schedule_not_found",
+    "DanglingEnd": "dangling_end",
     "DataUnavailable": "data_unavailable",
+    "DuplicateLink": "duplicate_link",
     "InvalidCursor": "invalid_cursor",
     "InvalidFilter": "invalid_filter",
     "InvalidMessage": "invalid_message",
     "InvalidName": "invalid_name",
+    "InvalidPipeline": "invalid_pipeline",
     "InvalidReceipt": "invalid_receipt",
     "InvalidSetting": "invalid_setting",
     "JobFailed": "job_failed",
@@ -40,6 +43,7 @@ CODES = {
     "PartialSend": "partial_send",
     "PermitLost": "permit_lost",
     "PermitTimeout": "permit_timeout",
+    "PipelineCycle": "pipeline_cycle",
     "ProcessFailed": "process_failed",
     "QueueExists": "queue_exists",
     "QueueFull": "queue_full",
@@ -61,6 +65,7 @@ CODES = {
     "TaskTimeout": "task_timeout",
     "TopicExists": "topic_exists",
     "TopicNotFound": "topic_not_found",
+    "UndeclaredTarget": "undeclared_target",
     "UniqueKeyTaken": "unique_key_taken",
     "UnknownTask": "unknown_task",
     "UnsupportedByStore": "unsupported_by_store",
@@ -97,11 +102,11 @@ def _code(node: ast.ClassDef) -> str | None:
 def drawn() -> dict[str, str]:
     """Every error in the picture of the tree, and the one that it stands below."""
     found = {"ShardqError": ""}
-    last = "ShardqError"
+    above = ["ShardqError"]
     for branch, name in re.findall(r"^    ([│ ]*[├└]── )(\w+)  ", errors.__doc__ or "", re.MULTILINE):
-        nested = len(branch) > len("├── ")
-        found[name] = last if nested else "ShardqError"
-        last = last if nested else name
+        above = above[: len(branch) // len("├── ")]
+        found[name] = above[-1]
+        above.append(name)
     return found
 
 

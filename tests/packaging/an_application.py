@@ -8,6 +8,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import shardq
+from shardq.pipelines import (
+    DanglingEnd,
+    DuplicateLink,
+    Forward,
+    InvalidPipeline,
+    Link,
+    LinkFunction,
+    LinkReport,
+    Pipeline,
+    PipelineCycle,
+    PipelinePool,
+    PipelineReport,
+    PipelineWorker,
+    Split,
+    UndeclaredTarget,
+)
 from shardq.planning import Choice, Plan, UnitCosts, Use, Wanted, plan, unit_costs
 from shardq.schedules import CatchUp, Overlap, Schedule, Schedules
 from shardq.tasks import (
@@ -258,6 +274,26 @@ def unlock_the_dead(queue: shardq.Queue) -> int:
         return sum(queue.unlock(each.id) for each in holders if not each.alive)
     except (shardq.ConsumerAlive, shardq.ConsumerNotFound):
         return queue.unlock("worker-1", force=True)
+
+
+def pipelines(client: shardq.Client) -> PipelineReport:
+    def sort(message: shardq.Message) -> Forward | Split | None:
+        return Split([Forward("b", message.body), b"x"]) if message.headers else Forward("c", delay=1.5)
+
+    function: LinkFunction = sort
+    pipeline: Pipeline = Pipeline("p", codec="json").link(
+        "a", ["b", "c"], function, retry=shardq.Backoff(1, 60)
+    )
+    links: tuple[Link, ...] = pipeline.output("b").sink("c", lambda message: None).links
+    try:
+        pipeline.check()
+    except (DanglingEnd, DuplicateLink, PipelineCycle, UndeclaredTarget, InvalidPipeline):
+        print(links)
+    pool: PoolReport = PipelinePool("sqlite:///p.db", "shop:pipeline", processes=2, idle_exit=5.0).run()
+    report = PipelineWorker(pipeline, client, batch=10, idle_exit=0).run()
+    first: LinkReport = report.links["a"]
+    print(pool.restarts, first.sent)
+    return report
 
 
 def schedule(client: shardq.Client, overlap: Overlap, catch_up: CatchUp) -> Schedule:

@@ -1,0 +1,117 @@
+"""``shardq pipeline``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shardq.cli.command import ExampleCommand, ExampleGroup, Session, json_option
+from shardq.cli.commands.work import USUAL, summary, work_progress
+from shardq.cli.printing import many, note, print_json, print_line
+from shardq.cli.times import duration
+from shardq.pipelines import Pipeline, PipelinePool
+from shardq.pipelines.drawing import as_dot, as_mermaid, as_text
+from shardq.pipelines.pool import pipeline_named
+from shardq.pipelines.report import LinkReport, PipelineReport
+from shardq.worker import PoolReport
+
+__all__ = ["pipeline"]
+
+_DRAWINGS = {"text": as_text, "mermaid": as_mermaid, "dot": as_dot}
+
+_argument = click.argument("pipeline", metavar="MODULE:PIPELINE")
+
+
+def _loaded(name: str) -> Pipeline:
+    """The pipeline; also from the current folder."""
+    sys.path.insert(0, str(Path.cwd()))
+    return pipeline_named(name)
+
+
+@click.group(cls=ExampleGroup, example="shardq pipeline run shop.flow:pipeline --processes 4")
+def pipeline() -> None:
+    """Run, draw and check pipelines: links from queue to queue."""
+
+
+@pipeline.command(cls=ExampleCommand, example="shardq pipeline run shop.flow:pipeline --processes 4")
+@_argument
+@click.option("--processes", "-p", type=int, default=1, show_default=True, help="Number of processes.")
+@click.option("--batch", type=int, default=USUAL.batch, show_default=True, help="Messages in one bulk read.")
+@click.option("--idle-exit", type=duration, help="End when all its queues have been empty for this time.")
+@click.option(
+    "--retry-delay",
+    type=duration,
+    help="Delay before a failed message is delivered again; doubles.  [the queue's]",
+)
+@click.option("--max-retry-delay", type=duration, help="The longest such delay.  [the queue's]")
+@click.option(
+    "--handler-timeout",
+    type=duration,
+    help="Kill and replace a process that finishes no message for this time.",
+)
+@json_option
+@click.pass_obj
+def run(session: Session, /, pipeline: str, as_json: bool, **options: Any) -> None:
+    """Run all links of a pipeline, in several processes.
+
+    The queues must exist. Ctrl-C or SIGTERM ends the processes after the messages at hand, as with `shardq work`.
+    """
+    _loaded(pipeline).check_queues(session.client)
+    with work_progress(pipeline) as progress:
+        report = PipelinePool(session.url, pipeline, on_progress=progress, **options).run()
+    if as_json:
+        print_json(report)
+    else:
+        note(summary(report))
+        for line in _by_link(report):
+            note(line)
+    if report.stops > 1:
+        left = many(report.left_in_flight, "message")
+        raise KeyboardInterrupt(
+            f"ended at once with {left} in flight: delivered again when the lease expires"
+        )
+
+
+def _by_link(report: PoolReport) -> list[str]:
+    """A line for each link."""
+    links = report.total.links if isinstance(report.total, PipelineReport) else {}
+    return [f"{source}: {_facts(link)}" for source, link in links.items()]
+
+
+def _facts(link: LinkReport) -> str:
+    return (
+        f"{link.worked:,} worked, {link.sent:,} sent, {link.dropped:,} dropped, {link.failed:,} failed, "
+        f"{link.put_off:,} put off"
+    )
+
+
+@pipeline.command(cls=ExampleCommand, example="shardq pipeline show shop.flow:pipeline --format mermaid")
+@_argument
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(list(_DRAWINGS)),
+    default="text",
+    show_default=True,
+    help="What to draw it as.",
+)
+def show(pipeline: str, form: str) -> None:
+    """Draw a pipeline. No store is needed."""
+    found = _loaded(pipeline)
+    found.check()
+    print_line(_DRAWINGS[form](found))
+
+
+@pipeline.command(cls=ExampleCommand, example="shardq pipeline check shop.flow:pipeline")
+@_argument
+@click.pass_obj
+def check(session: Session, pipeline: str) -> None:
+    """Check the links of a pipeline, and that its queues exist."""
+    found = _loaded(pipeline)
+    found.check_queues(session.client)
+    note(
+        f"{found.name}: {many(len(found.links), 'link')} and {many(len(found.queues), 'queue')} are as they should be"
+    )

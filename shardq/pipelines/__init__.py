@@ -1,0 +1,34 @@
+"""Pipelines: links from queue to queue, each with a function that says what goes on."""
+
+from __future__ import annotations
+
+from shardq.pipelines.errors import (
+    DanglingEnd,
+    DuplicateLink,
+    InvalidPipeline,
+    PipelineCycle,
+    UndeclaredTarget,
+)
+from shardq.pipelines.link import Link, LinkFunction
+from shardq.pipelines.pipeline import Pipeline
+from shardq.pipelines.pool import PipelinePool
+from shardq.pipelines.report import LinkReport, PipelineReport
+from shardq.pipelines.returned import Forward, Split
+from shardq.pipelines.worker import PipelineWorker
+
+__all__ = [
+    "DanglingEnd",
+    "DuplicateLink",
+    "Forward",
+    "InvalidPipeline",
+    "Link",
+    "LinkFunction",
+    "LinkReport",
+    "Pipeline",
+    "PipelineCycle",
+    "PipelinePool",
+    "PipelineReport",
+    "PipelineWorker",
+    "Split",
+    "UndeclaredTarget",
+]

@@ -1,0 +1,67 @@
+"""The worker of a pipeline: the loop of :class:`~shardq.worker.Worker`, with a handler for each link."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypedDict, Unpack
+
+from shardq.client import Client
+from shardq.pipelines.pipeline import Pipeline
+from shardq.pipelines.report import LinkTally, PipelineReport
+from shardq.pipelines.stepping import LinkHandler
+from shardq.worker import Worker
+
+__all__ = ["PipelineKeywords", "PipelineWorker"]
+
+
+class PipelineKeywords(TypedDict, total=False):
+    """The options of workers that a pipeline takes, as keyword arguments."""
+
+    batch: int
+    retry_delay: float | None
+    max_retry_delay: float | None
+    keep_leases: bool
+    idle_exit: float | None
+    semaphore: str | None
+    weights: Mapping[str, float] | None
+    order: Literal["fair", "strict"]
+
+
+class PipelineWorker(Worker):
+    """Runs all links of a pipeline, one message at a time. Stops, leases, retries and dead letters are a worker's.
+
+    Raises what :meth:`Pipeline.check_queues` raises. With ``idle_exit`` it ends when the sources of all links are
+    empty.
+
+    >>> from shardq.pipelines import Pipeline
+    >>> client = shardq.connect(url)
+    >>> raw, parsed = client.create_queue("raw"), client.create_queue("parsed")
+    >>> sent = raw.producer().send(b" a line ")
+    >>> pipeline = Pipeline("clean").link("raw", "parsed", lambda message: message.body.strip()).output("parsed")
+    >>> PipelineWorker(pipeline, client, idle_exit=0).run().links["raw"].sent
+    1
+    """
+
+    def __init__(self, pipeline: Pipeline, client: Client, **options: Unpack[PipelineKeywords]) -> None:
+        pipeline.check_queues(client)
+        sources = tuple(link.source for link in pipeline.links)
+        self._links = LinkTally(sources)
+        handlers: dict[str, Any] = {
+            link.source: LinkHandler(link, client, pipeline.codec, self._links) for link in pipeline.links
+        }
+        super().__init__(
+            [client.queue(source) for source in sources],
+            handlers if len(sources) > 1 else handlers[sources[0]],
+            codec=pipeline.codec,
+            **options,
+        )
+
+    @property
+    def report(self) -> PipelineReport:
+        """What the worker has done so far, with the counters of each link. Any thread may read it."""
+        return self._links.read(super().report)
+
+    def run(self) -> PipelineReport:
+        """Work until stopped or idle, as :meth:`shardq.worker.Worker.run` does."""
+        super().run()
+        return self.report

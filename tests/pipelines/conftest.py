@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import shardq
+from shardq.testing import ManualClock
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/queue.db?synchronous=normal"
+
+
+@pytest.fixture
+def client(url: str, clock: ManualClock) -> shardq.Client:
+    return shardq.connect(url, clock=clock)

@@ -1,0 +1,253 @@
+"""Pipelines: what their links send on, what they refuse, and what they count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import shardq
+from shardq.cli.main import main
+from shardq.outcome import Backoff
+from shardq.pipelines import (
+    DanglingEnd,
+    DuplicateLink,
+    Forward,
+    InvalidPipeline,
+    LinkReport,
+    Pipeline,
+    PipelineCycle,
+    PipelineReport,
+    PipelineWorker,
+    Split,
+    UndeclaredTarget,
+)
+from shardq.pipelines.drawing import as_dot, as_mermaid, as_text
+from shardq.testing import ManualClock
+from shardq.worker import WorkerReport
+
+
+def same(message: shardq.Message) -> Any:
+    return message.body
+
+
+PIPELINE = Pipeline("clean").link("raw", ["good", "bad"], same).sink("good", same).output("bad")
+
+
+@pytest.fixture
+def queues(client: shardq.Client) -> Iterator[shardq.Client]:
+    for name in ("raw", "good", "bad"):
+        client.create_queue(name, shards=1, time_shards=1, max_deliveries=2, retry_delay=60)
+    yield client
+    client.close()
+
+
+def run(client: shardq.Client, function: Any, **options: Any) -> PipelineReport:
+    pipeline = Pipeline("p").link("raw", ["good", "bad"], function, **options).output("good", "bad")
+    return PipelineWorker(pipeline, client, idle_exit=0).run()
+
+
+def bodies(client: shardq.Client, queue: str) -> list[Any]:
+    return [message.body for message in client.queue(queue).peek()]
+
+
+def test_what_goes_on_keeps_headers_priority_and_the_moment_of_its_first_send(
+    queues: shardq.Client, clock: ManualClock
+) -> None:
+    queues.queue("raw").producer().send(b"a", headers={"h": 1}, priority=2, ttl=100)
+    (before,) = queues.queue("raw").peek()
+    clock.advance(5)
+    run(queues, lambda message: Forward("good", b"b", delay=3))
+    (message,) = queues.queue("good").peek()
+    assert (message.body, message.headers, message.priority) == (b"b", {"h": 1}, 2)
+    assert message.enqueued_at == before.enqueued_at
+    assert message.expires_at == before.expires_at
+    assert bodies(queues, "raw") == []
+
+
+def test_the_parts_of_a_split_are_new_messages_that_expire_when_it_would_have(
+    queues: shardq.Client, clock: ManualClock
+) -> None:
+    queues.queue("raw").producer().send(b"a", headers={"h": 1}, priority=2, ttl=100)
+    (before,) = queues.queue("raw").peek()
+    clock.advance(5)
+    report = run(
+        queues, lambda message: Split([Forward("good", b"1"), Forward("bad", headers={}, priority=7)])
+    )
+    (good,), (bad,) = queues.queue("good").peek(), queues.queue("bad").peek()
+    assert (good.body, good.headers, good.priority) == (b"1", {"h": 1}, 2)
+    assert (bad.body, bad.headers, bad.priority) == (b"a", {}, 7)
+    assert good.enqueued_at > before.enqueued_at
+    assert before.expires_at is not None
+    assert good.expires_at is not None
+    assert abs((good.expires_at - before.expires_at).total_seconds()) < 0.01
+    assert report.links["raw"] == LinkReport(worked=1, sent=2)
+
+
+def test_none_drops_a_message_and_so_does_a_split_without_parts(queues: shardq.Client) -> None:
+    queues.queue("raw").producer().send_many([b"a", b"b"])
+    report = run(queues, lambda message: None if message.body == b"a" else Split([]))
+    assert report.links["raw"] == LinkReport(worked=2, dropped=2)
+    assert [bodies(queues, name) for name in ("raw", "good", "bad")] == [[], [], []]
+
+
+def test_a_failure_is_tried_again_after_the_delay_of_its_link_and_becomes_a_dead_letter(
+    queues: shardq.Client, clock: ManualClock
+) -> None:
+    queues.queue("raw").producer().send(b"a")
+
+    def fail(message: shardq.Message) -> Any:
+        raise ValueError("no such thing")
+
+    retry = Backoff(10, 10)
+    assert run(queues, fail, retry=retry).links["raw"].failed == 1
+    clock.advance(11)
+    assert run(queues, fail, retry=retry).dead_lettered == 1
+    (letter,) = queues.queue("raw.dead").peek()
+    assert "no such thing" in str(letter.headers)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "report"),
+    [
+        (shardq.Retry(after=1), LinkReport(failed=1)),
+        (shardq.DeadLetter("bad"), LinkReport(failed=1)),
+        (shardq.Snooze(9), LinkReport(put_off=1)),
+        (shardq.Discard("old"), LinkReport(dropped=1)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.parametrize("raises", [True, False], ids=["raised", "returned"])
+def test_outcomes_mean_what_they_mean_to_workers(
+    queues: shardq.Client, outcome: shardq.Outcome, report: LinkReport, raises: bool
+) -> None:
+    queues.queue("raw").producer().send(b"a")
+
+    def function(message: shardq.Message) -> Any:
+        if raises:
+            raise outcome
+        return outcome
+
+    assert run(queues, function).links["raw"] == report
+
+
+@pytest.mark.parametrize("returned", [Forward("elsewhere"), b"to one of two", Split([Forward("good"), b"?"])])
+def test_a_function_that_names_no_queue_of_its_link_fails_and_sends_nothing(
+    queues: shardq.Client, returned: Any
+) -> None:
+    queues.queue("raw").producer().send(b"a")
+    report = run(queues, lambda message: returned)
+    assert report.failed == 1
+    assert UndeclaredTarget.__name__ in str(report.last_failure)
+    assert bodies(queues, "good") == []
+
+
+def test_of_a_split_with_a_part_that_cannot_be_sent_nothing_is_sent(queues: shardq.Client) -> None:
+    queues.queue("bad").alter(max_message_bytes=1_024)
+    queues.queue("raw").producer().send(b"a")
+    report = run(queues, lambda message: Split([Forward("good", b"1"), Forward("bad", b"x" * 2_000)]))
+    assert report.links["raw"] == LinkReport(failed=1)
+    assert bodies(queues, "good") == []
+
+
+@pytest.mark.parametrize("returned", [Forward("good"), Split([Forward("good"), Forward("bad")])])
+def test_a_target_that_is_paused_puts_messages_off_and_costs_them_no_delivery(
+    queues: shardq.Client, clock: ManualClock, returned: Any
+) -> None:
+    queues.queue("good").pause(delivery=False, sends=True)
+    queues.queue("raw").producer().send(b"a")
+    for _ in range(5):
+        assert run(queues, lambda message: returned).links["raw"] == LinkReport(put_off=1)
+        clock.advance(6)
+    queues.queue("good").resume()
+    assert run(queues, lambda message: returned).links["raw"].worked == 1
+    assert bodies(queues, "good") == [b"a"]
+
+
+def test_a_sink_keeps_what_its_function_returns_as_the_result(queues: shardq.Client) -> None:
+    raw = queues.queue("raw")
+    raw.alter(keep_results=True, history_retention=3_600)
+    sent = raw.producer().send(b"a")
+    PipelineWorker(Pipeline("p").sink("raw", lambda message: b"done"), queues, idle_exit=0).run()
+    found = raw.get(sent)
+    assert found is not None
+    assert found.result == b"done"
+
+
+def test_a_chain_of_links_runs_in_one_worker_and_counts_each(queues: shardq.Client) -> None:
+    queues.queue("raw").producer().send_many([b"1", b"2"])
+    pipeline = Pipeline("p").link("raw", "good", same).link("good", "bad", same).output("bad")
+    report = PipelineWorker(pipeline, queues, idle_exit=0).run()
+    assert report.links == {"raw": LinkReport(worked=2, sent=2), "good": LinkReport(worked=2, sent=2)}
+    total = sum([report, report], WorkerReport())
+    assert isinstance(total, PipelineReport)
+    assert total.links["good"].sent == 4
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "error", "named"),
+    [
+        (Pipeline("p"), InvalidPipeline, "no links"),
+        (Pipeline("p").link("a", "b", same), DanglingEnd, "'b'"),
+        (Pipeline("p").sink("a", same).output("c"), DanglingEnd, "'c'"),
+        (Pipeline("p").link("a", "b", same).sink("b", same).output("b"), DuplicateLink, "'b'"),
+        (
+            Pipeline("p").link("a", "b", same).link("b", "c", same).link("c", "b", same),
+            PipelineCycle,
+            "b -> c -> b",
+        ),
+    ],
+    ids=["empty", "dangling", "output of nothing", "output of a link", "cycle"],
+)
+def test_a_graph_that_cannot_work_is_refused_by_name(
+    pipeline: Pipeline, error: type[Exception], named: str
+) -> None:
+    with pytest.raises(error, match=named):
+        pipeline.check()
+
+
+def test_links_that_cannot_work_are_refused_when_they_are_declared() -> None:
+    async def later(message: shardq.Message) -> None: ...
+
+    pipeline = Pipeline("p").link("a", "b", same)
+    with pytest.raises(DuplicateLink, match="'a' already"):
+        pipeline.sink("a", same)
+    with pytest.raises(DuplicateLink, match="'c' twice"):
+        pipeline.link("b", ["c", "c"], same)
+    with pytest.raises(PipelineCycle, match="itself"):
+        pipeline.link("b", "b", same)
+    with pytest.raises(InvalidPipeline, match="no target"):
+        pipeline.link("b", [], same)
+    with pytest.raises(shardq.InvalidSetting, match="async"):
+        pipeline.link("b", "c", later)
+    with pytest.raises(shardq.InvalidSetting, match="list of bodies"):
+        Split(b"one")
+
+
+def test_a_queue_that_does_not_exist_is_named_before_anything_runs(client: shardq.Client) -> None:
+    client.create_queue("raw")
+    with pytest.raises(shardq.QueueNotFound, match="'good'"):
+        PipelineWorker(PIPELINE, client)
+    client.close()
+
+
+def test_pictures_name_queues_functions_sinks_and_outputs() -> None:
+    assert as_text(PIPELINE) == "clean\nraw  same\n  -> good  same  (sink)\n  -> bad  (output)"
+    assert '"raw"' in as_dot(PIPELINE)
+    assert as_mermaid(PIPELINE).startswith("flowchart LR\n")
+
+
+def test_the_command_line_shows_checks_and_runs_a_pipeline(url: str) -> None:
+    command = ["--url", url, "pipeline"]
+    name = "tests.pipelines.test_pipelines:PIPELINE"
+    shown = CliRunner().invoke(main, [*command, "show", name])
+    assert "(sink)" in shown.output
+    missing = CliRunner().invoke(main, [*command, "check", name])
+    assert missing.exit_code == 3
+    with shardq.connect(url) as client:
+        for queue in PIPELINE.queues:
+            client.create_queue(queue)
+    assert CliRunner().invoke(main, [*command, "check", name]).exit_code == 0
+    assert CliRunner().invoke(main, [*command, "show", "no.such:thing"]).exit_code == 2
