@@ -6,6 +6,9 @@ import pytest
 
 import shardq
 from shardq.testing import ManualClock
+from tests.any_store import any_url, connect_any, name
+
+__all__ = ["any_url", "connect_any", "name"]
 
 
 @pytest.fixture
