@@ -45,6 +45,9 @@ TWINS = {
 }
 """Files of tests for a server that is like another one."""
 
+HISTORIES = "test_a_store_agrees_with_the_model"
+"""A contract that tries random histories: minutes on a server that is busy."""
+
 SLOW = {
     "test_child_processes.py",
     "test_features_together.py",
@@ -103,6 +106,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if _is_long(item):
             item.add_marker(pytest.mark.long)
+        if item.name.startswith(HISTORIES):
+            item.add_marker(pytest.mark.timeout(900))
         if item.path.name in SLOW:
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("spark"):
@@ -131,7 +136,7 @@ def _is_long(item: pytest.Item) -> bool:
     """Tell whether `make test` leaves the test to `make test-long`."""
     if item.path.parent.name in LONG or item.path.name.endswith("_has_teeth.py"):
         return True
-    return item.name.startswith("test_a_store_agrees_with_the_model")
+    return item.name.startswith(HISTORIES)
 
 
 @pytest.fixture

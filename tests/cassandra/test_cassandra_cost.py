@@ -19,7 +19,7 @@ from shardq.storage.requests import Acknowledge, Append, Claim, Peek, QueueRecor
 from shardq.testing import BundleFactory
 from tests.sharing import share
 
-pytestmark = pytest.mark.cassandra
+pytestmark = [pytest.mark.cassandra, pytest.mark.long]
 
 MINUTE = 60_000_000
 TOMBSTONES = re.compile(r"and (\d+) tombstone")

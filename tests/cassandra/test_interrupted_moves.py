@@ -11,7 +11,7 @@ import shardq
 from shardq.storage.cassandra.store import CassandraStore
 from tests.dying_store import STEPS, Died, DyingStore
 
-pytestmark = pytest.mark.cassandra
+pytestmark = [pytest.mark.cassandra, pytest.mark.long]
 
 
 @pytest.mark.parametrize("later", [1, 3])
@@ -46,7 +46,11 @@ def test_a_move_that_was_cut_off_is_completed_by_claims_of_another_size(
 LONG = b"long" * 10_000  # too long to be kept inside its row
 
 
-@pytest.mark.parametrize(("first", "second"), [(b"short", LONG), (LONG, b"short"), (b"a", b"b")])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(b"short", LONG), (LONG, b"short"), (b"a", b"b")],
+    ids=["longer", "shorter", "as-long"],
+)
 def test_a_forward_that_was_cut_off_is_completed_by_one_that_changes_the_message_otherwise(
     open_store: Callable[[], CassandraStore], first: bytes, second: bytes
 ) -> None:

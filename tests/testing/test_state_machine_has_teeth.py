@@ -10,30 +10,59 @@ from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing.broken_stores import BROKEN_STORES
 from shardq.testing.state_machine import state_machine_for
 
-BEYOND = {  # not seen in one shard, or only after long searches; the contracts catch all of them
+BEYOND = {  # not in what the machine does and compares, or seen after long searches; the contracts catch them all
+    "AnswersWhatWasAsked",
+    "ChangesAllOrNone",
     "ConfirmsKeysForAnyone",
+    "CountsEveryDelivery",
     "CountsNoStart",
     "DropsTheNameOnly",
+    "DropsWhatHasChanged",
     "FinishesHoweverOftenDelivered",
+    "FinishesWhatHasExpired",
     "FinishesWhatHasKeys",
     "FinishesWhateverItsAge",
     "FinishesWithoutHistory",
     "ForgetsDeliveries",
+    "ForgetsExpiry",
+    "ForgetsExpiryOfWhatItSplits",
     "ForgetsMoves",
     "ForgetsShards",
+    "ForgetsTheDead",
     "ForgetsWhatItFinished",
+    "HidesExpiryWithTheBodies",
+    "HidesWhatIsHeldForLong",
+    "HidesWhoHolds",
+    "KeepsEntriesOfDroppedQueues",
     "KeepsKeysOfDroppedQueues",
     "KeepsNoHistory",
+    "LetsEntriesExpire",
+    "ListsTheFirstPageOnly",
+    "LooksAtAllTimes",
+    "LooksAtNoOtherPriority",
     "LosesTheLastOfABulk",
+    "MeasuresNothing",
+    "MeasuresWhatIsHeld",
+    "MeasuresWholeBundles",
+    "OrdersGroupsByIds",
+    "ReadsAPathInNames",
     "ReleasesAtOnce",
+    "ReleasesTheEntryOfAnother",
     "RemembersDroppedQueues",
+    "RemembersForEver",
     "ReplacesAtTheEnd",
+    "ReplacesWithoutComparing",
     "ReservesForEveryone",
+    "SettlesStepByStep",
     "ShortensUnasked",
     "ShowsBodiesUnasked",
+    "ShowsWhatNobodyHolds",
     "StartsWhatItExtends",
+    "StopsAtALostForward",
     "SweepsNothing",
     "TakesAcksForMoves",
+    "TellsEachOfAll",
+    "TellsOfOneQueueOnly",
 }
 SAMPLE = {"DropsAcks", "DuplicatesAppends", "TakesMoreThanAsked"}
 """Found within seconds. Other searches are of random length, up to minutes; `make test-wide` makes them all."""
@@ -61,10 +90,20 @@ def _marks(broken: type[WrappedStore]) -> list[pytest.MarkDecorator]:
         if each.__name__ not in BEYOND
     ],
 )
+@pytest.mark.timeout(900)
 def test_the_state_machine_fails_a_store_that(broken: type[WrappedStore], wrapped) -> None:
     harness = wrapped(broken)
-    with pytest.raises((AssertionError, ExceptionGroup)):
+    with pytest.raises((AssertionError, ExceptionGroup)) as caught:
         run_state_machine_as_test(state_machine_for(lambda: harness), settings=QUICK)
+    # a search that ran out of time ends with a group of other errors
+    assert any(isinstance(each, AssertionError) for each in _single_errors(caught.value)), caught.value
+
+
+def _single_errors(error: BaseException) -> list[BaseException]:
+    """Return the error, or all that a group of errors holds."""
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    return [single for each in error.exceptions for single in _single_errors(each)]
 
 
 def test_the_state_machine_passes_a_store_that_is_only_wrapped(wrapped) -> None:
