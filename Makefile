@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 ALONE = not cluster and not speed and not cassandra and not mongodb and not spark and not long
 FAST = $(ALONE) and not slow
 # The tests of the library: not those of what measures, breaks, shows and documents it.
-COVERING = $(addprefix tests/,api broadcast cli conformance/test_sqlite.py delivery large limits planning schedules signals sqlite storage tasks topics transactions worker)
+COVERING = $(addprefix tests/,api broadcast cli conformance/test_sqlite.py delivery large limits pipelines planning schedules signals sqlite storage tasks topics transactions worker)
 # Most tests wait for a server or for time to pass: two processes for each core run them, on servers that they share.
 SIDE_BY_SIDE = -n $(shell expr 2 '*' $$(nproc 2>/dev/null || sysctl -n hw.ncpu)) --dist loadgroup
 # The tests start hundreds of processes; each would compile shardq anew.

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shardq.cli.main import main
-
-PROGRAM = str(Path(sys.executable).parent / "shardq")
+from tests.terminal import PROGRAM
 
 
 class Shell:

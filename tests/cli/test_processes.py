@@ -4,51 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import shlex
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-PROGRAM = str(Path(sys.executable).parent / "shardq")
-
-
-def in_terminal(arguments: list[str], url: str, *, ctrl_c: tuple[str, ...] = ()) -> tuple[str, int]:
-    """Run in a terminal of its own; press Ctrl-C when each of these texts has appeared.
-
-    Returns what was seen until nothing had the terminal open any more, and the exit code.
-    """
-    terminal, theirs = pty.openpty()
-    environment = os.environ | {"SHARDQ_URL": url, "TERM": "xterm"}
-    process = subprocess.Popen(
-        [PROGRAM, *arguments],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=environment,
-        start_new_session=True,
-    )
-    os.close(theirs)
-    seen = b""
-    while data := _read(terminal):
-        seen += data
-        if ctrl_c and ctrl_c[0].encode() in seen:
-            os.killpg(process.pid, signal.SIGINT)
-            ctrl_c = ctrl_c[1:]
-    os.close(terminal)
-    return seen.decode("utf-8", "replace"), process.wait()
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65_536)
-    except OSError:  # the last process has closed it
-        return b""
+from tests.terminal import PROGRAM, in_terminal
 
 
 def test_a_closed_pipe_is_no_traceback(jobs, start: Callable[..., subprocess.Popen[str]]) -> None:
