@@ -18,13 +18,13 @@ import msgspec
 
 from shardq.errors import InvalidSetting
 from shardq.tasks.errors import ArgumentsRejected, ResultRejected
+from shardq.tasks.models import read, readable, write
 
 __all__ = ["Arguments"]
 
 _making = (
     threading.Lock()
 )  # of decoders: two threads must not be the first to describe a struct (msgspec 0.22)
-_ERRORS = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError, NotImplementedError)
 
 
 class Arguments:
@@ -54,9 +54,10 @@ class Arguments:
 
     def decode(self, body: bytes) -> BoundArguments:
         """The arguments of a call, of the types that the function declares. Raises ArgumentsRejected."""
+        decoder, _ = self._made()
         try:
-            values = msgspec.structs.asdict(self._made()[0].decode(body))
-        except _ERRORS as error:
+            values = msgspec.structs.asdict(decoder.decode(body))
+        except Exception as error:
             raise ArgumentsRejected(
                 f"task {self._name!r} takes {self._signature}, and was given something else: {error}; send what it "
                 "takes, or let the function take what was sent"
@@ -68,7 +69,7 @@ class Arguments:
         """A result as bytes. Raises ResultRejected."""
         try:
             return _ENCODER.encode(value)
-        except _ERRORS as error:
+        except Exception as error:
             raise ResultRejected(
                 f"the result of task {self._name!r}, {reprlib.repr(value)}, cannot be stored: {error}; return what "
                 "msgspec or pydantic can write, or set keep_result=0"
@@ -76,9 +77,10 @@ class Arguments:
 
     def decode_result(self, stored: bytes) -> Any:
         """A result, of the type that the function declares. Raises ResultRejected."""
+        _, decoder = self._made()
         try:
-            return self._made()[1].decode(stored)
-        except _ERRORS as error:
+            return decoder.decode(stored)
+        except Exception as error:
             raise ResultRejected(
                 f"the result of task {self._name!r} is not of the type that it declares: {error}"
             ) from error
@@ -94,14 +96,14 @@ class Arguments:
     def _written(self, given: Mapping[str, Any]) -> bytes:
         try:
             return _ENCODER.encode(given)
-        except _ERRORS as error:
+        except Exception as error:
             raise ArgumentsRejected(self._not_written(given, error)) from error
 
     def _not_written(self, given: Mapping[str, Any], error: Exception) -> str:
         for name, value in given.items():
             try:
                 _ENCODER.encode(value)
-            except _ERRORS as wrong:
+            except Exception as wrong:
                 return (
                     f"argument {name}={reprlib.repr(value)} of task {self._name!r} cannot be sent: {wrong}; give plain "
                     "values, dataclasses, msgspec structs or pydantic models, such as the key of a record"
@@ -121,7 +123,7 @@ class Arguments:
             struct = msgspec.defstruct(
                 "Arguments", fields, kw_only=True, forbid_unknown_fields=True, module=__name__
             )
-            return _decoder(struct), _decoder(hints.get("return", Any))
+            return _decoder(struct), _decoder(readable(hints.get("return", Any)))
         except Exception as error:
             raise InvalidSetting(
                 f"the annotations of task {self._name!r} cannot be used: {type(error).__name__}: {error}; name types "
@@ -130,7 +132,7 @@ class Arguments:
 
 
 def _field(parameter: Parameter, hints: Mapping[str, Any]) -> tuple[str, Any, Any]:
-    kind: Any = hints.get(parameter.name, Any)
+    kind: Any = readable(hints.get(parameter.name, Any))
     if parameter.kind is Parameter.VAR_POSITIONAL:
         return parameter.name, tuple.__class_getitem__((kind, ...)), msgspec.field(default=msgspec.UNSET)
     if parameter.kind is Parameter.VAR_KEYWORD:
@@ -140,21 +142,8 @@ def _field(parameter: Parameter, hints: Mapping[str, Any]) -> tuple[str, Any, An
     return parameter.name, kind, msgspec.field()
 
 
-def _write(value: Any) -> Any:
-    """What msgspec does not know: a model of pydantic, which need not be installed."""
-    if callable(getattr(type(value), "model_dump", None)):
-        return value.model_dump(mode="json")
-    raise NotImplementedError(f"a {type(value).__name__} has no form that can be sent")
-
-
-def _read(kind: Any, value: Any) -> Any:
-    if callable(getattr(kind, "model_validate", None)):
-        return kind.model_validate(value)
-    raise NotImplementedError(f"a {getattr(kind, '__name__', kind)} cannot be made of what was sent")
-
-
 def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(kind, dec_hook=_read)
+    return msgspec.msgpack.Decoder(kind, dec_hook=read)
 
 
-_ENCODER = msgspec.msgpack.Encoder(enc_hook=_write)
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=write)

@@ -69,31 +69,6 @@ def test_arguments_and_results_have_the_types_that_the_function_declares(tasks: 
     assert result.get(timeout=0) == order
 
 
-class Model:
-    """As a model of pydantic has them."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def model_dump(self, *, mode: str) -> dict[str, int]:
-        assert mode == "json"
-        return {"number": self.number}
-
-    @classmethod
-    def model_validate(cls, value: dict[str, int]) -> Model:
-        return cls(value["number"])
-
-
-def test_models_that_dump_and_validate_themselves_are_arguments_and_results(tasks: Tasks) -> None:
-    @tasks.task
-    def next_of(model: Model, other: Model | None = None) -> Model:
-        return Model(model.number + 1)
-
-    result = next_of.send(Model(3))
-    tasks.drain()
-    assert result.get(timeout=0).number == 4
-
-
 def test_async_tasks_are_awaited_and_know_that_they_run(tasks: Tasks) -> None:
     @tasks.task
     async def double(number: int) -> int:
