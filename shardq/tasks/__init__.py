@@ -21,7 +21,8 @@ from shardq.tasks.pool import TaskPool
 from shardq.tasks.result import Result
 from shardq.tasks.task import Signature, Task
 from shardq.tasks.worker import TaskWorker
-from shardq.tasks.workflow import Workflow, WorkflowResult, chain, chord, group
+from shardq.tasks.workflow import Workflow, chain, chord, group
+from shardq.tasks.workflow_result import WorkflowResult
 
 __all__ = [
     "ArgumentsRejected",

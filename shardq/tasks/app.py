@@ -16,6 +16,7 @@ from shardq.tasks.current import CurrentTask
 from shardq.tasks.options import TaskKeywords, TaskOptions, make_options
 from shardq.tasks.result import Result
 from shardq.tasks.task import Signature, Task, TaskDecorator
+from shardq.tasks.workflow_result import WorkflowResult
 from shardq.worker import WorkerReport
 
 __all__ = ["Tasks"]
@@ -137,6 +138,13 @@ class Tasks:
                 call = given[place]
                 found[place] = Result(binding, identity, call.task, call.options.keep_result)
         return [found[place] for place in range(len(given))]
+
+    def workflow(self, workflow_id: str) -> WorkflowResult:
+        """The result of a workflow that was sent before, also by another program, by its id. Raises InvalidReceipt.
+
+        Values have the types that the tasks of this app declare; those of tasks that it does not have are plain.
+        """
+        return WorkflowResult(self.binding, workflow_id, self.tasks)
 
     def drain(self, *, queues: Sequence[str] | None = None) -> WorkerReport:
         """Run all tasks that are due, and those that they send, in this thread; returns when none is due. For tests.

@@ -15,7 +15,7 @@ from shardq.producer import Producer
 from shardq.queue import Queue
 from shardq.receipt import MessageId
 from shardq.storage.requests import EntryState
-from shardq.tasks.plans import Plan, read_plan
+from shardq.tasks.plans import NAME, WORKFLOW, Plan, read_plan
 from shardq.tasks.results import ResultLog, split_step, step_id
 
 __all__ = ["Binding"]
@@ -60,6 +60,15 @@ class Binding:
                 self._plans = {}
             self._plans[workflow] = read_plan(stored)
         return self._plans.get(workflow)
+
+    def planned(self, workflow: str) -> Plan | None:
+        """The plan of a workflow, also of one that has not begun; None when there is no such workflow."""
+        if (plan := self.plan(workflow)) is not None:
+            return plan
+        message = self.find(workflow)
+        if message is not None and message.headers.get(NAME) == WORKFLOW:
+            return read_plan(message.body)
+        return self.plan(workflow)  # it has begun meanwhile
 
     def remove(self, task: str) -> bool:
         """Take the message of a task out of its queue; False when it is not there."""

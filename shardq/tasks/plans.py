@@ -67,6 +67,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     steps: tuple[Step, ...]
     keep: float
+    ends: tuple[int, ...]  # the steps that none waits for: what they return is the result
+    many: bool = False  # which is a list then
 
     @property
     def first(self) -> list[int]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -16,11 +14,10 @@ from shardq.settings import check_number
 from shardq.tasks.app import Tasks
 from shardq.tasks.options import LONGEST_KEPT, TaskOptions
 from shardq.tasks.plans import KEEP, NAME, WORKFLOW, Plan, Step, write_plan
-from shardq.tasks.result import Result
-from shardq.tasks.results import Decided, Entry, step_id
 from shardq.tasks.task import Signature, Task
+from shardq.tasks.workflow_result import WorkflowResult
 
-__all__ = ["Workflow", "WorkflowResult", "chain", "chord", "group"]
+__all__ = ["Workflow", "chain", "chord", "group"]
 
 KEEP_SECONDS = 86_400.0
 _SOME_ID = f"tasks:0:0:{0:032x}:0"  # a workflow gets its own when it is sent
@@ -46,7 +43,7 @@ class Workflow(msgspec.Struct, frozen=True):
 
     app: Tasks
     steps: tuple[Step, ...]
-    tasks: tuple[Task[Any, Any, Any], ...]
+    tasks: Mapping[str, Task[Any, Any, Any]]  # by their names
     ends: tuple[int, ...]
     many: bool = False  # its result is a list, of its ends
 
@@ -59,62 +56,11 @@ class Workflow(msgspec.Struct, frozen=True):
         check_number("keep", keep, 1.0, LONGEST_KEPT)
         for number, step in enumerate(self.steps):
             _check(step, number, keep)
-        message = OutgoingMessage(
-            body=write_plan(Plan(self.steps, keep)), headers={NAME: WORKFLOW, KEEP: 0.0}, delay=delay
-        )
-        first = next(step for step in self.steps if not step.after)
-        (identity,) = self.app.binding.send(first.queue, [message])
-        return WorkflowResult(self, identity, keep)
-
-
-class WorkflowResult:
-    """The result of a workflow that was sent: that of its last step, or a list of those of several.
-
-    ``results`` are those of its ends, each a :class:`Result`. ``id`` is that of the message that begins it.
-    """
-
-    def __init__(self, workflow: Workflow, identity: str, keep: float) -> None:
-        self.id, self._workflow, self._keep = identity, workflow, keep
-        self.results: tuple[Result[Any], ...] = tuple(
-            Result(workflow.app.binding, step_id(identity, end).text, workflow.tasks[end], keep)
-            for end in workflow.ends
-        )
-
-    def get(self, *, timeout: float | None = None) -> Any:
-        """Wait for all of it to end, for ``timeout`` seconds at most; returns what its end returned, or its ends.
-
-        Raises what :meth:`Result.get` raises. The failure of a step is that of all that wait for it.
-        """
-        until = None if timeout is None else time.monotonic() + timeout
-        values = [
-            each.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
-            for each in self.results
-        ]
-        return values if self._workflow.many else values[0]
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        """Wait on an event loop. Errors as in :meth:`get`."""
-        return self._wait().__await__()
-
-    def cancel(self) -> bool:
-        """Cancel all steps that have not ended; False when all of it had ended. Can be repeated.
-
-        Steps that run find out as tasks do: see :meth:`Result.cancel`.
-        """
-        steps = range(len(self._workflow.steps))
-        binding = self._workflow.app.binding
-        binding.results.decide(
-            [Decided(step_id(self.id, step).text, Entry("cancelled"), self._keep) for step in steps]
-        )
-        binding.remove(self.id)
-        return any(each.state == "cancelled" for each in self.results)
-
-    async def _wait(self) -> Any:
-        values = await asyncio.gather(*self.results)
-        return values if self._workflow.many else values[0]
-
-    def __repr__(self) -> str:
-        return f"<WorkflowResult {self.id}>"
+        plan = Plan(self.steps, keep, self.ends, self.many)
+        message = OutgoingMessage(body=write_plan(plan), headers={NAME: WORKFLOW, KEEP: 0.0}, delay=delay)
+        binding = self.app.binding
+        (identity,) = binding.send(self.steps[plan.first[0]].queue, [message])
+        return WorkflowResult(binding, identity, self.tasks, plan)
 
 
 Part = Signature[Any] | Workflow
@@ -124,13 +70,13 @@ def group(*parts: Part) -> Workflow:
     """Steps that do not wait for each other. The result is a list of theirs, in this order."""
     found = [_workflow(part) for part in _checked(parts)]
     steps: list[Step] = []
-    tasks: list[Task[Any, Any, Any]] = []
+    tasks: dict[str, Task[Any, Any, Any]] = {}
     ends: list[int] = []
     for each in found:
         ends += [len(steps) + end for end in each.ends]
         steps += _moved(each, len(steps))
-        tasks += each.tasks
-    return Workflow(found[0].app, tuple(steps), tuple(tasks), tuple(ends), many=True)
+        tasks |= each.tasks
+    return Workflow(found[0].app, tuple(steps), tasks, tuple(ends), many=True)
 
 
 def chain(*parts: Part) -> Workflow:
@@ -145,7 +91,7 @@ def chain(*parts: Part) -> Workflow:
             for step in _moved(each, len(first.steps))
         )
         ends = tuple(len(first.steps) + end for end in each.ends)
-        first = Workflow(first.app, (*first.steps, *steps), (*first.tasks, *each.tasks), ends, each.many)
+        first = Workflow(first.app, (*first.steps, *steps), {**first.tasks, **each.tasks}, ends, each.many)
     return first
 
 
@@ -181,7 +127,7 @@ def _workflow(part: Part) -> Workflow:
         group=part.group,
         timeout=options.timeout,
     )
-    return Workflow(part.task.app, (step,), (part.task,), (0,))
+    return Workflow(part.task.app, (step,), {part.task.name: part.task}, (0,))
 
 
 def _check_options(name: str, options: TaskOptions, unique_key: str | None) -> None:

@@ -18,6 +18,7 @@ from shardq.tasks import (
     Tasks,
     TaskWorker,
     Workflow,
+    WorkflowResult,
     chain,
     chord,
     group,
@@ -124,6 +125,45 @@ def test_a_workflow_that_is_cancelled_runs_no_further_step(
         with pytest.raises(TaskCancelled):
             result.get(timeout=0)
     assert client.queue("tasks").peek() == []
+
+
+def test_a_workflow_is_known_by_its_id_in_another_program(sums: Sums, url: str, clock: ManualClock) -> None:
+    ids = [sums.squares().send(delay=delay).id for delay in (0, 0, 9)]
+    failing = chain(sums.add.signature(1, 1), sums.fail.then()).send().id
+    with shardq.connect(url, clock=clock) as there:
+        app = Tasks()
+        app.bind(there)
+        first, second, late = (app.workflow(each) for each in ids)
+        assert [each.state for each in (first, second, late)] == ["waiting"] * 3
+        assert late.cancel()
+        sums.tasks.drain(queues=["tasks"])
+        assert (first.state, late.state) == ("done", "cancelled")
+        assert first.get(timeout=0) == [13, 17]
+        assert asyncio.run(_awaited(second)) == [13, 17]
+        assert not first.cancel()
+        failed = app.workflow(failing)
+        states = [failed.state]
+        sums.tasks.drain()
+        assert [*states, failed.state] == ["running", "failed"]
+        with pytest.raises(TaskFailed, match="not 2"):
+            failed.get(timeout=0)
+
+
+async def _awaited(result: WorkflowResult) -> object:
+    return await result
+
+
+def test_an_id_of_no_workflow_is_missing_or_refused(sums: Sums) -> None:
+    task = sums.add.send(1, 1)
+    unknown = sums.tasks.workflow(task.id)
+    assert unknown.state == "missing"
+    assert not unknown.cancel()
+    with pytest.raises(ResultMissing, match="there is no workflow"):
+        unknown.get(timeout=0)
+    with pytest.raises(shardq.InvalidReceipt, match="is the id of a step"):
+        sums.tasks.workflow(f"{task.id}#0")
+    with pytest.raises(shardq.InvalidReceipt, match="is no message id"):
+        sums.tasks.workflow("tasks")
 
 
 def test_steps_that_cannot_be_sent_are_refused_before_anything_is_stored(

@@ -1,0 +1,131 @@
+"""The result of a workflow that was sent: waited for, looked at, cancelled; by its id also in another program."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Generator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from shardq.errors import InvalidReceipt
+from shardq.receipt import MessageId
+from shardq.storage.requests import EntryState
+from shardq.tasks.errors import ResultMissing
+from shardq.tasks.plans import Plan
+from shardq.tasks.result import Result, TaskState
+from shardq.tasks.results import Decided, Entry, step_id
+
+if TYPE_CHECKING:
+    from shardq.tasks.binding import Binding
+    from shardq.tasks.task import Task
+
+__all__ = ["WorkflowResult"]
+
+
+class WorkflowResult:
+    """The result of a workflow: that of its last step, or a list of those of several.
+
+    :meth:`Workflow.send` returns it; :meth:`Tasks.workflow` makes it of an id, in any program. ``id`` is that of the
+    message that begins the workflow.
+    """
+
+    def __init__(
+        self,
+        binding: Binding,
+        identity: str,
+        tasks: Mapping[str, Task[Any, Any, Any]],
+        plan: Plan | None = None,
+    ) -> None:
+        self.id, self._binding, self._tasks, self._known = _checked(identity), binding, tasks, plan
+
+    @property
+    def results(self) -> tuple[Result[Any], ...]:
+        """The results of its ends, the steps that none waits for. Raises ResultMissing."""
+        plan = self._plan()
+        return tuple(self._result(plan, end) for end in plan.ends)
+
+    @property
+    def state(self) -> TaskState:
+        """What it is at: "waiting" until a worker begins it, then "running".
+
+        It is "failed" or "cancelled" as soon as one of its ends is, and "missing" when nothing is known of it, or when
+        one of its ends will not come to be.
+        """
+        if (plan := self._found()) is None:
+            return "missing"
+        states = {self._result(plan, end).state for end in plan.ends}
+        for each in _TELLING:
+            if each in states:
+                return each
+        if states == {"done"}:
+            return "done"
+        message = self._binding.find(self.id)
+        return "running" if message is None or message.state is EntryState.IN_FLIGHT else "waiting"
+
+    def get(self, *, timeout: float | None = None) -> Any:
+        """Wait for all of it to end, for ``timeout`` seconds at most; returns what its end returned, or its ends.
+
+        Raises what :meth:`Result.get` raises. The failure of a step is that of all that wait for it.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        values = [
+            each.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
+            for each in self.results
+        ]
+        return values if self._plan().many else values[0]
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Wait on an event loop. Errors as in :meth:`get`."""
+        return self._wait().__await__()
+
+    def cancel(self) -> bool:
+        """Cancel all steps that have not ended; False when all of it had ended. Can be repeated.
+
+        Steps that run find out as tasks do: see :meth:`Result.cancel`.
+        """
+        if (plan := self._found()) is None:
+            return False
+        self._binding.results.decide(
+            [
+                Decided(step_id(self.id, step).text, Entry("cancelled"), plan.keep)
+                for step in range(len(plan.steps))
+            ]
+        )
+        self._binding.remove(self.id)
+        return any(each.state == "cancelled" for each in self.results)
+
+    async def _wait(self) -> Any:
+        results = await asyncio.to_thread(lambda: self.results)
+        values = await asyncio.gather(*results)
+        return values if self._plan().many else values[0]
+
+    def _result(self, plan: Plan, step: int) -> Result[Any]:
+        task = self._tasks.get(plan.steps[step].task)
+        return Result(self._binding, step_id(self.id, step).text, task, plan.keep)
+
+    def _found(self) -> Plan | None:
+        if self._known is None:
+            self._known = self._binding.planned(self.id)
+        return self._known
+
+    def _plan(self) -> Plan:
+        if (plan := self._found()) is None:
+            raise ResultMissing(
+                f"there is no workflow {self.id}: it was over longer ago than it is kept, was removed, or this is the "
+                "id of something else"
+            )
+        return plan
+
+    def __repr__(self) -> str:
+        return f"<WorkflowResult {self.id}>"
+
+
+_TELLING: tuple[TaskState, ...] = ("failed", "cancelled", "missing")
+
+
+def _checked(identity: str) -> str:
+    if isinstance(identity, str) and "#" in identity:
+        raise InvalidReceipt(
+            f"{identity!r} is the id of a step: give that of its workflow, which is before the first #"
+        )
+    return str(MessageId.parse(identity))
