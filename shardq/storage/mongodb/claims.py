@@ -14,6 +14,7 @@ from shardq.storage.mongodb.documents import Row
 from shardq.storage.mongodb.read_cursors import ReadCursor
 from shardq.storage.mongodb.repeated_claims import (
     Finishing,
+    InDoubt,
     begin,
     begun_at,
     claimed,
@@ -76,23 +77,29 @@ class Claims:
         self._client = client
         self._session, self._clock = client.session, client.clock
         self._cursors, self._collections = client.cursors, client.collections
-        self._sizes, self._finishing = _Sizes(), Finishing()
+        self._sizes, self._finishing, self._in_doubt = _Sizes(), Finishing(), InDoubt()
 
     def claim(self, request: Claim) -> Claimed:
         """Take up to the limit of deliverable messages, or again what the token holds.
 
         A repetition is told by the server, before it takes anything.
         """
-        for _ in range(_ATTEMPTS):
-            try:
-                claimed = self._claim(request)
-                break
-            except CollectionGone:
-                self._collections.is_not(request.shard)
-        else:
-            claimed = Claimed((), self._clock.now() + request.lease)
+        try:
+            claimed = self._claim_where_it_is(request)
+        except BaseException:
+            self._in_doubt.add(request.token)
+            raise
+        self._in_doubt.remove(request.token)
         self._cursors.put_off(request.shard, claimed.lease_until)
         return claimed
+
+    def _claim_where_it_is(self, request: Claim) -> Claimed:
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._claim(request)
+            except CollectionGone:
+                self._collections.is_not(request.shard)
+        return Claimed((), self._clock.now() + request.lease)
 
     def _claim_of_groups(self, request: Claim) -> Claimed:
         """Take from groups; from fewer of them while others are at work on some, one of which may have crashed."""
@@ -142,11 +149,10 @@ class Claims:
                 )
             self._finishing.forget(request.token)
             held = held_by_now(rows, request.token) if taken is None else held_under(rows, request.token)
-            if held:
-                began = now
-                if taken is None:
-                    held = hold_again(rows, held, request, until)
-                    began = begun_at(rows, request.token)
+            if held and taken is None:
+                held = hold_again(rows, held, request, until)
+            if held and (taken is not None or request.token in self._in_doubt):
+                began = now if taken is not None else begun_at(rows, request.token)
                 held = self._in_order(rows, request, held, began)
             if held:
                 return claimed_of(held, request.token, until)
@@ -169,7 +175,7 @@ class Claims:
         return rows.take(begin(request.token, chosen), statements, uuid)
 
     def _in_order(self, rows: ShardRows, request: Claim, held: list[Row], began: int) -> list[Row]:
-        """Take what was passed over because others changed its bundles meanwhile.
+        """Take what was passed over because others changed its bundles meanwhile, before anybody was told of the claim.
 
         Where others are quicker each time, give back what comes after it: nothing that is claimed comes before what is
         left.
@@ -198,7 +204,7 @@ class Claims:
         """
         mine = places_of(held, request.token)
         missing = request.limit - sum(taken.count for _, taken in mine)
-        if not mine or not missing:
+        if not mine or missing <= 0:
             return []
         last = max(place for place, _ in mine)
         found = self._find(rows, msgspec.structs.replace(request, limit=missing), began)

@@ -37,6 +37,7 @@ from shardq.storage.requests import Claim, Claimed, ClaimedSlice
 
 __all__ = [
     "Finishing",
+    "InDoubt",
     "begin",
     "begun_at",
     "claimed",
@@ -50,6 +51,7 @@ __all__ = [
 
 _PAUSE = 0.05  # seconds
 _ANSWERED = 64  # claims that are remembered although they were answered
+_IN_DOUBT = 64
 
 
 def begin(token: bytes, chosen: Iterable[bytes]) -> Statement:
@@ -170,6 +172,28 @@ class Finishing:
             return claimed(piece, finished=True)
         self.forget(request.token)
         return None
+
+
+class InDoubt:
+    """The last claims that this client has begun and got no answer of. Only those are completed by a repetition."""
+
+    def __init__(self) -> None:
+        self._lock = OwnLock()
+        self._tokens: dict[bytes, None] = {}
+
+    def __contains__(self, token: bytes) -> bool:
+        return token in self._tokens
+
+    def add(self, token: bytes) -> None:
+        """An attempt ended with an error."""
+        with self._lock.get():
+            self._tokens[token] = None
+            if len(self._tokens) > _IN_DOUBT:
+                del self._tokens[next(iter(self._tokens))]
+
+    def remove(self, token: bytes) -> None:
+        """It was answered."""
+        self._tokens.pop(token, None)
 
 
 def claimed(piece: Piece, *, finished: bool = False) -> ClaimedSlice:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from shardq.storage.requests import Claim, Fenced
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract, exact_time
@@ -80,6 +82,27 @@ class RetryContract(Contract):
         again = bench.claim(token=first.token)
         assert sorted(again.messages) == [*of_bundle(bundle, 1, 1), *of_bundle(bundle, 3)]
         assert bench.waiting() == [*of_bundle(bundle, 0, 1), *of_bundle(bundle, 2, 1)]
+
+    @pytest.mark.parametrize("limit", [1, 6])
+    def test_a_repeated_claim_leaves_out_what_took_its_place_again(self, bench: Bench, limit: int) -> None:
+        bundle = bench.given(5)
+        first = bench.claim(started=False)
+        bench.release(first.span(0, 2), started=False)
+        again = bench.claim(limit, token=first.token, started=False, by=bench.other)
+        assert again.messages == of_bundle(bundle, 2)
+        assert bench.waiting() == of_bundle(bundle, 0, 2)
+
+    def test_a_repeated_claim_leaves_out_what_others_claimed_and_put_back_in_its_place(
+        self, bench: Bench
+    ) -> None:
+        bundle = bench.given(5)
+        first = bench.claim(started=False, lease=1)
+        bench.advance(2)
+        taken_over = bench.claim(2, started=False, by=bench.other)
+        bench.release(*taken_over.spans, started=False, by=bench.other)
+        again = bench.claim(token=first.token, started=False)
+        assert again.messages == of_bundle(bundle, 2)
+        assert bench.waiting() == of_bundle(bundle, 0, 2)
 
     def test_a_repeated_claim_leaves_out_what_others_claimed(self, bench: Bench) -> None:
         bundle = bench.given(5)
