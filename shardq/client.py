@@ -64,7 +64,8 @@ def connect(
 ) -> Client:
     """Open the store that a URL names. Nothing is created, and no connection is made, before it is needed.
 
-    ``sqlite:///queue.db`` is a file in the current folder, ``sqlite:////var/lib/queue.db`` an absolute path. Calls
+    ``sqlite:///queue.db`` is a file in the current folder, ``sqlite:////var/lib/queue.db`` an absolute path.
+    ``memory://`` is of this client alone, and ``memory://name`` of this process: both end with their clients. Calls
     that fail with a retryable error are repeated for ``retry_seconds`` before the error is raised. ``clock`` is for
     tests. Raises InvalidSetting.
     """

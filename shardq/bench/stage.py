@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 import shardq
+from shardq.storage.opening import check_between_processes
 
 __all__ = ["Place", "Stage"]
 
@@ -36,6 +37,8 @@ class Stage:
     """Makes queues in the store of a URL or, without one, each in a new SQLite file in a temporary folder."""
 
     def __init__(self, url: str | None = None, *, folder: Path | None = None) -> None:
+        if url is not None:
+            check_between_processes(url, "a benchmark has several")
         self._url, self._folder = url, folder
 
     @contextmanager

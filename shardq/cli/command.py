@@ -79,7 +79,19 @@ class Session:
     """One run of the command line: the URL of the store, and a connection that is opened when it is needed."""
 
     def __init__(self, url: str) -> None:
-        self.url = url
+        self._url = url
+
+    @property
+    def url(self) -> str:
+        """The URL of the store. Raises InvalidSetting for one that ends with the command."""
+        from shardq.storage.opening import check_between_processes  # noqa: PLC0415 - the help needs none of it
+
+        check_between_processes(self._url, "each command is a process of its own")
+        return self._url
+
+    @url.setter
+    def url(self, url: str) -> None:
+        self._url = url
 
     @cached_property
     def store(self) -> Store:

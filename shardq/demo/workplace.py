@@ -15,6 +15,7 @@ import msgspec
 import shardq
 from shardq.demo.plan import Options, Plan
 from shardq.errors import ShardqError
+from shardq.storage.opening import check_between_processes
 
 __all__ = ["Leftovers", "Workplace", "count_leftovers"]
 
@@ -60,6 +61,8 @@ class Workplace:
 
 
 def _plan(options: Options, data: Path, messages: int, folder: Path) -> Plan:
+    if options.url is not None:
+        check_between_processes(options.url, "the demo has several")
     return Plan(
         url=options.url or f"sqlite:///{quote(str(folder / 'queue.db'))}",
         queue=folder.name,

@@ -12,6 +12,7 @@ import msgspec
 
 from shardq.errors import InvalidSetting
 from shardq.spark.option_names import nearest
+from shardq.storage.opening import check_between_processes
 
 __all__ = [
     "BrowseOptions",
@@ -155,7 +156,9 @@ def parse(kind: type[Kind], given: Mapping[str, str]) -> Kind:
             raise InvalidSetting(
                 f"option {field.encode_name!r} is missing: give .option({field.encode_name!r}, ...)"
             )
-    return _convert(kind, {fields[name].encode_name: value for name, value in _lower(given).items()})
+    chosen = _convert(kind, {fields[name].encode_name: value for name, value in _lower(given).items()})
+    check_between_processes(chosen.url, "the workers of Spark are processes of their own")
+    return chosen
 
 
 def _fields(kind: type[QueueOptions]) -> dict[str, msgspec.structs.FieldInfo]:

@@ -20,12 +20,13 @@ from shardq.clock import Clock
 from shardq.errors import InvalidSetting
 from shardq.storage.store import Store
 
-__all__ = ["open_store"]
+__all__ = ["check_between_processes", "open_store"]
 
 _STORES, _LINES = "shardq.stores", "shardq.signals"
 _OWN = {
     _STORES: {
         "cassandra": "shardq.storage.cassandra.url:open_cassandra",
+        "memory": "shardq.storage.sqlite.memory:open_memory",
         "mongodb": "shardq.storage.mongodb.url:open_mongodb",
         "mongodb+srv": "shardq.storage.mongodb.url:open_mongodb",
         "sqlite": "shardq.storage.sqlite.url:open_sqlite",
@@ -35,6 +36,7 @@ _OWN = {
         "rediss": "shardq.storage.redis.url:open_redis",
     },
 }
+_OF_ONE_PROCESS = {"memory"}
 _OPTION = "signals="
 
 
@@ -44,6 +46,14 @@ def open_store(url: str, clock: Clock) -> Store:
     opener: Callable[[str, Clock], Store] = _load(_STORES, _scheme(own))
     store = opener(own, clock)
     return store if of_line is None else _signalled(store, of_line)
+
+
+def check_between_processes(url: str, who: str) -> None:
+    """Raise InvalidSetting when the URL names a store that other processes cannot open."""
+    if isinstance(url, str) and url.partition("://")[0] in _OF_ONE_PROCESS:
+        raise InvalidSetting(
+            f"{url!r} is of one process, and {who}: name a store that others can open, such as 'sqlite:///queue.db'"
+        )
 
 
 def _signalled(store: Store, url: str) -> Store:

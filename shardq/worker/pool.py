@@ -14,6 +14,7 @@ import msgspec
 from shardq.callables import check_runs
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.settings import check_number
+from shardq.storage.opening import check_between_processes
 from shardq.worker.assignment import assign
 from shardq.worker.attempt import Handler
 from shardq.worker.options import WorkerKeywords, WorkerOptions
@@ -102,6 +103,7 @@ class WorkerPool:
         check_number("max_restarts", max_restarts, 0, 1_000_000, whole=True)
         if handler_timeout is not None:
             check_number("handler_timeout", handler_timeout, 1.0, 7 * 86_400.0)
+        check_between_processes(plan.url, "the workers of a pool are processes of their own")
         _check_sendable(plan)
         self._slots = [Slot(plan, f"shardq-worker-{number}", max_restarts) for number in range(processes)]
         self._handler_timeout, self._on_progress = handler_timeout, on_progress
