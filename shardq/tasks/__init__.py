@@ -16,6 +16,7 @@ from shardq.tasks.errors import (
     TaskTimeout,
     UnknownTask,
 )
+from shardq.tasks.inline import InlineTasks, SentTask
 from shardq.tasks.options import RetryPolicy, TaskOptions
 from shardq.tasks.pool import TaskPool
 from shardq.tasks.result import Result
@@ -28,12 +29,14 @@ __all__ = [
     "ArgumentsRejected",
     "CurrentTask",
     "Failure",
+    "InlineTasks",
     "Middleware",
     "Result",
     "ResultMissing",
     "ResultRejected",
     "ResultTimeout",
     "RetryPolicy",
+    "SentTask",
     "Signature",
     "Task",
     "TaskCancelled",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 from shardq.client import Client, connect
@@ -112,6 +113,16 @@ class Tasks:
         with self._lock:
             if self._binding is None or self._binding.client is not client:
                 self._binding = Binding(client, self.queue_settings)
+
+    @contextmanager
+    def bound(self, client: Client) -> Iterator[None]:
+        """Send tasks by this client within the ``with`` block, and as before it afterwards. For tests."""
+        before = self._binding
+        self.bind(client)
+        try:
+            yield
+        finally:
+            self._binding = before
 
     def close(self) -> None:
         """Close what was opened for these tasks. They can be sent again after that."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from inspect import BoundArguments
 from typing import Any
 
@@ -90,8 +90,10 @@ class Runner:
         middleware: tuple[Middleware, ...],
         binding: Binding,
         loop: Loop,
+        on_error: Callable[[Exception], None] = lambda _: None,
     ) -> None:
         self._tasks, self._middleware, self._loop = tasks, middleware, loop
+        self._on_error = on_error
         self._binding, self._log = binding, binding.results
 
     def run(self, unit: Unit, tally: Tally, gate: Gate) -> None:
@@ -192,6 +194,7 @@ class Runner:
         """What becomes of a task that raised."""
         if isinstance(error, TaskCancelled):
             return Discard("cancelled")
+        self._on_error(error)
         if isinstance(error, UnknownTask | ArgumentsRejected | ResultRejected):
             return DeadLetter()
         task = self._tasks.get(str(message.headers.get(NAME)))

@@ -30,12 +30,14 @@ from shardq.tasks import (
     ArgumentsRejected,
     CurrentTask,
     Failure,
+    InlineTasks,
     Middleware,
     Result,
     ResultMissing,
     ResultRejected,
     ResultTimeout,
     RetryPolicy,
+    SentTask,
     Signature,
     Task,
     TaskCancelled,
@@ -160,6 +162,11 @@ async def use_tasks(client: shardq.Client) -> None:
     print(tasks.workflow(ended.id).state)
     report: WorkerReport = TaskWorker(tasks, client, threads=4, idle_exit=0.5).run()
     pool: PoolReport = TaskPool("sqlite:///tasks.db", "shop:tasks", processes=2, threads=4).run()
+    with InlineTasks(tasks, client) as within:
+        waiting: list[SentTask] = within.sent()
+        print(
+            within.drain(raises=False).worked, waiting[0].name, waiting[0].arguments, waiting[0].message.body
+        )
     print(report.worked, pool.restarts, tasks.drain(queues=["mail"]).worked)
     tasks.close()
 

@@ -52,7 +52,11 @@ def test_the_wheel_carries_the_schema_the_types_and_the_licence(site: Path) -> N
     names = {str(path.relative_to(site)) for path in site.rglob("*")}
     assert {"shardq/py.typed", "shardq/schema/sqlite/0001_queues.sql"} <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
-    assert {name.split("/")[0].split("-")[0] for name in names} == {"shardq", "pyspark_shardq.py"}
+    assert {name.split("/")[0].split("-")[0] for name in names} == {
+        "shardq",
+        "pyspark_shardq.py",
+        "pytest_shardq.py",
+    }
 
 
 def test_the_extra_for_testing_brings_what_the_conformance_suite_imports(site: Path) -> None:

@@ -1,0 +1,59 @@
+"""The fixtures of shardq for pytest, which finds them here by itself when shardq is installed.
+
+pytest imports this before anything else: it imports nothing of shardq until a fixture is used.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from shardq import Client, StoredMessage
+    from shardq.tasks import InlineTasks, Tasks
+    from shardq.testing import ManualClock
+
+
+@pytest.fixture
+def shardq_clock() -> ManualClock:
+    """The clock of the store. It begins with the present, and stands still until ``shardq_clock.advance(seconds)``."""
+    from shardq.clock import SystemClock  # noqa: PLC0415 - as all imports here: see above
+    from shardq.testing import ManualClock  # noqa: PLC0415
+
+    return ManualClock(SystemClock().now())
+
+
+@pytest.fixture
+def shardq_url() -> str:
+    """The URL of the store: in memory, and new for each test. Override it to run tests on another store."""
+    return f"memory://test-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def shardq_client(shardq_url: str, shardq_clock: ManualClock) -> Iterator[Client]:
+    """A client of the store, on the clock of the test."""
+    import shardq  # noqa: PLC0415
+
+    with shardq.connect(shardq_url, clock=shardq_clock) as client:
+        yield client
+
+
+@pytest.fixture
+def shardq_sent(shardq_client: Client) -> Callable[[str], list[StoredMessage]]:
+    """``shardq_sent("orders")``: the messages that wait in a queue, now or for later, in the order of their sends."""
+    from shardq.testing.sent import waiting  # noqa: PLC0415
+
+    return lambda queue: waiting(shardq_client.queue(queue))
+
+
+@pytest.fixture
+def shardq_tasks(shardq_client: Client) -> Iterator[Callable[[Tasks], InlineTasks]]:
+    """``shardq_tasks(app)``: an app whose tasks are sent to the store of the test from now on, and run within it."""
+    from shardq.tasks import InlineTasks  # noqa: PLC0415
+
+    with ExitStack() as stack:
+        yield lambda app: stack.enter_context(InlineTasks(app, shardq_client))
