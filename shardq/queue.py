@@ -37,7 +37,7 @@ from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_le
 from shardq.settling.receipts import ack_receipts, extend_receipts, release_receipts
 from shardq.tracing import Event, trace
 
-__all__ = ["Queue", "consumer_of", "unless", "wait_for"]
+__all__ = ["Queue", "consumer_of", "holders_of", "unless", "wait_for"]
 
 MANY = 2**31
 
@@ -352,6 +352,16 @@ def consumer_of(
 def unless(queue: Queue, over: Callable[[], bool]) -> AbstractContextManager[None]:
     """Within it this thread asks the store of the queue nothing once it is over: that raises StoreUnavailable."""
     return queue._context.retry.unless(over)  # noqa: SLF001 - of this module
+
+
+def holders_of(queue: Queue, keys: Sequence[str]) -> list[str | None]:
+    """Whose the unique keys of a queue are, in one request: None where no message was entered for a key.
+
+    An id may be that of a message that has left the queue. "" tells that somebody is changing the entry: ask with
+    :meth:`Queue.get`.
+    """
+    found = UniqueKeys(queue._context).exchange_all([(key, None, None) for key in keys])  # noqa: SLF001 - of this module
+    return [None if each is None else "" if each.coming or each.replaced else each.current for each in found]
 
 
 def wait_for(queue: Queue, seconds: float) -> None:

@@ -4,122 +4,192 @@ What became of a step is written once, and before its message is acked whoever r
 which another one waits, each looks at the others after its own entry is written: the last one finds all of them, and
 sends what waits. Two may find that at the same time: the message of a step has a unique key, and a step whose entry is
 written is not run again. After a crash the step that had ended is delivered again, and comes here again.
+
+The last step of a bucket decides the bucket's entry in the same way, and goes on with what the bucket is a step of.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from shardq.errors import InvalidMessage
+from shardq.errors import InvalidMessage, MessageTooLarge
 from shardq.tasks.binding import Binding
-from shardq.tasks.errors import Failure
-from shardq.tasks.plans import Plan, joined, read_plan, with_input
-from shardq.tasks.results import Decided, Entry, split_step, step_id
+from shardq.tasks.errors import Failure, ResultMissing
+from shardq.tasks.gathering import AT_ONCE, gather
+from shardq.tasks.plans import Plan, joined, with_input
+from shardq.tasks.results import Decided, Entry, split_step
 
-__all__ = ["Seen", "advance", "may_come", "start"]
+__all__ = ["Seen", "advance", "send_steps"]
 
 _log = logging.getLogger(__name__)
 
-
-def start(binding: Binding, workflow: str, body: bytes) -> None:
-    """Store the plan of a workflow, and send the steps that wait for none. May be repeated."""
-    plan = read_plan(body)
-    binding.results.enter_plan(workflow, body, plan.keep)
-    _send(binding, workflow, plan, {number: plan.steps[number].body for number in plan.first})
+KEPT_BYTES = 250_000  # of the values of a bucket's steps, which are repeated in its entry up to this size
+MOST_AT_ONCE = 256  # entries of which one request asks whether they are there
 
 
 class Seen:
-    """What was found and sent for steps that ended together: the others of them need not do it again."""
+    """What was found and sent for steps that ended together: the others of them need not do it again.
 
-    def __init__(self) -> None:
-        self.values: dict[str, bytes] = {}
+    ``ended`` are these steps, whose entries are all written, and what became of each as far as its worker knows. What
+    waits for a step that was found to be open stays blocked for them: whoever ends that step comes later, and finds all
+    of them. That does not hold for the bucket that one of them has closed after the look.
+    """
+
+    def __init__(self, ended: dict[str, Entry]) -> None:
+        self.ended, self.present = ended, set(ended)
+        self.blocked: set[str] = set()
         self.sent: set[str] = set()
 
 
 def advance(binding: Binding, step: str, seen: Seen) -> None:
     """Send, or give up, the steps that waited for one that has ended. May be repeated."""
+    ended = [step]
+    while ended:
+        ended += _go_on(binding, ended.pop(), seen)
+
+
+def send_steps(binding: Binding, workflow: str, plan: Plan, bodies: dict[int, bytes]) -> None:
+    """Store the messages of steps, those of one queue together. Those that are in their queue stay as they are."""
+    by_queue: dict[str, list[int]] = {}
+    for number in bodies:
+        by_queue.setdefault(plan.steps[number].queue, []).append(number)
+    for queue, numbers in by_queue.items():
+        binding.send(
+            queue,
+            [plan.steps[each].message(workflow, each, plan.keep, bodies[each]) for each in numbers],
+        )
+
+
+def _go_on(binding: Binding, step: str, seen: Seen) -> list[str]:
+    """Do what waited for this step only; returns the steps that have ended by that."""
     workflow, number = split_step(step)
     plan = binding.plan(workflow)
     if plan is None:
         _log.warning("workflow %s is over: its plan was not kept for so long", workflow)
-        return
-    ended = [number]
-    while ended:
-        ended += _go_on(binding, workflow, plan, ended.pop(), seen)
+        return []
+    entry = seen.ended.get(step)
+    if entry is None or entry.state != "done":  # another outcome may have been written first
+        entry = binding.results.read(step)
+    if entry is None:
+        return []
+    bucket = workflow if "#" in workflow and number in plan.ends else None
+    behind = plan.behind(number)
+    if entry.state != "done":
+        told = _because(plan, number, entry)
+        given_up = [f"{workflow}#{other}" for other in behind] + ([bucket] if bucket else [])
+        return _decide(binding, given_up, told, plan.keep)
+    ended: list[str] = []
+    for other in behind:
+        ended += _send_next(binding, workflow, plan, other, number, seen)
+    if bucket and bucket not in seen.sent and _all_ended(binding, workflow, plan.ends, number, seen, bucket):
+        ended += _closed(binding, bucket, plan, seen)
+    return ended
 
 
-def may_come(binding: Binding, step: str) -> bool:
-    """True while a step that is not in its queue, and has not ended, may still be sent."""
-    workflow, number = split_step(step)
-    if binding.find(workflow) is not None:  # it has not begun yet
-        return True
-    plan = binding.plan(workflow)
-    return plan is not None and any(
-        _is_open(binding, step_id(workflow, other).text) for other in plan.steps[number].after
+def _send_next(binding: Binding, workflow: str, plan: Plan, other: int, number: int, seen: Seen) -> list[str]:
+    """Send a step if this was the last one that it waited for; returns it when it cannot be sent, and has failed."""
+    step, identity = plan.steps[other], f"{workflow}#{other}"
+    if identity in seen.sent or not _all_ended(binding, workflow, step.after, number, seen, identity):
+        return []
+    try:
+        value = _input(binding, workflow, plan, other)
+        if value is not None:
+            send_steps(binding, workflow, plan, {other: with_input(step, value)})
+            seen.sent.add(identity)
+    except InvalidMessage as error:  # it is too large
+        return _decide(binding, [identity], Entry("failed", failure=Failure.of(error, 0)), plan.keep)
+    return []
+
+
+def _input(binding: Binding, workflow: str, plan: Plan, other: int) -> bytes | None:
+    """What a step takes; None when not all before it are done. Raises MessageTooLarge."""
+    step = plan.steps[other]
+    if step.takes is None:
+        return b"" if _are_done(binding, workflow, step.after) else None
+    values = (each.value for each in gather(binding, workflow, plan, step.after))
+    try:
+        if not step.many:
+            return next(values)
+        return _joined(values, binding.client.queue(step.queue).settings.max_message_bytes, step.task)
+    except ResultMissing:
+        return None
+
+
+def _are_done(binding: Binding, workflow: str, numbers: Sequence[int]) -> bool:
+    ids = [f"{workflow}#{number}" for number in numbers]
+    return all(
+        (entry := found.get(each)) is not None and entry.state == "done"
+        for some in _cut(ids, AT_ONCE)
+        for found in (binding.results.read_many(some),)
+        for each in some
     )
 
 
-def _is_open(binding: Binding, step: str) -> bool:
-    """True while what waits for this step may still be sent."""
-    if binding.find(step) is not None:
-        return True
-    return binding.results.read(step) is None and (may_come(binding, step) or binding.find(step) is not None)
-
-
-def _go_on(binding: Binding, workflow: str, plan: Plan, number: int, seen: Seen) -> list[int]:
-    """Send what waited for this step only; returns the steps that were given up because of it."""
-    entry = binding.results.read(step_id(workflow, number).text)
-    behind = plan.behind(number)
-    if entry is None:
-        return []
-    if entry.state != "done":
-        return _give_up(binding, workflow, plan, behind, _because(plan, number, entry))
-    bodies: dict[int, bytes] = {}
-    seen.values[step_id(workflow, number).text] = entry.value
-    for other in behind:
-        if step_id(workflow, other).text in seen.sent:
-            continue
-        values = _values(binding, workflow, plan.steps[other].after, number, seen.values)
-        if values is not None:
-            bodies[other] = with_input(
-                plan.steps[other], joined(values) if plan.steps[other].many else values[0]
+def _joined(values: Iterable[bytes], most: int, task: str) -> bytes:
+    """A list of values; raises MessageTooLarge as soon as they are too many to be sent."""
+    kept: list[bytes] = []
+    size = 0
+    for value in values:
+        kept.append(value)
+        size += len(value)
+        if size > most:
+            raise MessageTooLarge(
+                f"step {task!r} takes a list of what the steps before it returned: {len(kept):,} of them have "
+                f"{size:,} bytes already, and a message of its queue may have {most:,}; let them return less, such as "
+                "where a result is stored"
             )
-    given_up: list[int] = []
-    for other, body in bodies.items():
+    return joined(kept)
+
+
+def _closed(binding: Binding, bucket: str, plan: Plan, seen: Seen) -> list[str]:
+    """Write the entry of a bucket all of whose ends have ended. It repeats their values if they are small."""
+    if any(plan.steps[end].is_bucket for end in plan.ends):
+        if not _are_done(binding, bucket, plan.ends):
+            return []
+        entry = Entry("done", apart=True)
+    else:
+        values: list[bytes] = []
+        size = 0
         try:
-            _send(binding, workflow, plan, {other: body})
-            seen.sent.add(step_id(workflow, other).text)
-        except InvalidMessage as error:  # it is too large
-            failed = Entry("failed", failure=Failure.of(error, 0))
-            given_up += _give_up(binding, workflow, plan, [other], failed)
-    return given_up
+            for each in gather(binding, bucket, plan, plan.ends):
+                size += len(each.value)
+                if size <= KEPT_BYTES:
+                    values.append(each.value)
+        except ResultMissing:  # one of them is not done
+            return []
+        entry = Entry("done", joined(values)) if size <= KEPT_BYTES else Entry("done", apart=True)
+    seen.sent.add(bucket)
+    return _decide(binding, [bucket], entry, plan.keep)
 
 
-def _values(
-    binding: Binding, workflow: str, after: Sequence[int], number: int, known: dict[str, bytes]
-) -> list[bytes] | None:
-    """What these steps returned; None while one of them has not ended, or when it did not return.
+def _all_ended(
+    binding: Binding, workflow: str, numbers: Sequence[int], number: int, seen: Seen, waits: str
+) -> bool:
+    """True when these steps have entries, as far as can be seen with few requests.
 
     It looks first at the one behind this, and stops at the first that has not ended: that one comes here later.
     """
-    place = after.index(number)
-    ids = [step_id(workflow, other).text for other in after]
-    for step in (*ids[place:], *ids[:place]):
-        if step not in known:
-            entry = binding.results.read(step)
-            if entry is None or entry.state != "done":
-                return None
-            known[step] = entry.value
-    return [known[step] for step in ids]
+    if waits in seen.blocked and f"{workflow}#{number}" in seen.ended:
+        return False
+    place = numbers.index(number)
+    ids = [f"{workflow}#{other}" for other in (*numbers[place:], *numbers[:place])]
+    unknown, count = [each for each in ids if each not in seen.present], 1
+    while unknown:
+        some, unknown = unknown[:count], unknown[count:]
+        entered = binding.results.entered(some)
+        seen.present.update(each for each, is_there in zip(some, entered, strict=True) if is_there)
+        if not all(entered):
+            seen.blocked.add(waits)
+            return False
+        count = min(4 * count, MOST_AT_ONCE)
+    return True
 
 
-def _give_up(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int], entry: Entry) -> list[int]:
-    if numbers:
-        binding.results.decide(
-            [Decided(step_id(workflow, number).text, entry, plan.keep) for number in numbers]
-        )
-    return list(numbers)
+def _decide(binding: Binding, steps: Sequence[str], entry: Entry, keep: float) -> list[str]:
+    if steps:
+        binding.results.decide([Decided(step, entry, keep) for step in steps])
+    return list(steps)
 
 
 def _because(plan: Plan, number: int, entry: Entry) -> Entry:
@@ -132,12 +202,5 @@ def _because(plan: Plan, number: int, entry: Entry) -> Entry:
     )
 
 
-def _send(binding: Binding, workflow: str, plan: Plan, bodies: dict[int, bytes]) -> None:
-    by_queue: dict[str, list[int]] = {}
-    for number in bodies:
-        by_queue.setdefault(plan.steps[number].queue, []).append(number)
-    for queue, numbers in by_queue.items():
-        binding.send(
-            queue,
-            [plan.steps[each].message(workflow, each, plan.keep, bodies[each]) for each in numbers],
-        )
+def _cut(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (items[place : place + size] for place in range(0, len(items), size))

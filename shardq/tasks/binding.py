@@ -5,16 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, BinaryIO
 
 from shardq.client import Client
-from shardq.errors import QueueNotFound
+from shardq.errors import BodyNotFound, QueueNotFound
 from shardq.message import StoredMessage
 from shardq.outgoing_message import OutgoingMessage
 from shardq.producer import Producer
 from shardq.queue import Queue
 from shardq.receipt import MessageId
 from shardq.storage.requests import EntryState
+from shardq.tasks.buckets import read_plans
 from shardq.tasks.plans import NAME, WORKFLOW, Plan, read_plan
 from shardq.tasks.results import ResultLog, split_step, step_id
 
@@ -42,6 +43,15 @@ class Binding:
             self._producers.pop(queue, None)
             return _sent(self._producer(queue), messages)
 
+    def send_stream(self, queue: str, body: Callable[[], BinaryIO], message: OutgoingMessage) -> str:
+        """Store a message whose body is what a file gives, and return its id. A queue that is missing is created."""
+        options: Any = {"headers": message.headers, "delay": message.delay}
+        try:
+            return self._producer(queue).send_stream(body(), **options)
+        except QueueNotFound:  # it was deleted
+            self._producers.pop(queue, None)
+            return self._producer(queue).send_stream(body(), **options)
+
     def queue(self, name: str) -> Queue:
         """A queue of tasks; created if it is missing."""
         return self.client.create_queue(name, exist_ok=True, **self._settings(name))
@@ -67,7 +77,8 @@ class Binding:
             return plan
         message = self.find(workflow)
         if message is not None and message.headers.get(NAME) == WORKFLOW:
-            return read_plan(message.body)
+            with suppress(BodyNotFound):
+                return self._unbegun(message)
         return self.plan(workflow)  # it has begun meanwhile
 
     def remove(self, task: str) -> bool:
@@ -75,6 +86,12 @@ class Binding:
         with suppress(QueueNotFound):
             return self._opened(task).remove(task)
         return False
+
+    def _unbegun(self, message: StoredMessage) -> Plan:
+        if message.large is None:
+            return read_plan(message.body)
+        with self._opened(message.id).open(message.id) as file:
+            return next(read_plans(file))[1]
 
     def _step(self, step: str) -> StoredMessage | None:
         workflow, number = split_step(step)

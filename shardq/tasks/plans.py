@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import msgspec
 
@@ -18,6 +18,7 @@ __all__ = [
     "Plan",
     "Step",
     "joined",
+    "parted",
     "read_plan",
     "with_input",
     "write_plan",
@@ -31,7 +32,7 @@ WORKFLOW = "shardq.workflow"
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A call of a task that is sent when the steps before it are done."""
+    """A call of a task that is sent when the steps before it are done; or a bucket, which has a plan of its own."""
 
     task: str
     queue: str
@@ -44,6 +45,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ttl: float | None = None
     group: str | None = None
     timeout: float | None = None
+
+    @property
+    def is_bucket(self) -> bool:
+        """True for a part of a large group."""
+        return self.task == WORKFLOW
 
     def message(self, workflow: str, number: int, keep: float, body: bytes) -> OutgoingMessage:
         """Its message. Two of them are never in the queue: its key is the step's own."""
@@ -91,17 +97,25 @@ def read_plan(stored: bytes) -> Plan:
 
 
 def with_input(step: Step, value: bytes) -> bytes:
-    """The body of a step whose input is known."""
+    """The body of a step whose input is known. That of a bucket is the input itself, for its first steps."""
     if step.takes is None:
         return step.body
+    if step.is_bucket:
+        return value
     return _ENCODER.encode({**_ARGUMENTS.decode(step.body), step.takes: msgspec.Raw(value)})
 
 
-def joined(values: Sequence[bytes]) -> bytes:
+def joined(values: Iterable[bytes]) -> bytes:
     """A list of what several steps returned."""
     return _ENCODER.encode([msgspec.Raw(value) for value in values])
 
 
+def parted(values: bytes) -> list[bytes]:
+    """Read :func:`joined`."""
+    return [bytes(value) for value in _VALUES.decode(values)]
+
+
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Plan)
+_VALUES = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _ARGUMENTS = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])

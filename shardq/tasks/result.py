@@ -12,7 +12,7 @@ import msgspec
 from shardq.errors import InvalidSetting
 from shardq.settings import check_number
 from shardq.storage.requests import EntryState
-from shardq.tasks.advancing import may_come
+from shardq.tasks.coming import may_come
 from shardq.tasks.errors import ResultMissing, ResultTimeout, TaskCancelled, TaskFailed
 from shardq.tasks.results import Decided, Entry
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from shardq.tasks.binding import Binding
     from shardq.tasks.task import Task
 
-__all__ = ["Result", "TaskState"]
+__all__ = ["Result", "TaskState", "decoded"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -49,14 +49,11 @@ class Result(Generic[T_co]):
         Waits for ``timeout`` seconds at most. Raises ResultTimeout; TaskFailed with the failure; TaskCancelled;
         ResultMissing when there is none and none will come; ResultRejected for a value of another type.
         """
-        wait = _Wait(timeout)
-        while True:
-            if (entry := self._look(sure=wait.is_long)) is not None:
-                return self._value(entry)
-            wait.check(self.id)
-            before = time.monotonic()
-            self._binding.results.wait(wait.longest)
-            time.sleep(max(0.0, wait.shortest - (time.monotonic() - before)))
+        return self._value(self._awaited(timeout))
+
+    def wait(self, *, timeout: float | None = None) -> None:
+        """Wait for the task to end, for ``timeout`` seconds at most. Errors as in :meth:`get`, also of the task."""
+        self._checked(self._awaited(timeout))
 
     def __await__(self) -> Generator[Any, None, T_co]:
         """Wait on an event loop, as long as it takes: ``asyncio.timeout`` bounds it. Errors as in :meth:`get`."""
@@ -65,7 +62,7 @@ class Result(Generic[T_co]):
     @property
     def state(self) -> TaskState:
         """What the task is at; "missing" when it is not in its queue and has no result."""
-        if (entry := self._binding.results.read(self.id)) is not None:
+        if (entry := self._entry()) is not None:
             return entry.state
         message = self._binding.find(self.id)
         if message is None and "#" in self.id:
@@ -73,7 +70,7 @@ class Result(Generic[T_co]):
                 return "waiting"
             message = self._binding.find(self.id)  # it was sent meanwhile
         if message is None:
-            entry = self._binding.results.read(self.id)
+            entry = self._entry()
             return "missing" if entry is None else entry.state
         return "running" if message.state is EntryState.IN_FLIGHT else "waiting"
 
@@ -120,8 +117,7 @@ class Result(Generic[T_co]):
         """The entry, if there is one. Raises ResultMissing when it is ``sure`` that none will come."""
         if not self._keep:
             raise ResultMissing(f"task {self.id} has no result: its option keep_result is 0")
-        results = self._binding.results
-        entry = results.read(self.id)
+        entry = self._entry()
         if entry is not None or not sure or self.state != "missing":
             return entry
         raise ResultMissing(
@@ -129,17 +125,39 @@ class Result(Generic[T_co]):
             "seconds, or it was removed, has expired or became a dead letter (`shardq peek` shows those)"
         )
 
+    def _awaited(self, timeout: float | None) -> Entry:
+        wait = _Wait(timeout)
+        while (entry := self._look(sure=wait.is_long)) is None:
+            wait.check(self.id)
+            before = time.monotonic()
+            self._binding.results.wait(wait.longest)
+            time.sleep(max(0.0, wait.shortest - (time.monotonic() - before)))
+        return entry
+
+    def _entry(self) -> Entry | None:
+        return self._binding.results.standing([self.id]).get(self.id)
+
     def _value(self, entry: Entry) -> T_co:
+        if self._checked(entry).apart:
+            raise ResultMissing(
+                f"{self.id} is a part of a large group: ask the result of its workflow for values()"
+            )
+        return decoded(self._task, entry.value)  # type: ignore[no-any-return]
+
+    def _checked(self, entry: Entry) -> Entry:
         if entry.state == "cancelled":
             raise TaskCancelled(f"task {self.id} was cancelled")
         if entry.state == "failed":
             raise TaskFailed(f"task {self.id} failed: {entry.failure}", entry.failure)
-        if self._task is None:
-            return msgspec.msgpack.decode(entry.value)  # type: ignore[no-any-return]
-        return self._task.arguments.decode_result(entry.value)  # type: ignore[no-any-return]
+        return entry
 
     def __repr__(self) -> str:
         return f"<Result {self.id}>"
+
+
+def decoded(task: Task[Any, Any, Any] | None, value: bytes) -> Any:
+    """What a task returned, of the type that it declares, if the task is known. Raises ResultRejected."""
+    return msgspec.msgpack.decode(value) if task is None else task.arguments.decode_result(value)
 
 
 class _Wait:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 
 from shardq.client import Client
 from shardq.errors import QueueNotFound
+from shardq.message import StoredMessage
 from shardq.outgoing_message import OnConflict, OutgoingMessage
-from shardq.queue import Queue, wait_for
+from shardq.queue import Queue, holders_of, wait_for
 from shardq.receipt import MessageId
 from shardq.storage.requests import EntryState
 from shardq.tasks.errors import Failure
@@ -38,6 +40,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     state: Kind
     value: bytes = b""  # of a task that is done
     failure: Failure | None = None
+    apart: bool = False  # of a bucket: its values are those of its steps, and not repeated here
 
 
 class Decided(msgspec.Struct, frozen=True):
@@ -81,12 +84,34 @@ class ResultLog:
 
     def read(self, task: str) -> Entry | None:
         """What became of a task; None: nothing yet, or it is over."""
-        body = self._read("r", task)
-        return None if body is None else _DECODER.decode(body)
+        return self.read_many([task]).get(task)
 
-    def enter_plan(self, workflow: str, plan: bytes, keep: float) -> None:
-        """Store the plan of a workflow, unless it is stored."""
-        self._write([_message("w", workflow, plan, keep)])
+    def read_many(self, tasks: Sequence[str]) -> dict[str, Entry]:
+        """What became of tasks, of those for which something stands: one request, and one for each of these."""
+        found = self._find("r", tasks)
+        return {task: _DECODER.decode(cast("bytes", message.body)) for task, message in found.items()}
+
+    def entered(self, tasks: Sequence[str]) -> list[bool]:
+        """Of which tasks an entry stands, or did a moment ago, in one request. A hint: only :meth:`read` is sure."""
+        return [holder is not None for holder in self._holders([_key("r", task) for task in tasks])]
+
+    def standing(self, tasks: Sequence[str]) -> dict[str, Entry]:
+        """What became of tasks, also of those whose workflow, or a bucket that they are in, was cancelled."""
+        above = {task: [task, *buckets_of(task)] for task in tasks}
+        wanted = list(dict.fromkeys(each for ids in above.values() for each in ids))
+        found = self.read_many(wanted)
+        standing: dict[str, Entry] = {}
+        for task, (own, *others) in above.items():
+            cancelled = [each for each in others if (entry := found.get(each)) and entry.state == "cancelled"]
+            if own in found or cancelled:
+                standing[task] = found[own] if own in found else found[cancelled[0]]
+        return standing
+
+    def enter_plans(self, plans: Iterable[tuple[str, bytes]], keep: float) -> None:
+        """Store the plans of workflows, unless they are stored. They are drawn some at a time."""
+        drawn = iter(plans)
+        while some := list(islice(drawn, _PLANS)):
+            self._write([_message("w", workflow, plan, keep) for workflow, plan in some])
 
     def plan(self, workflow: str) -> bytes | None:
         """The plan of a workflow that has begun."""
@@ -135,12 +160,28 @@ class ResultLog:
             self._opened(create=True).producer().send_many(messages)
 
     def _read(self, kind: str, task: str) -> bytes | None:
+        message = self._find(kind, [task]).get(task)
+        return None if message is None else cast("bytes", message.body)
+
+    def _find(self, kind: str, tasks: Sequence[str]) -> Mapping[str, StoredMessage]:
+        """The entries that stand and are not over."""
+        keys = [_key(kind, task) for task in tasks]
+        found: dict[str, StoredMessage] = {}
+        for task, key, holder in zip(tasks, keys, self._holders(keys), strict=True):
+            if holder is None:
+                continue
+            queue = self._opened()
+            message = (queue.get(holder) if holder else None) or queue.get(unique_key=key)
+            if message is not None and message.state is EntryState.DELAYED:
+                found[task] = message
+        return found
+
+    def _holders(self, keys: Sequence[str]) -> Sequence[str | None]:
         try:
-            found = self._opened().get(unique_key=_key(kind, task))
+            return holders_of(self._opened(), keys)
         except QueueNotFound:
             self._queue = None
-            return None
-        return cast("bytes", found.body) if found and found.state is EntryState.DELAYED else None
+            return [None] * len(keys)
 
     def _opened(self, *, create: bool = False) -> Queue:
         if self._queue is None:
@@ -153,12 +194,20 @@ class ResultLog:
         return self._client.create_queue(RESULTS, exist_ok=True, **settings)
 
 
+def buckets_of(step: str) -> list[str]:
+    """The ids of the buckets that a step is in, from the inside out."""
+    found: list[str] = []
+    while "#" in (step := step.rpartition("#")[0]):
+        found.append(step)
+    return found
+
+
 def _key(kind: str, task: str) -> str:
     """The key of an entry: the id of a bundle is unique among all queues."""
-    message, _, step = task.partition("#")
+    message, _, path = task.partition("#")
     place = MessageId.parse(message)
     key = f"{kind}-{place.bundle_id.hex()}-{place.position}"
-    return f"{key}-{step}" if step else key
+    return f"{key}-{path.replace('#', '-')}" if path else key
 
 
 def _message(
@@ -167,5 +216,6 @@ def _message(
     return OutgoingMessage(body=body, unique_key=_key(kind, task), delay=keep, on_conflict=on_conflict)
 
 
+_PLANS = 50
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Entry)

@@ -68,7 +68,7 @@ def settle_all(
     """
     if not _is_done(persist, partial(_decide, units, binding)):
         return
-    seen = Seen()
+    seen = Seen({ledger_id(step): unit.entries[step] for unit in units for step in unit.steps})
     for unit in units:
         if not all(_is_done(persist, partial(_go_on, unit, step, binding, seen)) for step in unit.steps):
             return

@@ -138,9 +138,9 @@ class Task(Generic[P, R, T]):
 
     def map(self, values: Iterable[Any]) -> Workflow:
         """A workflow of one call for each value, which do not wait for each other: see :func:`group`."""
-        from shardq.tasks.workflow import group  # noqa: PLC0415 - it is built on this
+        from shardq.tasks.workflow import group_of  # noqa: PLC0415 - it is built on this
 
-        return group(*(self.signature(value) for value in values))  # type: ignore[call-arg]
+        return group_of(self.signature(value) for value in values)  # type: ignore[call-arg]
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> Result[T]:
         """Send a call to a worker; returns its result, which can be waited for.

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from inspect import BoundArguments
 from typing import Any
 
 from shardq.batch import Batch
-from shardq.errors import ShardqError
+from shardq.errors import InvalidMessage, PartialSend, ShardqError
 from shardq.message import Message
 from shardq.outcome import DeadLetter, Discard, Outcome, Retry, Snooze
-from shardq.tasks.advancing import start
 from shardq.tasks.binding import Binding
 from shardq.tasks.calling import Loop, Middleware, run_function
 from shardq.tasks.current import CurrentTask
@@ -24,6 +24,7 @@ from shardq.tasks.errors import (
 )
 from shardq.tasks.plans import KEEP, NAME, STEP, TIMEOUT, WORKFLOW
 from shardq.tasks.results import MAX_RESULT_BYTES, Decided, Entry
+from shardq.tasks.starting import start_bucket, start_workflow
 from shardq.tasks.task import Task
 from shardq.worker.attempt import Attempt, EachMessage, Ending
 from shardq.worker.gate import Gate
@@ -42,6 +43,8 @@ class Unit:
         self.batch, self.attempt = batch, Attempt(part)
         self.entries: dict[Message, Entry] = {}  # of tasks that have ended, as far as is known
         self.failures: dict[Message, Failure] = {}
+        self.begun: set[Message] = set()  # buckets whose steps were sent: they end when these do
+        self.known: dict[str, Entry] | None = None  # what stood of its tasks when it was received
         self.received_at = time.monotonic()
 
     def fail(self, message: Message, error: Exception) -> None:
@@ -56,7 +59,7 @@ class Unit:
             if dead or (isinstance(ending.outcome, Retry) and ending.message.last_delivery):
                 self._fail(ending.message, ending.reason)
         for message in self.attempt.finished:
-            if message not in self.entries:
+            if message not in self.entries and message not in self.begun:
                 self._fail(message, "discarded")
         return [
             Decided(ledger_id(message), entry, keep)
@@ -96,6 +99,16 @@ class Runner:
         self._on_error = on_error
         self._binding, self._log = binding, binding.results
 
+    def look(self, units: Sequence[Unit]) -> None:
+        """See what stands already of what was received together. What is not seen now is looked at later."""
+        ids = [ledger_id(each) for unit in units for each in unit.attempt.batch if _may_stand(each)]
+        if not ids:
+            return
+        with suppress(ShardqError):
+            known = self._log.standing(ids)
+            for unit in units:
+                unit.known = known
+
     def run(self, unit: Unit, tally: Tally, gate: Gate) -> None:
         """Run its tasks, and note what is to become of each. Raises what is no Exception, such as SystemExit."""
         EachMessage(lambda message: self._handle(unit, message), self._outcome).run(unit.attempt, tally, gate)
@@ -103,13 +116,10 @@ class Runner:
     def _handle(self, unit: Unit, message: Message) -> object:
         """Run one task. Its value is kept; an outcome that it returns is handed on."""
         try:
+            if (known := self._known(unit, message)) is not None:
+                return self._as_decided(unit, message, known)
             if message.headers.get(NAME) == WORKFLOW:
                 return self._start(unit, message)
-            stale = time.monotonic() - unit.received_at > STALE_SECONDS
-            if (message.deliveries > 1 or stale or STEP in message.headers) and (
-                known := self._known(message)
-            ) is not None:
-                return self._as_decided(unit, message, known)
             value = self._spent(message) or self._run(message)
         except Exception as error:
             if isinstance(error, TaskCancelled):
@@ -124,14 +134,22 @@ class Runner:
         return None
 
     def _start(self, unit: Unit, message: Message) -> object:
-        """Begin a workflow. It is no failure of the workflow that the store is away."""
+        """Begin a workflow, or a bucket of one. It is no failure of the workflow that the store is away."""
         try:
-            start(self._binding, message.id, message.raw)
+            if STEP in message.headers:
+                start_bucket(self._binding, ledger_id(message), message.raw)
+                unit.begun.add(message)
+            else:
+                start_workflow(self._binding, message)
+                unit.entries[message] = Entry("done")
         except ShardqError as error:
+            cause = error.__cause__ if isinstance(error, PartialSend) else error
+            if isinstance(cause, InvalidMessage):  # a step is too large: it will be next time too
+                unit.fail(message, cause)
+                return DeadLetter(str(cause))
             if not error.retryable:
                 raise
             return Snooze(AGAIN_SECONDS)
-        unit.entries[message] = Entry("done")
         return None
 
     def _run(self, message: Message) -> Any:
@@ -172,9 +190,14 @@ class Runner:
             )
         return Entry("done", body)
 
-    def _known(self, message: Message) -> Entry | None:
+    def _known(self, unit: Unit, message: Message) -> Entry | None:
         """What was decided of a task that an earlier worker ran, or that was cancelled meanwhile."""
-        return self._log.read(ledger_id(message)) if kept(message) else None
+        stale = time.monotonic() - unit.received_at > STALE_SECONDS
+        if not (_may_stand(message) or (stale and kept(message))):
+            return None
+        if stale or unit.known is None:
+            unit.known = self._log.standing([ledger_id(each) for each in unit.attempt.batch])
+        return unit.known.get(ledger_id(message))
 
     def _spent(self, message: Message) -> DeadLetter | None:
         """What becomes of a task that was tried as often as it may be, each time by a worker that died of it."""
@@ -207,6 +230,11 @@ def units_of(batch: Batch) -> list[Unit]:
     for place, message in enumerate(batch):
         parts.setdefault(place if message.group is None else message.group, []).append(message)
     return [Unit(batch, batch.part(messages)) for messages in parts.values()]
+
+
+def _may_stand(message: Message) -> bool:
+    """True when something may stand of a task that has just been received."""
+    return kept(message) > 0 and (message.deliveries > 1 or STEP in message.headers)
 
 
 def ledger_id(message: Message) -> str:

@@ -168,6 +168,7 @@ class TaskWorker(Worker):
 
     def _begin(self, units: Sequence[Unit], executor: ThreadPoolExecutor) -> None:
         self._tally.hold(self._room.take(sum(len(unit.attempt.batch) for unit in units)))
+        self._runner.look(units)
         for unit in units:
             if self._threads:
                 executor.submit(self._run, unit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,7 +11,9 @@ from shardq.errors import InvalidSetting
 from shardq.outgoing_message import OutgoingMessage
 from shardq.sending.prepared import prepare_options
 from shardq.settings import check_number
+from shardq.tasks import buckets
 from shardq.tasks.app import Tasks
+from shardq.tasks.buckets import Bucket, bucket_of, checked, stream
 from shardq.tasks.options import LONGEST_KEPT, TaskOptions
 from shardq.tasks.plans import KEEP, NAME, WORKFLOW, Plan, Step, write_plan
 from shardq.tasks.task import Signature, Task
@@ -46,20 +48,27 @@ class Workflow(msgspec.Struct, frozen=True):
     tasks: Mapping[str, Task[Any, Any, Any]]  # by their names
     ends: tuple[int, ...]
     many: bool = False  # its result is a list, of its ends
+    buckets: Mapping[int, Bucket] = {}  # the plans of those steps that are buckets of a large group
 
     def send(self, *, keep: float = KEEP_SECONDS, delay: float = 0.0) -> WorkflowResult:
         """Send it: one message, from which a worker begins the first steps. Returns its result.
 
-        What became of each step is kept for ``keep`` seconds. A step must not wait longer than that for others. All
-        steps together have to fit into a message. Raises what :meth:`Task.send` raises; nothing is stored then.
+        What became of each step is kept for ``keep`` seconds. A step must not wait longer than that for others. Steps
+        that wait for each other have to fit into a message together; a group may have any size. Raises what
+        :meth:`Task.send` raises; nothing is stored then.
         """
         check_number("keep", keep, 1.0, LONGEST_KEPT)
         for number, step in enumerate(self.steps):
             _check(step, number, keep)
         plan = Plan(self.steps, keep, self.ends, self.many)
-        message = OutgoingMessage(body=write_plan(plan), headers={NAME: WORKFLOW, KEEP: 0.0}, delay=delay)
-        binding = self.app.binding
-        (identity,) = binding.send(self.steps[plan.first[0]].queue, [message])
+        body = checked(write_plan(plan))
+        message = OutgoingMessage(body=body, headers={NAME: WORKFLOW, KEEP: 0.0}, delay=delay)
+        binding, queue = self.app.binding, self.steps[plan.first[0]].queue
+        if self.buckets:
+            root = Bucket(body, self.buckets)
+            identity = binding.send_stream(queue, lambda: stream(root), message)
+        else:
+            (identity,) = binding.send(queue, [message])
         return WorkflowResult(binding, identity, self.tasks, plan)
 
 
@@ -67,16 +76,54 @@ Part = Signature[Any] | Workflow
 
 
 def group(*parts: Part) -> Workflow:
-    """Steps that do not wait for each other. The result is a list of theirs, in this order."""
-    found = [_workflow(part) for part in _checked(parts)]
+    """Steps that do not wait for each other. The result is a list of theirs, in this order.
+
+    A large group is cut into buckets of some hundreds of steps, so it may have any size.
+    """
+    return group_of(parts)
+
+
+def group_of(parts: Iterable[Part]) -> Workflow:
+    """A group of parts that are drawn one by one, and kept as they are sent. Raises what :func:`group` raises."""
+    cut: list[Workflow] = []
+    some: list[Workflow] = []
+    steps = size = 0
+    for part in parts:
+        if steps >= buckets.BUCKET_STEPS or size >= buckets.BUCKET_BYTES:
+            cut.append(_bucket(some))
+            some, steps, size = [], 0, 0
+        some.append(_workflow(_checked(part)))
+        steps += len(some[-1].steps)
+        size += sum(len(step.body) for step in some[-1].steps)
+    if not cut:
+        return _beside(some)
+    return group_of([*cut, _bucket(some)])
+
+
+def _beside(parts: Sequence[Workflow]) -> Workflow:
+    """Steps that do not wait for each other."""
+    if not parts:
+        raise InvalidSetting("a workflow without steps: give one at least")
     steps: list[Step] = []
     tasks: dict[str, Task[Any, Any, Any]] = {}
     ends: list[int] = []
-    for each in found:
+    found: dict[int, Bucket] = {}
+    for each in parts:
         ends += [len(steps) + end for end in each.ends]
+        found |= _buckets_moved(each, len(steps))
         steps += _moved(each, len(steps))
         tasks |= each.tasks
-    return Workflow(found[0].app, tuple(steps), tasks, tuple(ends), many=True)
+    return Workflow(parts[0].app, tuple(steps), tasks, tuple(ends), many=True, buckets=found)
+
+
+def _bucket(parts: Sequence[Workflow]) -> Workflow:
+    """A workflow of one step, which is a bucket."""
+    inner = _beside(parts)
+    for number, step in enumerate(inner.steps):
+        if not step.is_bucket:
+            prepare_options(step.message(_SOME_ID, number, KEEP_SECONDS, b""), step.queue)
+    step, bucket = bucket_of(Plan(inner.steps, KEEP_SECONDS, inner.ends, many=True), inner.buckets)
+    return Workflow(inner.app, (step,), inner.tasks, (0,), buckets={0: bucket})
 
 
 def chain(*parts: Part) -> Workflow:
@@ -84,31 +131,32 @@ def chain(*parts: Part) -> Workflow:
 
     A part may be a workflow. What follows a group waits for all of it, and takes a list.
     """
-    first, *others = [_workflow(part) for part in _checked(parts)]
+    if not parts:
+        raise InvalidSetting("a workflow without steps: give one at least")
+    first, *others = [_workflow(_checked(part)) for part in parts]
     for each in others:
         steps = tuple(
             step if step.after else msgspec.structs.replace(step, after=first.ends, many=first.many)
             for step in _moved(each, len(first.steps))
         )
         ends = tuple(len(first.steps) + end for end in each.ends)
-        first = Workflow(first.app, (*first.steps, *steps), {**first.tasks, **each.tasks}, ends, each.many)
+        found = {**first.buckets, **_buckets_moved(each, len(first.steps))}
+        together = (*first.steps, *steps)
+        first = Workflow(first.app, together, {**first.tasks, **each.tasks}, ends, each.many, found)
     return first
 
 
 def chord(parts: Iterable[Part], callback: Part) -> Workflow:
     """A group, and a step that runs once when all of it is done, and takes the list of its results."""
-    return chain(group(*parts), callback)
+    return chain(group_of(parts), callback)
 
 
-def _checked(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    for part in parts:
-        if not isinstance(part, Signature | Workflow):
-            raise InvalidSetting(
-                f"{part!r} is no step: give what signature(), then(), chain() or group() returns"
-            )
-    if not parts:
-        raise InvalidSetting("a workflow without steps: give one at least")
-    return parts
+def _checked(part: Part) -> Part:
+    if not isinstance(part, Signature | Workflow):
+        raise InvalidSetting(
+            f"{part!r} is no step: give what signature(), then(), chain() or group() returns"
+        )
+    return part
 
 
 def _workflow(part: Part) -> Workflow:
@@ -143,6 +191,9 @@ def _check(step: Step, number: int, keep: float) -> None:
     if step.takes is not None and not step.after:
         raise InvalidSetting(
             f"step {step.task!r} takes what a step before it returned, and there is none: make it with signature()"
+            if not step.is_bucket
+            else "a step of a large group takes what a step before it returned, and there is none: make it with "
+            "signature()"
         )
     prepare_options(step.message(_SOME_ID, number, keep, b""), step.queue)
 
@@ -153,3 +204,7 @@ def _moved(workflow: Workflow, by: int) -> list[Step]:
         msgspec.structs.replace(step, after=tuple(number + by for number in step.after))
         for step in workflow.steps
     ]
+
+
+def _buckets_moved(workflow: Workflow, by: int) -> dict[int, Bucket]:
+    return {number + by: bucket for number, bucket in workflow.buckets.items()}

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shardq.errors import InvalidReceipt
 from shardq.receipt import MessageId
 from shardq.storage.requests import EntryState
 from shardq.tasks.errors import ResultMissing
+from shardq.tasks.gathering import gather
 from shardq.tasks.plans import Plan
-from shardq.tasks.result import Result, TaskState
+from shardq.tasks.result import Result, TaskState, decoded
 from shardq.tasks.results import Decided, Entry, step_id
 
 if TYPE_CHECKING:
@@ -40,7 +41,10 @@ class WorkflowResult:
 
     @property
     def results(self) -> tuple[Result[Any], ...]:
-        """The results of its ends, the steps that none waits for. Raises ResultMissing."""
+        """The results of its ends, the steps that none waits for. Raises ResultMissing.
+
+        Those of a large group are its buckets, of which each has a list. :meth:`values` goes through all of them.
+        """
         plan = self._plan()
         return tuple(self._result(plan, end) for end in plan.ends)
 
@@ -67,12 +71,24 @@ class WorkflowResult:
 
         Raises what :meth:`Result.get` raises. The failure of a step is that of all that wait for it.
         """
-        until = None if timeout is None else time.monotonic() + timeout
-        values = [
-            each.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
-            for each in self.results
-        ]
+        self.wait(timeout=timeout)
+        values = list(self.values())
         return values if self._plan().many else values[0]
+
+    def wait(self, *, timeout: float | None = None) -> None:
+        """Wait for all of it to end, for ``timeout`` seconds at most. Errors as in :meth:`get`."""
+        until = None if timeout is None else time.monotonic() + timeout
+        for each in self.results:
+            each.wait(timeout=None if until is None else max(0.0, until - time.monotonic()))
+
+    def values(self) -> Iterator[Any]:
+        """What its ends returned, one after the other, when all of it has ended.
+
+        Only some hundreds of values are in memory at a time, so this is for groups of any size. Raises ResultMissing.
+        """
+        plan = self._plan()
+        for found in gather(self._binding, self.id, plan, plan.ends):
+            yield decoded(self._tasks.get(found.task), found.value)
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Wait on an event loop. Errors as in :meth:`get`."""
@@ -95,9 +111,9 @@ class WorkflowResult:
         return any(each.state == "cancelled" for each in self.results)
 
     async def _wait(self) -> Any:
-        results = await asyncio.to_thread(lambda: self.results)
-        values = await asyncio.gather(*results)
-        return values if self._plan().many else values[0]
+        for each in await asyncio.to_thread(lambda: self.results):
+            await each
+        return await asyncio.to_thread(self.get)
 
     def _result(self, plan: Plan, step: int) -> Result[Any]:
         task = self._tasks.get(plan.steps[step].task)

@@ -8,6 +8,7 @@ import pytest
 import shardq
 from shardq.tasks import Tasks
 from shardq.testing import ManualClock
+from tests.tasks.sums import Sums
 
 
 @pytest.fixture
@@ -31,3 +32,8 @@ def tasks(client: shardq.Client) -> Tasks:
     tasks = Tasks()
     tasks.bind(client)
     return tasks
+
+
+@pytest.fixture
+def sums(client: shardq.Client) -> Sums:
+    return Sums(client)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -17,7 +16,6 @@ from shardq.tasks import (
     TaskFailed,
     Tasks,
     TaskWorker,
-    Workflow,
     WorkflowResult,
     chain,
     chord,
@@ -26,46 +24,7 @@ from shardq.tasks import (
 from shardq.testing import ManualClock
 from tests.dying_store import Died
 from tests.tasks.dying import Dying
-
-
-class Sums:
-    """An app that adds, and notes what it ran."""
-
-    def __init__(self, client: shardq.Client) -> None:
-        self.tasks = Tasks()
-        self.tasks.bind(client)
-        self.ran = Counter[str]()
-        task = self.tasks.task(retry=2)
-
-        @task
-        def add(first: int, second: int) -> int:
-            self.ran[f"{first}+{second}"] += 1
-            return first + second
-
-        @task
-        async def total(numbers: list[int]) -> int:
-            self.ran[f"total {numbers}"] += 1
-            return sum(numbers)
-
-        @self.tasks.task(queue="others", retry=1)
-        def fail(number: int) -> int:
-            self.ran["fail"] += 1
-            raise ValueError(f"not {number}")
-
-        self.add, self.total, self.fail = add, total, fail
-
-    def squares(self) -> Workflow:
-        """A chain of a group, one that takes its list, and a group that both take its value."""
-        return chain(
-            group(*(self.add.signature(number, number) for number in range(4))),
-            self.total.then(),
-            group(self.add.then(second=1), chain(self.add.then(2), self.add.then(3))),
-        )
-
-
-@pytest.fixture
-def sums(client: shardq.Client) -> Sums:
-    return Sums(client)
+from tests.tasks.sums import Sums
 
 
 def test_each_step_of_a_chain_takes_what_the_one_before_returned(sums: Sums) -> None:

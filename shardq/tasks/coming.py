@@ -1,0 +1,62 @@
+"""Whether a step that is not in its queue, and has not ended, may still be sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from shardq.errors import QueueNotFound
+from shardq.queue import holders_of
+from shardq.tasks.binding import Binding
+from shardq.tasks.plans import Plan
+from shardq.tasks.results import split_step, step_id
+
+__all__ = ["may_come"]
+
+
+def may_come(binding: Binding, step: str) -> bool:
+    """True while a step that is not in its queue, and has not ended, may still be sent."""
+    workflow, number = split_step(step)
+    if binding.find(workflow) is not None:  # it has not begun yet
+        return True
+    if (plan := binding.plan(workflow)) is None:
+        return False
+    if "#" in workflow and binding.results.read(workflow) is None and may_come(binding, workflow):
+        return True
+    return _any_open(binding, workflow, plan, plan.steps[number].after)
+
+
+def _any_open(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int]) -> bool:
+    """True while what waits for these steps may still be sent: one is in its queue, or may come."""
+    ids = [f"{workflow}#{number}" for number in numbers]
+    if any(_in_queue(binding, workflow, plan, numbers)):
+        return True
+    entered = binding.results.entered(ids)
+    open_first = sorted(zip(entered, ids, numbers, strict=True))
+    return any(_is_open(binding, step, plan, number) for _, step, number in open_first)
+
+
+def _is_open(binding: Binding, step: str, plan: Plan, number: int) -> bool:
+    """True while this step may still come, or steps of this bucket. Whoever ends the last of these may be at it."""
+    inner = binding.plan(step) if plan.steps[number].is_bucket else None
+    if inner is not None and _any_open(binding, step, inner, inner.ends):
+        return True
+    if binding.results.read(step) is not None:
+        return False
+    return may_come(binding, step) or binding.find(step) is not None
+
+
+def _in_queue(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int]) -> Iterator[bool]:
+    """Which of these steps are in their queues, or are being sent."""
+    by_queue: dict[str, list[str]] = {}
+    for number in numbers:
+        by_queue.setdefault(plan.steps[number].queue, []).append(step_id(workflow, number).text)
+    for queue, steps in by_queue.items():
+        for step, holder in zip(steps, _holders(binding, queue, steps), strict=True):
+            yield holder is not None and binding.find(step) is not None
+
+
+def _holders(binding: Binding, queue: str, steps: Sequence[str]) -> Sequence[str | None]:
+    try:
+        return holders_of(binding.client.queue(queue), [step_id(*split_step(step)).key for step in steps])
+    except QueueNotFound:
+        return [None] * len(steps)
