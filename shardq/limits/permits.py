@@ -12,8 +12,6 @@ Two rules keep the number of permits that are held within the limit:
 from __future__ import annotations
 
 import logging
-import secrets
-import time
 from collections.abc import Sequence
 
 import msgspec
@@ -21,6 +19,7 @@ import msgspec
 from shardq.browsing import slices
 from shardq.clock import seconds
 from shardq.context.identity import ConsumerIdentity
+from shardq.context.patient_claims import claim_patiently
 from shardq.context.queue_context import Counters, QueueContext
 from shardq.context.retry import Retry
 from shardq.held import HeldSlice, first_of
@@ -31,7 +30,7 @@ from shardq.settings import QueueSettings
 from shardq.settling.settle import Settling
 from shardq.settling.verbs import HOLD, RELEASE
 from shardq.sharding.shard import Shard, check_queue_name
-from shardq.storage.requests import Claim, Claimed, Peek, QueueRecord
+from shardq.storage.requests import Claim, Peek, QueueRecord
 from shardq.storage.store import Store
 
 __all__ = ["PERMITS_SUFFIX", "Permits", "create_permits_queue", "permits_queue"]
@@ -43,7 +42,6 @@ PERMITS_SUFFIX = ".permits"
 _ASIDE = 5_000_000  # microseconds for which a permit that is beyond the limit is put aside
 _MADE_AGAIN = 10_000_000  # until permits are made again where none is free: somebody may have removed them
 _CLAIMS = 3  # at most, to find permits behind those that are beyond the limit
-_CONTENTION_PAUSES = (0.005, 0.01, 0.02, 0.05, 0.1)  # seconds between attempts that others get ahead of
 _PATIENCE = 1.0  # seconds for which giving back is repeated: permits come back by themselves
 _PAGE = 2 * MOST_PERMITS
 
@@ -172,16 +170,8 @@ class Permits:
     def _claim(self, count: int, lease: int) -> list[HeldSlice]:
         token = self._owner.token()
         request = Claim(self._shard, token, count, lease, self._owner.name)
-        claimed = self._ask(request)
+        claimed = claim_patiently(self._context, request)
         return [HeldSlice(self._shard, piece, token, claimed.lease_until) for piece in claimed.slices]
-
-    def _ask(self, request: Claim) -> Claimed:
-        for pause in _CONTENTION_PAUSES:
-            claimed = self._context.retry(self._context.store.claim, request)
-            if not claimed.contended:
-                return claimed
-            time.sleep(pause * (0.5 + secrets.randbelow(1_000) / 1_000))
-        return self._context.retry(self._context.store.claim, request)
 
     def _sorted(self, claimed: Sequence[HeldSlice], limit: int) -> tuple[list[HeldSlice], list[HeldSlice]]:
         """The permits that are below the limit, and the others."""

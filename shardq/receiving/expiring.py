@@ -8,6 +8,7 @@ from itertools import takewhile
 
 from shardq.browsing import remove, slices
 from shardq.clock import microseconds
+from shardq.context.patient_claims import claim_patiently
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
 from shardq.context.unique_keys import sweep_keys
@@ -114,7 +115,7 @@ def claim_unseen(context: QueueContext, shard: Shard, count: int) -> list[HeldSl
     """Claim messages that nobody is to work on."""
     token = secrets.token_bytes(TOKEN_BYTES)
     request = Claim(shard, token, count, CLAIM_LEASE, "sweep", started=False)
-    claimed = context.retry(context.store.claim, request)
+    claimed = claim_patiently(context, request)
     return [HeldSlice(shard, piece, token, claimed.lease_until, started=False) for piece in claimed.slices]
 
 

@@ -11,7 +11,6 @@ one more delivery of what it holds, and what was delivered too often becomes a d
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import blake2b
@@ -20,6 +19,7 @@ import msgspec
 
 from shardq.codec import BYTES
 from shardq.context.decision_log import DecisionLog
+from shardq.context.patient_claims import claim_patiently
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
 from shardq.errors import LeaseLost
@@ -33,7 +33,7 @@ from shardq.settling.settlement import Settlement
 from shardq.settling.telling import tell_claimed
 from shardq.settling.verbs import ACK, KEEP, Verb
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import Claim, Claimed, Span
+from shardq.storage.requests import Claim, Span
 
 __all__ = ["ClaimName", "NamedClaims", "Taking"]
 
@@ -43,7 +43,6 @@ CLAIMS_AT_ONCE = 8
 """How many claims are settled together. What they got is kept in memory, in the worst case a span for each message."""
 
 _PREFIX = "shardq-claim:"
-_CONTENTION_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4)  # seconds between attempts at a shard that others hold
 
 
 class ClaimName(msgspec.Struct, frozen=True):
@@ -86,7 +85,7 @@ class NamedClaims:
         """
         check_unlimited(self._context.name, self._context.settings)
         self._context.live.use()
-        claimed = self._claim(Claim(claim.shard, claim.token, limit, self._lease, owner))
+        claimed = claim_patiently(self._context, Claim(claim.shard, claim.token, limit, self._lease, owner))
         held = [HeldSlice(claim.shard, piece, claim.token, claimed.lease_until) for piece in claimed.slices]
         tell_claimed(self._context, owner, held)
         if not self._was_handed_out(claim, held):
@@ -118,14 +117,6 @@ class NamedClaims:
         lost = _count(selections) - self._count_given_up(claims, selections)
         self._context.counters.add(lease_lost=lost)
         return lost
-
-    def _claim(self, request: Claim) -> Claimed:
-        for pause in _CONTENTION_PAUSES:
-            claimed = self._context.retry(self._context.store.claim, request)
-            if not claimed.contended:
-                return claimed
-            time.sleep(pause)
-        return self._context.retry(self._context.store.claim, request)
 
     def _was_handed_out(self, claim: ClaimName, held: Sequence[HeldSlice]) -> bool:
         """True when an earlier attempt got what has expired since: whoever holds it may still work on it."""

@@ -13,6 +13,8 @@ import pytest
 import shardq
 from shardq.context import fullness
 from shardq.storage.opening import open_store
+from shardq.storage.requests import Claim, Claimed
+from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
 from tests.dying_store import DyingStore
 
@@ -434,6 +436,34 @@ def test_a_queue_that_cannot_drop_takes_the_message_and_drops_later(bench: Bench
     bench.advance(EVERY_SECOND)
     fill(queue, 6, 7)
     assert bodies(queue) == {b"2", b"3", b"4", b"5", b"6"}
+
+
+class ContendedStore(WrappedStore):
+    """Others get ahead of its next claims."""
+
+    ahead = 0
+
+    def claim(self, request: Claim) -> Claimed:
+        if self.ahead:
+            self.ahead -= 1
+            return Claimed((), self.now() + request.lease, contended=True)
+        return super().claim(request)
+
+
+def test_messages_are_dropped_also_while_others_get_ahead_of_claims(bench: Bench) -> None:
+    bench.create(max_messages=5, overflow="drop_oldest", shards=1)
+    stores: list[ContendedStore] = []
+
+    def contended(inner: Any) -> ContendedStore:
+        stores.append(ContendedStore(inner))
+        return stores[0]
+
+    queue = bench.queue(bench.open(contended))
+    fill(queue, 0, 5)
+    bench.advance(EVERY_SECOND)
+    stores[0].ahead = 4
+    fill(queue, 5, 6)
+    assert bodies(queue) == {b"1", b"2", b"3", b"4", b"5"}
 
 
 @pytest.mark.parametrize(

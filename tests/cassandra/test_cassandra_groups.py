@@ -253,6 +253,23 @@ def test_changes_of_many_groups_get_through_while_others_send_to_them_all_the_ti
     assert waiting == {each.id for each in (*sent[:4], *later, *mine)}
 
 
+def test_a_long_group_is_claimed_while_others_are_quicker_than_a_large_claim(
+    store: CassandraStore, open_store: Opens, grouped: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, apply = open_store(), Session.apply
+    sent = fill(store, grouped, ["a"] * 200)
+
+    def slow_if_large(session: Session, statements: Sequence[Statement]) -> bool:
+        if session is store._session and len(statements) > 50:
+            fill(other, grouped, "a")
+        return apply(session, statements)
+
+    monkeypatch.setattr(Session, "apply", slow_if_large)
+    ids, _ = take(store, grouped, 200)
+    assert ids
+    assert ids == [each.id for each in sent[: len(ids)]]
+
+
 def test_a_repeated_claim_holds_nothing_beside_what_the_first_one_holds(
     store: CassandraStore, open_store: Opens, grouped: Shard
 ) -> None:

@@ -61,14 +61,17 @@ def claim(
 ) -> Claimed:
     """Take up to the limit of deliverable messages, or again what the token holds.
 
-    Each attempt that others get ahead of is followed by one at fewer groups, of which others change fewer meanwhile.
+    Each attempt that others get ahead of is followed by one at fewer groups and messages, which takes less time and
+    meets fewer others.
     """
-    shard, most = str(request.shard), min(request.limit, _GROUPS)
+    shard = str(request.shard)
     with session.turn(shard):
         claimer = _Claimer(session, cursors.of(shard), known, request, clock)
         for attempt in range(_ATTEMPTS):
             try:
-                claimed = claimer.attempt(max(most >> (2 * attempt), 1))
+                claimed = claimer.attempt(
+                    max(request.limit >> (2 * attempt), 1), max(_GROUPS >> (2 * attempt), 1)
+                )
             except Overtaken:
                 continue
             if claimed is not None:
@@ -86,7 +89,7 @@ class _Claimer:
         self._reader = GroupReader(session, request.shard)
         self._rescanned = False
 
-    def attempt(self, most: int) -> Claimed | None:
+    def attempt(self, limit: int, most: int) -> Claimed | None:
         """Return what was claimed, of so many groups at most, or None when it has to be tried again."""
         found = self._look(self._clock.now())
         if found is None:
@@ -94,19 +97,19 @@ class _Claimer:
         if found.own:
             return self._hold_again(found.own)
         if chosen := found.candidates[:most]:
-            return self._claim(found, chosen)
+            return self._claim(found, chosen, limit)
         if self._rescanned:
             self._cursor.consumed(self._places(found, set()), 0)
             return Claimed((), found.now + self._request.lease)
         self._cursor.forget()
-        return self.attempt(most)
+        return self.attempt(limit, most)
 
-    def _claim(self, found: _Found, chosen: Sequence[_Candidate]) -> Claimed | None:
+    def _claim(self, found: _Found, chosen: Sequence[_Candidate], limit: int) -> Claimed | None:
         groups = self._reader.groups(each.group for each in chosen)
         if any(row.group.token == self._request.token for row in groups.values()):
             return None  # an earlier attempt was carried out since the look
         draft = Draft(self._session, self._shard, groups, self._clock.now)
-        taken = self._choose(draft, [each.group for each in chosen if each.group in groups])
+        taken = self._choose(draft, [each.group for each in chosen if each.group in groups], limit)
         return self._take(found, draft, taken) if taken else None
 
     def _look(self, now: int) -> _Found | None:
@@ -140,10 +143,9 @@ class _Claimer:
         held = {row_id: row for row_id, row in mine.items() if row.group.token == self._request.token}
         return _Found(now, control, held, fronts, sorted(candidates, key=attrgetter("rank")))
 
-    def _choose(self, draft: Draft, groups: Sequence[bytes]) -> dict[bytes, _Taken]:
+    def _choose(self, draft: Draft, groups: Sequence[bytes], wanted: int) -> dict[bytes, _Taken]:
         """Take the first slices of groups; while there is room, what follows them too, as far as it is due."""
         taken: dict[bytes, _Taken] = {}
-        wanted = self._request.limit
         for row_id in groups:
             if wanted > 0 and draft.group(row_id).members[0].due <= draft.now:
                 taken[row_id] = _Taken(draft.group(row_id), [])
