@@ -21,6 +21,7 @@ __all__ = [
     "codec_option",
     "given_words",
     "json_option",
+    "processes_option",
     "queue_argument",
     "write_example",
     "yes_option",
@@ -123,6 +124,26 @@ queue_argument = click.argument("queue", metavar="QUEUE")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
+
+def _processes(_context: click.Context, _parameter: click.Parameter, text: str) -> int | tuple[int, int]:
+    try:
+        least, dots, most = text.partition("..")
+        return (int(least), int(most)) if dots else int(least)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is no number: give one, or the fewest and the most, as 1..8."
+        ) from None
+
+
+processes_option = click.option(
+    "--processes",
+    "-p",
+    metavar="N|MIN..MAX",
+    default="1",
+    show_default=True,
+    callback=_processes,
+    help="Number of processes; 1..8: as many of these as what is due needs.",
+)
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
 codec_option = click.option(

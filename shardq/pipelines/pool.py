@@ -12,6 +12,7 @@ from shardq.pipelines.pipeline import Pipeline
 from shardq.pipelines.worker import PipelineKeywords, PipelineWorker
 from shardq.worker import PoolReport, WorkerOptions, WorkerPool
 from shardq.worker.process import WorkerPlan
+from shardq.worker.scaling import Processes
 
 __all__ = ["PipelinePool", "pipeline_named"]
 
@@ -20,6 +21,11 @@ class PipelinePlan(WorkerPlan, frozen=True, kw_only=True):
     """What a process of a pool of a pipeline is given to do."""
 
     pipeline: str
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The sources of its links."""
+        return tuple(dict.fromkeys(link.source for link in pipeline_named(self.pipeline).links))
 
     def worker(self, client: Client) -> PipelineWorker:
         """The worker that the process runs."""
@@ -41,7 +47,7 @@ class PipelinePool(WorkerPool):
         url: str,
         pipeline: str,
         *,
-        processes: int = 1,
+        processes: Processes = 1,
         handler_timeout: float | None = None,
         max_restarts: int = 10,
         on_progress: Callable[[PoolReport], None] = lambda _: None,

@@ -13,6 +13,7 @@ from shardq.tasks.app import Tasks
 from shardq.tasks.worker import MAX_THREADS, TaskWorker, TaskWorkerKeywords
 from shardq.worker import PoolReport, WorkerOptions, WorkerPool
 from shardq.worker.process import WorkerPlan
+from shardq.worker.scaling import Processes
 
 __all__ = ["TaskPool", "tasks_named"]
 
@@ -21,14 +22,19 @@ class TaskPlan(WorkerPlan, frozen=True, kw_only=True):
     """What a process of a pool of tasks is given to do."""
 
     tasks: str
-    queues: tuple[str, ...]
+    named: tuple[str, ...]
     threads: int
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """Those that were named, or those of all tasks."""
+        return self.named or tasks_named(self.tasks).queues
 
     def worker(self, client: Client) -> TaskWorker:
         """The worker that the process runs."""
         options: Any = {name: getattr(self.options, name) for name in TaskWorkerKeywords.__annotations__}
         return TaskWorker(
-            tasks_named(self.tasks), client, queues=self.queues or None, threads=self.threads, **options
+            tasks_named(self.tasks), client, queues=self.named or None, threads=self.threads, **options
         )
 
 
@@ -47,7 +53,7 @@ class TaskPool(WorkerPool):
         tasks: str,
         *,
         queues: Sequence[str] = (),
-        processes: int = 1,
+        processes: Processes = 1,
         threads: int = 1,
         handler_timeout: float | None = None,
         max_restarts: int = 10,
@@ -60,7 +66,7 @@ class TaskPool(WorkerPool):
             handlers={},
             options=WorkerOptions(**options),
             tasks=tasks,
-            queues=tuple(queues),
+            named=tuple(queues),
             threads=threads,
         )
         self._begin(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,16 +18,19 @@ from shardq.settings import check_number
 from shardq.storage.opening import check_between_processes
 from shardq.worker.assignment import assign
 from shardq.worker.attempt import Handler
+from shardq.worker.backlog import Backlog
 from shardq.worker.options import WorkerKeywords, WorkerOptions
 from shardq.worker.process import WorkerPlan
 from shardq.worker.report import WorkerReport
+from shardq.worker.scaling import LOOK_SECONDS, Processes, Scaling, bounds
 from shardq.worker.signals import stop_signals
 from shardq.worker.slot import Child, Slot, WorkersFailing
 
 __all__ = ["PoolReport", "WorkerPool", "WorkersFailing"]
 
+_log = logging.getLogger(__name__)
+
 TURN_SECONDS = 0.25  # the longest wait for reports
-MAX_PROCESSES = 1_000
 
 
 class PoolReport(msgspec.Struct, frozen=True):
@@ -51,6 +55,11 @@ class WorkerPool:
     Each process imports the main program again. So a program that runs a pool must do it below
     ``if __name__ == "__main__":``.
 
+    With ``processes=(1, 8)`` there are 1 to 8 of them. Every 10 seconds the pool counts what is due, which asks each
+    queue for its shards, and for the counts of each. When for 20 seconds more was due than all handle in 10, half as
+    many are added, one at least. When for 60 seconds nothing was due and one of them held nothing, one is retired: it
+    ends after the messages at hand, as by SIGTERM, and what it has not begun is given back.
+
     SIGTERM and SIGINT end the pool cleanly, after the messages at hand. A second one ends it at once, with the
     processes that handlers have started.
 
@@ -68,7 +77,7 @@ class WorkerPool:
         queue: str | Sequence[str],
         handler: str | Handler | Mapping[str, str | Handler],
         *,
-        processes: int = 1,
+        processes: Processes = 1,
         handler_timeout: float | None = None,
         max_restarts: int = 10,
         on_progress: Callable[[PoolReport], None] = lambda _: None,
@@ -93,19 +102,24 @@ class WorkerPool:
         self,
         plan: WorkerPlan,
         *,
-        processes: int,
+        processes: Processes,
         handler_timeout: float | None,
         max_restarts: int,
         on_progress: Callable[[PoolReport], None],
     ) -> None:
         """Take the plan of each process, and how many there are. Nothing runs yet."""
-        check_number("processes", processes, 1, MAX_PROCESSES, whole=True)
+        least, most = bounds(processes)
         check_number("max_restarts", max_restarts, 0, 1_000_000, whole=True)
         if handler_timeout is not None:
             check_number("handler_timeout", handler_timeout, 1.0, 7 * 86_400.0)
         check_between_processes(plan.url, "the workers of a pool are processes of their own")
         _check_sendable(plan)
-        self._slots = [Slot(plan, f"shardq-worker-{number}", max_restarts) for number in range(processes)]
+        self._slots = [
+            Slot(plan, f"shardq-worker-{number}", max_restarts, retired=number >= least)
+            for number in range(most)
+        ]
+        self._scaling = Scaling(least, most)
+        self._backlog = Backlog(plan.url, plan.queues, LOOK_SECONDS) if least < most else None
         self._handler_timeout, self._on_progress = handler_timeout, on_progress
         self._started_at = time.monotonic()
         self._stops = 0
@@ -133,6 +147,9 @@ class WorkerPool:
         with ExitStack() as stack:
             stack.enter_context(stop_signals(self.stop))
             stack.callback(self._end)
+            if self._backlog is not None:
+                self._backlog.start()
+                stack.callback(self._backlog.close)
             while not self._turn():
                 self._on_progress(self.report)
         self._on_progress(self.report)
@@ -150,12 +167,32 @@ class WorkerPool:
     def _turn(self) -> bool:
         """Look after the processes once; True when all is done."""
         self._pass_on_stops()
+        self._scale()
         for slot in self._slots:
             slot.start_if_due()
         _listen([slot.child for slot in self._slots if slot.child is not None])
         for slot in self._slots:
             self._look_after(slot)
-        return all(slot.finished for slot in self._slots)
+        return all(slot.at_rest for slot in self._slots)
+
+    def _scale(self) -> None:
+        """Take up slots, or retire one, when what is due was counted."""
+        due = None if self._backlog is None or self._stops or self._error else self._backlog.take()
+        if due is None:
+            return
+        active = [slot for slot in self._slots if not (slot.retired or slot.finished)]
+        idle = [slot for slot in active if slot.idle]
+        handled = self.report.total.handled
+        wanted = self._scaling.look(
+            time.monotonic(), due=due, handled=handled, processes=len(active), idle=len(idle)
+        )
+        for slot in idle[: max(0, len(active) - wanted)]:
+            slot.retire()
+        resting = [slot for slot in self._slots if slot.at_rest and not slot.finished]
+        for slot in resting[: max(0, wanted - len(active))]:
+            slot.take_up()
+        if wanted != len(active):
+            _log.info("%d messages are due: from %d processes to %d", due, len(active), wanted)
 
     def _pass_on_stops(self) -> None:
         if self._stops == 0 and self._error is None:

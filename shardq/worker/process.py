@@ -43,6 +43,11 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     handlers: dict[str, str | Handler]  # by queue
     options: WorkerOptions
 
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The queues that the worker receives from."""
+        return tuple(self.handlers)
+
     def worker(self, client: Client) -> Worker:
         """The worker that the process runs."""
         handlers = {name: load_handler(handler) for name, handler in self.handlers.items()}

@@ -42,6 +42,7 @@ class Child:
         self.report = WorkerReport()
         self.ended: Ended | None = None
         self.progress_at = time.monotonic()
+        self.retired = False  # it was told to end because it is one too many
 
     @property
     def alive(self) -> bool:
@@ -90,10 +91,11 @@ def _steps(report: WorkerReport) -> tuple[int, ...]:
 
 
 class Slot:
-    """Keeps one process running until it ends by itself or is told to."""
+    """Keeps one process running until it ends by itself or is told to. While it is retired it has none."""
 
-    def __init__(self, plan: WorkerPlan, name: str, max_restarts: int) -> None:
+    def __init__(self, plan: WorkerPlan, name: str, max_restarts: int, *, retired: bool = False) -> None:
         self._plan, self._name, self._max_restarts = plan, name, max_restarts
+        self.retired = retired
         self._past = WorkerReport()
         self._start_at = time.monotonic()
         self._deaths = 0  # in a row, without one finished message
@@ -109,13 +111,23 @@ class Slot:
         return self.child is not None
 
     @property
+    def at_rest(self) -> bool:
+        """True when it has no process, and starts none unless it is taken up again."""
+        return self.child is None and (self.finished or self.retired)
+
+    @property
+    def idle(self) -> bool:
+        """True while its process holds no message."""
+        return self.child is not None and self.child.report.in_flight == 0
+
+    @property
     def report(self) -> WorkerReport:
         """What the processes of this slot have done."""
         return self._past + self.child.report if self.child is not None else self._past
 
     def start_if_due(self) -> None:
         """Start a process if there is none and the pause after the last crash is over."""
-        if self.child is None and not self.finished and time.monotonic() >= self._start_at:
+        if self.child is None and not self.at_rest and time.monotonic() >= self._start_at:
             with without_interrupts():
                 self.child = Child(self._plan, self._name)
 
@@ -134,6 +146,17 @@ class Slot:
         if not child.alive:
             child.listen()
             self._handle_end(child)
+
+    def retire(self) -> None:
+        """Let the process end after the messages at hand, and start none until :meth:`take_up`."""
+        self.retired = True
+        if self.child is not None:
+            self.child.retired = True
+            self.child.stop()
+
+    def take_up(self) -> None:
+        """Start a process again, once the one that was retired has ended."""
+        self.retired = False
 
     def stop(self, *, at_once: bool) -> None:
         """Start no more processes, and tell the running one to end."""
@@ -155,6 +178,8 @@ class Slot:
         code = child.process.exitcode
         self._forget(child)
         error = child.ended.error if child.ended is not None else None
+        if child.retired and not self._stopping and (error is None or error.retryable):
+            return
         if self._stopping or (child.ended is not None and error is None):
             self.finished = True
             return

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from shardq.cli.command import ExampleCommand, ExampleGroup, Session, json_option
+from shardq.cli.command import ExampleCommand, ExampleGroup, Session, json_option, processes_option
 from shardq.cli.commands.work import USUAL, summary, work_progress
 from shardq.cli.printing import many, note, print_json, print_line
 from shardq.cli.times import duration
@@ -38,7 +38,7 @@ def pipeline() -> None:
 
 @pipeline.command(cls=ExampleCommand, example="shardq pipeline run shop.flow:pipeline --processes 4")
 @_argument
-@click.option("--processes", "-p", type=int, default=1, show_default=True, help="Number of processes.")
+@processes_option
 @click.option("--batch", type=int, default=USUAL.batch, show_default=True, help="Messages in one bulk read.")
 @click.option("--idle-exit", type=duration, help="End when all its queues have been empty for this time.")
 @click.option(

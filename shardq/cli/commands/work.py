@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from shardq.cli.command import ExampleCommand, Session, codec_option, json_option
+from shardq.cli.command import ExampleCommand, Session, codec_option, json_option, processes_option
 from shardq.cli.printing import many, note, print_json
 from shardq.cli.times import duration, in_words
 from shardq.tasks import TaskPool
@@ -71,7 +71,7 @@ def _number(text: str) -> float:
     help="Run the tasks of this app, from the queues that are named, or from all of its own.",
 )
 @click.option("--threads", type=int, help="Tasks that each process runs at a time.  [1]")
-@click.option("--processes", "-p", type=int, default=1, show_default=True, help="Number of processes.")
+@processes_option
 @click.option(
     "--batch", type=int, default=USUAL.batch, show_default=True, help="Messages in one bulk read and ack."
 )

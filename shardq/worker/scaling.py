@@ -1,0 +1,73 @@
+"""How many processes a pool has: decided by what is due, and what its processes did about it."""
+
+from __future__ import annotations
+
+from shardq.settings import check_number
+
+__all__ = ["DOWN_SECONDS", "LOOK_SECONDS", "MAX_PROCESSES", "UP_SECONDS", "Processes", "Scaling", "bounds"]
+
+LOOK_SECONDS = 10.0  # from one look at the queues to the next
+UP_SECONDS = 20.0  # for so long too much is due before processes are added
+DOWN_SECONDS = 60.0  # for so long nothing is due and a process does nothing before one is retired
+MAX_PROCESSES = 1_000
+
+Processes = int | tuple[int, int]
+"""How many processes a pool has, or the fewest and the most."""
+
+
+class Scaling:
+    """Decides how many processes a pool has, between two bounds. It asks nothing: it is told the time and the counts.
+
+    More are due than the pool handles from one look to the next: it is behind. When it was for 20 seconds, half as many
+    processes are added, one at least, and none beyond what is due. Nothing is due and a process holds nothing: it is
+    idle. When it was for 60 seconds, one process is retired. Either begins anew after each change, and when a look
+    finds it otherwise.
+
+    >>> scaling = Scaling(1, 8)
+    >>> [scaling.look(now, due=100, handled=now, processes=2, idle=0) for now in (0, 10, 20)]
+    [2, 2, 3]
+    """
+
+    def __init__(self, least: int, most: int) -> None:
+        self.least, self.most = least, most
+        self._seen: tuple[float, int] | None = None  # the last look, and how many were handled until then
+        self._behind_since: float | None = None
+        self._idle_since: float | None = None
+
+    def look(self, now: float, *, due: int, handled: int, processes: int, idle: int) -> int:
+        """Return how many processes there should be from now on.
+
+        ``handled`` counts messages since the start. ``idle`` is how many of the ``processes`` hold no message.
+        """
+        done = self._done(now, handled)
+        self._behind_since = _since(self._behind_since, now) if due > done else None
+        self._idle_since = _since(self._idle_since, now) if due == 0 and idle > 0 else None
+        wanted = processes
+        if self._behind_since is not None and now - self._behind_since >= UP_SECONDS:
+            wanted += min(due, max(1, processes // 2))
+            self._behind_since = None
+        elif self._idle_since is not None and now - self._idle_since >= DOWN_SECONDS:
+            wanted -= 1
+            self._idle_since = None
+        return max(self.least, min(self.most, wanted))
+
+    def _done(self, now: float, handled: int) -> float:
+        """How many messages the pool handles from one look to the next, at its pace since the last one."""
+        before, self._seen = self._seen, (now, handled)
+        if before is None or now <= before[0]:
+            return 0.0
+        return (handled - before[1]) * LOOK_SECONDS / (now - before[0])
+
+
+def bounds(processes: Processes) -> tuple[int, int]:
+    """The fewest and the most processes. Raises InvalidSetting."""
+    least, most = (
+        processes if isinstance(processes, tuple) and len(processes) == 2 else (processes, processes)
+    )
+    check_number("processes", least, 1, MAX_PROCESSES, whole=True)
+    check_number("processes", most, least, MAX_PROCESSES, whole=True)
+    return least, most
+
+
+def _since(moment: float | None, now: float) -> float:
+    return now if moment is None else moment
