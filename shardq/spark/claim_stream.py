@@ -1,10 +1,10 @@
-"""Receiving messages as a stream: each micro-batch is one claim of each shard that it reads.
+"""Receiving messages as a stream: each micro-batch is some claims of shards.
 
-Nothing is claimed when a batch is planned. Its offset names the shards and how many messages to claim from each; the
-tasks claim under names that follow from it, so a retried task, a second action on the batch and a restarted query find
-the same messages. They are acked when Spark asks for the batch after it, which it does only once the batch is done:
-also on idle ticks, and before a query with the trigger AvailableNow ends. ``commit`` comes later than that, and not
-at all for the last batch.
+Nothing is claimed when a batch is planned. Its offset names the shards of each task and how many messages it claims;
+the tasks claim under names that follow from it, so a retried task, a second action on the batch and a restarted query
+find the same messages. They are acked when Spark asks for the batch after it, which it does only once the batch is
+done: also on idle ticks, and before a query with the trigger AvailableNow ends. ``commit`` comes later than that, and
+not at all for the last batch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 from shardq.clock import microseconds
 from shardq.errors import LeaseLost
 from shardq.held import HeldSlice
-from shardq.receiving.named_claims import ClaimName, NamedClaims
+from shardq.receiving.named_claims import ClaimName, NamedClaims, Taking
 from shardq.sharding.shard import Shard
 from shardq.spark.connection import context_of
 from shardq.spark.heartbeat import Heartbeat
@@ -47,25 +47,30 @@ CLAIM_MESSAGES = 10_000
 
 @dataclass
 class ClaimPartition(InputPartition):
-    """What one task of a micro-batch claims from a shard."""
+    """What one task of a micro-batch claims: so many messages, from one shard after the other."""
 
-    shard: Shard
+    shards: tuple[Shard, ...]
     name: str
     limit: int
     run: str = ""  # of the query: one that is restarted delivers its last batch again
 
     @property
-    def claims(self) -> list[tuple[ClaimName, int]]:
-        """One claim after the other, each with its limit: a task holds the bodies of one in memory."""
-        starts = range(0, self.limit, CLAIM_MESSAGES)
-        return [
-            (ClaimName(self.shard, f"{self.name}:{start}"), min(CLAIM_MESSAGES, self.limit - start))
-            for start in starts
-        ]
+    def claims(self) -> list[ClaimName]:
+        """All claims that the task may make: it holds the bodies of one in memory."""
+        return [self.claim(shard, start) for shard in self.shards for start in self.starts]
+
+    @property
+    def starts(self) -> range:
+        """Where the claims of a shard begin, in messages of that shard."""
+        return range(0, self.limit, CLAIM_MESSAGES)
+
+    def claim(self, shard: Shard, start: int) -> ClaimName:
+        """One of them."""
+        return ClaimName(shard, f"{self.name}:{start}")
 
 
 class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are ``{"incarnation", "seq", "plan": {"<time shard>:<shard>": limit}}``, kept by Spark alone."""
+    """Offsets are ``{"incarnation", "seq", "plan": {"<time shard>:<shard>,...": limit}}``, kept by Spark alone."""
 
     def __init__(self, options: ClaimStreamOptions, schema: StructType) -> None:
         check_schema(
@@ -100,7 +105,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {
             "incarnation": start["incarnation"],
             "seq": start["seq"] + 1,
-            "plan": {f"{shard.time_shard}:{shard.number}": count for shard, count in plan.items()},
+            "plan": {",".join(map(_place, shards)): count for shards, count in plan.items()},
         }
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -108,7 +113,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last = context_of(self._options).store.now()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """One claim for each planned shard. Depends on the end only."""
+        """The planned tasks. Depends on the end only."""
         if start == end:
             return []
         planned = [replace(planned, run=self._run) for planned in partitions_of(end, self._options)]
@@ -122,16 +127,27 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return batches_of(map(piece_of_claim, self._held(partition)), arrow_schema(self._schema))
 
     def _held(self, partition: ClaimPartition) -> Iterator[HeldSlice]:
-        """The messages of one claim after the other; the first that got less than it might is the last."""
+        """The messages of one claim after the other, until the task has enough.
+
+        What an earlier attempt got counts, whether it is still held or not: so every attempt makes the same claims.
+        """
+        missing = partition.limit
+        for shard in partition.shards:
+            for start in partition.starts:
+                asked = min(CLAIM_MESSAGES, missing)
+                taking = self._take(partition.claim(shard, start), asked, partition.run)
+                yield from taking.held
+                missing -= taking.got
+                if not missing:
+                    return
+                if taking.got < asked:
+                    break
+
+    def _take(self, claim: ClaimName, limit: int, run: str) -> Taking:
         options = self._options
-        claims, strict = claims_for(options), options.fail_on_lease_loss and options.ack_mode == "commit"
-        for claim, limit in partition.claims:
-            taking = claims.take(
-                claim, limit, owner=f"spark-{options.group}", strict=strict, run=partition.run
-            )
-            yield from taking.held
-            if taking.got < limit:
-                return
+        strict = options.fail_on_lease_loss and options.ack_mode == "commit"
+        claims = claims_for(options)
+        return claims.take(claim, limit, owner=f"spark-{options.group}", strict=strict, run=run)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: see ``latestOffset``, which is asked earlier and for every batch."""
@@ -179,15 +195,23 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def partitions_of(offset: dict[str, Any], options: ClaimStreamOptions) -> list[ClaimPartition]:
     """The tasks of the batch that ends at an offset."""
     name = f"{options.group}:{offset['incarnation']}:{offset['seq']}"
-    planned = []
-    for place, limit in offset["plan"].items():
-        time_shard, _, number = place.partition(":")
-        planned.append(ClaimPartition(Shard(options.queue, int(time_shard), int(number)), name, limit))
-    return planned
+    return [
+        ClaimPartition(tuple(_shard(options.queue, place) for place in places.split(",")), name, limit)
+        for places, limit in offset["plan"].items()
+    ]
+
+
+def _place(shard: Shard) -> str:
+    return f"{shard.time_shard}:{shard.number}"
+
+
+def _shard(queue: str, place: str) -> Shard:
+    time_shard, _, number = place.partition(":")
+    return Shard(queue, int(time_shard), int(number))
 
 
 def _names(planned: Sequence[ClaimPartition]) -> list[ClaimName]:
-    return [claim for partition in planned for claim, _ in partition.claims]
+    return [claim for partition in planned for claim in partition.claims]
 
 
 def claims_for(options: ClaimStreamOptions) -> NamedClaims:

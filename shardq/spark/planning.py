@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shardq.browsing import slices
 from shardq.context.queue_context import QueueContext
 from shardq.sharding.ownership import Ownership
@@ -10,10 +12,14 @@ from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import EntryState, Peek, Probe
 
-__all__ = ["Planner"]
+__all__ = ["Plan", "Planner"]
 
 PAGE_MESSAGES = 10_000
-LEAST_FROM_A_SHARD = 1_000  # messages: below this a batch is not cut over more shards
+LEAST_FOR_A_TASK = 1_000  # messages: below this a batch is not cut into more tasks
+MOST_SHARDS = 256  # of a batch that needs no more tasks: each costs the ack a look at what was claimed there
+
+Plan = dict[tuple[Shard, ...], int]
+"""The shards that a task claims from, one after the other, until it has so many messages."""
 
 
 class Planner:
@@ -25,8 +31,10 @@ class Planner:
         self._idle = False  # the last plan was empty
         self._done: set[Shard] = set()  # with AvailableNow: they have nothing any more that was due in time
 
-    def plan(self, most: int, last: int | None) -> dict[Shard, int]:
-        """How many messages to claim from each shard, what is due longest first; empty: nothing is due.
+    def plan(self, most: int, last: int | None) -> Plan:
+        """What each task is to claim, what is due longest first; empty: nothing is due.
+
+        The tasks have nearly equal parts of the limit. What a shard holds is not known, so each has several.
 
         With ``last``, the same in every call, shards that offer only what was due later are left out; without, a plan
         after an empty one first looks as an idle consumer does, and at every shard only when it finds something.
@@ -37,8 +45,7 @@ class Planner:
         offers = self._context.retry(self._reader.offers, settings.layout)
         shards = [offer.shard for offer in offers if last is None or self._offers_in_time(offer, last)]
         self._idle = not shards
-        chosen = shards[: max(1, most // LEAST_FROM_A_SHARD)]
-        return {shard: _share(most, len(chosen), place) for place, shard in enumerate(chosen)}
+        return _divided(shards, most)
 
     def _stirs(self, layout: Layout) -> bool:
         """Tell by a glance whether there may be work, or a shard that cannot be read.
@@ -66,6 +73,14 @@ class Planner:
         return found
 
 
-def _share(most: int, shards: int, place: int) -> int:
+def _divided(shards: Sequence[Shard], most: int) -> Plan:
+    """Deal shards to tasks in turn: each may be the only one that holds much."""
+    wanted = max(1, most // LEAST_FOR_A_TASK)
+    chosen = shards[: min(most, max(wanted, MOST_SHARDS))]
+    tasks = min(wanted, len(chosen))
+    return {tuple(chosen[place::tasks]): _share(most, tasks, place) for place in range(tasks)}
+
+
+def _share(most: int, tasks: int, place: int) -> int:
     """The whole in nearly equal parts."""
-    return most // shards + (place < most % shards)
+    return most // tasks + (place < most % tasks)

@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 import shardq
-from shardq.spark.claim_stream import ClaimStream
+from shardq.sharding.shard import Shard
+from shardq.spark.claim_stream import ClaimPartition, ClaimStream, partitions_of
 from shardq.spark.connection import context_of
 from shardq.spark.options import ClaimStreamOptions
 from shardq.spark.planning import Planner
@@ -89,6 +90,48 @@ def test_a_batch_whose_ack_failed_is_acked_by_the_next_tick(make_queue, stream, 
     assert queue.counts().in_flight == 1
     reader.latestOffset(end, ReadMaxRows(100_000))
     assert queue.counts().in_flight == 0
+
+
+def test_a_small_limit_is_filled_from_as_many_shards_as_are_due(make_queue, stream) -> None:
+    queue = make_queue(shards=16, time_shards=1)
+    with queue.producer(bundle_messages=64) as producer:
+        producer.send_many([b"%d" % number for number in range(16 * 64)])
+    reader, other = stream(queue), stream(queue)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(500))
+    (task,) = reader.partitions(start, end)
+    attempts = [list(each.read(task)) for each in (reader, reader, other)]
+    assert [sum(batch.num_rows for batch in attempt) for attempt in attempts] == [500] * 3
+    assert attempts[0] == attempts[1] == attempts[2]
+    assert queue.counts().in_flight == 500
+    reader.latestOffset(end, ReadMaxRows(500))
+    assert (queue.counts().ready, queue.counts().in_flight) == (524, 0)
+    reader.stop()
+
+
+def test_a_task_that_lost_messages_claims_no_others_in_their_place(make_queue, stream) -> None:
+    queue = make_queue(shards=4, time_shards=1)
+    with queue.producer(bundle_messages=5) as producer:
+        producer.send_many([b"x"] * 20)
+    reader = stream(queue)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(12))
+    (task,) = reader.partitions(start, end)
+    (first,) = reader.read(task)
+    queue.release(first.column("receipt").to_pylist()[:3])
+    assert queue.consumer().receive(3, wait=5.0)
+    (again,) = reader.read(task)
+    assert set(again.column("id").to_pylist()) < set(first.column("id").to_pylist())
+    reader.stop()
+
+
+def test_a_plan_of_one_shard_for_each_task_is_still_understood() -> None:
+    options = ClaimStreamOptions(url="sqlite:///x.db", queue="q")
+    old = {"incarnation": "i", "seq": 3, "plan": {"7:1": 1_000, "8:0": 999}}
+    assert partitions_of(old, options) == [
+        ClaimPartition((Shard("q", 7, 1),), "spark:i:3", 1_000),
+        ClaimPartition((Shard("q", 8, 0),), "spark:i:3", 999),
+    ]
 
 
 @pytest.mark.parametrize("late", [{}, {"delay": 40.0}, {"priority": 0}])

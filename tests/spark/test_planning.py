@@ -56,10 +56,24 @@ def test_what_another_consumer_holds_or_is_delayed_is_not_waited_for(narrow, clo
     assert Planner(narrow._context, "test").plan(1_000, last) == {}
 
 
-def test_a_limit_is_divided_over_few_shards(connect) -> None:
+@pytest.fixture
+def wide(connect) -> shardq.Queue:
+    """A queue with 64 messages in each of 16 shards."""
     queue = connect().create_queue("wide", shards=16, time_shards=1)
-    for _ in range(64):
-        send(queue, 10)
-    planned = Planner(queue._context, "test").plan(3_500, None)
-    assert len(planned) == 3
+    for _ in range(16):
+        send(queue, 40)
+        send(queue, 24)
+    return queue
+
+
+def test_a_limit_is_divided_over_few_tasks_and_all_shards(wide) -> None:
+    planned = Planner(wide._context, "test").plan(3_500, None)
+    assert sorted(len(shards) for shards in planned) == [5, 5, 6]
+    assert len({shard for shards in planned for shard in shards}) == 16
     assert sum(planned.values()) == 3_500
+
+
+@pytest.mark.parametrize(("most", "shards", "tasks"), [(1, 1, 1), (5, 5, 1), (2_000, 16, 2), (10**7, 16, 16)])
+def test_a_task_has_no_more_shards_than_messages(wide, most, shards, tasks) -> None:
+    planned = Planner(wide._context, "test").plan(most, None)
+    assert (sum(map(len, planned)), len(planned), sum(planned.values())) == (shards, tasks, most)
