@@ -13,7 +13,7 @@ from shardq.client import Client
 from shardq.errors import QueueNotFound
 from shardq.message import StoredMessage
 from shardq.tasks.app import Tasks
-from shardq.tasks.plans import NAME, WORKFLOW, read_plan
+from shardq.tasks.plans import NAME, WORKFLOW
 from shardq.tasks.work_unit import Runner
 from shardq.tasks.worker import TaskWorker
 from shardq.worker import WorkerReport
@@ -24,8 +24,7 @@ __all__ = ["InlineTasks", "SentTask"]
 class SentTask(msgspec.Struct, frozen=True):
     """A task that waits in its queue: its name, and the arguments of its call, as far as they were given.
 
-    A workflow that has not begun is one, called "shardq.workflow". Its ``arguments`` are ``{"steps": [...]}``, with the
-    names of the tasks.
+    A workflow that has not begun is one, called "shardq.workflow", without arguments.
     """
 
     name: str
@@ -96,7 +95,7 @@ class InlineTasks:
     def _read(self, message: StoredMessage) -> SentTask:
         name = str(message.headers[NAME])
         if name == WORKFLOW:
-            return SentTask(name, {"steps": [step.task for step in read_plan(message.body).steps]}, message)
+            return SentTask(name, {}, message)
         task = self._app.tasks.get(name)
         given: dict[str, Any] = (
             msgspec.msgpack.decode(message.body)

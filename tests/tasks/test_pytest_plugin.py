@@ -163,15 +163,15 @@ def test_an_app_is_bound_as_before_when_the_test_is_over(run) -> None:
     run("""
         import shardq
         from app import app, welcome
-        from shardq.tasks import chain
+        from shardq.tasks import chain, group
 
         def test_bound(shardq_tasks, shardq_client):
             with shardq.connect("memory://") as own:
                 app.bind(own)
                 with shardq.tasks.InlineTasks(app, shardq_client) as tasks:
                     chain(welcome.signature("Ada"), welcome.then()).send()
-                    (sent,) = tasks.sent()
-                    assert (sent.name, sent.arguments) == ("shardq.workflow", {"steps": ["welcome", "welcome"]})
+                    group(*(welcome.signature("Ada") for number in range(3_000))).send()  # its plan is large
+                    assert [(task.name, task.arguments) for task in tasks.sent()] == [("shardq.workflow", {})] * 2
                 assert app.binding.client is own
                 app.close()
     """).assert_outcomes(passed=1)
