@@ -17,10 +17,11 @@ from shardq.errors import InvalidMessage, MessageTooLarge
 from shardq.tasks.binding import Binding
 from shardq.tasks.errors import Failure, ResultMissing
 from shardq.tasks.gathering import AT_ONCE, gather
+from shardq.tasks.ids import split_step
 from shardq.tasks.plans import Plan, joined, with_input
-from shardq.tasks.results import Decided, Entry, split_step
+from shardq.tasks.results import Decided, Entry
 
-__all__ = ["Seen", "advance", "send_steps"]
+__all__ = ["Seen", "advance", "send_next", "send_steps"]
 
 _log = logging.getLogger(__name__)
 
@@ -81,24 +82,27 @@ def _go_on(binding: Binding, step: str, seen: Seen) -> list[str]:
         return _decide(binding, given_up, told, plan.keep)
     ended: list[str] = []
     for other in behind:
-        ended += _send_next(binding, workflow, plan, other, number, seen)
+        identity, after = f"{workflow}#{other}", plan.steps[other].after
+        if identity in seen.sent or not _all_ended(binding, workflow, after, number, seen, identity):
+            continue
+        if (failed := send_next(binding, workflow, plan, other)) is not None:
+            seen.sent.add(identity)
+            ended += failed
     if bucket and bucket not in seen.sent and _all_ended(binding, workflow, plan.ends, number, seen, bucket):
         ended += _closed(binding, bucket, plan, seen)
     return ended
 
 
-def _send_next(binding: Binding, workflow: str, plan: Plan, other: int, number: int, seen: Seen) -> list[str]:
-    """Send a step if this was the last one that it waited for; returns it when it cannot be sent, and has failed."""
-    step, identity = plan.steps[other], f"{workflow}#{other}"
-    if identity in seen.sent or not _all_ended(binding, workflow, step.after, number, seen, identity):
-        return []
+def send_next(binding: Binding, workflow: str, plan: Plan, other: int) -> list[str] | None:
+    """Send a step if all before it are done, else None; returns it when it cannot be sent, and has failed by that."""
     try:
         value = _input(binding, workflow, plan, other)
-        if value is not None:
-            send_steps(binding, workflow, plan, {other: with_input(step, value)})
-            seen.sent.add(identity)
+        if value is None:
+            return None
+        send_steps(binding, workflow, plan, {other: with_input(plan.steps[other], value)})
     except InvalidMessage as error:  # it is too large
-        return _decide(binding, [identity], Entry("failed", failure=Failure.of(error, 0)), plan.keep)
+        failed = Entry("failed", failure=Failure.of(error, 0))
+        return _decide(binding, [f"{workflow}#{other}"], failed, plan.keep)
     return []
 
 

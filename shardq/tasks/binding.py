@@ -10,14 +10,15 @@ from typing import Any, BinaryIO
 from shardq.client import Client
 from shardq.errors import BodyNotFound, QueueNotFound
 from shardq.message import StoredMessage
-from shardq.outgoing_message import OutgoingMessage
+from shardq.outgoing_message import Headers, OutgoingMessage
 from shardq.producer import Producer
 from shardq.queue import Queue
 from shardq.receipt import MessageId
 from shardq.storage.requests import EntryState
 from shardq.tasks.buckets import read_plans
-from shardq.tasks.plans import NAME, WORKFLOW, Plan, read_plan
-from shardq.tasks.results import ResultLog, split_step, step_id
+from shardq.tasks.ids import in_run, key_of, split_step, step_id
+from shardq.tasks.plans import KEEP, NAME, RUN, WORKFLOW, Plan, read_plan
+from shardq.tasks.results import ResultLog
 
 __all__ = ["Binding"]
 
@@ -59,12 +60,18 @@ class Binding:
     def find(self, task: str) -> StoredMessage | None:
         """The message of a task, or of a step of a workflow, if it is in its queue."""
         with suppress(QueueNotFound):
-            found = self._step(task) if "#" in task else self._opened(task).get(task)
+            if "#" in task:
+                found = self._step(task)
+            elif "@" in task:
+                found = self._queue_of(task).get(unique_key=key_of("again", task))
+            else:
+                found = self._opened(task).get(task)
             return found if found is not None and found.state is not EntryState.PROCESSED else None
         return None
 
     def plan(self, workflow: str) -> Plan | None:
         """The plan of a workflow that has begun; None when it is over, or has not."""
+        workflow = in_run(workflow, 0)
         if workflow not in self._plans and (stored := self.results.plan(workflow)) is not None:
             if len(self._plans) >= MOST_PLANS:
                 self._plans = {}
@@ -84,8 +91,16 @@ class Binding:
     def remove(self, task: str) -> bool:
         """Take the message of a task out of its queue; False when it is not there."""
         with suppress(QueueNotFound):
+            if "@" in task:
+                return self._queue_of(task).remove(unique_key=key_of("again", task))
             return self._opened(task).remove(task)
         return False
+
+    def retry(self, run: str) -> None:
+        """Send the message that begins another run of a workflow, unless it was sent. May be repeated."""
+        headers: Headers = {NAME: WORKFLOW, KEEP: 0.0, RUN: run}
+        message = OutgoingMessage(body=b"", headers=headers, unique_key=key_of("again", run))
+        self.send(MessageId.parse(in_run(run, 0)).shard.queue, [message])
 
     def _unbegun(self, message: StoredMessage) -> Plan:
         if message.large is None:
@@ -102,6 +117,10 @@ class Binding:
 
     def _opened(self, task: str) -> Queue:
         return self.client.queue(MessageId.parse(task).shard.queue)
+
+    def _queue_of(self, workflow: str) -> Queue:
+        """The queue of the messages that begin a workflow, and its runs."""
+        return self._opened(in_run(workflow, 0))
 
     def _producer(self, queue: str) -> Producer:
         if queue not in self._producers:

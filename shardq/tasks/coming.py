@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from shardq.errors import QueueNotFound
 from shardq.queue import holders_of
 from shardq.tasks.binding import Binding
+from shardq.tasks.ids import split_step, step_id
 from shardq.tasks.plans import Plan
-from shardq.tasks.results import split_step, step_id
 
 __all__ = ["may_come"]
 

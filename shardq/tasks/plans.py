@@ -7,11 +7,12 @@ from collections.abc import Iterable
 import msgspec
 
 from shardq.outgoing_message import Headers, OutgoingMessage
-from shardq.tasks.results import step_id
+from shardq.tasks.ids import step_id
 
 __all__ = [
     "KEEP",
     "NAME",
+    "RUN",
     "STEP",
     "TIMEOUT",
     "WORKFLOW",
@@ -26,6 +27,9 @@ __all__ = [
 
 NAME, KEEP, TIMEOUT, STEP = "task", "task-keep", "task-timeout", "task-step"
 """The headers of a task's message; the last one only of a step's: the id under which its result is stored."""
+
+RUN = "task-run"
+"""Of the message that begins another run of a workflow: the id of the run."""
 
 WORKFLOW = "shardq.workflow"
 """What the message is called that begins a workflow, in place of a task's name."""

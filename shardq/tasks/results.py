@@ -10,8 +10,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
-from typing import Any, Literal, NamedTuple, cast
+from itertools import chain, islice
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -20,11 +20,11 @@ from shardq.errors import QueueNotFound
 from shardq.message import StoredMessage
 from shardq.outgoing_message import OnConflict, OutgoingMessage
 from shardq.queue import Queue, holders_of, wait_for
-from shardq.receipt import MessageId
 from shardq.storage.requests import EntryState
 from shardq.tasks.errors import Failure
+from shardq.tasks.ids import buckets_of, in_run, key_of, run_of, runs_of
 
-__all__ = ["MAX_RESULT_BYTES", "Decided", "Entry", "ResultLog", "StepId", "split_step", "step_id"]
+__all__ = ["MAX_RESULT_BYTES", "Decided", "Entry", "ResultLog"]
 
 RESULTS = "_shardq/tasks/results"
 MAX_RESULT_BYTES = 1_000_000
@@ -51,25 +51,6 @@ class Decided(msgspec.Struct, frozen=True):
     keep: float
 
 
-class StepId(NamedTuple):
-    """The id of a step of a workflow, and the unique key of its message."""
-
-    text: str
-    key: str
-
-
-def step_id(workflow: str, number: int) -> StepId:
-    """The id of a step, made of that of the workflow."""
-    text = f"{workflow}#{number}"
-    return StepId(text, _key("workflow", text))
-
-
-def split_step(step: str) -> tuple[str, int]:
-    """The workflow of a step, and its number in it."""
-    workflow, _, number = step.rpartition("#")
-    return workflow, int(number)
-
-
 class ResultLog:
     """The entries of a store. Its queue is created when the first one is written."""
 
@@ -87,25 +68,68 @@ class ResultLog:
         return self.read_many([task]).get(task)
 
     def read_many(self, tasks: Sequence[str]) -> dict[str, Entry]:
-        """What became of tasks, of those for which something stands: one request, and one for each of these."""
-        found = self._find("r", tasks)
-        return {task: _DECODER.decode(cast("bytes", message.body)) for task, message in found.items()}
+        """What became of tasks, of those for which something stands: one request, and one for each of these.
+
+        What was done in an earlier run of a workflow stands in later ones; what failed or was cancelled does not.
+        """
+        runs = {task: runs_of(task) for task in tasks}
+        found = {
+            task: _DECODER.decode(cast("bytes", message.body))
+            for task, message in self._find("r", list(chain.from_iterable(runs.values()))).items()
+        }
+        standing = {
+            task: [
+                found[each] for each in own if each in found and (each == task or found[each].state == "done")
+            ]
+            for task, own in runs.items()
+        }
+        return {task: entries[0] for task, entries in standing.items() if entries}
 
     def entered(self, tasks: Sequence[str]) -> list[bool]:
         """Of which tasks an entry stands, or did a moment ago, in one request. A hint: only :meth:`read` is sure."""
-        return [holder is not None for holder in self._holders([_key("r", task) for task in tasks])]
+        if any(run_of(task) for task in tasks):
+            return [self.read(task) is not None for task in tasks]
+        return [holder is not None for holder in self._holders([key_of("r", task) for task in tasks])]
 
-    def standing(self, tasks: Sequence[str]) -> dict[str, Entry]:
-        """What became of tasks, also of those whose workflow, or a bucket that they are in, was cancelled."""
+    def standing(self, tasks: Sequence[str], *, working: bool = False) -> dict[str, Entry]:
+        """What became of tasks, also of those whose workflow, or a bucket that they are in, was cancelled.
+
+        For who is ``working`` on them, steps of a run of a workflow are cancelled that a later run has overtaken.
+        """
         above = {task: [task, *buckets_of(task)] for task in tasks}
         wanted = list(dict.fromkeys(each for ids in above.values() for each in ids))
         found = self.read_many(wanted)
+        overtaken = self._overtaken(tasks) if working else set[str]()
         standing: dict[str, Entry] = {}
-        for task, (own, *others) in above.items():
-            cancelled = [each for each in others if (entry := found.get(each)) and entry.state == "cancelled"]
-            if own in found or cancelled:
-                standing[task] = found[own] if own in found else found[cancelled[0]]
+        for task, ids in above.items():
+            cancelled = task in overtaken or any(
+                (entry := found.get(each)) and entry.state == "cancelled" for each in ids
+            )
+            if task in found or cancelled:
+                standing[task] = found.get(task, Entry("cancelled"))
         return standing
+
+    def enter_run(self, workflow: str, keep: float) -> None:
+        """Note that a run of a workflow has begun: earlier ones are over."""
+        self._write([_message("n", workflow, b"", keep)])
+
+    def last_run(self, workflow: str) -> int:
+        """The number of the run of a workflow that began last: 0 unless it was retried."""
+        last = 0
+        while True:
+            runs = [in_run(workflow, last + number) for number in range(1, _RUNS + 1)]
+            holders = self._holders([key_of("n", each) for each in runs])
+            begun = holders.index(None) if None in holders else _RUNS
+            last += begun
+            if begun < _RUNS:
+                return last
+
+    def _overtaken(self, tasks: Sequence[str]) -> set[str]:
+        """Those of steps whose workflow has begun a later run."""
+        later = {task: in_run(task, run_of(task) + 1).partition("#")[0] for task in tasks if "#" in task}
+        runs = list(dict.fromkeys(later.values()))
+        begun = dict(zip(runs, self._holders([key_of("n", each) for each in runs]), strict=True))
+        return {task for task, run in later.items() if begun[run] is not None}
 
     def enter_plans(self, plans: Iterable[tuple[str, bytes]], keep: float) -> None:
         """Store the plans of workflows, unless they are stored. They are drawn some at a time."""
@@ -115,7 +139,7 @@ class ResultLog:
 
     def plan(self, workflow: str) -> bytes | None:
         """The plan of a workflow that has begun."""
-        return self._read("w", workflow)
+        return self._read("w", in_run(workflow, 0))
 
     def tell(self, task: str, progress: bytes, keep: float) -> None:
         """Note how far a task is, in place of what was noted before."""
@@ -129,7 +153,7 @@ class ResultLog:
         """Remove what is kept of a task."""
         for kind in ("r", "p"):
             try:
-                self._opened().remove(unique_key=_key(kind, task))
+                self._opened().remove(unique_key=key_of(kind, task))
             except QueueNotFound:
                 self._queue = None
 
@@ -165,7 +189,7 @@ class ResultLog:
 
     def _find(self, kind: str, tasks: Sequence[str]) -> Mapping[str, StoredMessage]:
         """The entries that stand and are not over."""
-        keys = [_key(kind, task) for task in tasks]
+        keys = [key_of(kind, task) for task in tasks]
         found: dict[str, StoredMessage] = {}
         for task, key, holder in zip(tasks, keys, self._holders(keys), strict=True):
             if holder is None:
@@ -194,28 +218,13 @@ class ResultLog:
         return self._client.create_queue(RESULTS, exist_ok=True, **settings)
 
 
-def buckets_of(step: str) -> list[str]:
-    """The ids of the buckets that a step is in, from the inside out."""
-    found: list[str] = []
-    while "#" in (step := step.rpartition("#")[0]):
-        found.append(step)
-    return found
-
-
-def _key(kind: str, task: str) -> str:
-    """The key of an entry: the id of a bundle is unique among all queues."""
-    message, _, path = task.partition("#")
-    place = MessageId.parse(message)
-    key = f"{kind}-{place.bundle_id.hex()}-{place.position}"
-    return f"{key}-{path.replace('#', '-')}" if path else key
-
-
 def _message(
     kind: str, task: str, body: bytes, keep: float, on_conflict: OnConflict = "keep"
 ) -> OutgoingMessage:
-    return OutgoingMessage(body=body, unique_key=_key(kind, task), delay=keep, on_conflict=on_conflict)
+    return OutgoingMessage(body=body, unique_key=key_of(kind, task), delay=keep, on_conflict=on_conflict)
 
 
 _PLANS = 50
+_RUNS = 8  # runs of a workflow that are looked for at a time
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Entry)

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 import msgspec
 
 from shardq.message import Message
-from shardq.tasks.advancing import send_steps
+from shardq.tasks.advancing import Seen, advance, send_next, send_steps
 from shardq.tasks.binding import Binding
 from shardq.tasks.buckets import read_plans
 from shardq.tasks.errors import ResultMissing
+from shardq.tasks.gathering import AT_ONCE
+from shardq.tasks.ids import run_of, split_step
 from shardq.tasks.plans import Plan, read_plan, with_input, write_plan
 
-__all__ = ["start_bucket", "start_workflow"]
+__all__ = ["start_bucket", "start_run", "start_workflow"]
 
 
 def start_workflow(binding: Binding, message: Message) -> None:
@@ -33,10 +35,52 @@ def start_workflow(binding: Binding, message: Message) -> None:
 
 def start_bucket(binding: Binding, bucket: str, value: bytes) -> None:
     """Send the steps of a bucket that wait for none; the value is for those that take one. May be repeated."""
-    if (plan := binding.plan(bucket)) is None:
-        raise ResultMissing(f"the workflow of {bucket} is over: its plan was not kept for so long")
+    plan = _plan(binding, bucket)
+    if run_of(bucket):
+        _start_rest(binding, bucket, plan, value)
+        return
     bodies = {number: with_input(plan.steps[number], value) for number in plan.first}
     send_steps(binding, bucket, plan, bodies)
+
+
+def start_run(binding: Binding, run: str) -> None:
+    """Begin another run of a workflow, which ends the ones before it. May be repeated."""
+    plan = _plan(binding, run)
+    binding.results.enter_run(run, plan.keep)
+    _start_rest(binding, run, plan, b"")
+
+
+def _start_rest(binding: Binding, workflow: str, plan: Plan, value: bytes) -> None:
+    """Send the steps of which nothing stands, and that wait for none which is not done."""
+    stands = _states(binding, workflow, plan)
+    bodies: dict[int, bytes] = {}
+    for number, step in enumerate(plan.steps):
+        if number in stands or any(stands.get(other) != "done" for other in step.after):
+            continue
+        if step.after:
+            for failed in send_next(binding, workflow, plan, number) or ():
+                advance(binding, failed, Seen({}))
+        else:
+            bodies[number] = with_input(step, value)
+    send_steps(binding, workflow, plan, bodies)
+    if all(end in stands for end in plan.ends):  # whoever ended the last one did not come to the bucket
+        advance(binding, f"{workflow}#{plan.ends[0]}", Seen({}))
+
+
+def _states(binding: Binding, workflow: str, plan: Plan) -> dict[int, str]:
+    """What stands of the steps, in this run or one before."""
+    found: dict[int, str] = {}
+    for place in range(0, len(plan.steps), AT_ONCE):
+        numbers = range(place, min(place + AT_ONCE, len(plan.steps)))
+        entries = binding.results.read_many([f"{workflow}#{number}" for number in numbers])
+        found |= {split_step(step)[1]: entry.state for step, entry in entries.items()}
+    return found
+
+
+def _plan(binding: Binding, workflow: str) -> Plan:
+    if (plan := binding.plan(workflow)) is None:
+        raise ResultMissing(f"the workflow of {workflow} is over: its plan was not kept for so long")
+    return plan
 
 
 def _plans(message: Message) -> Iterator[tuple[str, Plan]]:

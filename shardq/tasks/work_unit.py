@@ -22,9 +22,9 @@ from shardq.tasks.errors import (
     TaskCancelled,
     UnknownTask,
 )
-from shardq.tasks.plans import KEEP, NAME, STEP, TIMEOUT, WORKFLOW
+from shardq.tasks.plans import KEEP, NAME, RUN, STEP, TIMEOUT, WORKFLOW
 from shardq.tasks.results import MAX_RESULT_BYTES, Decided, Entry
-from shardq.tasks.starting import start_bucket, start_workflow
+from shardq.tasks.starting import start_bucket, start_run, start_workflow
 from shardq.tasks.task import Task
 from shardq.worker.attempt import Attempt, EachMessage, Ending
 from shardq.worker.gate import Gate
@@ -105,7 +105,7 @@ class Runner:
         if not ids:
             return
         with suppress(ShardqError):
-            known = self._log.standing(ids)
+            known = self._log.standing(ids, working=True)
             for unit in units:
                 unit.known = known
 
@@ -140,7 +140,10 @@ class Runner:
                 start_bucket(self._binding, ledger_id(message), message.raw)
                 unit.begun.add(message)
             else:
-                start_workflow(self._binding, message)
+                if RUN in message.headers:
+                    start_run(self._binding, str(message.headers[RUN]))
+                else:
+                    start_workflow(self._binding, message)
                 unit.entries[message] = Entry("done")
         except ShardqError as error:
             cause = error.__cause__ if isinstance(error, PartialSend) else error
@@ -196,7 +199,7 @@ class Runner:
         if not (_may_stand(message) or (stale and kept(message))):
             return None
         if stale or unit.known is None:
-            unit.known = self._log.standing([ledger_id(each) for each in unit.attempt.batch])
+            unit.known = self._log.standing([ledger_id(each) for each in unit.attempt.batch], working=True)
         return unit.known.get(ledger_id(message))
 
     def _spent(self, message: Message) -> DeadLetter | None:

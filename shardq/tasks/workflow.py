@@ -19,7 +19,7 @@ from shardq.tasks.plans import KEEP, NAME, WORKFLOW, Plan, Step, write_plan
 from shardq.tasks.task import Signature, Task
 from shardq.tasks.workflow_result import WorkflowResult
 
-__all__ = ["Workflow", "chain", "chord", "group"]
+__all__ = ["Part", "Workflow", "chain", "chord", "group", "group_of"]
 
 KEEP_SECONDS = 86_400.0
 _SOME_ID = f"tasks:0:0:{0:032x}:0"  # a workflow gets its own when it is sent

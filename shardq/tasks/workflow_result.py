@@ -12,9 +12,10 @@ from shardq.receipt import MessageId
 from shardq.storage.requests import EntryState
 from shardq.tasks.errors import ResultMissing
 from shardq.tasks.gathering import gather
+from shardq.tasks.ids import in_run, run_of, step_id
 from shardq.tasks.plans import Plan
 from shardq.tasks.result import Result, TaskState, decoded
-from shardq.tasks.results import Decided, Entry, step_id
+from shardq.tasks.results import Decided, Entry
 
 if TYPE_CHECKING:
     from shardq.tasks.binding import Binding
@@ -45,8 +46,8 @@ class WorkflowResult:
 
         Those of a large group are its buckets, of which each has a list. :meth:`values` goes through all of them.
         """
-        plan = self._plan()
-        return tuple(self._result(plan, end) for end in plan.ends)
+        plan, run = self._plan(), self._run()
+        return tuple(self._result(plan, run, end) for end in plan.ends)
 
     @property
     def state(self) -> TaskState:
@@ -55,15 +56,18 @@ class WorkflowResult:
         It is "failed" or "cancelled" as soon as one of its ends is, and "missing" when nothing is known of it, or when
         one of its ends will not come to be.
         """
+        return self._state(self._run())
+
+    def _state(self, run: str) -> TaskState:
         if (plan := self._found()) is None:
             return "missing"
-        states = {self._result(plan, end).state for end in plan.ends}
+        states = {self._result(plan, run, end).state for end in plan.ends}
         for each in _TELLING:
             if each in states:
                 return each
         if states == {"done"}:
             return "done"
-        message = self._binding.find(self.id)
+        message = self._binding.find(run)
         return "running" if message is None or message.state is EntryState.IN_FLIGHT else "waiting"
 
     def get(self, *, timeout: float | None = None) -> Any:
@@ -87,7 +91,7 @@ class WorkflowResult:
         Only some hundreds of values are in memory at a time, so this is for groups of any size. Raises ResultMissing.
         """
         plan = self._plan()
-        for found in gather(self._binding, self.id, plan, plan.ends):
+        for found in gather(self._binding, self._run(), plan, plan.ends):
             yield decoded(self._tasks.get(found.task), found.value)
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -101,23 +105,47 @@ class WorkflowResult:
         """
         if (plan := self._found()) is None:
             return False
+        run = self._run()
         self._binding.results.decide(
             [
-                Decided(step_id(self.id, step).text, Entry("cancelled"), plan.keep)
+                Decided(step_id(run, step).text, Entry("cancelled"), plan.keep)
                 for step in range(len(plan.steps))
             ]
         )
-        self._binding.remove(self.id)
+        self._binding.remove(run)
         return any(each.state == "cancelled" for each in self.results)
+
+    def retry(self) -> bool:
+        """Run again what failed, was cancelled, went missing or was never begun; what is done stays.
+
+        False when nothing has failed, or when somebody else has retried it already. It goes on as after a first send:
+        ``get`` waits again, and it can be cancelled, and retried again. What still waits of the run that failed is
+        dropped; a step that runs just now may be run twice. It has to be retried, and to end, within ``keep`` seconds
+        of its begin. Raises ResultMissing when that is over, or when it was cancelled before it began; send it again
+        then. May be repeated.
+        """
+        run = self._run()
+        if self._state(run) not in _TELLING:
+            return False
+        if (plan := self._binding.plan(self.id)) is None:
+            raise self._unknown()
+        again = in_run(run, run_of(run) + 1)
+        self._binding.retry(again)
+        self._binding.results.enter_run(again, plan.keep)
+        return True
 
     async def _wait(self) -> Any:
         for each in await asyncio.to_thread(lambda: self.results):
             await each
         return await asyncio.to_thread(self.get)
 
-    def _result(self, plan: Plan, step: int) -> Result[Any]:
+    def _run(self) -> str:
+        """The id of the run that began last."""
+        return in_run(self.id, self._binding.results.last_run(self.id))
+
+    def _result(self, plan: Plan, run: str, step: int) -> Result[Any]:
         task = self._tasks.get(plan.steps[step].task)
-        return Result(self._binding, step_id(self.id, step).text, task, plan.keep)
+        return Result(self._binding, step_id(run, step).text, task, plan.keep)
 
     def _found(self) -> Plan | None:
         if self._known is None:
@@ -126,11 +154,14 @@ class WorkflowResult:
 
     def _plan(self) -> Plan:
         if (plan := self._found()) is None:
-            raise ResultMissing(
-                f"there is no workflow {self.id}: it was over longer ago than it is kept, was removed, or this is the "
-                "id of something else"
-            )
+            raise self._unknown()
         return plan
+
+    def _unknown(self) -> ResultMissing:
+        return ResultMissing(
+            f"there is no workflow {self.id}: it began longer ago than it is kept, was removed before it began, or "
+            "this is the id of something else"
+        )
 
     def __repr__(self) -> str:
         return f"<WorkflowResult {self.id}>"
@@ -144,4 +175,4 @@ def _checked(identity: str) -> str:
         raise InvalidReceipt(
             f"{identity!r} is the id of a step: give that of its workflow, which is before the first #"
         )
-    return str(MessageId.parse(identity))
+    return str(MessageId.parse(in_run(identity, 0) if isinstance(identity, str) else identity))
