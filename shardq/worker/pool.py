@@ -118,8 +118,8 @@ class WorkerPool:
             Slot(plan, f"shardq-worker-{number}", max_restarts, retired=number >= least)
             for number in range(most)
         ]
-        self._scaling = Scaling(least, most)
-        self._backlog = Backlog(plan.url, plan.queues, LOOK_SECONDS) if least < most else None
+        self._plan, self._scaling = plan, Scaling(least, most)
+        self._backlog: Backlog | None = None
         self._handler_timeout, self._on_progress = handler_timeout, on_progress
         self._started_at = time.monotonic()
         self._stops = 0
@@ -147,7 +147,8 @@ class WorkerPool:
         with ExitStack() as stack:
             stack.enter_context(stop_signals(self.stop))
             stack.callback(self._end)
-            if self._backlog is not None:
+            if self._scaling.least < self._scaling.most:
+                self._backlog = Backlog(self._plan.url, self._plan.queues, LOOK_SECONDS)
                 self._backlog.start()
                 stack.callback(self._backlog.close)
             while not self._turn():

@@ -37,7 +37,8 @@ class Scaling:
     def look(self, now: float, *, due: int, handled: int, processes: int, idle: int) -> int:
         """Return how many processes there should be from now on.
 
-        ``handled`` counts messages since the start. ``idle`` is how many of the ``processes`` hold no message.
+        ``handled`` counts messages since the start. ``idle`` is how many of the ``processes`` hold no message. Those
+        that have ended by themselves are not made up for.
         """
         done = self._done(now, handled)
         self._behind_since = _since(self._behind_since, now) if due > done else None
@@ -49,7 +50,7 @@ class Scaling:
         elif self._idle_since is not None and now - self._idle_since >= DOWN_SECONDS:
             wanted -= 1
             self._idle_since = None
-        return max(self.least, min(self.most, wanted))
+        return max(min(self.least, processes), min(self.most, wanted))
 
     def _done(self, now: float, handled: int) -> float:
         """How many messages the pool handles from one look to the next, at its pace since the last one."""

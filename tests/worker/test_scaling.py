@@ -16,7 +16,7 @@ from shardq.cli.main import main
 from shardq.pipelines import Pipeline
 from shardq.pipelines.pool import PipelinePlan
 from shardq.tasks.pool import TaskPlan
-from shardq.worker import PoolReport, WorkerOptions, WorkerPool, backlog, pool, scaling
+from shardq.worker import PoolReport, WorkerOptions, WorkerPool, pool, scaling
 from shardq.worker.backlog import Backlog
 from shardq.worker.process import WorkerPlan
 from shardq.worker.scaling import DOWN_SECONDS, LOOK_SECONDS, UP_SECONDS, Scaling
@@ -233,11 +233,19 @@ def test_a_pool_grows_with_what_is_due_and_shrinks_when_it_is_done_and_loses_not
 @pytest.mark.slow
 def test_a_pool_with_bounds_ends_when_all_are_idle(url: str, queue: Queue, handlers: str) -> None:
     queue.producer().send_many([b"x"] * 10)
-    report = WorkerPool(url, "jobs", f"{handlers}:nothing", processes=(1, 50), idle_exit=0.3).run()
-    assert (report.total.worked, report.processes, report.restarts) == (10, 0, 0)
+    workers = WorkerPool(url, "jobs", f"{handlers}:nothing", processes=(1, 50), idle_exit=0.3)
+    for _ in range(2):  # a pool that has ended does nothing more
+        report = workers.run()
+        assert (report.total.worked, report.processes, report.restarts) == (10, 0, 0)
 
 
-def test_a_pool_of_one_size_counts_nothing(url: str, monkeypatch: pytest.MonkeyPatch, handlers: str) -> None:
-    monkeypatch.setattr(backlog, "connect", None)
-    for processes in (2, (2, 2)):
-        assert WorkerPool(url, "jobs", f"{handlers}:nothing", processes=processes)._backlog is None
+@pytest.mark.slow
+def test_a_pool_of_one_size_counts_nothing(
+    url: str, queue: Queue, monkeypatch: pytest.MonkeyPatch, handlers: str
+) -> None:
+    monkeypatch.setattr(pool, "Backlog", None)
+    assert WorkerPool(url, "jobs", f"{handlers}:nothing", processes=(1, 1), idle_exit=0).run().restarts == 0
+
+
+def test_processes_that_have_ended_by_themselves_are_not_made_up_for() -> None:
+    assert Scaling(3, 8).look(0.0, due=0, handled=0, processes=1, idle=1) == 1
