@@ -32,7 +32,7 @@ class _Bytes:
             return bytes(value)
         raise InvalidMessage(
             f"body {_shorten(value)} is a {type(value).__name__}: "
-            "give bytes, or a codec such as shardq.JSON to the producer"
+            "give bytes, or a codec, such as codec=shardq.JSON"
         )
 
     def decode(self, body: bytes) -> bytes:

@@ -110,8 +110,22 @@ class Session:
         return Client(self.store)
 
     def queue(self, name: str) -> Queue:
-        """An existing queue."""
-        return self.client.queue(name)
+        """An existing queue. Raises QueueNotFound, or StoreMissing."""
+        from shardq.errors import QueueNotFound  # noqa: PLC0415
+
+        try:
+            return self.client.queue(name)
+        except QueueNotFound:
+            self.check_file()
+            raise
+
+    def check_file(self) -> None:
+        """Raise StoreMissing if there is no queue because the store's file does not exist."""
+        from shardq.cli.failures import StoreMissing  # noqa: PLC0415
+
+        for finding in self.store.diagnose():
+            if finding.name == "file" and not finding.ok:
+                raise StoreMissing(f"{finding.value}: {finding.remedy}")
 
     def close(self) -> None:
         """Close the client and the store, if they were opened."""

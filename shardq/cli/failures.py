@@ -126,7 +126,8 @@ def _is_stdout_unwritable() -> bool:
 
 def _with_hint(error: click.UsageError) -> str:
     path = error.ctx.command_path if error.ctx is not None else "shardq"
-    return f"{error.format_message().rstrip('.')}. See `{path} --help`."
+    text = error.format_message()
+    return f"{text}{'' if text.endswith(('.', '?')) else '.'} See `{path} --help`."
 
 
 def end(error: BaseException) -> int:

@@ -18,7 +18,7 @@ from shardq.errors import OutcomeUnknown, QueueNotFound
 from shardq.hooks import Hooks
 from shardq.settings import QueueSettings, check_number, check_store
 from shardq.sharding.placement import Placement
-from shardq.sharding.shard import check_queue_name
+from shardq.sharding.shard import INTERNAL, check_queue_name
 from shardq.storage.bundle_id import BundleIds
 from shardq.storage.per_process import OwnLock
 from shardq.storage.requests import QueueRecord
@@ -125,10 +125,16 @@ class LiveSettings:
     def _load(self) -> tuple[QueueRecord, QueueSettings]:
         record = self._retry(self._store.load_queue, self._name)
         if record is None:
-            raise QueueNotFound(
-                f"queue {self._name!r} does not exist: create it with `shardq create {self._name}`"
-            )
+            raise QueueNotFound(f"queue {self._name!r} does not exist: {_remedy(self._name)}")
         return record, QueueSettings.decode(record.settings)
+
+
+def _remedy(name: str) -> str:
+    if name.startswith(INTERNAL):
+        return (
+            "shardq makes such queues itself; `shardq subscription list TOPIC` shows those of subscriptions"
+        )
+    return f"create it with `shardq create {name}`"
 
 
 class Counts(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from shardq.clock import to_datetime
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.context.queue_context import QueueContext, QueueContexts
 from shardq.errors import (
@@ -125,7 +126,7 @@ class Schedules:
                 if exist_ok:
                     return found.plan.shown(id)
                 raise ScheduleExists(
-                    f"schedule {id!r} exists already: change it with `alter`, or give exist_ok=True"
+                    f"schedule {id!r} exists already: change it with `alter`, or accept it with exist_ok"
                 )
             if found is not None:
                 self._plans.remove(found)  # of a queue that was deleted, or of a creation that did not end
@@ -264,7 +265,10 @@ class Schedules:
         now = context.store.now()
         first = plan.timing.first(now) if plan.next is None else plan.next
         if plan.next is None and plan.timing.at is not None and plan.timing.at <= now:
-            raise InvalidSetting("at= is in the past, by the store's clock: give a later moment")
+            at, here = (to_datetime(moment).isoformat() for moment in (plan.timing.at, now))
+            raise InvalidSetting(
+                f"at={at} is in the past: it is {here} by the store's clock; give a later moment"
+            )
         if first is None:
             raise InvalidSetting(f"cron={plan.timing.cron!r} has no occurrence: give another expression")
         if plan.until is not None and first > plan.until:

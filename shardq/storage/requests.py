@@ -289,9 +289,10 @@ class Capabilities(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One line of a health check of the store."""
+    """One line of a health check of the store. A ``warning`` is ok; it may be well, which nobody can tell from here."""
 
     name: str
     ok: bool
     value: str
     remedy: str = ""
+    warning: bool = False

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -445,9 +446,51 @@ def test_the_defaults_of_settings_are_shown_where_they_hold(shell) -> None:
 
 
 def test_redriving_a_dead_letter_queue_says_which_queue_to_give(jobs) -> None:
-    assert "that the dead letters came from" in jobs.ok("redrive", "jobs.dead").stderr
+    refused = jobs("redrive", "jobs.dead")
+    assert (refused.exit_code, "that the dead letters came from" in refused.stderr) == (3, True)
     assert "came from" not in jobs.ok("redrive", "jobs").stderr
     assert jobs.ok("list").stdout.split() == ["jobs", "jobs.dead"]
+
+
+def test_a_name_of_those_that_shardq_makes_for_itself_is_refused(jobs) -> None:
+    refused = jobs("create", "_shardq/topics/orders/mail")
+    assert (refused.exit_code, "makes for itself" in refused.stderr) == (2, True)
+    missing = jobs("stats", "_shardq/topics/orders/mail")
+    assert (missing.exit_code, "shardq subscription list" in missing.stderr) == (3, True)
+
+
+def test_a_queue_of_a_file_that_is_not_there_is_told_as_that(shell, tmp_path: Path) -> None:
+    shell.url = f"sqlite:///{tmp_path}/typo.db"
+    told = shell("stats", "jobs")
+    assert (told.exit_code, "typo.db does not exist" in told.stderr) == (3, True)
+
+
+def test_a_dash_is_no_file_of_lines(jobs) -> None:
+    refused = jobs("send", "jobs", "--file", "-")
+    assert (refused.exit_code, "`shardq send QUEUE -`" in refused.stderr) == (2, True)
+
+
+def test_who_deletes_a_queue_is_told_of_its_schedules(jobs) -> None:
+    jobs.ok("schedule", "create", "tick", "jobs", "--every", "2s")
+    jobs.ok("schedule", "create", "tick", "jobs", "--every", "2s", "--exist-ok")
+    assert "with 0 messages and 1 schedule?" in jobs("delete", "jobs", stdin="n\n").stderr
+
+
+def test_a_suggestion_ends_as_a_question(shell) -> None:
+    assert "Did you mean 'send'? See " in shell("snd").stderr
+
+
+def test_a_warning_of_the_doctor_is_no_failure(
+    shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version", "3.51.2")
+    shell.url = f"sqlite:///{tmp_path}/sound.db"
+    shell.ok("create", "jobs")
+    told = shell("doctor")
+    assert [line.split()[:3] for line in told.stdout.splitlines() if not line.startswith("ok")] == [
+        ["warning", "store", "sqlite"]
+    ]
+    assert told.exit_code == 0
 
 
 def test_a_header_in_a_line_that_is_no_value_is_told_with_the_forms_that_are(jobs) -> None:

@@ -34,7 +34,8 @@ OLD_SECONDS = 300.0  # and than this
 def doctor(ctx: click.Context, queue: str | None, as_json: bool) -> None:
     """Check the store and the queues, with remedies.
 
-    Checks QUEUE, or all queues without it. Exit code 1 means that something is wrong, 4 that the store is not reached.
+    Checks QUEUE, or all queues without it. A warning may be nothing. Exit code 1 means that something is wrong, 4 that
+    the store is not reached.
     """
     checks, stopped_by = examine(ctx.ensure_object(Session).client, queue)
     wrong = [check for check in checks if not check.ok]
@@ -53,7 +54,8 @@ def doctor(ctx: click.Context, queue: str | None, as_json: bool) -> None:
 
 def _row(check: Check) -> tuple[str, str, str, str, str]:
     remedy = f"-> {check.remedy}" if check.remedy else ""
-    return "ok" if check.ok else "WRONG", check.subject, check.name, check.value, remedy
+    verdict = "WRONG" if not check.ok else "warning" if check.warning else "ok"
+    return verdict, check.subject, check.name, check.value, remedy
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -64,6 +66,7 @@ class Check(msgspec.Struct, frozen=True):
     ok: bool
     value: str
     remedy: str = ""
+    warning: bool = False  # it may be well, which nobody can tell from here
 
 
 def examine(client: Client, queue: str | None) -> tuple[list[Check], ShardqError | None]:
@@ -102,7 +105,8 @@ class _DeadLetterQueues:
 def check_store(client: Client) -> Iterator[Check]:
     """The checks that the store makes itself."""
     for finding in client.diagnose():
-        yield Check("store", finding.name, finding.ok, finding.value, "" if finding.ok else finding.remedy)
+        remedy = finding.remedy if finding.warning or not finding.ok else ""
+        yield Check("store", finding.name, finding.ok, finding.value, remedy, finding.warning)
 
 
 def check_clock(client: Client) -> Iterator[Check]:

@@ -8,11 +8,9 @@ import click
 import msgspec
 
 from shardq.cli.command import ExampleCommand, Session, json_option
-from shardq.cli.failures import StoreMissing
 from shardq.cli.printing import print_columns, print_json, print_line
 from shardq.context.retry import RETRY_SECONDS, Retry
 from shardq.sharding.shard import listed
-from shardq.storage.store import Store
 
 __all__ = ["QueueLine", "lines", "list_queues"]
 
@@ -37,7 +35,7 @@ def list_queues(session: Session, prefix: str, counts: bool, as_json: bool) -> N
     """
     found = lines(session, prefix, counts=counts)
     if not found:
-        _check_file(session.store)
+        session.check_file()
     if as_json:
         print_json({"queues": found})
     elif counts:
@@ -51,13 +49,6 @@ def lines(session: Session, prefix: str, *, counts: bool) -> list[QueueLine]:
     """The queues, with their counts if ``counts`` is set."""
     names = listed(Retry(RETRY_SECONDS)(session.store.list_queues, prefix), prefix)
     return [QueueLine(name, session.queue(name).counts() if counts else None) for name in names]
-
-
-def _check_file(store: Store) -> None:
-    """Raise StoreMissing if there is no queue because the store's file does not exist."""
-    for finding in store.diagnose():
-        if finding.name == "file" and not finding.ok:
-            raise StoreMissing(f"{finding.value}: {finding.remedy}")
 
 
 def _row(line: QueueLine) -> tuple[str, int, int, int]:

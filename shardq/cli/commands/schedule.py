@@ -56,12 +56,14 @@ def _options(command: _F) -> _F:
 @schedule.command(example="shardq schedule create poll jobs --every 90s --overlap skip")
 @_id
 @click.argument("queue", metavar="QUEUE")
+@click.option("--exist-ok", is_flag=True, help="Accept a schedule that exists. It is not changed.")
 @_options
 @json_option
 @click.pass_obj
-def create(session: Session, /, id: str, queue: str, as_json: bool, **given: Any) -> None:  # noqa: A002
+def create(session: Session, /, id: str, queue: str, exist_ok: bool, as_json: bool, **given: Any) -> None:  # noqa: A002
     """Create a schedule that sends to QUEUE."""
-    _show(session.client.schedules.create(id, queue=queue, **_chosen(given)), as_json=as_json)
+    made = session.client.schedules.create(id, queue=queue, exist_ok=exist_ok, **_chosen(given))
+    _show(made, as_json=as_json)
 
 
 @schedule.command(example='shardq schedule alter nightly --cron "0 3 * * *"')

@@ -33,7 +33,18 @@ from shardq.producer import SendArguments
 
 __all__ = ["SendProgress", "send", "send_progress"]
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+class _ExistingFile(click.Path):
+    """A file. For - it tells how stdin is sent."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Check the file. Fails for -."""
+        if value == "-":
+            self.fail("'-' is no file: `shardq send QUEUE -` sends each line of stdin", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+_FILE = _ExistingFile(exists=True, dir_okay=False, path_type=Path)
 _NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 

@@ -11,13 +11,15 @@ import click
 from shardq.cli.command import ExampleCommand, Session, queue_argument
 from shardq.cli.printing import note
 from shardq.cli.times import duration
-from shardq.errors import InvalidSetting
+from shardq.errors import InvalidName, InvalidSetting
 from shardq.settings import QueueSettings
+from shardq.sharding.shard import INTERNAL
 
 __all__ = ["alter", "chosen_settings", "create", "settings_options"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 # From Python 3.13 on docstrings have no indentation.
+_METHOD = re.compile(r":meth:`~shardq\.Queue\.(\w+)`")
 _TERM = re.compile(r"^( *)(``\w+``(?:, ``\w+``)*)\n((?:\1    .+(?:\n|\Z))+)", re.MULTILINE)
 
 
@@ -95,10 +97,7 @@ def _help_texts() -> dict[str, str]:
     for _, names, text in _TERM.findall(QueueSettings.__doc__ or ""):
         for name in re.findall(r"\w+", names):
             texts[name] = " ".join(
-                text.replace("``", "")
-                .replace("None:", "none:")
-                .replace(":meth:`~shardq.Queue.pause`", "pause")
-                .split()
+                _METHOD.sub(r"`shardq \1`", text).replace("``", "").replace("None:", "none:").split()
             )
     return texts
 
@@ -120,6 +119,10 @@ def create(ctx: click.Context, /, queue: str, exist_ok: bool, **_: object) -> No
     Applies the store's schema first if it is missing. Durations are in seconds, or have a unit: 500ms, 30s, 5m, 2h,
     7d. Write none to leave an optional setting out.
     """
+    if queue.startswith(INTERNAL):
+        raise InvalidName(
+            f"queue name {queue!r} is one of those that shardq makes for itself: choose another"
+        )
     chosen = chosen_settings(ctx)
     found = ctx.ensure_object(Session).client.create_queue(queue, exist_ok=exist_ok, **chosen)
     if others := _others(found.settings, chosen):

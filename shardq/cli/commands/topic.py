@@ -178,8 +178,15 @@ def delete_subscription(session: Session, topic: str, name: str, yes: bool) -> N
 
 
 def _start(text: str) -> Start:
-    found: Start = past_moment(text) if text not in get_args(_Words) else cast("_Words", text)
-    return found
+    if text in get_args(_Words):
+        return cast("_Words", text)
+    try:
+        return past_moment(text)
+    except click.BadParameter:
+        words = " or ".join(get_args(_Words))
+        raise click.BadParameter(
+            f"{text!r}: give {words}, a moment in ISO 8601, or how long ago, such as 10m."
+        ) from None
 
 
 def _body(line: bytes) -> bytes:

@@ -6,6 +6,7 @@ import click
 
 from shardq.cli.command import ExampleCommand, Session, json_option, queue_argument, yes_option
 from shardq.cli.printing import many, note, print_json
+from shardq.errors import QueueNotFound
 from shardq.settling.dead_letters import dead_letter_name
 
 __all__ = ["delete", "expire", "pause", "purge", "redrive", "resume", "sweep"]
@@ -18,12 +19,14 @@ __all__ = ["delete", "expire", "pause", "purge", "redrive", "resume", "sweep"]
 def delete(session: Session, queue: str, yes: bool) -> None:
     """Delete a queue and everything in it.
 
-    Its history is deleted too. Its dead-letter queue is a queue of its own and stays.
+    Its history and its schedules are deleted too. Its dead-letter queue is a queue of its own and stays.
     """
     counts = session.queue(queue).counts()
-    waiting = counts.ready + counts.delayed + counts.in_flight
+    waiting = many(counts.ready + counts.delayed + counts.in_flight, "message")
+    schedules = len(session.client.schedules.list(queue))
+    also = f" and {many(schedules, 'schedule')}" if schedules else ""
     if not yes:
-        click.confirm(f"Delete queue {queue} with {many(waiting, 'message')}?", abort=True, err=True)
+        click.confirm(f"Delete queue {queue} with {waiting}{also}?", abort=True, err=True)
     session.client.delete_queue(queue)
     note(f"queue {queue} is deleted")
 
@@ -124,7 +127,9 @@ def redrive(session: Session, queue: str, limit: int | None, as_json: bool) -> N
     moved = target.redrive(limit)
     dead = dead_letter_name(queue, target.settings)
     if not moved and not session.client.exists(dead):
-        note(f"queue {queue} has no dead-letter queue {dead}: give the queue that the dead letters came from")
+        raise QueueNotFound(
+            f"queue {queue!r} has no dead-letter queue {dead!r}: give the queue that the dead letters came from"
+        )
     if as_json:
         print_json({"redriven": moved})
     else:

@@ -51,7 +51,7 @@ def _number(text: str) -> float:
 
 
 @click.command(cls=ExampleCommand, example=EXAMPLE)
-@click.argument("queues", metavar="QUEUE...", nargs=-1)
+@click.argument("queues", metavar="[QUEUE]...", nargs=-1)
 @click.option(
     "--handler",
     "handlers",

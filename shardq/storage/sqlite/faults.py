@@ -22,7 +22,8 @@ _PASSING = _BUSY | {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM}
 _UNCERTAIN = frozenset((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT))
 _REFUSALS = frozenset((sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH))
 _REMEDIES = {
-    sqlite3.SQLITE_BUSY: "is locked by another process; wait, end that process, or raise busy_timeout",
+    sqlite3.SQLITE_BUSY: "is locked by another connection, of this process or another: wait until its transaction has "
+    "ended, raise busy_timeout, or send with the client that client.transaction() gave if it is yours",
     sqlite3.SQLITE_LOCKED: "is locked by another connection; wait, or raise busy_timeout",
     sqlite3.SQLITE_PROTOCOL: "is locked by another process; keep it on a local disk and try again",
     sqlite3.SQLITE_NOTADB: "is not a SQLite database; give another path, or restore the file from a backup",

@@ -48,10 +48,11 @@ def check_release(version: str) -> Finding:
         return Finding("sqlite", True, version)
     return Finding(
         "sqlite",
-        False,
+        True,
         f"{version} can corrupt the file when two processes write at the same moment, which is rare",
         "use SQLite 3.51.3 or newer (or 3.50.7, 3.44.6): https://sqlite.org/wal.html#walresetbug;"
         " a distribution may have mended an older one",
+        warning=True,
     )
 
 
