@@ -140,3 +140,11 @@ def test_a_terminal_shows_live_stats_until_ctrl_c(jobs, url: str) -> None:
     )
     assert code == 130
     assert "█" in seen
+
+
+def test_what_workers_did_is_told_though_their_queue_was_deleted(jobs, url: str) -> None:
+    jobs.ok("send", "jobs", "a")
+    ended = in_shell("shardq work jobs --exec 'shardq delete jobs --yes' --idle-exit 30", url)
+    assert ended.returncode == 3
+    assert " worked in " in ended.stderr
+    assert "queue 'jobs' does not exist" in ended.stderr

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from shardq.cli.command import ExampleCommand, ExampleGroup, Session, json_option, processes_option
-from shardq.cli.commands.work import USUAL, summary, work_progress
+from shardq.cli.commands.work import USUAL, run_pool, summary, work_progress
 from shardq.cli.printing import many, note, print_json, print_line
 from shardq.cli.times import duration
 from shardq.pipelines import Pipeline, PipelinePool
@@ -61,7 +61,7 @@ def run(session: Session, /, pipeline: str, as_json: bool, **options: Any) -> No
     """
     _loaded(pipeline).check_queues(session.client)
     with work_progress(pipeline) as progress:
-        report = PipelinePool(session.url, pipeline, on_progress=progress, **options).run()
+        report = run_pool(PipelinePool(session.url, pipeline, on_progress=progress, **options))
     if as_json:
         print_json(report)
     else:

@@ -15,10 +15,11 @@ import click
 from shardq.cli.command import ExampleCommand, Session, codec_option, json_option, processes_option
 from shardq.cli.printing import many, note, print_json
 from shardq.cli.times import duration, in_words
+from shardq.errors import ShardqError
 from shardq.tasks import TaskPool
 from shardq.worker import PoolReport, ShellCommand, WorkerOptions, WorkerPool
 
-__all__ = ["Progress", "Rate", "progress_line", "summary", "work", "work_progress"]
+__all__ = ["Progress", "Rate", "progress_line", "run_pool", "summary", "work", "work_progress"]
 
 WINDOW_SECONDS = 5.0
 LINES_AT_FIRST_SECONDS = 1.0
@@ -172,14 +173,14 @@ def work(
                 on_progress=progress,
                 **_of_tasks(options),
             )
-            report = pool.run()
+            report = run_pool(pool)
     else:
         _check_queues(queues, threads)
         task = (
             _by_queue(queues, handlers) if command is None else dict.fromkeys(queues, ShellCommand(command))
         )
         with work_progress(", ".join(queues)) as progress:
-            report = WorkerPool(session.url, queues, task, on_progress=progress, **options).run()
+            report = run_pool(WorkerPool(session.url, queues, task, on_progress=progress, **options))
     if as_json:
         print_json(report)
     else:
@@ -189,6 +190,15 @@ def work(
         raise KeyboardInterrupt(
             f"ended at once with {left} in flight: delivered again when the lease expires"
         )
+
+
+def run_pool(pool: WorkerPool) -> PoolReport:
+    """Run a pool. If it ends with an error, what it had done is told first."""
+    try:
+        return pool.run()
+    except ShardqError:
+        note(summary(pool.report))
+        raise
 
 
 def _check_queues(queues: Sequence[str], threads: int | None) -> None:
