@@ -51,6 +51,7 @@ COMMANDS = {
         "work",
         "Run a handler on the messages of one queue or several, in several processes.",
     ),
+    "task": _entry(_MESSAGES, "task", "task", "List, show, cancel and retry tasks and workflows."),
     "pipeline": _entry(
         _MESSAGES, "pipeline", "pipeline", "Run, draw and check pipelines: links from queue to queue."
     ),

@@ -21,6 +21,7 @@ from shardq.tasks.options import RetryPolicy, TaskOptions
 from shardq.tasks.pool import TaskPool
 from shardq.tasks.result import Result
 from shardq.tasks.task import Signature, Task
+from shardq.tasks.views import TaskView
 from shardq.tasks.worker import TaskWorker
 from shardq.tasks.workflow import Workflow, chain, chord, group
 from shardq.tasks.workflow_result import WorkflowResult
@@ -44,6 +45,7 @@ __all__ = [
     "TaskOptions",
     "TaskPool",
     "TaskTimeout",
+    "TaskView",
     "TaskWorker",
     "Tasks",
     "UnknownTask",

@@ -14,15 +14,26 @@ __all__ = ["may_come"]
 
 
 def may_come(binding: Binding, step: str) -> bool:
-    """True while a step that is not in its queue, and has not ended, may still be sent."""
+    """True while a step that is not in its queue, and has not ended, may still be sent; or the steps of a bucket."""
+    return _comes(binding, step) or _has_open_steps(binding, step)
+
+
+def _comes(binding: Binding, step: str) -> bool:
+    """True while something that this step waits for is under way."""
     workflow, number = split_step(step)
     if binding.find(workflow) is not None:  # it has not begun yet
         return True
     if (plan := binding.plan(workflow)) is None:
         return False
-    if "#" in workflow and binding.results.read(workflow) is None and may_come(binding, workflow):
+    if "#" in workflow and binding.results.read(workflow) is None and _comes(binding, workflow):
         return True
     return _any_open(binding, workflow, plan, plan.steps[number].after)
+
+
+def _has_open_steps(binding: Binding, bucket: str) -> bool:
+    """True while steps of this bucket may still be sent, or one of them is in its queue."""
+    plan = binding.plan(bucket)
+    return plan is not None and _any_open(binding, bucket, plan, plan.ends)
 
 
 def _any_open(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int]) -> bool:
@@ -31,18 +42,17 @@ def _any_open(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int
     if any(_in_queue(binding, workflow, plan, numbers)):
         return True
     entered = binding.results.entered(ids)
-    open_first = sorted(zip(entered, ids, numbers, strict=True))
-    return any(_is_open(binding, step, plan, number) for _, step, number in open_first)
+    open_first = sorted(zip(entered, numbers, ids, strict=True))
+    return any(_is_open(binding, step, bucket=plan.steps[number].is_bucket) for _, number, step in open_first)
 
 
-def _is_open(binding: Binding, step: str, plan: Plan, number: int) -> bool:
+def _is_open(binding: Binding, step: str, *, bucket: bool) -> bool:
     """True while this step may still come, or steps of this bucket. Whoever ends the last of these may be at it."""
-    inner = binding.plan(step) if plan.steps[number].is_bucket else None
-    if inner is not None and _any_open(binding, step, inner, inner.ends):
+    if bucket and _has_open_steps(binding, step):
         return True
     if binding.results.read(step) is not None:
         return False
-    return may_come(binding, step) or binding.find(step) is not None
+    return _comes(binding, step) or binding.find(step) is not None
 
 
 def _in_queue(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int]) -> Iterator[bool]:

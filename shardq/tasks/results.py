@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from itertools import chain, islice
 from typing import Any, Literal, cast
 
@@ -40,6 +41,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     state: Kind
     value: bytes = b""  # of a task that is done
     failure: Failure | None = None
+    seconds: float | None = None  # for which its last attempt ran
     apart: bool = False  # of a bucket: its values are those of its steps, and not repeated here
 
 
@@ -72,14 +74,20 @@ class ResultLog:
 
         What was done in an earlier run of a workflow stands in later ones; what failed or was cancelled does not.
         """
+        return {task: entry for task, (entry, _) in self.dated(tasks).items()}
+
+    def dated(self, tasks: Sequence[str]) -> dict[str, tuple[Entry, datetime]]:
+        """What became of tasks, as :meth:`read_many`, and when that was."""
         runs = {task: runs_of(task) for task in tasks}
         found = {
-            task: _DECODER.decode(cast("bytes", message.body))
+            task: (_DECODER.decode(cast("bytes", message.body)), message.enqueued_at)
             for task, message in self._find("r", list(chain.from_iterable(runs.values()))).items()
         }
         standing = {
             task: [
-                found[each] for each in own if each in found and (each == task or found[each].state == "done")
+                found[each]
+                for each in own
+                if each in found and (each == task or found[each][0].state == "done")
             ]
             for task, own in runs.items()
         }

@@ -43,6 +43,7 @@ class Unit:
         self.batch, self.attempt = batch, Attempt(part)
         self.entries: dict[Message, Entry] = {}  # of tasks that have ended, as far as is known
         self.failures: dict[Message, Failure] = {}
+        self.seconds: dict[Message, float] = {}  # for which each ran
         self.begun: set[Message] = set()  # buckets whose steps were sent: they end when these do
         self.known: dict[str, Entry] | None = None  # what stood of its tasks when it was received
         self.received_at = time.monotonic()
@@ -81,7 +82,8 @@ class Unit:
 
     def _fail(self, message: Message, reason: str) -> None:
         known = self.failures.get(message) or Failure("", reason, deliveries=message.deliveries)
-        self.entries.setdefault(message, Entry("failed", failure=known))
+        seconds = self.seconds.get(message)
+        self.entries.setdefault(message, Entry("failed", failure=known, seconds=seconds))
 
 
 class Runner:
@@ -120,7 +122,7 @@ class Runner:
                 return self._as_decided(unit, message, known)
             if message.headers.get(NAME) == WORKFLOW:
                 return self._start(unit, message)
-            value = self._spent(message) or self._run(message)
+            value = self._spent(message) or self._run(unit, message)
         except Exception as error:
             if isinstance(error, TaskCancelled):
                 unit.entries[message] = Entry("cancelled")
@@ -130,7 +132,7 @@ class Runner:
         if isinstance(value, Outcome):
             unit.fail(message, value)
             return value
-        unit.entries[message] = self._entry(message, value)
+        unit.entries[message] = self._entry(message, value, unit.seconds[message])
         return None
 
     def _start(self, unit: Unit, message: Message) -> object:
@@ -155,19 +157,23 @@ class Runner:
             return Snooze(AGAIN_SECONDS)
         return None
 
-    def _run(self, message: Message) -> Any:
+    def _run(self, unit: Unit, message: Message) -> Any:
         task = self._task(message)
         given = self._arguments(task, message)
         current = CurrentTask(task.name, ledger_id(message), message.deliveries, kept(message), self._log)
         timeout = message.headers.get(TIMEOUT)
-        return run_function(
-            task.function,
-            given,
-            current,
-            loop=self._loop,
-            middleware=self._middleware,
-            timeout=timeout if isinstance(timeout, float) else None,
-        )
+        began = time.monotonic()
+        try:
+            return run_function(
+                task.function,
+                given,
+                current,
+                loop=self._loop,
+                middleware=self._middleware,
+                timeout=timeout if isinstance(timeout, float) else None,
+            )
+        finally:
+            unit.seconds[message] = time.monotonic() - began
 
     def _task(self, message: Message) -> Task[Any, Any, Any]:
         name = message.headers.get(NAME)
@@ -182,7 +188,7 @@ class Runner:
     def _arguments(self, task: Task[Any, Any, Any], message: Message) -> BoundArguments:
         return task.arguments.decode(message.raw)
 
-    def _entry(self, message: Message, value: object) -> Entry:
+    def _entry(self, message: Message, value: object, seconds: float) -> Entry:
         if not kept(message):
             return Entry("done")
         body = self._task(message).arguments.encode_result(value)
@@ -191,7 +197,7 @@ class Runner:
                 f"the result of task {self._task(message).name!r} has {len(body):,} bytes, and may have "
                 f"{MAX_RESULT_BYTES:,}: store it elsewhere and return where it is, or set keep_result=0"
             )
-        return Entry("done", body)
+        return Entry("done", body, seconds=seconds)
 
     def _known(self, unit: Unit, message: Message) -> Entry | None:
         """What was decided of a task that an earlier worker ran, or that was cancelled meanwhile."""

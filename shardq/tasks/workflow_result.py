@@ -16,6 +16,7 @@ from shardq.tasks.ids import in_run, run_of, step_id
 from shardq.tasks.plans import Plan
 from shardq.tasks.result import Result, TaskState, decoded
 from shardq.tasks.results import Decided, Entry
+from shardq.tasks.views import TaskView, views_of_steps
 
 if TYPE_CHECKING:
     from shardq.tasks.binding import Binding
@@ -69,6 +70,16 @@ class WorkflowResult:
             return "done"
         message = self._binding.find(run)
         return "running" if message is None or message.state is EntryState.IN_FLIGHT else "waiting"
+
+    def steps(self, bucket: str | None = None) -> list[TaskView]:
+        """What its steps are at, in their order; or those of a bucket of a large group, by its id.
+
+        Raises ResultMissing.
+        """
+        views = views_of_steps(self._binding, bucket or self._run())
+        if not views:
+            raise self._unknown()
+        return views
 
     def get(self, *, timeout: float | None = None) -> Any:
         """Wait for all of it to end, for ``timeout`` seconds at most; returns what its end returned, or its ends.

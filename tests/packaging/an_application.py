@@ -46,6 +46,7 @@ from shardq.tasks import (
     TaskPool,
     Tasks,
     TaskTimeout,
+    TaskView,
     TaskWorker,
     UnknownTask,
     Workflow,
@@ -160,6 +161,8 @@ async def use_tasks(client: shardq.Client) -> None:
     ended: WorkflowResult = chord([flow, double.signature(2)], double.then()).send(keep=60.0, delay=1)
     print(ended.id, ended.results, ended.get(timeout=1.5), await ended, ended.cancel())
     print(tasks.workflow(ended.id).state, list(ended.values()), ended.wait(timeout=1), ended.retry())
+    views: list[TaskView] = ended.steps()
+    print([(view.id, view.task, view.state, view.ended, view.seconds) for view in views])
     report: WorkerReport = TaskWorker(tasks, client, threads=4, idle_exit=0.5).run()
     pool: PoolReport = TaskPool("sqlite:///tasks.db", "shop:tasks", processes=2, threads=4).run()
     with InlineTasks(tasks, client) as within:

@@ -1,0 +1,177 @@
+"""``shardq task``: tasks and workflows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import NoReturn
+
+import click
+
+from shardq.cli.command import ExampleGroup, Session, json_option
+from shardq.cli.failures import NOT_FOUND
+from shardq.cli.printing import note, print_columns, print_json, print_line
+from shardq.errors import InvalidSetting
+from shardq.receipt import MessageId
+from shardq.tasks.binding import Binding
+from shardq.tasks.drawing import as_mermaid, as_svg, as_text
+from shardq.tasks.ids import in_run, run_of
+from shardq.tasks.plans import KEEP, NAME
+from shardq.tasks.result import Result
+from shardq.tasks.views import TaskView, view_of_message, view_of_task, views_of_steps
+from shardq.tasks.workflow_result import WorkflowResult
+
+__all__ = ["task"]
+
+_DRAWINGS = {"mermaid": as_mermaid, "svg": as_svg}
+
+task = ExampleGroup(
+    name="task",
+    help=(
+        "List, show, cancel and retry tasks and workflows.\n\nWorkers run them: `shardq work --tasks`. An ID with # is "
+        "one of a step; quote it."
+    ),
+    example="shardq task list mail\nshardq task show mail:3:1:0197c8a2b4d07abc8123456789abcdef:0",
+)
+
+_id = click.argument("identity", metavar="ID")
+
+
+@task.command("list", example="shardq task list mail --limit 20")
+@click.argument("queues", metavar="[QUEUE]...", nargs=-1)
+@click.option(
+    "--limit", type=click.IntRange(1), default=100, show_default=True, help="Tasks that are listed."
+)
+@json_option
+@click.pass_obj
+def list_tasks(session: Session, /, queues: Sequence[str], limit: int, as_json: bool) -> None:
+    """List the tasks that wait or run.
+
+    Those of the queues that are named, else of all; dead letters are listed under their own queue. A workflow that
+    waits is called shardq.workflow; once it has begun its steps are listed, with ids that begin with its own.
+    """
+    found = list(islice(_tasks_in(session, queues or session.client.queues(), limit), limit))
+    if as_json:
+        print_json({"tasks": found})
+    elif found:
+        heads = ("task", "state", "deliveries", "queue", "id")
+        print_columns(
+            [heads, *((each.task, each.state, each.deliveries, each.queue, each.id) for each in found)]
+        )
+
+
+def _tasks_in(session: Session, queues: Sequence[str], limit: int) -> Iterator[TaskView]:
+    for name in queues:
+        for message in session.queue(name).peek(limit):
+            if NAME in message.headers:
+                yield view_of_message(message, name)
+
+
+@task.command(
+    "show", example="shardq task show mail:3:1:0197c8a2b4d07abc8123456789abcdef:0 --graph svg >flow.svg"
+)
+@_id
+@click.option("--graph", type=click.Choice(list(_DRAWINGS)), help="Draw the steps of a workflow.")
+@json_option
+@click.pass_context
+def show(ctx: click.Context, /, identity: str, graph: str | None, as_json: bool) -> None:
+    """Show a task, or the steps of a workflow as a tree.
+
+    A large group has buckets of some hundreds of steps: give the id of one to see them. Times are in UTC, by the
+    store's clock. Exit code 3 means that nothing is known of it.
+    """
+    binding = _binding(ctx.ensure_object(Session))
+    flow = WorkflowResult(binding, identity.partition("#")[0], {})
+    shown = _in_last_run(binding, identity)
+    steps = views_of_steps(binding, shown)
+    if not steps:
+        _show_task(ctx, view_of_task(binding, shown), identity, as_json=as_json)
+    elif graph is not None:
+        print_line(_DRAWINGS[graph](steps))
+    elif as_json:
+        print_json({"id": shown, "state": flow.state, "run": run_of(shown), "steps": steps})
+    else:
+        run = f"  run {run_of(shown)}" if run_of(shown) else ""
+        print_line(f"workflow {flow.id}  {flow.state}{run}")
+        print_line(as_text(steps))
+
+
+def _end_unknown(ctx: click.Context, identity: str) -> NoReturn:
+    note(f"shardq: task_not_found: nothing is known of {identity}: it ended longer ago than it is kept")
+    ctx.exit(NOT_FOUND)
+
+
+def _show_task(ctx: click.Context, view: TaskView | None, identity: str, *, as_json: bool) -> None:
+    if view is None:
+        note(
+            f"shardq: task_not_found: nothing is known of {identity}: it has ended longer ago than its result is kept"
+        )
+        ctx.exit(NOT_FOUND)
+    if as_json:
+        print_json(view)
+        return
+    told = {
+        name: getattr(view, name)
+        for name in ("id", "task", "state", "queue", "deliveries", "ended", "seconds")
+    }
+    print_columns([(name, value) for name, value in (told | {"failure": view.failure}).items() if value])
+
+
+@task.command("cancel", example="shardq task cancel mail:3:1:0197c8a2b4d07abc8123456789abcdef:0")
+@_id
+@json_option
+@click.pass_context
+def cancel(ctx: click.Context, /, identity: str, as_json: bool) -> None:
+    """Cancel a task, or all of a workflow that has not ended.
+
+    What waits does not run; what runs finds out. It can be repeated.
+    """
+    binding = _binding(ctx.ensure_object(Session))
+    if "#" not in identity and binding.planned(identity) is not None:
+        cancelled = WorkflowResult(binding, identity, {}).cancel()
+    elif view_of_task(binding, identity) is None:
+        _end_unknown(ctx, identity)
+    else:
+        message = binding.find(identity)
+        keep = 0.0 if message is None else message.headers.get(KEEP, 0.0)
+        cancelled = Result[object](binding, identity, None, float(keep)).cancel()
+    if as_json:
+        print_json({"cancelled": cancelled})
+    else:
+        note(f"{identity} is cancelled" if cancelled else f"{identity} has ended: nothing is cancelled")
+
+
+@task.command("retry", example="shardq task retry mail:3:1:0197c8a2b4d07abc8123456789abcdef:0")
+@_id
+@json_option
+@click.pass_context
+def retry(ctx: click.Context, /, identity: str, as_json: bool) -> None:
+    """Run again what failed of a workflow.
+
+    Steps that are done stay so. It can be repeated: while the workflow runs, nothing happens. A single task that has
+    failed is a dead letter: see `shardq redrive`.
+    """
+    binding = _binding(ctx.ensure_object(Session))
+    flow = WorkflowResult(binding, identity, {})
+    if binding.planned(flow.id) is None:
+        if view_of_task(binding, flow.id) is None:
+            _end_unknown(ctx, identity)
+        queue = MessageId.parse(flow.id).shard.queue
+        raise InvalidSetting(
+            f"{identity} is a single task: `shardq redrive {queue}` sends the dead letters of its queue back"
+        )
+    retried = flow.retry()
+    if as_json:
+        print_json({"retried": retried})
+    else:
+        note(f"{flow.id} runs again" if retried else f"{flow.id} is {flow.state}: nothing has to run again")
+
+
+def _binding(session: Session) -> Binding:
+    return Binding(session.client, lambda _: {})
+
+
+def _in_last_run(binding: Binding, identity: str) -> str:
+    if "@" in identity.partition("#")[0]:
+        return identity
+    return in_run(identity, binding.results.last_run(identity.partition("#")[0]))

@@ -1,0 +1,137 @@
+"""What tasks and the steps of workflows are at, for people who look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+import msgspec
+
+from shardq.errors import QueueNotFound
+from shardq.message import StoredMessage
+from shardq.queue import holders_of
+from shardq.storage.requests import EntryState
+from shardq.tasks.binding import Binding
+from shardq.tasks.gathering import AT_ONCE
+from shardq.tasks.ids import step_id
+from shardq.tasks.plans import NAME, STEP, Plan
+from shardq.tasks.result import Result, TaskState
+from shardq.tasks.results import Entry
+
+__all__ = ["TaskView", "view_of_message", "view_of_task", "views_of_steps"]
+
+
+class TaskView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task, or a step of a workflow, was at when it was looked at.
+
+    ``after`` are the numbers of the steps that a step waits for; a bucket of a large group has ``steps``, which can be
+    looked at by its id. ``ended`` is by the store's clock, ``seconds`` how long its last attempt ran.
+
+    >>> TaskView(id="tasks:0:0:00:0#1", task="double", state="done", seconds=0.5).state
+    'done'
+    """
+
+    id: str
+    task: str
+    state: TaskState
+    queue: str = ""
+    deliveries: int | None = None
+    after: tuple[int, ...] = ()
+    steps: int | None = None
+    ended: datetime | None = None
+    seconds: float | None = None
+    failure: str | None = None
+
+    @property
+    def number(self) -> str:
+        """The number of a step in its workflow."""
+        return self.id.rpartition("#")[2]
+
+
+def view_of_message(message: StoredMessage, queue: str) -> TaskView:
+    """A task whose message is in its queue."""
+    return TaskView(
+        id=str(message.headers.get(STEP, message.id)),
+        task=str(message.headers[NAME]),
+        state="running" if message.state is EntryState.IN_FLIGHT else "waiting",
+        queue=queue,
+        deliveries=message.deliveries,
+    )
+
+
+def view_of_task(binding: Binding, identity: str) -> TaskView | None:
+    """A task by its id; None when nothing is known of it."""
+    message = binding.find(identity)
+    found = binding.results.dated([identity]).get(identity)
+    queue = identity.partition(":")[0]
+    if found is not None:
+        name = "" if message is None else str(message.headers.get(NAME, ""))
+        return _ended(TaskView(id=identity, task=name, state="waiting", queue=queue), *found)
+    return None if message is None or NAME not in message.headers else view_of_message(message, queue)
+
+
+def views_of_steps(binding: Binding, workflow: str) -> list[TaskView]:
+    """The steps of a workflow or bucket, in their order. Empty when there is none of this id, or it has not begun."""
+    plan = binding.planned(workflow)
+    if plan is None:
+        return []
+    views = [_step(binding, workflow, plan, number) for number in range(len(plan.steps))]
+    messages = dict(_messages(binding, workflow, plan)) if binding.find(workflow) is None else None
+    for place in range(0, len(views), AT_ONCE):
+        entries = binding.results.dated([view.id for view in views[place : place + AT_ONCE]])
+        views[place : place + AT_ONCE] = [
+            _ended(view, *entries[view.id]) if view.id in entries else view
+            for view in views[place : place + AT_ONCE]
+        ]
+    if messages is None:  # it has not begun
+        return views
+    return [_opened(binding, view, views, messages) for view in views]
+
+
+def _step(binding: Binding, workflow: str, plan: Plan, number: int) -> TaskView:
+    step, identity = plan.steps[number], f"{workflow}#{number}"
+    inner = binding.plan(identity) if step.is_bucket else None
+    return TaskView(
+        id=identity,
+        task=step.task if not step.is_bucket else "bucket",
+        state="waiting",
+        queue=step.queue,
+        after=step.after,
+        steps=None if inner is None else len(inner.steps),
+    )
+
+
+def _messages(binding: Binding, workflow: str, plan: Plan) -> Iterator[tuple[str, StoredMessage]]:
+    """Those of the steps that are in their queues."""
+    for queue in {step.queue for step in plan.steps}:
+        ids = [step_id(workflow, number) for number, step in enumerate(plan.steps) if step.queue == queue]
+        try:
+            holders = holders_of(binding.client.queue(queue), [each.key for each in ids])
+        except QueueNotFound:
+            continue
+        for each, holder in zip(ids, holders, strict=True):
+            if holder is not None and (message := binding.find(each.text)) is not None:
+                yield each.text, message
+
+
+def _opened(
+    binding: Binding, view: TaskView, views: list[TaskView], messages: dict[str, StoredMessage]
+) -> TaskView:
+    """A step that has not ended, with what it is at."""
+    if view.ended is not None or any(views[other].state != "done" for other in view.after):
+        return view
+    if (message := messages.get(view.id)) is not None:
+        found = view_of_message(message, view.queue)
+        return msgspec.structs.replace(view, state=found.state, deliveries=found.deliveries)
+    state = Result(binding, view.id, None, 1.0).state
+    return msgspec.structs.replace(view, state="running" if view.steps and state == "waiting" else state)
+
+
+def _ended(view: TaskView, entry: Entry, ended: datetime) -> TaskView:
+    return msgspec.structs.replace(
+        view,
+        state=entry.state,
+        ended=ended,
+        seconds=entry.seconds,
+        failure=None if entry.failure is None else str(entry.failure),
+    )

@@ -1,0 +1,145 @@
+"""``shardq task`` lists, shows, cancels and retries tasks and workflows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner
+
+import shardq
+from shardq.cli.main import main
+from shardq.tasks import ResultMissing, buckets, chain, chord, group
+from tests.tasks.sums import Sums
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[shardq.Client]:
+    with shardq.connect(url) as client:
+        yield client
+
+
+@pytest.fixture
+def run(url: str) -> Run:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        result = CliRunner().invoke(main, ["--url", url, "task", *arguments])
+        return result.exit_code, result.stdout, result.stderr
+
+    return run
+
+
+def test_tasks_and_workflows_that_wait_are_listed_queue_by_queue(run: Run, sums: Sums) -> None:
+    assert run("list")[:2] == (0, "")
+    sums.tasks.binding.queue("others").producer().send(b"no task")
+    single, flow = sums.add.send(1, 2), chain(sums.fail.signature(1), sums.add.then(1)).send()
+    text = run("list")[1]
+    assert f"add waiting 0 tasks {single.id}" in " ".join(text.split())
+    assert f"shardq.workflow waiting 0 others {flow.id}" in " ".join(text.split())
+    sums.tasks.drain(queues=["others"])
+    found = json.loads(run("list", "tasks", "others.dead", "--json")[1])["tasks"]
+    assert {(each["task"], each["queue"]) for each in found} == {("add", "tasks"), ("fail", "others.dead")}
+    assert len(json.loads(run("list", "--limit", "1", "--json")[1])["tasks"]) == 1
+
+
+def test_a_task_is_shown_with_what_became_of_it(run: Run, sums: Sums) -> None:
+    task, failing = sums.add.send(1, 2), sums.fail.send(1)
+    assert json.loads(run("show", task.id, "--json")[1])["state"] == "waiting"
+    sums.tasks.drain()
+    shown = json.loads(run("show", task.id, "--json")[1])
+    assert shown["state"] == "done"
+    assert shown["seconds"] < 60
+    assert "ValueError: not 1" in run("show", failing.id)[1]
+
+
+def test_a_workflow_is_shown_as_a_tree_and_drawn(run: Run, sums: Sums) -> None:
+    flow = chord(
+        [sums.add.signature(1, 1), chain(sums.add.signature(1, 2), sums.fail.then())], sums.total.then()
+    )
+    result = chain(flow, group(sums.add.then(1), sums.add.then(2))).send()
+    assert run("show", result.id)[1].splitlines()[0] == f"workflow {result.id}  waiting"
+    sums.tasks.drain()
+    code, text, _ = run("show", result.id)
+    lines = text.splitlines()
+    assert code == 0
+    assert lines[0] == f"workflow {result.id}  failed"
+    assert lines[1].startswith("0  add  done  20")
+    assert [line[: len(line) - len(line.lstrip())] for line in lines[1:]] == [
+        "",
+        "",
+        "   ",
+        "      ",
+        *["         "] * 2,
+    ]
+    assert "2  fail  failed" in lines[3]
+    assert lines[4].endswith("after 0, 2")
+    shown = json.loads(run("show", result.id, "--json")[1])
+    assert [each["state"] for each in shown["steps"]] == ["done", "done", *["failed"] * 4]
+    assert [each.state for each in result.steps()] == ["done", "done", *["failed"] * 4]
+    mermaid = run("show", result.id, "--graph", "mermaid")[1]
+    assert mermaid.startswith("flowchart LR")
+    assert 's2["2 fail<br>failed"]:::failed' in mermaid
+    assert "s1 --> s2" in mermaid
+    drawn = ElementTree.fromstring(run("show", result.id, "--graph", "svg")[1])
+    assert len(drawn.findall("{http://www.w3.org/2000/svg}g")) == 6
+
+
+def test_the_steps_of_a_large_group_are_shown_bucket_by_bucket(
+    run: Run, sums: Sums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(buckets, "BUCKET_STEPS", 2)
+    start = sums.add.signature(1, 1)
+    parts = [sums.add.then(number) for number in range(3)] + [sums.fail.then()]
+    result = chain(start, group(*parts), group(sums.total.then(), sums.total.then())).send()
+    sums.tasks.drain(queues=["tasks"])
+    states = {each.number: each.state for each in result.steps()}
+    assert states == {"0": "done", "1": "done", "2": "running", "3": "waiting", "4": "waiting"}
+    text = run("show", result.id)[1]
+    assert "2  bucket of 2 steps  running" in text
+    assert "3  total  waiting  after 1-2" in text
+    inner = json.loads(run("show", f"{result.id}#2", "--json")[1])["steps"]
+    assert [(each["task"], each["state"]) for each in inner] == [("add", "done"), ("fail", "waiting")]
+    assert [each.state for each in result.steps(f"{result.id}#2")] == ["done", "waiting"]
+    assert "j3(( ))" in run("show", result.id, "--graph", "mermaid")[1]
+    assert run("show", result.id, "--graph", "svg")[1].count("<path") == 6
+    assert json.loads(run("show", f"{result.id}#0", "--json")[1])["state"] == "done"
+    sums.tasks.binding.client.queue("others").purge()
+    assert result.steps(f"{result.id}#2")[1].state == "missing"
+    with pytest.raises(ResultMissing):
+        sums.tasks.workflow(sums.add.send(1, 1).id).steps()
+
+
+def test_tasks_and_workflows_are_cancelled_and_workflows_retried(run: Run, sums: Sums) -> None:
+    task, flow = sums.add.send(1, 2), chain(sums.add.signature(1, 1), sums.fail.then()).send()
+    assert run("cancel", task.id)[2] == f"{task.id} is cancelled\n"
+    sums.tasks.drain()
+    assert run("retry", flow.id)[2] == f"{flow.id} runs again\n"
+    assert run("show", flow.id)[1].splitlines()[0].endswith("waiting  run 1")
+    assert json.loads(run("retry", flow.id, "--json")[1]) == {"retried": False}
+    assert run("retry", flow.id)[2].endswith("is waiting: nothing has to run again\n")
+    assert json.loads(run("cancel", flow.id, "--json")[1]) == {"cancelled": True}
+    done = sums.add.send(2, 2)
+    sums.tasks.drain()
+    assert run("cancel", done.id)[2].endswith("has ended: nothing is cancelled\n")
+    assert sums.ran == {"1+1": 1, "fail": 1, "2+2": 1}
+
+
+def test_what_is_wrong_with_an_id_is_told_in_one_line(run: Run, sums: Sums) -> None:
+    task, flow = sums.add.send(1, 2), chain(sums.add.signature(1, 1), sums.fail.then()).send()
+    gone = task.id[:-1] + "7"
+    sums.tasks.drain()
+    for code, arguments in [
+        (3, ["show", gone]),
+        (3, ["cancel", gone]),
+        (3, ["retry", gone]),
+        (2, ["show", "nonsense"]),
+        (2, ["retry", task.id]),
+        (2, ["retry", f"{flow.id}#0"]),
+        (2, ["cancel", f"{flow.id}#0"]),
+        (3, ["list", "none"]),
+    ]:
+        exit_code, out, told = run(*arguments)
+        assert (exit_code, out, told.count("\n")) == (code, "", 1), arguments
