@@ -14,6 +14,7 @@ its bundles was finished in between; or a run is repeated after ``window``.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import TypeVar
@@ -65,6 +66,9 @@ class _Terms(msgspec.Struct, array_like=True, frozen=True):
     layout: Layout
     counts: tuple[int, ...]  # of messages in each bundle
     lanes_by_shard: bool = False  # lanes of one shard share bundles; a part of before has them apart
+    turn_messages: int = (
+        0  # so many messages of incomplete bundles go to one shard; 0, as before: each has its own
+    )
 
     def groups(self, part: RunPart) -> list[_Group]:
         """What may share a bundle."""
@@ -81,6 +85,24 @@ class _Group(msgspec.Struct, frozen=True):
     due: int
     lane: int | None
     places: Sequence[int]
+
+
+class _Turn:
+    """Whose turn it is, of the shards of a time shard: small bundles go together, in one request.
+
+    Messages with due times of their own are bundles of their own.
+    """
+
+    def __init__(self, first: int, messages: int) -> None:
+        self._next, self._messages, self._filled = first, messages, 0
+
+    def take(self, messages: int, *, whole: bool) -> int:
+        """The turn of a bundle with so many messages."""
+        turn = self._next
+        self._filled += messages
+        if whole or self._filled >= self._messages:
+            self._next, self._filled = turn + 1, 0
+        return turn
 
 
 class Run:
@@ -116,6 +138,7 @@ class Run:
             self._context.settings.layout,
             (),
             lanes_by_shard=True,
+            turn_messages=self._bundle_messages,
         )
         counts = tuple(self._counts(part.bodies, offered.groups(part)))
         offered = msgspec.structs.replace(offered, counts=counts)
@@ -138,12 +161,15 @@ class Run:
 
     def _bundles(self, part: RunPart, terms: _Terms) -> Iterator[PlannedBundle]:
         layout, counts = terms.layout, iter(terms.counts)
+        turns = defaultdict[int, _Turn](lambda: _Turn(part.turn, terms.turn_messages))
         sequence = 0
         for group in terms.groups(part):
             time_shard, start = layout.time_shard(group.due), 0
             while start < len(group.places):
                 places = group.places[start : start + next(counts)]
-                turn = part.turn + sequence if group.lane is None else group.lane
+                whole = start + len(places) < len(group.places)  # more of its group follow: it was full
+                counted = turns[time_shard if terms.turn_messages else 0]
+                turn = counted.take(len(places), whole=whole) if group.lane is None else group.lane
                 identity = repeatable_bundle_id(
                     terms.moment, sequence, self._context.name, self._name, part.name
                 )

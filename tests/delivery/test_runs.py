@@ -202,3 +202,32 @@ def test_a_part_that_an_older_version_has_begun_is_completed_as_it_was_begun(cli
     found = bundles(queue)
     assert len(found) == 500
     assert all(len({LANES[number] for number in inside}) == 1 for inside in found.values())
+
+
+def test_messages_that_are_due_at_times_of_their_own_are_sent_together(client, clock, monkeypatch) -> None:
+    queue = client.create_queue("due", shards=16, time_shards=5, time_shard_seconds=60)
+    dues = [
+        clock.now() + number * 300_000 for number in range(1_000)
+    ]  # over five minutes: about 200 to a time shard
+    requests = []
+    append = queue._context.store.append
+    monkeypatch.setattr(queue._context.store, "append", lambda one: requests.append(one) or append(one))
+    part = RunPart("0-0", "same", 3, PART.bodies, dues=dues)
+    assert (run(queue, bundle_messages=500).send(part), run(queue).send(part)) == (1_000, 0)
+    assert len(requests) <= 6
+    assert sorted(message.due.timestamp() * 1e6 for message in queue.peek(1_000)) == dues
+    requests.clear()
+    run(queue, "small").send(msgspec.structs.replace(part, fingerprint="other"))
+    assert len(requests) <= 12  # a hundred messages to a shard
+    loads = [state.counts.ready + state.counts.delayed for state in queue.shard_states()]
+    assert len(loads) >= 10
+
+
+def test_due_times_of_a_part_that_an_older_version_has_begun_stay_where_they_were(client, clock) -> None:
+    queue = client.create_queue("due", shards=4, time_shards=2, time_shard_seconds=60)
+    begun = msgspec.json.encode(["same", clock.now(), queue._context.settings.layout, [1] * 8, True]).decode()
+    DecisionLog(queue._context, "shardq-run:job:").decide("0-0", begun, 86_400_000_000)
+    dues = [clock.now() + number * 20_000_000 for number in range(8)]
+    assert run(queue).send(RunPart("0-0", "same", 3, PART.bodies[:8], dues=dues)) == 8
+    places = {int(message.body): int(message.id.split(":")[2]) for message in queue.peek(10)}
+    assert places == {number: (3 + number) % 4 for number in range(8)}
