@@ -2,9 +2,9 @@
 
 Nothing is claimed when a batch is planned. Its offset names the shards of each task and how many messages it claims;
 the tasks claim under names that follow from it, so a retried task, a second action on the batch and a restarted query
-find the same messages. They are acked when Spark asks for the batch after it, which it does only once the batch is
-done: also on idle ticks, and before a query with the trigger AvailableNow ends. ``commit`` comes later than that, and
-not at all for the last batch.
+find the same messages. They are acked when the batch is committed, where the checkpoint can be read, and else when
+Spark asks for the batch after it, which it does only once the batch is done: also on idle ticks, and before a query
+with the trigger AvailableNow ends. Spark calls ``commit`` later than that, and not at all for the last batch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import logging
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +31,7 @@ from shardq.errors import LeaseLost
 from shardq.held import HeldSlice
 from shardq.receiving.named_claims import ClaimName, NamedClaims, Taking
 from shardq.sharding.shard import Shard
+from shardq.spark.commit_log import CommitLog
 from shardq.spark.connection import context_of
 from shardq.spark.heartbeat import Heartbeat
 from shardq.spark.options import ClaimStreamOptions
@@ -79,8 +80,10 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options, self._schema = options, schema
         self._heartbeat: Heartbeat | None = None
         context_of(options)
+        self._log = None if options.checkpoint_location is None else CommitLog(options.checkpoint_location)
         self._run = secrets.token_hex(8)
         self._finished = -1  # the batch that was finished last, by its number
+        self._lost: LeaseLost | None = None  # what fails the query at its next trigger
         self._last: int | None = None  # with AvailableNow: what is due later is left alone
 
     def initialOffset(self) -> dict[str, Any]:
@@ -117,7 +120,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start == end:
             return []
         planned = [replace(planned, run=self._run) for planned in partitions_of(end, self._options)]
-        self._keep(_names(planned))
+        self._keep(_names(planned), end)
         return planned
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
@@ -154,7 +157,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Keep no lease any more."""
-        self._keep([])
+        self._let_go()
 
     @cached_property
     def _planner(self) -> Planner:
@@ -162,34 +165,48 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Planner(context_of(self._options), f"spark-{self._options.group}")
 
     def _finish(self, start: dict[str, Any]) -> None:
-        """Ack the batch that ends here, once."""
-        if start["seq"] == self._finished:
-            return
-        self._keep([])
-        self._ack(start)
-        self._finished = start["seq"]
+        """Ack the batch that ends here, once; raises LeaseLost, if that fails the query."""
+        self._let_go()
+        if start["seq"] != self._finished:
+            self._ack(start)
+        if self._lost is not None:
+            raise self._lost
 
-    def _ack(self, start: dict[str, Any]) -> None:
-        claims = _names(partitions_of(start, self._options))
-        if not claims or self._options.ack_mode == "manual":
-            return
-        lost = claims_for(self._options).ack(claims)
+    def _finish_if_committed(self, log: CommitLog, end: dict[str, Any]) -> bool:
+        """Ack the batch that ends here, if Spark has committed it."""
+        committed = log.has(end)
+        if committed:
+            self._ack(end)
+        return committed
+
+    def _ack(self, end: dict[str, Any]) -> None:
+        """Ack the batch that ends here, if that is not up to the job."""
+        claims = _names(partitions_of(end, self._options))
+        lost = 0
+        if claims and self._options.ack_mode == "commit":
+            lost = claims_for(self._options).ack(claims)
+        self._finished = end["seq"]
         if lost:
             text = (
-                f"{lost} messages of batch {start['seq']} from queue {self._options.queue!r} were not acked: their "
+                f"{lost} messages of batch {end['seq']} from queue {self._options.queue!r} were not acked: their "
                 "lease was over and they are delivered again; raise leaseSeconds"
             )
-            if self._options.fail_on_lease_loss:
-                raise LeaseLost(text)
             _log.warning("%s", text)
+            self._lost = LeaseLost(text) if self._options.fail_on_lease_loss else None
 
-    def _keep(self, claims: Sequence[ClaimName]) -> None:
-        """Extend the leases of these claims from now on, and of no others."""
+    def _keep(self, claims: Sequence[ClaimName], end: dict[str, Any]) -> None:
+        """Extend the leases of these claims from now on, and of no others, until their batch is finished."""
+        self._let_go()
+        if claims:
+            finish = None if self._log is None else partial(self._finish_if_committed, self._log, end)
+            kept = claims_for(self._options)
+            self._heartbeat = Heartbeat(kept, claims, self._options.lease_seconds / 3, finish)
+
+    def _let_go(self) -> None:
+        """Extend no lease any more, and ack nothing behind the back of the caller."""
         if self._heartbeat is not None:
             self._heartbeat.stop()
             self._heartbeat = None
-        if claims:
-            self._heartbeat = Heartbeat(claims_for(self._options), claims, self._options.lease_seconds / 3)
 
 
 def partitions_of(offset: dict[str, Any], options: ClaimStreamOptions) -> list[ClaimPartition]:

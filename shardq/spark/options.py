@@ -33,7 +33,7 @@ _Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=3.2e8)]
 _Lease = Annotated[float, msgspec.Meta(ge=1.0, le=604_800.0)]
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 
-_SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
+_SPARKS_OWN = frozenset({"queryname"})
 _DAY = 86_400.0
 
 
@@ -43,6 +43,7 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     url: _Text
     queue: _Text
     retry_seconds: Annotated[float, msgspec.Meta(ge=0.0, le=3_600.0)] = 15.0
+    checkpoint_location: _Text | None = None  # Spark's own; a stream that receives looks there for commits
 
 
 class RowOptions(QueueOptions, frozen=True, kw_only=True, rename="camel"):

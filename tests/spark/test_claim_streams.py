@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -80,7 +81,9 @@ def test_a_restart_after_a_failed_batch_replays_its_rows(pipes, queue) -> None:
             raise RuntimeError("this batch was meant to fail")
 
     def stream():
-        return pipes.stream(queue, maxMessagesPerTrigger=500).writeStream.foreachBatch(fail_once)
+        checkpoint = str(pipes.folder / "checkpoint")
+        rows = pipes.stream(queue, maxMessagesPerTrigger=500, checkpointLocation=checkpoint)
+        return rows.writeStream.foreachBatch(fail_once)
 
     with pytest.raises(Exception, match="meant to fail"):
         pipes.run(stream())
@@ -134,6 +137,21 @@ def test_a_plain_consumer_and_a_stream_share_the_messages(pipes, queue) -> None:
     assert streamed
     assert received
     assert sorted(streamed + received) == list(range(6_000))
+
+
+@pytest.mark.every_store
+def test_nothing_comes_back_of_a_batch_whose_query_is_stopped_before_its_next_trigger(pipes, queue) -> None:
+    fill(queue, 200)
+    checkpoint = str(pipes.folder / "checkpoint")
+    stream = pipes.stream(queue, checkpointLocation=checkpoint, leaseSeconds=2).writeStream.format("noop")
+    query = stream.option("checkpointLocation", checkpoint).trigger(processingTime="1 hour").start()
+    deadline = time.monotonic() + 120
+    while queue.counts() != shardq.QueueCounts(0, 0, 0, 0, None):
+        assert query.isActive, query.exception()
+        assert time.monotonic() < deadline, "it was not acked"
+        time.sleep(0.1)
+    query.stop()
+    assert (pipes.folder / "checkpoint" / "commits" / "0").exists()
 
 
 @pytest.mark.every_store
