@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
 from typing import Any, cast, overload
 
 import msgspec
@@ -182,7 +183,7 @@ def store_send(context: QueueContext, send: PlannedSend) -> Written:
 
     An error is in the answer, not raised, whatever its kind.
     """
-    if any(planned.unique_key is not None for planned in send.bundles):
+    if any(map(_has_unique_key, send.bundles)):
         return _store_unique(context, send)
     return _store(context, send.bundles, len(send.messages))
 
@@ -214,14 +215,37 @@ def _store(context: QueueContext, bundles: Sequence[PlannedBundle], count: int) 
 
 
 def _store_unique(context: QueueContext, send: PlannedSend) -> Written:
-    """Store what has no unique key, and then what has one."""
-    plain = [planned for planned in send.bundles if planned.unique_key is None]
-    unique = [planned for planned in send.bundles if planned.unique_key is not None]
-    written = _store(context, plain, len(send.messages))
-    keyed = UniqueSend(context, [message.options.on_conflict for message in send.messages], written.error)
-    keyed.run(unique)
-    ids = [keyed.ids.get(place, identity) for place, identity in enumerate(written.ids)]
-    return Written(ids, keyed.error, (*written.pending, *keyed.pending), {*written.doubtful, *keyed.doubtful})
+    """Store bundles of which some have a unique key; nothing after the first error."""
+    unique = UniqueSend(context, [message.options.on_conflict for message in send.messages])
+    ids: list[str | None] = [None] * len(send.messages)
+    pending: list[PlannedBundle] = []
+    doubtful: set[bytes] = set()
+    for has_key, part in _parts(send.bundles):
+        if has_key:
+            unique.run(part)
+        elif unique.error is not None:
+            pending += part
+            doubtful |= {planned.bundle.id for planned in part if planned.again}
+        else:
+            written = _store(context, part, len(ids))
+            unique.error = written.error
+            pending += written.pending
+            doubtful.update(written.doubtful)
+            ids = [identity or known for identity, known in zip(written.ids, ids, strict=True)]
+    ids = [unique.ids.get(place, identity) for place, identity in enumerate(ids)]
+    return Written(ids, unique.error, (*pending, *unique.pending), doubtful | unique.doubtful)
+
+
+def _parts(bundles: Sequence[PlannedBundle]) -> Iterator[tuple[bool, list[PlannedBundle]]]:
+    """Bundles with and without a unique key: apart, or in turns where groups have to keep their order."""
+    in_turns = any(planned.bundle.group for planned in bundles)
+    ordered = bundles if in_turns else sorted(bundles, key=_has_unique_key)
+    for has_key, part in groupby(ordered, _has_unique_key):
+        yield has_key, list(part)
+
+
+def _has_unique_key(planned: PlannedBundle) -> bool:
+    return planned.unique_key is not None
 
 
 def _store_one(context: QueueContext, planned: PlannedBundle, count: int, doubtful: set[bytes]) -> Written:

@@ -36,11 +36,10 @@ class UniqueSend:
         self,
         context: QueueContext,
         conflicts: Sequence[OnConflict],
-        error: BaseException | None = None,
     ) -> None:
         self._context, self._keys, self._conflicts = context, UniqueKeys(context), conflicts
         self.ids: dict[int, str] = {}  # by place in the input
-        self.error = error  # the first one; nothing is stored after it
+        self.error: BaseException | None = None  # the first one; nothing is stored after it
         self.pending: list[PlannedBundle] = []  # those that are not stored, as far as is known
         self.doubtful: set[bytes] = set()  # those of them that may be stored all the same
 
@@ -49,29 +48,45 @@ class UniqueSend:
         rest = list(bundles)
         while rest:
             first = {_key(planned): planned for planned in reversed(rest)}
+            now = [planned for planned in rest if first[_key(planned)] is planned]
             rest = [planned for planned in rest if first[_key(planned)] is not planned]
             if self.error is None:
-                self._store_all(list(first.values()))
+                self._store_all(now)
             else:
-                self._fail(first.values(), self.error)
+                self._fail(now, self.error)
 
     def _store_all(self, bundles: Sequence[PlannedBundle]) -> None:
-        """Store those whose keys are free, with one request for all their keys; then the others, one by one."""
+        """Store those whose keys are free, with one request for all their keys; then the others, one by one.
+
+        Of a group, what follows one whose key is not free is among the others: a group keeps its order.
+        """
         wanted = [(_key(planned), None, Holder(coming=_id(planned))) for planned in bundles]
         try:
             found = self._keys.exchange_all(wanted)
         except BaseException as error:
             self._fail(bundles, error)
             return
-        free = [
-            planned.again or _is_for(entry, planned) for planned, entry in zip(bundles, found, strict=True)
-        ]
-        lost = self._store([planned for planned, own in zip(bundles, free, strict=True) if own])
-        for planned in lost:
-            self._contend(self._renamed(planned), None)
-        for planned, entry, own in zip(bundles, found, free, strict=True):
-            if not own:
+        together: list[PlannedBundle] = []
+        others: list[tuple[PlannedBundle, Holder | None, bool]] = []
+        held_up: set[str] = set()
+        for planned, entry in zip(bundles, found, strict=True):
+            own = planned.again or _is_for(entry, planned)
+            if own and planned.bundle.group not in held_up:
+                together.append(planned)
+                continue
+            others.append((planned, entry, own))
+            held_up.update({planned.bundle.group} - {""})
+        self._store_own(together)
+        for planned, entry, own in others:
+            if own:
+                self._store_own([planned])
+            else:
                 self._contend(planned, entry)
+
+    def _store_own(self, bundles: Sequence[PlannedBundle]) -> None:
+        """Store messages for which their keys are entered, under other ids where they lost them meanwhile."""
+        for planned in self._store(bundles):
+            self._contend(self._renamed(planned), None)
 
     def _contend(self, planned: PlannedBundle, entry: Holder | None) -> None:
         """Store a message although something else was seen under its key, or do what it says about that."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import shardq
+from shardq.context.unique_keys import Holder, UniqueKeys
 from shardq.storage.opening import open_store
 from shardq.testing import FaultPlan, FaultyStore, ManualClock
 
@@ -69,6 +70,34 @@ def test_a_message_takes_the_place_of_one_that_waits_with_its_own_due_time(
     clock.advance(1)
     (message,) = queue.consumer().receive(10)
     assert (message.id, message.body, message.unique_key) == (last, b"4", KEY)
+
+
+@pytest.mark.parametrize("crashed", [None, 0, 3, 7], ids=["none", "first", "middle", "last"])
+@pytest.mark.parametrize("without", [[], [0, 2, 4, 6], [3, 4], [7]])
+def test_messages_with_unique_keys_keep_the_order_of_their_group(
+    queue: shardq.Queue, clock: ManualClock, crashed: int | None, without: list[int]
+) -> None:
+    if crashed is not None:  # a sender that entered the key and stored nothing
+        coming = queue.producer().send(b"x")
+        queue.purge()
+        UniqueKeys(queue._context).exchange_all([(f"k{crashed}", None, Holder(coming=coming))])
+        clock.advance(5)
+    queue.producer().send_many(
+        [
+            shardq.OutgoingMessage(
+                body=b"%d" % number, group=group, unique_key=None if number in without else f"{key}{number}"
+            )
+            for number in range(8)
+            for group, key in (("g", "k"), ("h", "l"))
+        ]
+    )
+    arrived: dict[str, list[bytes]] = {"g": [], "h": []}
+    with queue.consumer() as consumer:
+        while batch := consumer.receive(100):
+            for message in batch:
+                arrived[message.group or ""].append(message.body)
+            batch.ack()
+    assert arrived == {group: [b"%d" % number for number in range(8)] for group in "gh"}
 
 
 def test_a_message_in_flight_is_not_replaced(queue: shardq.Queue) -> None:
