@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from shardq.errors import InvalidMessage, MessageTooLarge
 from shardq.tasks.binding import Binding
@@ -22,6 +23,8 @@ from shardq.tasks.plans import Plan, joined, with_input
 from shardq.tasks.results import Decided, Entry
 
 __all__ = ["Seen", "advance", "send_next", "send_steps"]
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -51,15 +54,32 @@ def advance(binding: Binding, step: str, seen: Seen) -> None:
 
 
 def send_steps(binding: Binding, workflow: str, plan: Plan, bodies: dict[int, bytes]) -> None:
-    """Store the messages of steps, those of one queue together. Those that are in their queue stay as they are."""
+    """Store the messages of steps, those of one queue together. Those that are in their queue stay as they are.
+
+    A queue with bounds may take some of them only. Then this is repeated, and leaves out those that have ended.
+    """
     by_queue: dict[str, list[int]] = {}
     for number in bodies:
         by_queue.setdefault(plan.steps[number].queue, []).append(number)
     for queue, numbers in by_queue.items():
+        if len(numbers) > 1 and binding.queue(queue).settings.is_bounded:
+            numbers = _open(binding, workflow, numbers)  # noqa: PLW2901
         binding.send(
             queue,
             [plan.steps[each].message(workflow, each, plan.keep, bodies[each]) for each in numbers],
         )
+
+
+def _open(binding: Binding, workflow: str, numbers: Sequence[int]) -> list[int]:
+    """The steps that have not ended."""
+    return [
+        number
+        for some in _cut(numbers, MOST_AT_ONCE)
+        for number, entered in zip(
+            some, binding.results.entered([f"{workflow}#{each}" for each in some]), strict=True
+        )
+        if not entered
+    ]
 
 
 def _go_on(binding: Binding, step: str, seen: Seen) -> list[str]:
@@ -206,5 +226,5 @@ def _because(plan: Plan, number: int, entry: Entry) -> Entry:
     )
 
 
-def _cut(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+def _cut(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[place : place + size] for place in range(0, len(items), size))

@@ -63,16 +63,18 @@ class Loop:
         self._thread: threading.Thread | None = None
 
     def run(self, make: Coroutine[Any, Any, Any], current: CurrentTask) -> Any:
-        """Run a coroutine to its end. It is cancelled when the task is. Raises TaskCancelled then."""
+        """Run a coroutine to its end. It is cancelled when the task is: TaskCancelled is raised."""
         future = asyncio.run_coroutine_threadsafe(make, self._begun())
-        began = time.monotonic()
+        began, told = time.monotonic(), False
         while not wait([future], _look_after(time.monotonic() - began)).done:
             if current.look():
-                future.cancel()
+                told = future.cancel()
         try:
             return future.result()
         except CancelledError:
-            raise TaskCancelled(f"task {current.name!r}, {current.id}, was cancelled") from None
+            if told:
+                raise TaskCancelled(f"task {current.name!r}, {current.id}, was cancelled") from None
+            raise CancelledError("something that the task awaited was cancelled") from None
 
     def close(self) -> None:
         """End the loop and its thread. What still runs on it is cancelled."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shardq.errors import InvalidReceipt
 from shardq.receipt import MessageId
 from shardq.storage.requests import EntryState
-from shardq.tasks.errors import ResultMissing
+from shardq.tasks.errors import ResultMissing, ResultTimeout
 from shardq.tasks.gathering import gather
 from shardq.tasks.ids import in_run, run_of, step_id
 from shardq.tasks.plans import Plan
@@ -93,8 +93,9 @@ class WorkflowResult:
     def wait(self, *, timeout: float | None = None) -> None:
         """Wait for all of it to end, for ``timeout`` seconds at most. Errors as in :meth:`get`."""
         until = None if timeout is None else time.monotonic() + timeout
-        for each in self.results:
-            each.wait(timeout=None if until is None else max(0.0, until - time.monotonic()))
+        ends = self.results
+        for each in ends:
+            _wait_for(each, ends, until)
 
     def values(self) -> Iterator[Any]:
         """What its ends returned, one after the other, when all of it has ended.
@@ -117,14 +118,10 @@ class WorkflowResult:
         if (plan := self._found()) is None:
             return False
         run = self._run()
-        self._binding.results.decide(
-            [
-                Decided(step_id(run, step).text, Entry("cancelled"), plan.keep)
-                for step in range(len(plan.steps))
-            ]
-        )
+        steps = [step_id(run, step).text for step in range(len(plan.steps))]
+        self._binding.results.decide([Decided(each, Entry("cancelled"), plan.keep) for each in steps])
         self._binding.remove(run)
-        return any(each.state == "cancelled" for each in self.results)
+        return any(entry.state == "cancelled" for entry in self._binding.results.read_many(steps).values())
 
     def retry(self) -> bool:
         """Run again what failed, was cancelled, went missing or was never begun; what is done stays.
@@ -146,8 +143,13 @@ class WorkflowResult:
         return True
 
     async def _wait(self) -> Any:
-        for each in await asyncio.to_thread(lambda: self.results):
-            await each
+        ends = await asyncio.to_thread(lambda: self.results)
+        waiting = [asyncio.ensure_future(each) for each in ends]
+        try:
+            await asyncio.gather(*waiting)
+        finally:
+            for each in waiting:
+                each.cancel()
         return await asyncio.to_thread(self.get)
 
     def _run(self) -> str:
@@ -178,7 +180,24 @@ class WorkflowResult:
         return f"<WorkflowResult {self.id}>"
 
 
+_LOOK_SECONDS = 1.0
 _TELLING: tuple[TaskState, ...] = ("failed", "cancelled", "missing")
+
+
+def _wait_for(end: Result[Any], ends: Sequence[Result[Any]], until: float | None) -> None:
+    """Wait for an end, or for the failure of another one."""
+    while True:
+        left = None if until is None else max(0.0, until - time.monotonic())
+        if len(ends) == 1:
+            return end.wait(timeout=left)
+        try:
+            return end.wait(timeout=_LOOK_SECONDS if left is None else min(left, _LOOK_SECONDS))
+        except ResultTimeout:
+            for other in ends:
+                if other.state in _TELLING:
+                    other.wait(timeout=0)
+            if left is not None and left <= _LOOK_SECONDS:
+                raise
 
 
 def _checked(identity: str) -> str:

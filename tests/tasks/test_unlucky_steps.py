@@ -1,0 +1,96 @@
+"""Steps and tasks whose queue is full, that are cancelled from within, or that wait beside one that has failed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import shardq
+from shardq.tasks import TaskFailed, Tasks, chord, group
+from shardq.testing import ManualClock
+
+
+def test_a_group_that_is_larger_than_its_queue_may_be_is_sent_bit_by_bit(
+    client: shardq.Client, tasks: Tasks, clock: ManualClock
+) -> None:
+    client.create_queue("small", max_messages=5, shards=1, time_shards=1)
+    ran: list[int] = []
+
+    @tasks.task(queue="small")
+    def one(number: int) -> int:
+        ran.append(number)
+        return number
+
+    @tasks.task
+    def total(numbers: list[int]) -> int:
+        return sum(numbers)
+
+    result = chord([one.signature(number) for number in range(20)], total.then()).send()
+    for _ in range(12):
+        tasks.drain()
+        clock.advance(6)
+    assert result.get(timeout=0) == sum(range(20))
+    assert sorted(ran) == list(range(20))
+
+
+def test_steps_of_a_group_run_in_the_order_of_the_workflow(tasks: Tasks) -> None:
+    ran: list[int] = []
+
+    @tasks.task(group="customer-42")
+    def one(number: int) -> None:
+        ran.append(number)
+
+    one.map(range(8)).send()
+    tasks.drain()
+    assert ran == list(range(8))
+
+
+def test_a_task_in_which_something_was_cancelled_by_others_has_failed_and_is_tried_again(
+    client: shardq.Client, tasks: Tasks, clock: ManualClock
+) -> None:
+    tries: list[int] = []
+
+    @tasks.task(retry=3)
+    async def fetch() -> None:
+        tries.append(1)
+        request = asyncio.ensure_future(asyncio.sleep(10))
+        asyncio.get_running_loop().call_soon(request.cancel)
+        await request
+
+    result = fetch.send()
+    for _ in range(4):
+        tasks.drain()
+        clock.advance(400)
+    assert (len(tries), result.state) == (3, "failed")
+    with pytest.raises(TaskFailed, match="something that the task awaited was cancelled"):
+        result.get(timeout=0)
+    assert client.queue("tasks.dead").counts().ready == 1
+
+
+def test_who_waits_for_a_workflow_is_told_at_once_that_a_part_has_failed(tasks: Tasks) -> None:
+    @tasks.task(retry=1)
+    def bad() -> None:
+        raise ValueError("broken")
+
+    @tasks.task
+    def good() -> int:
+        return 1
+
+    @tasks.task
+    def total(numbers: list[int]) -> int:
+        return sum(numbers)
+
+    result = group(good.options(delay=600).signature(), bad.signature()).send()
+    callback = chord([bad.signature(), good.options(delay=600).signature()], total.then()).send()
+    tasks.drain()
+
+    async def wait() -> None:
+        await asyncio.wait_for(result, 60)
+
+    with pytest.raises(TaskFailed, match="broken"):
+        result.get(timeout=60)
+    with pytest.raises(TaskFailed, match="broken"):
+        asyncio.run(wait())
+    assert callback.cancel()  # a part that waited
+    assert callback.cancel()
