@@ -1,4 +1,9 @@
-"""Whether a step that is not in its queue, and has not ended, may still be sent."""
+"""Whether a step that is not in its queue, and has not ended, may still be sent.
+
+Whoever ends a step sends what comes next before the message of the step leaves its queue. So a workflow that goes on
+has a message in a queue at every moment. It is looked for in the order in which the workflow goes on: what moves on
+while this looks is met further on.
+"""
 
 from __future__ import annotations
 
@@ -14,45 +19,51 @@ __all__ = ["may_come"]
 
 
 def may_come(binding: Binding, step: str) -> bool:
-    """True while a step that is not in its queue, and has not ended, may still be sent; or the steps of a bucket."""
-    return _comes(binding, step) or _has_open_steps(binding, step)
+    """True while a step that is not in its queue, and has not ended, may still be sent; or the steps of a bucket.
 
-
-def _comes(binding: Binding, step: str) -> bool:
-    """True while something that this step waits for is under way."""
+    Whoever gets False looks once more for the step and its entry.
+    """
     workflow, number = split_step(step)
-    if binding.find(workflow) is not None:  # it has not begun yet
+    if (plan := binding.plan(workflow)) is None:  # it has not begun, or is over
+        return binding.find(step.partition("#")[0]) is not None or binding.plan(workflow) is not None
+    if _comes(binding, workflow, plan, plan.steps[number].after):
         return True
-    if (plan := binding.plan(workflow)) is None:
+    if not plan.steps[number].is_bucket:
         return False
-    if "#" in workflow and binding.results.read(workflow) is None and _comes(binding, workflow):
-        return True
-    return _any_open(binding, workflow, plan, plan.steps[number].after)
+    return binding.find(step) is not None or _has_open_steps(binding, step)
 
 
-def _has_open_steps(binding: Binding, bucket: str) -> bool:
-    """True while steps of this bucket may still be sent, or one of them is in its queue."""
-    plan = binding.plan(bucket)
-    return plan is not None and _any_open(binding, bucket, plan, plan.ends)
+def _comes(binding: Binding, workflow: str, plan: Plan, after: Sequence[int]) -> bool:
+    """True while something is under way that comes before the steps of a workflow that wait for these."""
+    if "#" in workflow:
+        outer, number = split_step(workflow)
+        around = binding.plan(outer)
+        if around is not None and _comes(binding, outer, around, around.steps[number].after):
+            return True
+    return binding.find(workflow) is not None or _any_open(binding, workflow, plan, after)
 
 
 def _any_open(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int]) -> bool:
-    """True while what waits for these steps may still be sent: one is in its queue, or may come."""
-    ids = [f"{workflow}#{number}" for number in numbers]
+    """True while one of these steps is in its queue, or may come, or steps of it may."""
+    if not numbers:
+        return False
+    if any(_in_queue(binding, workflow, plan, numbers)):  # it is, most of the time
+        return True
+    entered = dict(
+        zip(numbers, binding.results.entered([f"{workflow}#{each}" for each in numbers]), strict=True)
+    )
+    for after in {plan.steps[number].after for number in numbers if not entered[number]}:
+        if _comes(binding, workflow, plan, after):
+            return True
     if any(_in_queue(binding, workflow, plan, numbers)):
         return True
-    entered = binding.results.entered(ids)
-    open_first = sorted(zip(entered, numbers, ids, strict=True))
-    return any(_is_open(binding, step, bucket=plan.steps[number].is_bucket) for _, number, step in open_first)
+    buckets = sorted((number for number in numbers if plan.steps[number].is_bucket), key=entered.__getitem__)
+    return any(_has_open_steps(binding, f"{workflow}#{number}") for number in buckets)
 
 
-def _is_open(binding: Binding, step: str, *, bucket: bool) -> bool:
-    """True while this step may still come, or steps of this bucket. Whoever ends the last of these may be at it."""
-    if bucket and _has_open_steps(binding, step):
-        return True
-    if binding.results.read(step) is not None:
-        return False
-    return _comes(binding, step) or binding.find(step) is not None
+def _has_open_steps(binding: Binding, bucket: str) -> bool:
+    plan = binding.plan(bucket)
+    return plan is not None and _any_open(binding, bucket, plan, plan.ends)
 
 
 def _in_queue(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int]) -> Iterator[bool]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ import pytest
 import shardq
 from shardq.storage.opening import open_store
 from shardq.tasks import (
+    CurrentTask,
+    Middleware,
     ResultMissing,
     ResultTimeout,
     TaskCancelled,
@@ -23,6 +26,7 @@ from shardq.tasks import (
     chord,
     group,
 )
+from shardq.tasks.starting import start_workflow
 from shardq.testing import ManualClock, WrappedStore
 from tests.dying_store import Died
 from tests.sampling import every_third
@@ -142,6 +146,63 @@ def test_a_large_group_is_waited_for_while_any_of_it_may_come(
     clock.advance(9)
     sums.tasks.drain()
     assert [each.get(timeout=0) for each in (alone, followed, late)] == [list(range(5)), 10, list(range(5))]
+
+
+class Moving(WrappedStore):
+    """Lets something happen before each of some requests."""
+
+    happen: Iterator[Callable[[], object]] = iter(())
+
+    def _call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        next(self.happen, lambda: None)()
+        return super()._call(method, do, *args, **kwargs)
+
+
+class One(Middleware):
+    """Ends a worker after a task."""
+
+    worker: TaskWorker | None = None
+
+    def after(self, task: CurrentTask, value: object, error: BaseException | None) -> None:
+        assert self.worker is not None
+        self.worker.stop()
+
+
+@pytest.mark.parametrize("requests", range(8, 13))
+def test_a_workflow_that_goes_on_while_it_is_looked_at_is_never_missing(
+    sums: Sums, url: str, clock: ManualClock, requests: int
+) -> None:
+    one = One()
+    sums.tasks.middleware = (one,)
+
+    def work(app: Tasks) -> None:
+        with suppress(Died):
+            one.worker = TaskWorker(app, app.binding.client, threads=0, batch=1, idle_exit=0)
+            one.worker.run()
+
+    dying, looking = Dying(open_store(url, clock)), Moving(open_store(url, clock))
+    with shardq.Client(dying, retry_seconds=0) as deadly, shardq.Client(looking) as client:
+        mortal, app = Sums(deadly).tasks, Tasks()
+        app.bind(client)
+        for calls in range(
+            2, 12, 2
+        ):  # a worker dies before it writes the entry, or before it sends what comes next
+            result = chain(sums.add.signature(1, 1), sums.add.then(1), sums.add.then(1)).send()
+            with sums.tasks.binding.client.queue("tasks").consumer() as consumer:
+                (message,) = consumer.receive(1)
+                start_workflow(sums.tasks.binding, message)
+                message.ack()
+            dying.calls_left = calls
+            looking.happen = iter(
+                [lambda: None] * requests + [lambda: work(sums.tasks), lambda: work(mortal)]
+            )
+            assert app.workflow(result.id).state != "missing"
+            dying.calls_left, looking.happen = None, iter(())
+            clock.advance(31)
+            sums.tasks.middleware = ()
+            sums.tasks.drain()
+            sums.tasks.middleware = (one,)
+            assert result.get(timeout=0) == 4
 
 
 def test_a_step_of_a_large_group_that_was_removed_makes_it_missing(sums: Sums, client: shardq.Client) -> None:

@@ -6,11 +6,16 @@ import asyncio
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
 import shardq
-from shardq.tasks import TaskCancelled, TaskFailed, Tasks, TaskWorker, chain, chord, current_task
+from shardq.clock import SystemClock
+from shardq.storage.opening import open_store
+from shardq.tasks import TaskCancelled, TaskFailed, Tasks, TaskWorker, buckets, chain, chord, current_task
+from tests.dying_store import Died
+from tests.tasks.dying import Dying
 
 
 @pytest.fixture(
@@ -129,6 +134,46 @@ def test_workers_of_two_clients_end_a_workflow_once(any_url: str, name: str) -> 
         ).run()  # the message may be there again, for one who was last too
         assert totals == [[each**4 for each in range(8)]]
         assert here.queue(name).peek() == []
+
+
+def test_a_large_group_whose_workers_die_again_and_again_ends_once(
+    any_url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(buckets, "BUCKET_STEPS", 2)
+    totals: list[list[int]] = []
+
+    def square(number: int) -> int:
+        return number * number
+
+    def total(numbers: list[int]) -> int:
+        totals.append(numbers)
+        return sum(numbers)
+
+    def app_of(client: shardq.Client) -> Tasks:
+        app = Tasks()
+        app.bind(client)
+        app.task(queue=name, name="square")(square)
+        app.task(queue=name, name="total")(total)
+        return app
+
+    with shardq.connect(any_url) as client:
+        queue = client.create_queue(name, visibility_timeout=1, max_deliveries=None)
+        tasks = app_of(client)
+        parts = [tasks.tasks["square"].signature(each) for each in range(5)]
+        result = chord(parts, tasks.tasks["total"].then()).send()
+        for step, after in ((1, True), (4, False), (8, True), (12, False), (15, True)):
+            store = Dying(open_store(any_url, SystemClock()))
+            store.calls_left, store.after = step, after
+            with shardq.Client(store, retry_seconds=0) as deadly, suppress(Died):
+                TaskWorker(app_of(deadly), deadly, threads=0, idle_exit=1.2).run()
+        TaskWorker(tasks, client, threads=2, idle_exit=2).run()
+        assert result.get(timeout=0) == 30
+        assert set(map(tuple, totals)) == {(0, 1, 4, 9, 16)}
+        assert queue.peek() == []
+        count = len(totals)
+        assert not result.retry()
+        assert tasks.workflow(result.id).get(timeout=0) == 30
+        assert len(totals) == count
 
 
 async def _awaited(result: object) -> object:
