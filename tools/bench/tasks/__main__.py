@@ -80,6 +80,7 @@ def in_own_process(what: str, system: str, url: str, count: int, *, keeps: bool)
             check=True,
         )
     found: dict[str, float] = json.loads(done.stdout)
+    print(what, system, found, file=sys.stderr, flush=True)  # a run that is ended has told what it knew
     return found
 
 

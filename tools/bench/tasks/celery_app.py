@@ -41,4 +41,4 @@ def send(count: int) -> None:
 
 
 def run_chord(count: int) -> int:
-    return int(chord(number.s(value) for value in range(count))(total.s()).get(timeout=600))
+    return int(chord(number.s(value) for value in range(count))(total.s()).get(timeout=300))
