@@ -148,6 +148,8 @@ def chain(*parts: Part) -> Workflow:
 
 def chord(parts: Iterable[Part], callback: Part) -> Workflow:
     """A group, and a step that runs once when all of it is done, and takes the list of its results."""
+    if not isinstance(parts, Iterable):
+        raise InvalidSetting(f"chord: {parts!r} is no list of steps: give chord([...], callback)")
     return chain(group_of(parts), callback)
 
 

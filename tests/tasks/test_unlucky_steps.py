@@ -94,3 +94,12 @@ def test_who_waits_for_a_workflow_is_told_at_once_that_a_part_has_failed(tasks: 
         asyncio.run(wait())
     assert callback.cancel()  # a part that waited
     assert callback.cancel()
+
+
+def test_a_chord_of_what_is_no_list_is_refused(tasks: Tasks) -> None:
+    @tasks.task
+    def one() -> int:
+        return 1
+
+    with pytest.raises(shardq.InvalidSetting, match=r"is no list of steps: give chord\(\[...\], callback\)"):
+        chord(one.signature(), one.signature())  # type: ignore[arg-type]
