@@ -119,10 +119,11 @@ class Columns(msgspec.Struct, frozen=True):
         lanes = (
             None if self.key is None else (_hash(batch.column(self.key)) >> np.uint64(33)).astype(np.int64)
         )
-        if self.id is not None:
-            identities = _hash(batch.column(self.id))
-        else:
-            identities = _mix(hash_array(bodies, categorize=False), headers, priorities, dues)
+        ids = None if self.id is None else batch.column(self.id)
+        identities = None if ids is None else _hash(ids)
+        if ids is None or ids.null_count:  # a row without an id is known by its content
+            whole = _mix(hash_array(bodies, categorize=False), headers, priorities, dues)
+            identities = whole if ids is None else np.where(_nulls(ids), whole, identities)
         return Rows(bodies, identities, headers, priorities, dues, lanes)
 
     def _headers(self, batch: pa.RecordBatch) -> Any:
@@ -191,6 +192,10 @@ def _hash(column: pa.Array) -> Any:
     if pa.types.is_integer(column.type):
         column = column.cast(pa.string())
     return hash_array(_objects(column), categorize=False)
+
+
+def _nulls(column: pa.Array) -> Any:
+    return column.is_null().to_numpy(zero_copy_only=False)
 
 
 def _mix(identities: Any, *columns: Any) -> Any:

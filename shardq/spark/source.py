@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -27,6 +29,7 @@ from shardq.spark.options import (
 )
 from shardq.spark.row_schema import schema_of
 from shardq.spark.sinks import BatchSettler, BatchWriter, StreamSettler, StreamWriter
+from shardq.spark.tables import of_the_user, remember, remembered
 
 __all__ = ["ShardqDataSource"]
 
@@ -45,36 +48,44 @@ class ShardqDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of a reader with these options; raises InvalidSetting in ``load()`` for what none can take."""
-        view = choose(self.options, "view", "history" if self._browses else "messages")
+        view = choose(self.options, "view", "history" if _browses(self.options) else "messages")
         body = choose(self.options, "includeBody", "true") not in ("false", "0")
         columns = schema_of(view, body=body, headers=choose(self.options, "includeHeaders", "false"))
-        check_reader(self.options)
-        return columns
+        given = of_the_user(self.options)
+        check_reader(given)
+        return remember(columns, given) if given != dict(self.options) else columns
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Looks at the queue."""
-        return Browser(parse(BrowseOptions, self.options), schema)
+        return Browser(parse(BrowseOptions, self._options(schema)), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Receives messages, or looks at what comes in."""
-        if self._browses:
-            return BrowseStream(parse(BrowseStreamOptions, self.options), schema)
-        return ClaimStream(parse(ClaimStreamOptions, self.options), schema)
+        given = self._options(schema)
+        if _browses(given):
+            return BrowseStream(parse(BrowseStreamOptions, given), schema)
+        return ClaimStream(parse(ClaimStreamOptions, given), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Sends rows, or settles receipts."""
-        if choose(self.options, "operation", "send") != "send":
-            return BatchSettler(schema, parse(SettleOptions, self.options), overwrite=overwrite)
-        return BatchWriter(schema, parse(SendOptions, self.options), overwrite=overwrite)
+        given = self._options(schema)
+        if choose(given, "operation", "send") != "send":
+            return BatchSettler(schema, parse(SettleOptions, given), overwrite=overwrite)
+        return BatchWriter(schema, parse(SendOptions, given), overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """Sends rows, or settles receipts, micro-batch by micro-batch."""
         if overwrite:
             raise InvalidSetting('a queue is written with outputMode("append")')
-        if choose(self.options, "operation", "send") != "send":
-            return StreamSettler(schema, parse(SettleOptions, self.options))
-        return StreamWriter(schema, parse(SendOptions, self.options))
+        given = self._options(schema)
+        if choose(given, "operation", "send") != "send":
+            return StreamSettler(schema, parse(SettleOptions, given))
+        return StreamWriter(schema, parse(SendOptions, given))
 
-    @property
-    def _browses(self) -> bool:
-        return choose(self.options, "mode", "claim") == "browse"
+    def _options(self, schema: StructType) -> dict[str, str]:
+        """The options that were given here, and those with which the table was made."""
+        return remembered(schema) | of_the_user(self.options)
+
+
+def _browses(given: Mapping[str, str]) -> bool:
+    return choose(given, "mode", "claim") == "browse"

@@ -115,3 +115,18 @@ def test_rows_with_an_id_are_known_by_it_whatever_else_changes() -> None:
         return part.fingerprint
 
     assert fingerprint(["a", "b"]) == fingerprint(["c", "d"])
+
+
+def test_rows_without_an_id_are_known_by_their_content() -> None:
+    schema = StructType().add("body", StringType()).add("id", StringType())
+    send = options()
+
+    def fingerprint(bodies: list[str], ids: list[str | None]) -> str:
+        columns = {"body": pa.array(bodies), "id": pa.array(ids, pa.string())}
+        batch = pa.RecordBatch.from_pydict(columns)
+        (part,) = parts_of([batch], Columns.of(schema, send), send, partition=0, start=0)
+        return part.fingerprint
+
+    assert fingerprint(["a", "b"], [None, None]) == fingerprint(["b", "a"], [None, None])
+    assert fingerprint(["a", "b"], [None, None]) != fingerprint(["a", "c"], [None, None])
+    assert fingerprint(["a", "b"], ["1", None]) == fingerprint(["c", "b"], ["1", None])

@@ -15,7 +15,7 @@ def test_the_examples_of_the_page_run(spark, url, client, tmp_path, monkeypatch)
     names = {"spark": spark, "url": url}
     fences = (token for token in MarkdownIt().parse(PAGE.read_text()) if token.type == "fence")
     blocks = [token.content for token in fences if token.info == 'python title="on Spark"']
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     good, bad = b'{"customer": "c1", "amount": 2.5}', [b'{"customer": ', b"\xff\xfe", b""]
     for number, block in enumerate(blocks, start=1):
         if "sort_out" in block:
@@ -24,7 +24,7 @@ def test_the_examples_of_the_page_run(spark, url, client, tmp_path, monkeypatch)
         for name in ("orders-checkpoint", "sorting-checkpoint", "sorted-orders"):
             code = code.replace(f'"{name}"', f'"{tmp_path}/{name}"')
         exec(compile(code, f"spark.md, block {number}", "exec"), names)
-    assert spark.read.parquet(f"{tmp_path}/orders").count() == 1_000
+    assert spark.read.parquet(f"{tmp_path}/orders").count() == 1_001
     counts = client.queue("orders").counts()
     assert (counts.ready, counts.in_flight) == (0, 0)
     assert [tuple(row) for row in spark.read.parquet(f"{tmp_path}/sorted-orders").collect()] == [("c1", 2.5)]
