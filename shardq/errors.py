@@ -39,6 +39,8 @@
     ├── ReplayConflict         a repeated part of a run differs from its first attempt
     ├── StoreUnavailable       the store could not be reached; nothing was changed
     │   ├── Disturbed          other clients changed a group of MongoDB all the time (shardq.storage.mongodb)
+    │   ├── TransactionEnded   nothing stands of a transaction of the application (shardq.storage)
+    │   │   └── TransactionDisturbed  the driver may do all of it again (shardq.storage.mongodb)
     │   └── TombstonesRefused  Cassandra refused to read past so many tombstones (shardq.storage.cassandra)
     ├── OutcomeUnknown         the store did not say whether it made the change
     ├── SchemaMismatch         the store's schema is missing or of another version

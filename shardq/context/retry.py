@@ -17,6 +17,7 @@ import msgspec
 
 from shardq.errors import Closed, OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.sharding.shard import Shard
+from shardq.storage.transactional_store import TransactionEnded
 
 __all__ = ["RETRY_SECONDS", "Answer", "Failures", "Retry"]
 
@@ -175,7 +176,9 @@ class Failures:
     def error(self, what: str) -> ShardqError:
         """One error for all shards, which it names. An error that is not the store's is returned as it is."""
         for error in self._errors.values():
-            if not isinstance(error, StoreUnavailable | OutcomeUnknown):
+            if isinstance(error, TransactionEnded) or not isinstance(
+                error, StoreUnavailable | OutcomeUnknown
+            ):
                 return error
         unknown = [shard for shard, error in self._errors.items() if isinstance(error, OutcomeUnknown)]
         cause = self._errors[min(unknown or self._errors)]

@@ -28,6 +28,7 @@ from shardq.sending.storing import (
     tell_stored,
     unsent,
 )
+from shardq.storage.transactional_store import TransactionEnded
 
 __all__ = ["BulkSend", "BundleLimits"]
 
@@ -77,6 +78,8 @@ class BulkSend:
             self._collect(appends.rest())
         if self._error is None:
             return self._sent
+        if isinstance(self._error, TransactionEnded):
+            raise self._error
         self._unsent += map(self._as_outgoing, refused)
         if not self._sent and isinstance(self._bodies, Sequence) and not self._unknown:
             raise self._error

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from shardq.errors import StoreUnavailable
 from shardq.storage.store import Store
 
-__all__ = ["TransactionalStore"]
+__all__ = ["TransactionEnded", "TransactionalStore"]
+
+
+class TransactionEnded(StoreUnavailable):
+    """Raised when the store has ended the whole transaction: nothing of it stands, whatever was done before."""
 
 
 class TransactionalStore(Store, Protocol):
@@ -16,7 +21,9 @@ class TransactionalStore(Store, Protocol):
         """Return this store on the application's own connection, in the transaction that is under way there.
 
         What is asked of the answer MUST be done when the application commits, and none of it when it rolls back. A
-        request that fails MUST leave nothing of itself in the transaction. It MUST raise InvalidSetting when there is
-        no transaction on this storage, and Closed from its end on. To close the answer MUST NOT end the transaction.
+        request that fails MUST leave nothing of itself in the transaction; TransactionEnded tells that nothing of the
+        whole transaction stands. What cannot be part of one MUST be refused by UnsupportedByStore. It MUST raise
+        InvalidSetting when there is no transaction on this storage, and Closed from its end on. To close the answer
+        MUST NOT end the transaction.
         """
         ...

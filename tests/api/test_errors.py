@@ -14,7 +14,12 @@ import shardq
 from shardq import errors
 
 PACKAGE = Path(shardq.__file__).parent
-OWN_CODES_OF_STORES = {"Disturbed", "TombstonesRefused"}  # told to users as what it is a kind of
+OWN_CODES_OF_STORES = {  # told to users as what it is a kind of
+    "Disturbed",
+    "TombstonesRefused",
+    "TransactionDisturbed",
+    "TransactionEnded",
+}
 
 CODES = {
     "ArgumentsRejected": "arguments_rejected",

@@ -17,9 +17,9 @@ import re
 from collections.abc import Sequence
 
 from bson.binary import Binary
-from pymongo.errors import OperationFailure
+from pymongo.errors import ExecutionTimeout, OperationFailure
 
-from shardq.errors import InvalidSetting
+from shardq.errors import InvalidSetting, OutcomeUnknown
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import queues, schema
 from shardq.storage.mongodb.changing import attempts
@@ -44,6 +44,7 @@ __all__ = [
 
 _CLOSED: Document = {"closed": True}
 _NO_SUCH = 26
+_LONGEST_CLOSE = 1_000  # milliseconds, for which who reads and writes the collection waits behind it
 _OTHER_INDEX = 86  # of the same name
 
 
@@ -159,9 +160,15 @@ def open_again(session: Session, shard: Shard) -> None:
     _validate(session, shard, schema.shard_collection().validator)
 
 
-def close(session: Session, shard: Shard) -> None:
-    """Let nothing be inserted any more."""
-    _validate(session, shard, _CLOSED)
+def close(session: Session, shard: Shard) -> bool:
+    """Let nothing be inserted any more; False when a transaction that has written there stands in the way."""
+    try:
+        _validate(session, shard, _CLOSED, maxTimeMS=_LONGEST_CLOSE)
+    except OutcomeUnknown as error:
+        if isinstance(error.__cause__, ExecutionTimeout):
+            return False
+        raise
+    return True
 
 
 def drop(session: Session, shard: Shard, uuid: Binary | None = None) -> None:
@@ -182,15 +189,17 @@ def _shard_of(name: str) -> Shard:
     return Shard(queue, int(time_shard), int(number))
 
 
-def _validate(session: Session, shard: Shard, validator: Document) -> None:
+def _validate(session: Session, shard: Shard, validator: Document, **options: int) -> None:
     with session.translated(writing=True):
         try:
             session.database.command(
-                "collMod",
-                str(shard),
-                validator=validator,
-                validationLevel="moderate",
-                writeConcern=session.write_concern,
+                {
+                    "collMod": str(shard),
+                    "validator": validator,
+                    "validationLevel": "moderate",
+                    "writeConcern": session.write_concern,
+                    **options,
+                }
             )
         except OperationFailure as error:
             if error.code != _NO_SUCH:

@@ -19,7 +19,7 @@ from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.session import Session
 from shardq.storage.requests import DedupeEntry
 
-__all__ = ["KEYS", "KeyMethods", "drop", "expire"]
+__all__ = ["KEYS", "KeyMethods", "drop", "exchange", "expire"]
 
 KEYS = "shardq.dedupe"
 _DUPLICATE = 11000
@@ -52,7 +52,7 @@ class KeyMethods(ABC):
         """Change the keys that stand as the caller saw them; raises QueueNotFound where one may be new."""
         enters = any(change.before is None for change in changes)
         name = self._incarnations.require(queue) if enters else self._incarnations.of(queue)
-        return _exchange(self._session, name, changes)
+        return exchange(self._session, name, changes)
 
     def list_keys(self, queue: str, after: str = "", limit: int = 1000) -> tuple[KeyEntry, ...]:
         """Return the next entries, by key."""
@@ -103,7 +103,7 @@ def _confirm(session: Session, queue: str, entries: Sequence[DedupeEntry]) -> No
     )
 
 
-def _exchange(session: Session, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
+def exchange(session: Session, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
     """Look at the keys, and change those that stand as the caller saw them; new ones are entered without a look."""
     new = all(each.before is None and each.after is not None for each in changes)
     standing = {} if new else _standing(session, queue, changes)
@@ -132,7 +132,7 @@ def _change(queue: str, change: KeyChange) -> UpdateOne | DeleteOne:
 def _standing(session: Session, queue: str, changes: Sequence[KeyChange]) -> dict[str, str]:
     ids = [_id(queue, UNIQUE_PREFIX + change.key) for change in changes]
     with session.translated(writing=False):
-        found = session.collection(KEYS).find({"_id": {"$in": ids}})
+        found = session.collection(KEYS).find({"_id": {"$in": ids}}, session=session.transaction)
         return {each["_id"][KEY].removeprefix(UNIQUE_PREFIX): each[MESSAGE] for each in found}
 
 
@@ -165,7 +165,7 @@ def _write(session: Session, operations: Sequence[UpdateOne | DeleteOne]) -> Non
         return
     with session.translated(writing=True):
         try:
-            session.collection(KEYS).bulk_write(operations, ordered=False)
+            session.collection(KEYS).bulk_write(operations, ordered=False, session=session.transaction)
         except BulkWriteError as error:
             failed = [each for each in error.details["writeErrors"] if each["code"] != _DUPLICATE]
             if failed:

@@ -115,8 +115,7 @@ def forget(session: Session, opened: Open, shard: Shard) -> bool:
         return False
     with session.translated(writing=True):
         session.collection(SHARDS).update_one({"_id": key(shard)}, {"$set": {"leaving": mark}})
-    collections.close(session, shard)
-    if not is_empty(rows):
+    if not collections.close(session, shard) or not is_empty(rows):
         return False
     with session.translated(writing=True):
         session.collection(SHARDS).delete_one({"_id": key(shard), "leaving": mark})

@@ -32,7 +32,7 @@ from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows
 from shardq.storage.mongodb.transactions import transact
 from shardq.storage.requests import Bundle, Fenced, Forward, Span
 
-__all__ = ["drop_intents", "forward", "names_in_intents", "sweep_intents"]
+__all__ = ["drop_intents", "forward", "insert_new", "names_in_intents", "sweep_intents"]
 
 _INTENTS = "shardq.intent"
 _TIME_TO_STAND = 10_000  # milliseconds
@@ -124,7 +124,7 @@ class _Transaction:
     def _store(self, transaction: ClientSession) -> None:
         bundles, shard = self._append.bundles, self._append.shard
         if not shard.is_grouped:
-            _insert_new(ShardRows(self._client.session, shard, transaction), bundles, self._uuid)
+            insert_new(ShardRows(self._client.session, shard, transaction), bundles, self._uuid)
             return
         here = self._acknowledge.shard == shard
         if not here:
@@ -134,11 +134,11 @@ class _Transaction:
         groups.append(bundles, group_changes.places(groups, self._acknowledge.spans) if in_place else ())
 
 
-def _insert_new(rows: ShardRows, bundles: Sequence[Bundle], uuid: Binary) -> None:
+def insert_new(rows: ShardRows, bundles: Sequence[Bundle], uuid: Binary, *, any_shape: bool = False) -> None:
     """Insert what is not stored yet: in a transaction nothing may be inserted twice. Raises CollectionGone."""
     stored = rows.read(bundle.id for bundle in bundles)
     documents = [inserted(bundle) for bundle in bundles if bundle.id not in stored]
-    if documents and not rows.insert(documents, uuid):
+    if documents and not rows.insert(documents, uuid, any_shape=any_shape):
         raise CollectionGone
 
 

@@ -11,6 +11,7 @@ import msgspec
 from bson.codec_options import TypeDecoder, TypeRegistry
 from bson.int64 import Int64
 from pymongo import MongoClient, WriteConcern
+from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.read_concern import ReadConcern
@@ -73,6 +74,9 @@ class _Connected:
 
 class Session:
     """The store's connections. Connects when it is first used, again after a fork, and again after a close."""
+
+    transaction: ClientSession | None = None
+    """That of the application which every request is part of, if any."""
 
     def __init__(self, address: Address) -> None:
         self.address = address

@@ -88,7 +88,7 @@ class ShardRows:
     def __init__(self, session: Session, shard: Shard, transaction: ClientSession | None = None) -> None:
         self.session = session
         self.shard = shard
-        self.transaction = transaction
+        self.transaction = transaction or session.transaction
         self.name = str(shard)
 
     def read(self, ids: Iterable[bytes], *, bodies: bool = False) -> dict[bytes, Row]:

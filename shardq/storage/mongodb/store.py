@@ -28,6 +28,7 @@ from shardq.storage.mongodb import (
 from shardq.storage.mongodb.claims import Claims
 from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.dedupe import KeyMethods
+from shardq.storage.mongodb.joining import JoinedStore
 from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.session import Address
 from shardq.storage.mongodb.shard_rows import ShardRows
@@ -83,7 +84,12 @@ class MongoStore(KeyMethods):
             requests_at_once=8,
             signals=True,
             groups=self._session.has_transactions,
+            transactions=self._session.has_transactions,
         )
+
+    def within(self, connection: object) -> JoinedStore:
+        """Return this store in the transaction that is under way on a ClientSession of the application."""
+        return JoinedStore(self, self._client, self._incarnations, connection)
 
     def now(self) -> int:
         """Return the primary's time, as measured."""
@@ -162,10 +168,9 @@ class MongoStore(KeyMethods):
         """Return what each of the shards has to offer, 50 of them in one command."""
         names = {shard.queue: self._incarnations.of(shard.queue) for shard in shards}
         probes = self._probe(shards, glance, deep)
-        if not glance:
-            empty = {probe.shard.queue for probe in probes if probe.empty}
-            if any(self._incarnations.has_changed(queue, names[queue]) for queue in empty):
-                return self._probe(shards, glance, deep)
+        empty = {probe.shard.queue for probe in probes if probe.empty and not glance}
+        if any(self._incarnations.has_changed(queue, names[queue]) for queue in empty):
+            return self._probe(shards, glance, deep)
         return probes
 
     def _probe(self, shards: Sequence[Shard], glance: bool, deep: bool) -> tuple[Probe, ...]:

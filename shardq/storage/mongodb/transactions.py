@@ -1,22 +1,31 @@
-"""Transactions of a replica set: tried again when others disturb them, committed again when that was not answered."""
+"""Transactions of a replica set: the store's own, and those of the application.
+
+Its own are tried again when others disturb them, and committed again when that was not answered. In those of the
+application requests go through its ClientSession, and its driver does all of it again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from typing import TypeVar
+from contextlib import contextmanager, suppress
+from typing import TypeVar, cast
 
+from pymongo import MongoClient
 from pymongo.client_session import ClientSession
-from pymongo.errors import PyMongoError, ServerSelectionTimeoutError
+from pymongo.database import Database
+from pymongo.errors import OperationFailure, PyMongoError, ServerSelectionTimeoutError
 from pymongo.read_concern import ReadConcern
 
-from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
+from shardq.errors import InvalidSetting, OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage import writing
-from shardq.storage.mongodb.faults import DRIVER_ERRORS
+from shardq.storage.mongodb.documents import Document
+from shardq.storage.mongodb.faults import DRIVER_ERRORS, translate
 from shardq.storage.mongodb.session import Session
+from shardq.storage.mongodb.shard_rows import OTHER_COLLECTION, CollectionGone
+from shardq.storage.transactional_store import TransactionEnded
 
-__all__ = ["BRIEF", "PATIENT", "Disturbed", "transact"]
+__all__ = ["BRIEF", "PATIENT", "Disturbed", "JoinedSession", "TransactionDisturbed", "transact"]
 
 _TRANSIENT, _UNKNOWN = "TransientTransactionError", "UnknownTransactionCommitResult"
 _COMMITS = 3  # beside those that the driver repeats by itself
@@ -114,3 +123,95 @@ def _has_label(error: ShardqError, label: str) -> bool:
         and not isinstance(cause, ServerSelectionTimeoutError)
         and cause.has_error_label(label)
     )
+
+
+class TransactionDisturbed(TransactionEnded, PyMongoError):
+    """Raised when the server has ended the transaction, and doing all of it again may help.
+
+    It has the driver's labels, so ``ClientSession.with_transaction`` does that.
+    """
+
+    def has_error_label(self, label: str) -> bool:
+        """Tell whether the driver calls it so."""
+        return label == _TRANSIENT
+
+
+class JoinedSession(Session):
+    """Sends requests on the application's own session, within the transaction that is under way there."""
+
+    transaction: ClientSession
+
+    def __init__(self, outside: Session, transaction: object) -> None:
+        if not isinstance(transaction, ClientSession):
+            raise InvalidSetting(
+                f"connection={transaction!r} is a {type(transaction).__name__}: "
+                "give the pymongo ClientSession of the transaction"
+            )
+        self.address, self.outside, self.transaction = outside.address, outside, transaction
+        self._has_transactions = True
+        if not transaction.in_transaction:
+            raise InvalidSetting(
+                "connection= is a ClientSession without a transaction: call start_transaction() on it first, or join "
+                "within the callback of with_transaction()"
+            )
+        self._begun = _options(transaction)
+        self._check_servers()
+
+    @property
+    def client(self) -> MongoClient[Document]:
+        """The application's client."""
+        return cast("MongoClient[Document]", self.transaction.client)
+
+    @property
+    def database(self) -> Database[Document]:
+        """The database of the queues, through the application's client."""
+        ours = self.outside.database
+        return self.client.get_database(
+            ours.name, codec_options=ours.codec_options, read_preference=ours.read_preference
+        )
+
+    @property
+    def is_over(self) -> bool:
+        """True from the end of the transaction on."""
+        return not self.transaction.in_transaction or _options(self.transaction) is not self._begun
+
+    @contextmanager
+    def translated(self, *, writing: bool) -> Iterator[None]:  # noqa: ARG002 - nothing is written before the commit
+        """Raise shardq's errors instead of the driver's: Disturbed for what the driver would do again."""
+        try:
+            yield
+        except TransactionDisturbed:
+            raise
+        except DRIVER_ERRORS as error:
+            if isinstance(error, OperationFailure) and error.code == OTHER_COLLECTION:
+                raise CollectionGone from error
+            raised = translate(error, str(self.address), writing=False)
+            if isinstance(error, PyMongoError) and error.has_error_label(_TRANSIENT):
+                raise TransactionDisturbed(
+                    f"{raised}; the transaction has ended: do all of it again"
+                ) from error
+            raise raised from error
+
+    def close(self) -> None:
+        """Do nothing: the session is the application's."""
+
+    def _check_servers(self) -> None:
+        with self.translated(writing=False):
+            for client in (self.client, self.outside.client):
+                if not client.nodes:  # it has not connected yet
+                    client.admin.command("ping")
+            theirs, ours = self.client.nodes, self.outside.client.nodes
+        if not theirs & ours:
+            raise InvalidSetting(
+                f"connection= is a session with {_named(theirs)}, and the queues are on {_named(ours)}: begin the "
+                "transaction on a MongoClient of the servers of the queues, by the same names"
+            )
+
+
+def _options(session: ClientSession) -> object:
+    """Return what is another object in each transaction; nothing that is public tells one from the next."""
+    return session._transaction.opts  # noqa: SLF001
+
+
+def _named(nodes: frozenset[tuple[str, int | None]]) -> str:
+    return ", ".join(sorted(f"{host}:{port}" for host, port in nodes)) or "no server"

@@ -1,0 +1,219 @@
+"""Requests within a transaction of the application, on its own ClientSession.
+
+The server ends a transaction at the first error, so nothing of a request that fails is left, nor of those before it.
+
+Nothing that describes collections can be changed while a transaction has written to them. So a collection that there is
+not yet is made outside. One that is closed stays so: what is inserted goes past its validator, and the shard is listed
+afterwards, outside. Whoever forgets the shard later changes the validator, which waits for the end of the transaction;
+who has marked it before finds the mark gone. So what is committed is listed, whoever dies.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import ParamSpec, TypeVar
+
+from msgspec.structs import replace
+
+from shardq.errors import (
+    Closed,
+    QueueNotFound,
+    ShardqError,
+    StoreUnavailable,
+    UnsupportedByStore,
+)
+from shardq.sharding.shard import Shard
+from shardq.storage.keys import KeyChange
+from shardq.storage.mongodb import dedupe, directory, forwarding, settling
+from shardq.storage.mongodb.client import Client
+from shardq.storage.mongodb.queues import Incarnations
+from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows
+from shardq.storage.mongodb.transactions import JoinedSession, TransactionDisturbed
+from shardq.storage.requests import Acknowledge, Append, Bundle, Extend, Fenced, Forward, Release
+from shardq.storage.store import Capabilities, Store
+from shardq.storage.wrapped_store import WrappedStore
+
+__all__ = ["JoinedStore"]
+
+P = ParamSpec("P")
+S = TypeVar("S", Acknowledge, Extend, Release)
+T = TypeVar("T")
+
+_LOOKS = frozenset(
+    [
+        *("load_queue", "list_queues", "list_keys", "seen_consumers", "ping", "diagnose", "wait"),
+        *("shards", "probe", "peek", "find", "count"),
+    ]
+)
+_PAUSE = 0.02  # seconds between looks whether the application has committed
+_LONGEST = 300.0  # seconds for which that is looked at
+
+
+class _JoinedClient(Client):
+    """What the store's client has, with a session that is part of the transaction."""
+
+    def __init__(self, outside: Client, session: JoinedSession) -> None:
+        self.session, self.clock = session, outside.clock
+        self.collections, self.cursors = outside.collections, outside.cursors
+        self.signals = outside.signals
+
+
+class JoinedStore(WrappedStore):
+    """A MongoDB store whose changes are part of a transaction. Looks show what is committed.
+
+    What needs a transaction or a collection of its own is refused before anything is stored.
+    """
+
+    def __init__(
+        self, store: Store, outside: Client, incarnations: Incarnations, transaction: object
+    ) -> None:
+        super().__init__(store)
+        self._outside, self._incarnations = outside, incarnations
+        self._session = JoinedSession(outside.session, transaction)
+        self._client = _JoinedClient(self._outside, self._session)
+        self._listed: set[Shard] = set()
+        self._touched: dict[Shard, int] = {}  # with the first moment at which something is due there
+        self._thread = threading.get_ident()
+        self._teller: threading.Thread | None = None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Those of the store; there is no transaction within one, and one request at a time."""
+        return replace(self.inner.capabilities, transactions=False, requests_at_once=1)
+
+    def close(self) -> None:
+        """Do nothing: the session is the application's."""
+
+    def append(self, request: Append) -> None:
+        """Store the bundles in shards that are listed."""
+        place = self._enter("append", request.shard)
+        self._insert(request.shard, place, request.bundles)
+
+    def acknowledge(self, request: Acknowledge) -> Fenced:
+        """Finish what is still held."""
+        return self._settle("acknowledge", settling.acknowledge, request)
+
+    def extend(self, request: Extend) -> Fenced:
+        """Hide what is still held until now + lease."""
+        return self._settle("extend", settling.extend, request)
+
+    def release(self, request: Release) -> Fenced:
+        """Give back what is still held."""
+        return self._settle("release", settling.release, request)
+
+    def forward(self, request: Forward) -> Fenced:
+        """Acknowledge and append, or neither when some message is lost or gone."""
+        place = self._enter("forward", request.append.shard)
+        mine = replace(request.acknowledge, shard=self._enter("forward", request.acknowledge.shard))
+        missing = settling.not_held(ShardRows(self._session, mine.shard), mine.spans)
+        if missing == Fenced():
+            self._settle("forward", settling.acknowledge, replace(request.acknowledge, moved=True))
+            self._insert(request.append.shard, place, request.append.bundles)
+        return missing
+
+    def exchange_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
+        """Change the keys of messages that are finished; a new one is refused."""
+        self._check("exchange_keys")
+        if any(change.before is None for change in changes):
+            raise _refused("a unique key")
+        return dedupe.exchange(self._session, self._incarnations.of(queue), changes)
+
+    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        self._check(method)
+        if method not in _LOOKS:
+            raise _refused(_WHAT.get(method, f"{method}()"))
+        return do(*args, **kwargs)
+
+    def _check(self, method: str) -> None:
+        if threading.get_ident() != self._thread:
+            raise StoreUnavailable(
+                f"a transaction is used by the thread that has joined it, not for {method}() by another one: send and "
+                "settle there",
+                retryable=False,
+            )
+        if self._session.is_over:
+            raise Closed(
+                "the transaction of the application has ended: join another one with client.transaction()"
+            )
+
+    def _enter(self, method: str, shard: Shard) -> Shard:
+        self._check(method)
+        if shard.is_grouped:
+            raise _refused("a message of a group")
+        return self._place(shard)
+
+    def _place(self, shard: Shard) -> Shard:
+        return replace(shard, queue=self._incarnations.of(shard.queue))
+
+    def _settle(self, method: str, do: Callable[[Client, S], Fenced], request: S) -> Fenced:
+        place = self._enter(method, request.shard)
+        with self._gone(request.shard):
+            fenced = do(self._client, replace(request, shard=place))
+        if isinstance(request, Release):
+            self._tell(request.shard, self.now() + request.delay)
+        return fenced
+
+    def _insert(self, shard: Shard, place: Shard, bundles: Sequence[Bundle]) -> None:
+        opened = self._outside.collections
+        uuid = opened.seen(place) or opened.uuid(place)
+        with self._gone(shard):
+            forwarding.insert_new(ShardRows(self._session, place), bundles, uuid, any_shape=True)
+        if place not in self._listed:
+            directory.enter_again(self._outside.session, place)
+            self._listed.add(place)
+        self._tell(shard, min(bundle.due for bundle in bundles))
+
+    @contextmanager
+    def _gone(self, shard: Shard) -> Iterator[None]:
+        """Make and open the collection for the next attempt when it is another one by now."""
+        try:
+            yield
+        except CollectionGone as error:
+            place = self._place(shard)
+            self._outside.collections.is_not(place)
+            try:
+                self._outside.collections.uuid(place)
+            except QueueNotFound:
+                if not self._incarnations.has_changed(shard.queue, place.queue):
+                    raise
+            raise TransactionDisturbed(
+                f"the collection of shard {shard} was another one by then; the transaction has ended: do "
+                "all of it again"
+            ) from error
+
+    def _tell(self, shard: Shard, due: int) -> None:
+        """When it is committed, say so: a hint, as consumers look by themselves now and then."""
+        self._touched[shard] = min(due, self._touched.get(shard, due))
+        if self._teller is None:
+            self._teller = threading.Thread(target=self._tell_later, name="shardq-commit", daemon=True)
+            self._teller.start()
+
+    def _tell_later(self) -> None:
+        given_up = time.monotonic() + _LONGEST
+        while not self._session.is_over:
+            if time.monotonic() > given_up:
+                return
+            time.sleep(_PAUSE)
+        for shard, due in list(self._touched.items()):
+            try:
+                self._outside.cursors.put_off(self._place(shard), due)
+            except ShardqError:
+                return
+            self._outside.signals.announce(shard.queue)
+
+
+_WHAT = {
+    "reserve_keys": "a dedupe key",
+    "confirm_keys": "a dedupe key",
+    "claim": "receiving",
+    "create_queue": "a new queue, or the first large body of one",
+}
+
+
+def _refused(what: str) -> UnsupportedByStore:
+    return UnsupportedByStore(
+        f"{what} cannot be part of a transaction of the application on MongoDB: do that outside of it, or send without"
+    )

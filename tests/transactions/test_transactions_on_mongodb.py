@@ -1,0 +1,375 @@
+"""Sends and acks within a transaction of the application on MongoDB: with its commit, or not at all."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pymongo = pytest.importorskip("pymongo", reason="the extra `mongodb` is not installed")
+
+from pymongo import MongoClient  # noqa: E402
+from pymongo.client_session import ClientSession  # noqa: E402
+
+import shardq  # noqa: E402
+from shardq.storage.mongodb import collections  # noqa: E402
+from tests.mongodb_server import MEMBERS, _server  # noqa: E402
+
+pytestmark = pytest.mark.mongodb
+
+
+@pytest.fixture(scope="module")
+def standalone_url() -> Iterator[str]:
+    with _server(MEMBERS["standalone"]) as url:
+        yield url
+
+
+@pytest.fixture
+def client(replica_set_url: str) -> Iterator[shardq.Client]:
+    with shardq.connect(replica_set_url) as client:
+        yield client
+
+
+@pytest.fixture
+def name(client: shardq.Client) -> Iterator[str]:
+    name = f"t{os.urandom(5).hex()}"
+    yield name
+    for each in client.queues(name):
+        client.delete_queue(each) if client.exists(each) else None
+
+
+@pytest.fixture
+def queue(client: shardq.Client, name: str) -> shardq.Queue:
+    """A queue with one shard, whose collection is there."""
+    queue = client.create_queue(name, shards=1, time_shards=1)
+    queue.producer().send(b"first")
+    message = queue.consumer().pop()
+    assert message is not None
+    return queue
+
+
+@pytest.fixture
+def app(replica_set_url: str) -> Iterator[MongoClient]:
+    with MongoClient(replica_set_url) as app:
+        app.get_default_database()["paid"].drop()
+        app.get_default_database().create_collection("paid")
+        yield app
+
+
+@pytest.fixture
+def session(app: MongoClient) -> Iterator[ClientSession]:
+    with app.start_session() as session:
+        yield session
+
+
+def pay(session: ClientSession) -> None:
+    session.client.get_default_database()["paid"].insert_one({}, session=session)
+
+
+def paid(app: MongoClient) -> int:
+    return app.get_default_database()["paid"].count_documents({})
+
+
+def held(queue: shardq.Queue) -> int:
+    """Messages that are there, whatever their state."""
+    counts = queue.counts()
+    return counts.ready + counts.in_flight + counts.delayed
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_what_is_done_in_it_stands_or_falls_with_it(
+    client: shardq.Client, queue: shardq.Queue, app: MongoClient, session: ClientSession, commits: bool
+) -> None:
+    queue.producer().send_many([b"one", b"two", b"three"])
+    received = queue.consumer().receive(3)
+    session.start_transaction()
+    pay(session)
+    with client.transaction(connection=session) as within:
+        orders = within.queue(queue.name)
+        orders.producer().send(b"four")
+        orders.producer().send_many([b"five", b"six"])
+        orders.ack([received[0].receipt])
+        orders.release([received[1].receipt])
+    assert (queue.counts().ready, queue.counts().in_flight) == (0, 3)
+    session.commit_transaction() if commits else session.abort_transaction()
+    counts = queue.counts()
+    assert (counts.ready, counts.in_flight, paid(app)) == ((4, 1, 1) if commits else (0, 3, 0))
+
+
+def test_a_new_queue_whose_collections_are_not_there_yet_is_sent_to(
+    client: shardq.Client, name: str, app: MongoClient, session: ClientSession
+) -> None:
+    queue = client.create_queue(name)
+    calls = []
+
+    def callback(session: ClientSession) -> None:
+        calls.append(1)
+        pay(session)
+        with client.transaction(connection=session) as within:
+            within.queue(name).producer().send_many([b"one", b"two"])
+
+    session.with_transaction(callback)
+    assert (queue.counts().ready, paid(app)) == (2, 1)
+    assert len(calls) < 10
+
+
+def test_a_disturbed_transaction_is_done_again_by_the_driver_and_sends_once(
+    client: shardq.Client, queue: shardq.Queue, app: MongoClient, session: ClientSession
+) -> None:
+    queue.producer().send_many([b"held"])
+    (message,) = queue.consumer().receive(1)
+    calls = []
+
+    def callback(session: ClientSession) -> None:
+        calls.append(1)
+        pay(session)
+        with client.transaction(connection=session) as within:
+            orders = within.queue(queue.name)
+            orders.producer().send(b"one")
+            if len(calls) == 1:
+                message.extend(60)  # which changes what the transaction wants to finish
+            orders.ack([message.receipt])
+
+    session.with_transaction(callback)
+    assert (len(calls), paid(app)) == (2, 1)
+    assert (queue.counts().ready, queue.counts().in_flight) == (1, 0)
+
+
+def test_a_message_is_forwarded_in_it(
+    client: shardq.Client, queue: shardq.Queue, session: ClientSession
+) -> None:
+    other = client.create_queue(f"{queue.name}.b", shards=1, time_shards=1)
+    other.producer().send(b"first")
+    assert other.consumer().pop() is not None
+    queue.producer().send(b"one")
+    (message,) = queue.consumer().receive(1)
+    session.start_transaction()
+    with client.transaction(connection=session) as within:
+        within.queue(other.name).producer().send(message.body)
+        within.queue(queue.name).ack([message.receipt])
+    session.commit_transaction()
+    assert (held(queue), other.counts().ready) == (0, 1)
+
+
+def test_what_cannot_be_part_of_it_is_refused(
+    client: shardq.Client, queue: shardq.Queue, session: ClientSession
+) -> None:
+    session.start_transaction()
+    with client.transaction(connection=session) as within:
+        orders = within.queue(queue.name)
+        producer = orders.producer()
+        for refused in (
+            lambda: producer.send(b"one", dedupe_key="a"),
+            lambda: producer.send(b"one", unique_key="a"),
+            lambda: producer.send(b"one", group="a"),
+            lambda: producer.send_stream(io.BytesIO(b"large")),
+            lambda: orders.consumer().receive(1),
+            orders.purge,
+            lambda: within.create_queue("new"),
+        ):
+            with pytest.raises(shardq.UnsupportedByStore, match="cannot be part of a transaction"):
+                refused()
+    session.commit_transaction()
+    assert held(queue) == 0
+
+
+def test_what_is_no_transaction_of_these_servers_is_refused(
+    client: shardq.Client, queue: shardq.Queue, session: ClientSession
+) -> None:
+    with pytest.raises(shardq.InvalidSetting, match=r"call start_transaction\(\) on it first"):
+        client.transaction(connection=session)
+    with pytest.raises(shardq.InvalidSetting, match="give the pymongo ClientSession"):
+        client.transaction(connection="session")
+
+
+def test_a_session_with_other_servers_is_refused(
+    client: shardq.Client, queue: shardq.Queue, standalone_url: str
+) -> None:
+    with (
+        MongoClient(standalone_url) as other,
+        other.start_session() as session,
+        session.start_transaction(),
+        pytest.raises(shardq.InvalidSetting, match="by the same names"),
+    ):
+        client.transaction(connection=session)
+
+
+def test_it_is_over_with_the_transaction_and_not_part_of_the_next(
+    client: shardq.Client, queue: shardq.Queue, session: ClientSession
+) -> None:
+    session.start_transaction()
+    producer = client.transaction(connection=session).queue(queue.name).producer()
+    session.abort_transaction()
+    with pytest.raises(shardq.Closed):
+        producer.send(b"one")
+    session.start_transaction()
+    with pytest.raises(shardq.Closed):
+        producer.send(b"one")
+    assert held(queue) == 0
+
+
+def test_another_thread_has_no_part_in_it(
+    client: shardq.Client, queue: shardq.Queue, session: ClientSession
+) -> None:
+    session.start_transaction()
+    producer = client.transaction(connection=session).queue(queue.name).producer()
+    errors: list[BaseException] = []
+
+    def send() -> None:
+        try:
+            producer.send(b"one")
+        except shardq.StoreUnavailable as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    thread.join()
+    assert "by the thread that has joined it" in str(errors[0]) or "used by the thread" in str(errors[0])
+
+
+def test_a_shard_that_others_give_up_meanwhile_stays_listed(
+    client: shardq.Client, queue: shardq.Queue, session: ClientSession, replica_set_url: str
+) -> None:
+    with shardq.connect(replica_set_url) as other:
+        store = other._store
+        (shard,) = store.shards(queue.name)
+        assert store.forget(shard)  # which closes the collection
+        session.start_transaction()
+        with client.transaction(connection=session) as within:
+            within.queue(queue.name).producer().send(b"one")
+        assert not store.forget(shard)
+        session.commit_transaction()
+        assert store.shards(queue.name) == (shard,)
+        assert not store.forget(shard)
+    assert [each.body for each in queue.consumer().receive(1, wait=5)] == [b"one"]
+
+
+def test_a_shard_that_is_being_given_up_while_it_is_sent_to_stays_listed(
+    client: shardq.Client,
+    queue: shardq.Queue,
+    session: ClientSession,
+    replica_set_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session.start_transaction()
+    producer = client.transaction(connection=session).queue(queue.name).producer()
+    close = collections.close
+
+    def close_and_be_late(*args: Any) -> bool:
+        closed = close(*args)
+        producer.send(b"one")
+        return closed
+
+    monkeypatch.setattr(collections, "close", close_and_be_late)
+    with shardq.connect(replica_set_url) as other:
+        (shard,) = other._store.shards(queue.name)
+        assert not other._store.forget(shard)  # it saw nothing, and was overtaken
+        session.commit_transaction()
+        assert other._store.shards(queue.name) == (shard,)
+
+
+KILLED = """
+import os, sys, pymongo, shardq
+url, name = sys.argv[1:]
+client, app = shardq.connect(url), pymongo.MongoClient(url)
+session = app.start_session()
+session.start_transaction()
+client.transaction(connection=session).queue(name).producer().send(b"one")
+os._exit(9)
+"""
+
+
+def test_nothing_is_left_of_a_process_that_is_killed_before_its_commit(
+    client: shardq.Client, queue: shardq.Queue, app: MongoClient, replica_set_url: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, replica_set_url, queue.name], check=False, timeout=60
+    )
+    assert done.returncode == 9
+    app.admin.command("killAllSessions", [])  # as the server does by itself after a minute
+    assert not queue.consumer().receive(1)
+    queue.sweep()
+    assert held(queue) == 0
+
+
+def test_a_transaction_that_the_server_ended_leaves_nothing_and_is_done_again(
+    client: shardq.Client, queue: shardq.Queue, app: MongoClient, session: ClientSession
+) -> None:
+    calls = []
+
+    def callback(session: ClientSession) -> None:
+        calls.append(1)
+        with client.transaction(connection=session) as within:
+            producer = within.queue(queue.name).producer()
+            producer.send(b"one")
+            if len(calls) == 1:
+                app.admin.command("killAllSessions", [])  # as after transactionLifetimeLimitSeconds
+            producer.send_many([b"two"] * 3_000)
+
+    session.with_transaction(callback)
+    assert (len(calls), held(queue)) == (2, 3_001)
+
+
+def test_a_queue_that_is_deleted_after_the_send_takes_the_message_along(
+    client: shardq.Client, queue: shardq.Queue, session: ClientSession, replica_set_url: str
+) -> None:
+    session.start_transaction()
+    with client.transaction(connection=session) as within:
+        within.queue(queue.name).producer().send(b"one")
+    with shardq.connect(replica_set_url) as other:
+        thread = threading.Thread(target=other.delete_queue, args=(queue.name,))
+        thread.start()
+        session.commit_transaction()
+        thread.join(30)
+        assert not other.exists(queue.name)
+        assert held(other.create_queue(queue.name, shards=1, time_shards=1)) == 0
+
+
+def test_a_queue_that_is_deleted_and_created_again_meanwhile_has_nothing_of_it(
+    client: shardq.Client, queue: shardq.Queue, session: ClientSession, replica_set_url: str
+) -> None:
+    session.start_transaction()
+    within = client.transaction(connection=session)
+    producer = within.queue(queue.name).producer()
+    with shardq.connect(replica_set_url) as other:
+        other.delete_queue(queue.name)
+        again = other.create_queue(queue.name, shards=1, time_shards=1)
+        with pytest.raises(shardq.ShardqError):
+            producer.send(b"one")
+        session.abort_transaction() if session.in_transaction else None
+        assert held(again) == 0
+
+
+def test_who_waits_is_told_of_what_was_committed(
+    client: shardq.Client, queue: shardq.Queue, session: ClientSession
+) -> None:
+    consumer = queue.consumer()
+    assert not consumer.receive(1)
+    received: list[bytes] = []
+    thread = threading.Thread(target=lambda: received.extend(consumer.receive(1, wait=30).bodies))
+    session.start_transaction()
+    with client.transaction(connection=session) as within:
+        within.queue(queue.name).producer().send(b"one")
+    thread.start()
+    begun = time.monotonic()
+    session.commit_transaction()
+    thread.join(30)
+    assert received == [b"one"]
+    assert time.monotonic() - begun < 4  # sooner than it would look by itself
+
+
+def test_a_standalone_server_names_the_remedy(standalone_url: str, app: MongoClient) -> None:
+    with (
+        shardq.connect(standalone_url) as client,
+        app.start_session() as session,
+        session.start_transaction(),
+        pytest.raises(shardq.UnsupportedByStore, match="MongoDB replica set"),
+    ):
+        client.transaction(connection=session)
