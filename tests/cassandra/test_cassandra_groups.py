@@ -15,6 +15,7 @@ from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.cassandra.groups.rows import WINDOW
 from shardq.storage.cassandra.session import Session, Statement
 from shardq.storage.cassandra.store import CassandraStore
+from shardq.storage.read_cursors import PRIORITIES
 from shardq.storage.requests import (
     Acknowledge,
     Append,
@@ -326,3 +327,29 @@ def test_what_is_sent_to_a_group_while_its_queue_is_deleted_is_nowhere(
         fill(slow, grouped, ["a"])
     rows = store._session.read("SELECT DISTINCT shard FROM entry", ())
     assert not [row for row in rows if row[0].startswith(grouped.queue)]
+
+
+@pytest.mark.parametrize("of_groups", [False, True])
+def test_a_count_asks_for_all_priorities_at_once(
+    store: CassandraStore, shard: Shard, grouped: Shard, monkeypatch: pytest.MonkeyPatch, of_groups: bool
+) -> None:
+    counted = grouped if of_groups else shard
+    fill(store, counted, ["a", "b"] if of_groups else ["", ""])
+    begin, under_way, most = Session.start_read, 0, 0
+
+    def noted(session: Session, *query: Any, **options: Any) -> Any:
+        nonlocal under_way, most
+        answer = begin(session, *query, **options)
+        under_way += 1
+        most = max(most, under_way)
+
+        def answered() -> Any:
+            nonlocal under_way
+            under_way -= 1
+            return answer()
+
+        return answered
+
+    monkeypatch.setattr(Session, "start_read", noted)
+    assert store.count(counted).ready == 2
+    assert most >= len(PRIORITIES)

@@ -148,10 +148,12 @@ class WideRow:
         answer = self._session.start_read(query, values, page=page)
         return lambda: _ready_rows(self._guarded(READY, answer, ranges, columns=columns, page=page))
 
-    def all_ready(self, now: int, *, bodies: bool = True) -> Iterator[Ready]:
-        """Read every ready row above the low watermarks, delayed ones too."""
-        for priority, place in enumerate(self.watermarks(now).places):
-            yield from self.ready([priority], place, FOREVER, bodies=bodies)()
+    def all_ready(self, now: int | None, *, bodies: bool = True) -> Iterator[Ready]:
+        """Read every ready row above the low watermarks, all without a moment. All priorities are asked for at once."""
+        places = [(-FOREVER, b"", FIRST)] * len(PRIORITIES) if now is None else self.watermarks(now).places
+        answers = [self.ready([number], at, FOREVER, bodies=bodies) for number, at in enumerate(places)]
+        for answer in answers:
+            yield from answer()
 
     def ready_of(self, bundle_id: bytes, head: Head) -> list[Ready]:
         """Read what is left of a bundle at the place it was sent to."""

@@ -18,11 +18,10 @@ from shardq.storage.cassandra.groups.rows import (
     group_id,
     place_of,
 )
-from shardq.storage.cassandra.rows import GROUP, Key, Place, Slice
-from shardq.storage.cassandra.scanning import FIRST, FOREVER, scan
+from shardq.storage.cassandra.rows import GROUP, Key, Slice
+from shardq.storage.cassandra.scanning import FIRST, scan
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.shard_rows import WideRow
-from shardq.storage.read_cursors import PRIORITIES
 
 __all__ = ["GroupReader", "GroupRow", "Overtaken"]
 
@@ -146,11 +145,8 @@ class GroupReader:
             raise Overtaken
 
     def _ids(self, now: int | None) -> Iterator[bytes]:
-        everywhere: tuple[Place, ...] = ((-FOREVER, b"", FIRST),) * len(PRIORITIES)
-        places = everywhere if now is None else self.row.watermarks(now).places
-        for priority, place in enumerate(places):
-            for each in self.row.ready([priority], place, FOREVER, bodies=False)():
-                yield decode_front(each.seen).group
+        ready = self.row.all_ready(now, bodies=False)
+        yield from (decode_front(each.seen).group for each in ready if each.seen is not None)
         leases = self.row.every_lease() if now is None else self.row.all_leases(now)
         yield from (lease.group for lease in leases)
 
