@@ -161,6 +161,7 @@ def test_a_message_is_forwarded_in_it(
 def test_what_cannot_be_part_of_it_is_refused(
     client: shardq.Client, queue: shardq.Queue, session: ClientSession
 ) -> None:
+    queue.producer().send(b"there")
     session.start_transaction()
     with client.transaction(connection=session) as within:
         orders = within.queue(queue.name)
@@ -177,7 +178,7 @@ def test_what_cannot_be_part_of_it_is_refused(
             with pytest.raises(shardq.UnsupportedByStore, match="cannot be part of a transaction"):
                 refused()
     session.commit_transaction()
-    assert held(queue) == 0
+    assert held(queue) == 1
 
 
 def test_what_is_no_transaction_of_these_servers_is_refused(

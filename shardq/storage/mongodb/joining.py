@@ -45,7 +45,7 @@ T = TypeVar("T")
 _LOOKS = frozenset(
     [
         *("load_queue", "list_queues", "list_keys", "seen_consumers", "ping", "diagnose", "wait"),
-        *("shards", "probe", "peek", "find", "count"),
+        *("shards", "peek", "find", "count"),
     ]
 )
 _PAUSE = 0.02  # seconds between looks whether the application has committed
@@ -208,6 +208,7 @@ class JoinedStore(WrappedStore):
 _WHAT = {
     "reserve_keys": "a dedupe key",
     "confirm_keys": "a dedupe key",
+    "probe": "receiving",
     "claim": "receiving",
     "create_queue": "a new queue, or the first large body of one",
 }
