@@ -24,7 +24,7 @@ from shardq.storage.requests import Claim, Claimed
 
 __all__ = ["claim"]
 
-_ATTEMPTS = 4
+_ATTEMPTS = 5
 _FRONTS = (
     200  # ready rows, and lease rows that are due, that one claim looks at; it orders them by their due times
 )
@@ -61,17 +61,16 @@ def claim(
 ) -> Claimed:
     """Take up to the limit of deliverable messages, or again what the token holds.
 
-    Each attempt that others get ahead of is followed by one at fewer groups and messages, which takes less time and
-    meets fewer others.
+    An attempt that fails is repeated as it is, since its request may have been lost. Each further one is at fewer
+    groups and messages, which takes less time and meets fewer others.
     """
     shard = str(request.shard)
     with session.turn(shard):
         claimer = _Claimer(session, cursors.of(shard), known, request, clock)
         for attempt in range(_ATTEMPTS):
+            smaller = 2 * max(attempt - 1, 0)
             try:
-                claimed = claimer.attempt(
-                    max(request.limit >> (2 * attempt), 1), max(_GROUPS >> (2 * attempt), 1)
-                )
+                claimed = claimer.attempt(max(request.limit >> smaller, 1), max(_GROUPS >> smaller, 1))
             except Overtaken:
                 continue
             if claimed is not None:
