@@ -1,4 +1,4 @@
-"""A store that cannot move between shards in one step, and whose client ends at a call that changes something."""
+"""Stores whose client ends at a call that changes something."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from shardq.storage.requests import Fenced, Forward
 from shardq.storage.store import Capabilities
 from shardq.storage.wrapped_store import WrappedStore
 
-__all__ = ["STEPS", "Died", "DyingStore"]
+__all__ = ["STEPS", "Died", "DyingStore", "MortalStore"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 STEPS = ("extend", "reserve_keys", "append", "confirm_keys", "acknowledge")
 """Of a move, in their order."""
+
+
+_CHANGES = frozenset(
+    {"append", "acknowledge", "claim", "release", "extend", "forward", "remove", "create_queue", "drop_queue"}
+)
 
 
 class Died(BaseException):
@@ -43,6 +48,27 @@ class DyingStore(WrappedStore):
     def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         dies = False
         if method in STEPS and self.calls_left is not None:
+            dies = self.calls_left == 0
+            self.calls_left -= 1
+        if dies and not self.after:
+            raise Died
+        answer = super()._call(method, do, *args, **kwargs)
+        if dies:
+            raise Died
+        return answer
+
+
+class MortalStore(WrappedStore):
+    """Ends its client at the change ``calls_left`` changes ahead, and lets it change nothing more; None: never."""
+
+    calls_left: int | None = None
+    after = False
+
+    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        dies = False
+        if method in _CHANGES and self.calls_left is not None:
+            if self.calls_left < 0:
+                raise Died
             dies = self.calls_left == 0
             self.calls_left -= 1
         if dies and not self.after:

@@ -37,8 +37,12 @@ class Entry:
             visibility_timeout=LEASE_SECONDS,
         )
         self._consumer: Consumer = registry.consumer(keep_leases=True)
-        while not (batch := self._consumer.receive(1)):  # one that a subscriber has left who died
-            registry.producer().send(b"")
+        try:
+            while not (batch := self._consumer.receive(1)):  # one that a subscriber has left who died
+                registry.producer().send(b"")
+        except BaseException:
+            self._consumer.close()
+            raise
         self._batch: Batch = batch  # what is referred to is held
         self.queue = _queue_of(broadcast, batch[0])
 
@@ -49,9 +53,11 @@ class Entry:
 
     def leave(self) -> None:
         """Be a subscriber no longer."""
-        with suppress(ShardqError):  # else the lease ends by itself
-            self._batch.ack()
-        self._consumer.close()
+        try:
+            with suppress(ShardqError):  # else the lease ends by itself
+                self._batch.ack()
+        finally:
+            self._consumer.close()
 
 
 def live_queues(client: Client, broadcast: str) -> Iterator[str]:

@@ -12,6 +12,7 @@ from shardq.broadcast.subscribers import Entry
 from shardq.client import Client
 from shardq.closing import Closing
 from shardq.codec import Codec
+from shardq.consumer import Consumer
 from shardq.errors import Closed, QueueNotFound, ShardqError
 
 __all__ = ["Subscription"]
@@ -32,7 +33,7 @@ class Subscription(Closing):
     def __init__(self, client: Client, broadcast: str, *, codec: Codec, keep: float) -> None:
         self._client, self._broadcast, self._codec, self._keep = client, broadcast, codec, keep
         self._stopped = self._closed = False
-        self._subscribe()
+        self._entry, self._consumer = self._subscribe()
 
     @property
     def queue(self) -> str:
@@ -71,7 +72,7 @@ class Subscription(Closing):
         """Be subscribed no longer. Messages that were not received are dropped. May be repeated."""
         if not self._closed:
             self._closed = self._stopped = True
-            self._leave()
+            self._leave(self._entry, self._consumer)
 
     def _receive(self, limit: int, wait: float) -> Batch:
         try:
@@ -79,28 +80,33 @@ class Subscription(Closing):
                 return self._consumer.receive(limit, wait=wait)
         except QueueNotFound:  # it has expired
             pass
+        lost = self._entry, self._consumer
+        self._entry, self._consumer = self._subscribe()
         _log.warning(
             "subscription to %s was lost, and with it some messages: subscribed again", self._broadcast
         )
-        self._leave()
-        self._subscribe()
+        self._leave(*lost)
         return self._consumer.receive(limit)
 
-    def _subscribe(self) -> None:
-        self._entry = Entry(self._client, self._broadcast)
-        queue = self._client.create_queue(
-            self._entry.queue,
-            exist_ok=True,
-            shards=1,
-            time_shards=1,
-            max_deliveries=None,
-            retention=self._keep,
-            expires=self._keep,
-        )
-        self._consumer = queue.consumer(codec=self._codec)
+    def _subscribe(self) -> tuple[Entry, Consumer]:
+        entry = Entry(self._client, self._broadcast)
+        try:
+            queue = self._client.create_queue(
+                entry.queue,
+                exist_ok=True,
+                shards=1,
+                time_shards=1,
+                max_deliveries=None,
+                retention=self._keep,
+                expires=self._keep,
+            )
+            return entry, queue.consumer(codec=self._codec)
+        except BaseException:
+            entry.leave()
+            raise
 
-    def _leave(self) -> None:
-        self._entry.leave()
-        self._consumer.close()
+    def _leave(self, entry: Entry, consumer: Consumer) -> None:
+        entry.leave()
+        consumer.close()
         with suppress(ShardqError):  # else it expires
-            self._client.delete_queue(self._entry.queue)
+            self._client.delete_queue(entry.queue)

@@ -20,6 +20,7 @@ __all__ = [
     "Session",
     "codec_option",
     "given_words",
+    "headers_option",
     "json_option",
     "processes_option",
     "queue_argument",
@@ -158,6 +159,27 @@ processes_option = click.option(
     callback=_processes,
     help="Number of processes; 1..8: as many of these as what is due needs.",
 )
+
+
+def _headers(
+    _context: click.Context, _parameter: click.Parameter, texts: Sequence[str]
+) -> dict[str, str] | None:
+    pairs = [(text, *text.partition("=")) for text in texts]
+    for text, name, equals, _ in pairs:
+        if not equals or not name:
+            raise click.BadParameter(f"{text!r} is no header: give NAME=VALUE.")
+    return {name: value for _, name, _, value in pairs} or None
+
+
+headers_option = click.option(
+    "--header",
+    "headers",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=_headers,
+    help="A header. May be repeated.",
+)
+
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
 codec_option = click.option(

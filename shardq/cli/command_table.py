@@ -43,6 +43,9 @@ COMMANDS = {
     "subscription": _entry(
         _QUEUES, "topic", "subscription", "Make, list, rewind and delete the subscriptions of a topic."
     ),
+    "broadcast": _entry(
+        _QUEUES, "broadcast", "broadcast", "Send messages to everybody who listens at the moment, and listen."
+    ),
     "send": _entry(_MESSAGES, "send", "send", "Send messages: arguments, lines or JSON lines."),
     "receive": _entry(_MESSAGES, "receive", "receive", "Receive messages and print them."),
     "work": _entry(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from shardq.cli.message_line import encode_line
+from shardq.cli.message_line import encode_line, parse_plain
 from shardq.cli.printing import many
 from shardq.errors import InvalidMessage, PartialSend, ShardqError
 from shardq.outgoing_message import OutgoingMessage
@@ -22,6 +24,7 @@ __all__ = [
     "SendReport",
     "Unsent",
     "Watcher",
+    "given_bodies",
     "none_sent",
     "pieces_of_lines",
     "pieces_of_texts",
@@ -64,6 +67,21 @@ def pieces_of_lines(stream: BinaryIO, parse: Parse) -> Iterator[Piece]:
         number += len(lines)
     if rest:
         yield from _parsed([rest], number, parse, "line")
+
+
+def given_bodies(texts: Sequence[str], codec: str = "bytes") -> Iterator[list[bytes]]:
+    """The bodies in the arguments of a command; without any, or for ``-``, in the lines of stdin, as they come.
+
+    Raises InvalidMessage for one that the codec cannot take, after those before it.
+    """
+    parse = partial(parse_plain, codec=codec, shared=OutgoingMessage(body=b""))
+    lines = texts in ((), ("-",))
+    pieces = pieces_of_lines(sys.stdin.buffer, parse) if lines else pieces_of_texts(texts, parse)
+    for piece in pieces:
+        if piece.messages:
+            yield [message.body for message in piece.messages]
+        if piece.error is not None:
+            raise piece.error
 
 
 def _read(stream: BinaryIO) -> bytes:

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import shardq
-from shardq.broadcast import Broadcast
+from shardq.broadcast import Broadcast, Subscription
 from shardq.testing import ManualClock
 
 
@@ -29,3 +30,12 @@ def client(url: str, clock: ManualClock) -> Iterator[shardq.Client]:
 @pytest.fixture
 def news(client: shardq.Client) -> Broadcast:
     return Broadcast(client, "news")
+
+
+def received(subscription: Subscription) -> list[Any]:
+    """The bodies of all that is there, which is acked."""
+    bodies = []
+    for batch in subscription.batches(10, wait=0):
+        bodies += batch.bodies
+        batch.ack()
+    return bodies

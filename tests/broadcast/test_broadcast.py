@@ -12,14 +12,7 @@ import shardq
 from shardq.broadcast import Broadcast, Subscription
 from shardq.broadcast.subscribers import LEASE_SECONDS
 from shardq.testing import ManualClock
-
-
-def received(subscription: Subscription) -> list[Any]:
-    bodies = []
-    for batch in subscription.batches(10, wait=0):
-        bodies += batch.bodies
-        batch.ack()
-    return bodies
+from tests.broadcast.conftest import received
 
 
 def die(subscription: Subscription) -> None:

@@ -15,7 +15,7 @@ import shardq
 from shardq.storage.opening import open_store
 from shardq.testing import ManualClock
 from shardq.topics import Filter
-from tests.topics.dying import Died, MortalStore
+from tests.dying_store import Died, MortalStore
 from tests.topics.receiving import received
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("nobody_relays_beside")]

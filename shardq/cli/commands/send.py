@@ -12,7 +12,14 @@ from typing import Any, get_args
 
 import click
 
-from shardq.cli.command import ExampleCommand, Session, codec_option, json_option, queue_argument
+from shardq.cli.command import (
+    ExampleCommand,
+    Session,
+    codec_option,
+    headers_option,
+    json_option,
+    queue_argument,
+)
 from shardq.cli.message_line import parse_line, parse_plain
 from shardq.cli.printing import many, note, print_json, print_line
 from shardq.cli.sending import (
@@ -79,7 +86,7 @@ def _check_folder(_context: click.Context, _parameter: click.Parameter, path: Pa
     metavar="DURATION",
     help="Do not deliver it any more when it was not finished within this time from when it is due.",
 )
-@click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header. May be repeated.")
+@headers_option
 @click.option("--dedupe-key", help="Store no second message with this key for a time. For one BODY.")
 @click.option(
     "--unique-key", help="Store no second message with this key while the first one is in the queue."
@@ -130,7 +137,7 @@ def send(
             raise click.UsageError(
                 f"--{option} is for one BODY: give {name} in the lines of --jsonl instead."
             )
-    shared = _shared(**options)
+    shared = OutgoingMessage(body=b"", **options)  # the options of a message without a body
     if large is not None:
         if bodies or file is not None or jsonl or unsent is not None or codec != "bytes":
             raise click.UsageError(
@@ -231,19 +238,6 @@ def _pieces(bodies: tuple[str, ...], file: Path | None, parse: Parse) -> Iterato
         yield from pieces_of_lines(sys.stdin.buffer, parse)
     else:
         yield from pieces_of_texts(bodies, parse)
-
-
-def _shared(*, headers: Sequence[str], **options: Any) -> OutgoingMessage:
-    """The options as a message without a body."""
-    pairs = dict(_pair(header) for header in headers)
-    return OutgoingMessage(body=b"", headers=pairs or None, **options)
-
-
-def _pair(header: str) -> tuple[str, str]:
-    name, separator, value = header.partition("=")
-    if not separator or not name:
-        raise click.BadParameter(f"{header!r} is no header: give NAME=VALUE.", param_hint="--header")
-    return name, value
 
 
 class SendProgress:

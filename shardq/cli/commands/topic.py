@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
-from itertools import islice
 from typing import Literal, cast, get_args
 
 import click
 import msgspec
 
-from shardq.cli.command import ExampleCommand, ExampleGroup, Session, json_option, yes_option
+from shardq.cli.command import ExampleCommand, ExampleGroup, Session, headers_option, json_option, yes_option
 from shardq.cli.printing import many, note, print_columns, print_json, print_line
+from shardq.cli.sending import given_bodies
 from shardq.cli.times import duration, past_moment
 from shardq.errors import ShardqError
+from shardq.outgoing_message import HeaderValue
 from shardq.topics.subscription import Start
 from shardq.topics.topics import RETENTION_SECONDS
 
 __all__ = ["subscription", "topic"]
-
-_AT_ONCE = 10_000  # lines
 
 _Words = Literal["latest", "earliest"]
 
@@ -56,16 +54,19 @@ def create(session: Session, topic: str, retention: float) -> None:
 @_topic_argument
 @click.argument("bodies", metavar="[BODY]...", nargs=-1)
 @click.option("--subject", help="Tokens with dots between them, such as orders.7.created.")
-@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header; may be repeated.")
+@headers_option
 @click.pass_obj
 def publish(
-    session: Session, topic: str, bodies: tuple[str, ...], subject: str | None, headers: tuple[str, ...]
+    session: Session,
+    topic: str,
+    bodies: tuple[str, ...],
+    subject: str | None,
+    headers: dict[str, HeaderValue] | None,
 ) -> None:
     """Publish messages: arguments, or the lines of stdin."""
-    opened, count, pairs = session.client.topic(topic), 0, dict(map(_header, headers))
-    lines = iter([body.encode("utf-8", "surrogateescape") for body in bodies] or map(_body, sys.stdin.buffer))
-    while some := list(islice(lines, _AT_ONCE)):
-        opened.publish_many(some, subject=subject, headers=pairs)
+    opened, count = session.client.topic(topic), 0
+    for some in given_bodies(bodies):
+        opened.publish_many(some, subject=subject, headers=headers)
         count += len(some)
     note(f"{many(count, 'message')} published to topic {topic}")
     with suppress(ShardqError):  # they are stored; somebody else relays them then
@@ -187,14 +188,3 @@ def _start(text: str) -> Start:
         raise click.BadParameter(
             f"{text!r}: give {words}, a moment in ISO 8601, or how long ago, such as 10m."
         ) from None
-
-
-def _body(line: bytes) -> bytes:
-    return line.rstrip(b"\r\n")
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise click.BadParameter(f"{text!r}: give NAME=VALUE")
-    return name, value
