@@ -49,6 +49,7 @@ class Reader:
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
+            timeout=200,  # below that of a test: what it runs must end too
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}"
         return done.stdout
