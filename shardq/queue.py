@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Literal, Unpack
+from typing import Any, Literal, Unpack
 
 from shardq.browsing import browse, browse_history, find, remove
 from shardq.clock import from_datetime, microseconds
@@ -281,13 +281,18 @@ class Queue:
 
     # -- by receipt ---------------------------------------------------------------------------------------------
 
-    def ack(self, receipts: Iterable[str]) -> None:
+    def ack(
+        self, receipts: Iterable[str], *, results: Mapping[str, Any] | None = None, codec: Codec = BYTES
+    ) -> None:
         """Finish messages by their receipts, in any process. It can be repeated.
+
+        ``results`` are those of single messages, by receipt, as in :meth:`shardq.Message.ack`; ``codec`` encodes them.
+        When one cannot be kept, no message is acked. That of a message that was acked before changes nothing.
 
         Raises InvalidReceipt, with nothing acked. Raises LeaseLost when all others were acked; its ``messages`` are the
         receipts that are no longer valid.
         """
-        ack_receipts(self._context, receipts)
+        ack_receipts(self._context, receipts, results, check_codec(codec))
 
     def release(self, receipts: Iterable[str], *, delay: float = 0.0) -> None:
         """Release messages by their receipts, to be redelivered after ``delay`` seconds. Errors as in :meth:`ack`."""

@@ -3,31 +3,48 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from shardq.codec import BYTES
+from shardq.browsing import find_slice
+from shardq.codec import BYTES, Codec
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
 from shardq.errors import InvalidReceipt, LeaseLost, ShardqError
 from shardq.held import HeldSlice, Selection, held_unseen
 from shardq.receipt import Receipt
 from shardq.settling.settlement import Settlement
-from shardq.storage.requests import ClaimedSlice, Span
+from shardq.storage.requests import ClaimedSlice, EntryState, Span
 
 __all__ = ["ack_receipts", "dead_letter_receipts", "extend_receipts", "release_receipts"]
 
 
-def ack_receipts(context: QueueContext, receipts: Iterable[str]) -> None:
-    """Finish messages; one that is not stored any more counts as acked before.
+def ack_receipts(
+    context: QueueContext,
+    receipts: Iterable[str],
+    results: Mapping[str, Any] | None = None,
+    codec: Codec = BYTES,
+) -> None:
+    """Finish messages, some of them with results; one that is not stored any more counts as acked before.
 
-    Where there are hooks each message is read first, to be shown to them; what cannot be read is not acked.
+    What has a result is read first, in a request of its own, and where there are hooks all of it is, to be shown to
+    them; what cannot be read is not acked.
     """
-    if context.hooks is None:
-        _settlement(context).ack(_selections(context, receipts))
-        return
-    selections, failures = _shown(context, _parsed(context, receipts))
+    parsed = _parsed(context, receipts)
+    values = _values(context, parsed, results or {})
+    read = [each for each in parsed if each in values or context.hooks is not None]
+    found, failures = _read(context, read)
+    selections = [each.selection for each in found]
+    selections += [
+        Selection(_unseen(each), [0]) for each in parsed if each not in values and context.hooks is None
+    ]
+    kept = [
+        (each.selection, values[each.receipt])
+        for each in found
+        if each.may_be_held and each.receipt in values
+    ]
     try:
-        _settlement(context).ack(selections)
+        Settlement(context, codec, by_receipt=True).ack(selections, kept)
     except LeaseLost:
         if not failures:
             raise
@@ -50,9 +67,10 @@ def dead_letter_receipts(context: QueueContext, receipts: Iterable[str], reason:
 
     Each message is read first, in a request of its own.
     """
-    selections, failures = _shown(context, _parsed(context, receipts))
+    found, failures = _read(context, _parsed(context, receipts))
     try:
-        _settlement(context).dead_letter([each for each in selections if each.held.known], reason)
+        known = [each.selection for each in found if each.selection.held.known]
+        _settlement(context).dead_letter(known, reason)
     except LeaseLost:
         if not failures:
             raise
@@ -76,26 +94,46 @@ def _parsed(context: QueueContext, receipts: Iterable[str]) -> list[Receipt]:
     return list(dict.fromkeys(Receipt.parse(text, context.name) for text in receipts))
 
 
-def _shown(context: QueueContext, receipts: Iterable[Receipt]) -> tuple[list[Selection], Failures]:
+def _values(
+    context: QueueContext, receipts: Sequence[Receipt], results: Mapping[str, Any]
+) -> dict[Receipt, Any]:
+    """The results that are not None. Raises InvalidReceipt for one of a message that is not to be acked."""
+    values = {Receipt.parse(text, context.name): value for text, value in results.items()}
+    for receipt in values.keys() - set(receipts):
+        raise InvalidReceipt(f"results: {receipt} is not among the receipts: give it there, too")
+    return {receipt: value for receipt, value in values.items() if value is not None}
+
+
+class _Found(NamedTuple):
+    """A message as it is stored."""
+
+    receipt: Receipt
+    selection: Selection
+    may_be_held: bool  # under the receipt's claim; when the lease is over only an ack shows it
+
+
+def _read(context: QueueContext, receipts: Iterable[Receipt]) -> tuple[list[_Found], Failures]:
     """The messages as they are stored, and the shards that could not be read."""
-    selections, failures = [], Failures()
+    found, failures = [], Failures()
     with context.retry.within():
         for receipt in receipts:
             if receipt.id.shard not in failures:
                 try:
-                    selections.append(Selection(_stored(context, receipt), [0]))
+                    found.append(_stored(context, receipt))
                 except ShardqError as error:
                     failures.add(receipt.id.shard, error)
-    return selections, failures
+    return found, failures
 
 
-def _stored(context: QueueContext, receipt: Receipt) -> HeldSlice:
+def _stored(context: QueueContext, receipt: Receipt) -> _Found:
     place = receipt.id
-    found = context.retry(context.store.find, place.shard, place.bundle_id, place.position)
+    found = find_slice(context, place)
     if found is None:
-        return _unseen(receipt)
+        return _Found(receipt, Selection(_unseen(receipt), [0]), may_be_held=False)
     claimed = ClaimedSlice(found.bundle, place.position, 1, found.deliveries)
-    return HeldSlice(place.shard, claimed, receipt.token, found.due)
+    held = HeldSlice(place.shard, claimed, receipt.token, found.due)
+    mine = found.token in (None, receipt.token) and found.state is not EntryState.PROCESSED
+    return _Found(receipt, Selection(held, [0]), may_be_held=mine)
 
 
 def _unseen(receipt: Receipt) -> HeldSlice:

@@ -95,6 +95,15 @@ def test_receipts_ack_release_and_extend(jobs) -> None:
     assert (lost.exit_code, lost.stderr.split(": ")[1]) == (1, "lease_lost")
 
 
+def test_an_ack_by_receipt_takes_a_result(jobs) -> None:
+    jobs.ok("alter", "jobs", "--keep-results", "--history-retention", "1d")
+    jobs.ok("send", "jobs", "a", "b")
+    lines = jobs.ok("receive", "jobs", "--no-ack", "--receipts", "-n", "2").stdout
+    jobs.ok("ack", "jobs", "--codec", "json", "--result", '{"sum":  6}', stdin=lines)
+    assert [each["result"] for each in jobs.lines("history", "jobs")] == ['{"sum":6}'] * 2
+    assert jobs("ack", "jobs", "--codec", "json", "--result", "{", stdin=lines).exit_code == 2
+
+
 def test_popped_messages_are_gone_and_json_of_held_ones_has_the_receipt(jobs) -> None:
     jobs.ok("send", "jobs", "a", "b")
     assert "receipt" not in jobs.lines("receive", "jobs", "--pop")[0]

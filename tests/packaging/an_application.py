@@ -351,7 +351,7 @@ def look(queue: shardq.Queue, identity: str) -> None:
 def manage(queue: shardq.Queue, receipts: list[str]) -> None:
     changed: int = queue.replay() + queue.redrive(3) + queue.sweep() + queue.purge()
     removed: bool = queue.remove("id")
-    queue.ack(receipts)
+    queue.ack(receipts, results={receipts[0]: {"sum": 6}}, codec=shardq.JSON)
     queue.release(receipts, delay=1)
     queue.extend(receipts, 30)
     queue.pause(sends=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from shardq.cli.command import ExampleCommand, Session, given_words, queue_argument
+from shardq.cli.command import ExampleCommand, Session, codec_option, given_words, queue_argument
 from shardq.cli.printing import many, note
+from shardq.cli.sending import given_bodies
 from shardq.cli.times import duration
 
 __all__ = ["ack", "extend", "release"]
@@ -14,15 +15,18 @@ __all__ = ["ack", "extend", "release"]
 @click.command(cls=ExampleCommand, example="shardq receive orders --no-ack --receipts | shardq ack orders -")
 @queue_argument
 @click.argument("receipts", metavar="RECEIPT...", nargs=-1)
+@click.option("--result", help="What the history shows them with, in a queue with --keep-results.")
+@codec_option
 @click.pass_obj
-def ack(session: Session, queue: str, receipts: tuple[str, ...]) -> None:
+def ack(session: Session, queue: str, receipts: tuple[str, ...], result: str | None, codec: str) -> None:
     """Ack messages by their receipts.
 
     `shardq receive --no-ack --receipts` prints receipts. Without a receipt, or with -, receipts are read from stdin:
     the first word of each line. Acking a message again is harmless.
     """
     given = list(given_words(receipts))
-    session.queue(queue).ack(given)
+    encoded = None if result is None else next(given_bodies((result,), codec))[0]
+    session.queue(queue).ack(given, results=dict.fromkeys(given, encoded))
     note(f"{many(len(given), 'message')} acked")
 
 

@@ -210,7 +210,7 @@ _WHAT = {
     "confirm_keys": "a dedupe key",
     "probe": "receiving",
     "claim": "receiving",
-    "create_queue": "a new queue, or the first large body of one",
+    "create_queue": "a new queue, the first large body of one, or a result",
 }
 
 
