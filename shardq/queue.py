@@ -21,6 +21,7 @@ from shardq.large.body import no_large_body
 from shardq.large.collecting import collect_bodies
 from shardq.large.reading import open_body
 from shardq.limits.queue_limits import check_limits
+from shardq.logs.event_log import tell_purged
 from shardq.logs.log_queues import EVENTS, RESULTS, drop_logs, drop_old_logs
 from shardq.logs.results import with_results
 from shardq.message import StoredMessage
@@ -156,7 +157,7 @@ class Queue:
 
         The queue keeps them for the time of its setting ``events``. Events of before and after a move are one story,
         by whichever id it is asked for. They are written a moment after what they tell of, which this waits for only if
-        it was done by the same client. What a process had not written when it died, and purges, are missing.
+        it was done by the same client. What a process had not written when it died is missing.
         """
         return trace(self._context, MessageId.parse(message_id, self.name))
 
@@ -188,7 +189,9 @@ class Queue:
         """Remove all messages, also those in flight, but not the history; returns how many."""
         context = self._context
         shards = context.retry(context.store.shards, self.name)
-        return sum(context.retry(context.store.purge, shard) for shard in shards)
+        purged = sum(context.retry(context.store.purge, shard) for shard in shards)
+        tell_purged(context)
+        return purged
 
     def history(
         self, *, since: datetime | None = None, until: datetime | None = None, codec: Codec = BYTES

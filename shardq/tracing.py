@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Literal, TypeAlias, cast
 
@@ -11,8 +13,8 @@ from shardq.browsing import find_slice
 from shardq.clock import seconds, to_datetime
 from shardq.context.events import Entry
 from shardq.context.queue_context import QueueContext
-from shardq.errors import InvalidReceipt
-from shardq.logs.event_log import read_entries
+from shardq.errors import InvalidReceipt, QueueNotFound
+from shardq.logs.event_log import read_entries, read_purges
 from shardq.receipt import MessageId
 from shardq.settling.dead_letters import origin
 from shardq.storage.bundle_data import decode_bundle
@@ -21,9 +23,13 @@ __all__ = ["Event", "EventKind", "trace"]
 
 EventKind: TypeAlias = Literal[
     "sent", "claimed", "released", "given_back", "snoozed", "failed", "noted", "acked", "forwarded", "dead_lettered",
-    "redriven", "replaced", "expired", "dropped", "removed",
+    "redriven", "replaced", "expired", "dropped", "removed", "extended", "lease_expired", "purged",
 ]  # fmt: skip
 """What became of a message. Later versions may tell more kinds."""
+
+_ENDS = frozenset({"acked", "expired", "dropped", "removed"})  # the message is gone
+_MOVES = frozenset({"forwarded", "dead_lettered", "redriven", "replaced"})
+_SETTLES = _ENDS | _MOVES | {"released", "given_back", "snoozed"}
 
 _FLUSH = 5.0  # seconds for which what this client has told and not written is waited for
 
@@ -32,7 +38,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     """Something that became of a message, by the store's clock.
 
     ``given_back`` and ``snoozed`` are releases whose delivery did not count. ``to`` is the id that a message has since:
-    it was moved to another queue, or got another body.
+    it was moved to another queue, or got another body. ``lease_expired`` is told when the message is claimed again;
+    ``purged`` of one that was in its queue when that was purged.
     """
 
     at: datetime
@@ -54,7 +61,8 @@ def trace(context: QueueContext, identity: MessageId) -> list[Event]:
         story.follow(before)
         if identity not in story.ids:
             return []
-    return story.events()
+    events = story.events()
+    return [*events, *_purged(context, events)]
 
 
 class _Story:
@@ -78,9 +86,12 @@ class _Story:
 
     def events(self) -> list[Event]:
         """All of it, in order."""
-        found = sorted(self.entries.items(), key=lambda item: (item[0].at, item[0].order))
-        names = {entry.holder: entry.owner for entry, _ in found if entry.owner}
-        return [_event(entry, first, to, names) for entry, (first, to) in found]
+        found = self._in_order()
+        names = {entry.holder: entry.owner for entry in found if entry.owner}
+        return [_event(entry, *self.entries[of], names) for entry, of in _with_lease_ends(found)]
+
+    def _in_order(self) -> list[Entry]:
+        return sorted(self.entries, key=lambda entry: (entry.at, entry.order))
 
     def _missing(self) -> list[tuple[str, MessageId]]:
         return [
@@ -102,6 +113,42 @@ class _Story:
                 for each in places:
                     if each is not None:
                         self._add(each)
+
+
+def _with_lease_ends(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Entry]]:
+    """The entries, and before each claim that shows it the end of the lease of who had the message before.
+
+    Each with the entry that tells which message it is about.
+    """
+    held: Entry | None = None
+    for number, entry in enumerate(entries):
+        if entry.kind == "claimed":
+            if held is not None and not any(_settles(late, held) for late in entries[number:]):
+                yield msgspec.structs.replace(held, kind="lease_expired", at=entry.at), held
+            held = entry
+        elif held is not None and _settles(entry, held):
+            held = None
+        yield entry, entry
+
+
+def _settles(entry: Entry, claim: Entry) -> bool:
+    """True when it tells what became of the messages of a claim; by receipt the delivery is not known."""
+    return entry.kind in _SETTLES and entry.holder == claim.holder and entry.delivery in (0, claim.delivery)
+
+
+def _purged(context: QueueContext, events: Sequence[Event]) -> Iterator[Event]:
+    """The purge that removed the message, if it is gone and nothing else is told of that."""
+    if not events or events[-1].kind in _ENDS or (events[-1].kind in _MOVES and events[-1].to is None):
+        return
+    identity = MessageId.parse(events[-1].to or events[-1].message_id)
+    with suppress(QueueNotFound):
+        if find_slice(context, identity) is None:
+            purges = (
+                _event(entry, identity, None, {}) for entry in read_purges(context, identity.shard.queue)
+            )
+            yield from sorted(
+                (each for each in purges if each.at >= events[-1].at), key=lambda each: each.at
+            )[:1]
 
 
 def _came_from(context: QueueContext, identity: MessageId) -> MessageId | None:

@@ -72,7 +72,7 @@ RELEASE = Verb(
     repeatable=True, unanswered_explains_gone=True, unanswered_explains_lost=True, event="released",
 )  # fmt: skip
 GIVE_BACK = msgspec.structs.replace(RELEASE, unseen=True, event="given_back")
-EXTEND = Verb("extended", "extended", _OPEN, holds=True, shortens=True)
+EXTEND = Verb("extended", "extended", _OPEN, holds=True, shortens=True, event="extended")
 KEEP = Verb("extended", "extended", _OPEN, holds=True, gone_is_done=True, tells_lost=False)
 HOLD = msgspec.structs.replace(KEEP, gone_is_done=False)  # of permits: one that was removed is lost
 START = Verb("handed out", "extended", _OPEN, holds=True, starts=True, tells_lost=False)

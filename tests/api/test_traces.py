@@ -259,6 +259,88 @@ class ForgetfulMoves(WrappedStore):
         raise shardq.OutcomeUnknown("the answer was lost")
 
 
+def test_the_end_of_a_lease_is_told_when_the_message_is_claimed_again(
+    orders: shardq.Queue, clock: ManualClock
+) -> None:
+    identity = send(orders)
+    take(orders, "dead")
+    clock.advance(31)
+    assert kinds(orders.trace(identity)) == ["sent", "claimed"]
+    clock.advance(9)
+    take(orders, "alive").ack()
+    _, claimed, ended, again, acked = orders.trace(identity)
+    assert (ended.kind, ended.owner, ended.delivery, ended.at) == ("lease_expired", "dead", 1, again.at)
+    assert (claimed.owner, again.owner, acked.owner) == ("dead", "alive", "alive")
+
+
+def test_a_release_that_is_told_after_the_next_claim_is_no_end_of_a_lease(orders: shardq.Queue) -> None:
+    identity = send(orders)
+    one, other = orders.consumer(name="one"), orders.consumer(name="other")
+    tell, told = orders._context.events.tell, []
+    orders._context.events.tell = lambda *entries: told.append(entries)  # type: ignore[method-assign]
+    one.receive(1)[0].release()
+    other.receive(1)
+    for entries in (told[0], told[2], told[1]):
+        tell(*entries)
+    assert kinds(orders.trace(identity)) == ["sent", "claimed", "claimed", "released"]
+
+
+def test_what_is_given_back_and_claimed_again_by_the_same_has_no_end_of_a_lease(orders: shardq.Queue) -> None:
+    identity = send(orders)
+    with orders.consumer() as consumer:
+        for _ in range(2):
+            consumer.receive(1)[0].give_back()
+        orders.release([consumer.receive(1)[0].receipt])
+        orders.ack([consumer.receive(1)[0].receipt])
+    assert kinds(orders.trace(identity)) == [
+        "sent", "claimed", "given_back", "claimed", "given_back", "claimed", "released", "claimed", "acked",
+    ]  # fmt: skip
+
+
+def test_an_extension_that_is_asked_for_is_told_with_its_time(orders: shardq.Queue) -> None:
+    identity = send(orders)
+    message = take(orders)
+    message.extend(90)
+    orders.extend([message.receipt], 60)
+    *_, first, second = orders.trace(identity)
+    assert [(each.kind, each.delay, each.owner) for each in (first, second)] == [
+        ("extended", 90, "billing"), ("extended", 60, "billing"),
+    ]  # fmt: skip
+
+
+def test_a_purge_is_told_of_what_was_there_and_of_nothing_else(
+    orders: shardq.Queue, clock: ManualClock, connect: Connect
+) -> None:
+    acked, waiting, held = send(orders), send(orders), send(orders)
+    take(orders).ack()
+    take(orders)
+    clock.advance(1)
+    assert orders.purge() == 2
+    clock.advance(1)
+    later = send(orders)
+    orders.purge()
+    clock.advance(1)
+    kept = send(orders)
+    orders._context.events.flush(5)
+    other = connect().queue("orders")
+    stories = [kinds(other.trace(each)) for each in (acked, waiting, held, later, kept)]
+    assert sorted(stories) == sorted(
+        [["sent", "claimed", "acked"], ["sent", "purged"], ["sent", "claimed", "purged"], ["sent", "purged"], ["sent"]]
+    )  # fmt: skip
+    (sent, purged) = other.trace(later)
+    assert (purged.at - sent.at).total_seconds() == 0
+    assert purged.message_id == later
+
+
+def test_a_purge_of_the_dead_letters_is_the_end_of_the_story(
+    client: shardq.Client, orders: shardq.Queue
+) -> None:
+    identity = send(orders)
+    take(orders).dead_letter("odd")
+    client.queue("orders.dead").purge()
+    assert kinds(orders.trace(identity)) == ["sent", "claimed", "dead_lettered", "purged"]
+
+
 def test_another_process_is_told_too(orders: shardq.Queue, connect: Connect) -> None:
     identity = send(orders)
 

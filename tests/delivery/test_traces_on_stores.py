@@ -64,6 +64,18 @@ def test_the_story_of_one_of_many_messages_goes_through_dead_letters_and_a_redri
     assert queue.trace(last or "") == client.queue(f"{queue.name}.dead").trace(letter) == story
 
 
+def test_extensions_ends_of_leases_and_purges_are_told(queue: shardq.Queue) -> None:
+    identity = queue.producer().send(b"x")
+    with queue.consumer(name="one") as one, queue.consumer(name="two") as two:
+        one.receive(1, wait=10)[0].extend(0.1)
+        assert two.receive(1, wait=30)
+    queue.purge()
+    assert [(each.kind, each.owner) for each in queue.trace(identity)] == [
+        ("sent", None), ("claimed", "one"), ("extended", "one"), ("lease_expired", "one"), ("claimed", "two"),
+        ("purged", None),
+    ]  # fmt: skip
+
+
 def test_results_are_shown_with_the_history(queue: shardq.Queue) -> None:
     queue.alter(events=None, history_retention=3_600, keep_results=True)
     queue.producer().send_many([b"%d" % number for number in range(20)])
