@@ -139,6 +139,7 @@ class Client(Closing):
         name: str | None = None,
         visibility_timeout: float | None = None,
         keep_leases: bool = False,
+        prefetch: int = 0,
     ) -> Consumer:
         """Return a consumer that receives from several queues. It waits for all of them at once.
 
@@ -146,7 +147,8 @@ class Client(Closing):
         share the receiving by their ``weights``, counted in messages; without one a queue has 1. With
         ``order="strict"`` a queue is received from only while those before it in the list have nothing. While there is
         work, what comes into another queue is noticed within half a second. The settings of each queue hold for its
-        messages. The other options are those of :meth:`shardq.Queue.consumer`.
+        messages. Up to ``prefetch`` messages of each are claimed ahead. The other options are those of
+        :meth:`shardq.Queue.consumer`.
 
         A queue that is paused, deleted or cannot be read is left out, and the others go on. A receive that finds
         nothing raises then, unless the queue is only paused. Raises InvalidName, InvalidSetting or QueueNotFound.
@@ -169,6 +171,7 @@ class Client(Closing):
             name=name,
             visibility_timeout=visibility_timeout,
             keep_leases=keep_leases,
+            prefetch=prefetch,
         )
 
     def queues(self, prefix: str = "") -> tuple[str, ...]:

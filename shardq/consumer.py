@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from shardq.batch import Batch
 from shardq.clock import microseconds
@@ -21,7 +22,7 @@ from shardq.receiving.idling import Idling
 from shardq.receiving.overlap import Overlap
 from shardq.receiving.prefetcher import Prefetcher
 from shardq.receiving.receiving import Receiving
-from shardq.receiving.turns import Turns
+from shardq.receiving.turns import InOrder, Turns
 from shardq.settings import check_number
 from shardq.settling.lease_keeper import LeaseKeeper, LeaseKeepers
 from shardq.settling.settlement import MAX_LEASE_SECONDS, Settlement
@@ -54,7 +55,7 @@ class Consumer(Closing):
         self,
         contexts: Sequence[QueueContext],
         *,
-        turns: Turns | None = None,
+        turns: Callable[[], Turns] | None = None,
         codec: Codec = BYTES,
         name: str | None = None,
         visibility_timeout: float | None = None,
@@ -69,8 +70,9 @@ class Consumer(Closing):
         identity = ConsumerIdentity.make(name, lease)
         self.name = identity.name
         self._context = first = contexts[0]
+        turns = turns or partial(InOrder, [first.name])
         self._receiving = Receiving(
-            contexts, identity, visibility_timeout=visibility_timeout, ahead=prefetch > 0, turns=turns
+            contexts, identity, visibility_timeout=visibility_timeout, ahead=prefetch > 0, turns=turns()
         )
         self._codec, self._contexts = codec, {context.name: context for context in contexts}
         self._settlements = {context.name: self._settlement(context) for context in contexts}
@@ -81,7 +83,7 @@ class Consumer(Closing):
         self._idling = Idling(first.store, first.retry, self._receiving, self._stopped.is_set)
         self._keepers = LeaseKeepers(self._make_keeper) if keep_leases else None
         self._prefetcher = (
-            Prefetcher(first, self._receiving, self._settlement(first), prefetch) if prefetch else None
+            Prefetcher(contexts, self._receiving, self._settlement, prefetch, turns()) if prefetch else None
         )
         self._left: list[HeldSlice] = []  # acked, and still to be handed out
         self._unacked: list[

@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal, Unpack
 
 from shardq.browsing import browse, browse_history, find, remove
@@ -338,10 +339,12 @@ def consumer_of(
     name: str | None = None,
     visibility_timeout: float | None = None,
     keep_leases: bool,
+    prefetch: int = 0,
 ) -> Consumer:
     """A consumer of several queues of one client: see :meth:`shardq.Client.consumer`. Raises InvalidSetting."""
     contexts = [queue._context for queue in queues]  # noqa: SLF001 - of this module
-    turns = turns_of(check_queues([context.name for context in contexts]), weights, order)
+    turns = partial(turns_of, check_queues([context.name for context in contexts]), weights, order)
+    turns()  # which checks them
     for context in contexts:
         if context.store is not contexts[0].store:
             raise InvalidSetting(
@@ -354,6 +357,7 @@ def consumer_of(
         name=name,
         visibility_timeout=visibility_timeout,
         keep_leases=keep_leases,
+        prefetch=prefetch,
     )
 
 

@@ -76,6 +76,11 @@ class QueueClaims:
         return microseconds(self._visibility_timeout or self._context.settings.visibility_timeout)
 
     @property
+    def known_lease(self) -> int:
+        """The same by the settings as they were read last."""
+        return microseconds(self._visibility_timeout or self._context.live.known.visibility_timeout)
+
+    @property
     def is_unanswered(self) -> bool:
         """True while a claim was not answered: it may hide messages."""
         return bool(self._unanswered)

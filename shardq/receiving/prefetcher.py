@@ -5,21 +5,21 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
-
-import msgspec
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from shardq.clock import seconds
 from shardq.context.queue_context import QueueContext
-from shardq.errors import ShardqError
-from shardq.held import HeldSlice, first_of
+from shardq.errors import OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
+from shardq.held import HeldSlice
 from shardq.receiving.idling import Idling
-from shardq.receiving.receiving import Receiving
-from shardq.settling.lease_keeper import LeaseKeeper
+from shardq.receiving.prefetch_buffer import PrefetchBuffer
+from shardq.receiving.receiving import SURVEY_SECONDS, Receiving
+from shardq.receiving.turns import Turns
+from shardq.settling.lease_keeper import LeaseKeeper, LeaseKeepers
 from shardq.settling.settlement import Settlement
 
-__all__ = ["PrefetchBuffer", "Prefetcher"]
+__all__ = ["Prefetcher"]
 
 
 _log = logging.getLogger(__name__)
@@ -29,8 +29,36 @@ HAND_OUT_PATIENCE = (0.2, 0.2, 0.2, None)
 """Seconds for which counting deliveries is repeated before other messages are tried; None: the client's own."""
 
 
+class _Ahead:
+    """What is claimed ahead from one queue."""
+
+    def __init__(
+        self, context: QueueContext, receiving: Receiving, settlement: Settlement, size: int
+    ) -> None:
+        self.name, self.context, self.settlement = context.name, context, settlement
+        self.buffer = PrefetchBuffer(size)
+        self._claims = receiving.queues[context.name]
+
+    @property
+    def lease(self) -> int:
+        """For how long messages are held, in microseconds, as far as is known."""
+        return self._claims.known_lease
+
+    @property
+    def has_candidates(self) -> bool:
+        """True when there is a shard to claim from."""
+        return self._claims.has_candidates
+
+    def give_back(self, held: Sequence[HeldSlice]) -> None:
+        """Give back what nobody has started to work on."""
+        try:
+            self.settlement.give_back([piece.select() for piece in held])
+        except ShardqError as error:
+            _log.warning("what was claimed ahead comes back when its lease is over: %s", error)
+
+
 class Prefetcher:
-    """A thread that keeps up to ``size`` messages claimed and ready to be taken.
+    """A thread that keeps up to ``size`` messages of each queue claimed and ready to be taken.
 
     Their leases are extended while they wait. Messages that waited for as long as a lease are released in their places,
     without a delivery, and nothing more is claimed until somebody asks for messages: other consumers may be free. What
@@ -39,64 +67,66 @@ class Prefetcher:
     Where the queue has ``max_deliveries``, a delivery is counted when :meth:`take` hands the messages out: it
     returns when the store has counted it, so that a handler which ends its process has been counted too. That is one
     request for each shard that they are from.
+
+    Several queues take turns when messages are handed out, and when they are claimed: the first holds when the handlers
+    are slower than the claims, the second when they are faster.
     """
 
     def __init__(
         self,
-        context: QueueContext,
+        contexts: Sequence[QueueContext],
         receiving: Receiving,
-        settlement: Settlement,
+        settlement: Callable[[QueueContext], Settlement],
         size: int,
+        turns: Turns,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._context, self._receiving, self._settlement, self._timer = context, receiving, settlement, timer
+        self._retry, self._receiving, self._turns, self._timer = contexts[0].retry, receiving, turns, timer
         self._lock = threading.RLock()  # taken in one step, unlike a Condition: Ctrl-C may come anywhere
         self._changed = threading.Condition(self._lock)
         self._claiming = threading.Lock()  # held while somebody claims, or uses the reader
-        self._buffer = PrefetchBuffer(size)
         self._wanted = True
         self._stopped = False
         self._error: ShardqError | None = None
-        self._idling = Idling(context.store, context.retry, receiving, lambda: self._stopped, self._claiming)
-        self._keeper = LeaseKeeper(settlement, context.retry, self._lease)
+        self._idling = Idling(
+            contexts[0].store, self._retry, receiving, lambda: self._stopped, self._claiming
+        )
+        self._queues = {each.name: _Ahead(each, receiving, settlement(each), size) for each in contexts}
+        self._keepers = LeaseKeepers(self._make_keeper)
         self._thread = threading.Thread(target=self._run, name="shardq-prefetcher", daemon=True)
         self._thread.start()
 
-    @property
-    def _lease(self) -> int:
-        return self._receiving.queues[self._context.name].lease
-
     def take(self, limit: int, seconds: float) -> list[HeldSlice]:
-        """Up to so many messages; waits so many seconds for the first. An empty list while delivery is paused.
+        """Up to so many messages of one queue; waits so many seconds for the first. None of queues that are paused.
 
         An error that stopped the thread is raised here, and the thread tries again.
         """
-        if self._context.settings.delivery_paused:
-            with self._lock:
-                self._changed.wait_for(lambda: self._stopped, seconds)
-            return []
         error: ShardqError | None = None
+        failing: set[str] = set()
         for patience in HAND_OUT_PATIENCE:
-            taken = self._receiving.unexpired(self._pop(limit, seconds))
-            with self._context.retry.within(patience):
+            taken = self._receiving.unexpired(self._pop(limit, seconds, failing))
+            with self._retry.within(patience):
                 error = self._start(taken)
             held = self._of_this_consumer(taken)
+            if held:
+                self._turns.took(held[0].shard.queue, sum(piece.count for piece in held))
             if held or error is None:
                 return held
+            failing.add(taken[0].shard.queue)
         assert error is not None
         raise error
 
     def take_now(self, limit: int) -> list[HeldSlice]:
-        """Up to so many messages, claimed now if none wait. An empty list: nothing was due in the whole queue."""
+        """Up to so many messages, claimed now if none wait. An empty list: nothing was due in any queue."""
         while True:
             with self._claiming:
-                if claimed := not len(self._buffer):
+                if claimed := not self._waiting(self._closed()):
                     self._put(self._receiving.fill(limit, thorough=True))
                     with self._lock:
                         self._error = None  # what was read now says more than what could not be read before
                         self._changed.notify_all()
             held = self.take(limit, 0.0)
-            if held or claimed or self._context.settings.delivery_paused:
+            if held or claimed:
                 return held  # else all that waited has expired or was lost
 
     def stop(self) -> None:
@@ -105,8 +135,14 @@ class Prefetcher:
             self._stopped = True
             self._changed.notify_all()
         self._thread.join()
-        self._keeper.stop()
-        self._give_back(self._buffer.clear())
+        self._keepers.stop()
+        for queue in self._queues.values():
+            queue.give_back(queue.buffer.clear())
+
+    def _make_keeper(self, name: str) -> LeaseKeeper:
+        return LeaseKeeper(self._queues[name].settlement, self._retry, self._queues[name].lease)
+
+    # -- the thread ---------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while not self._stopped:
@@ -127,45 +163,97 @@ class Prefetcher:
             self._changed.wait_for(lambda: self._stopped or self._error is None)
 
     def _fetch(self) -> None:
-        lease = seconds(self._lease)
+        shortest = seconds(min(queue.lease for queue in self._queues.values()))
         with self._lock:
             self._changed.wait_for(
-                lambda: self._stopped or (self._wanted and self._buffer.room > 0), lease / 4
+                lambda: self._stopped or (self._wanted and bool(self._rooms())), shortest / 4
             )
-            overdue = self._buffer.overdue(self._timer() - lease)
-            self._wanted = self._wanted and not overdue
-            room = self._buffer.room if self._wanted and not self._stopped else 0
-        if overdue:
-            self._keeper.leave(overdue)
-            self._give_back(overdue)
-        if room:
-            self._claim(room)
+            now = self._timer()
+            overdue = {
+                queue: queue.buffer.overdue(now - seconds(queue.lease)) for queue in self._queues.values()
+            }
+            self._wanted = self._wanted and not any(overdue.values())
+            rooms = self._rooms() if self._wanted and not self._stopped else {}
+        for queue, held in overdue.items():
+            if held:
+                self._keepers.leave(held)
+                queue.give_back(held)
+        if rooms:
+            self._claim(rooms)
 
-    def _claim(self, room: int) -> None:
+    def _claim(self, rooms: Mapping[str, int]) -> None:
+        """Claim for queues that have room. While others have none, these are looked at only now and then."""
+        some_full = len(rooms) < len(self._queues)
         with self._claiming:
-            held = self._receiving.fill(room, thorough=False)
+            known = any(self._queues[name].has_candidates for name in rooms)
+        if some_full and not known:
+            rooms = self._rooms_later(rooms)
+        with self._claiming:
+            held = self._receiving.fill(max(rooms.values()), thorough=False, rooms=rooms)
             self._put(held)
         if held:
             self._idling.reset()
-        else:
+        elif not some_full:
             self._idling.sleep(1.0)
+        elif known:
+            self._rooms_later(rooms)
+
+    def _rooms(self) -> dict[str, int]:
+        """How many messages to claim of each queue that has room for some."""
+        rooms = {name: queue.buffer.room for name, queue in self._queues.items()}
+        return {name: room for name, room in rooms.items() if room}
+
+    def _rooms_later(self, rooms: Mapping[str, int]) -> Mapping[str, int]:
+        """The rooms when another queue has some too, or when it is time to look at these again."""
+        with self._lock:
+            self._changed.wait_for(
+                lambda: self._stopped or self._rooms().keys() - rooms.keys(), SURVEY_SECONDS
+            )
+            return self._rooms()
 
     def _put(self, held: list[HeldSlice]) -> None:
+        """Let messages wait, which are of one queue."""
         if not held:
             return
-        self._keeper.keep(held)
+        self._keepers.keep(held)
         with self._lock:
-            self._buffer.add(held, self._timer())
+            self._queues[held[0].shard.queue].buffer.add(held, self._timer())
             self._changed.notify_all()
 
-    def _pop(self, limit: int, seconds: float) -> list[HeldSlice]:
+    # -- handing out --------------------------------------------------------------------------------------------
+
+    def _closed(self) -> set[str]:
+        """The queues that hand out nothing now. If there are others, one that cannot be read is among them."""
+        closed = set()
+        for queue in self._queues.values():
+            if len(queue.buffer):
+                try:
+                    paused = queue.context.settings.delivery_paused
+                except (QueueNotFound, StoreUnavailable, OutcomeUnknown):
+                    if len(self._queues) == 1:
+                        raise
+                    paused = True
+                if paused:
+                    closed.add(queue.name)
+        return closed
+
+    def _waiting(self, closed: Collection[str]) -> list[_Ahead]:
+        """The queues that have something to hand out, the one whose turn it is first."""
+        order = (self._queues[name] for name in self._turns.order() if name not in closed)
+        return [queue for queue in order if len(queue.buffer)]
+
+    def _pop(self, limit: int, seconds: float, failing: Collection[str]) -> list[HeldSlice]:
+        waiting = partial(self._waiting, self._closed())
         with self._lock:
             self._wanted = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: len(self._buffer) or self._error or self._stopped, seconds)
-            taken, left, rest = self._buffer.take(limit)
-            self._keeper.leave(left)
-            self._keeper.keep(rest)
+            self._changed.wait_for(lambda: waiting() or self._error or self._stopped, seconds)
+            taken: list[HeldSlice] = []
+            empty = [queue for queue in self._queues.values() if not len(queue.buffer)]
+            for queue in sorted(waiting(), key=lambda queue: queue.name in failing)[:1] or empty:
+                taken, left, rest = queue.buffer.take(limit)
+                self._keepers.leave(left)
+                self._keepers.keep(rest)
             self._changed.notify_all()
             if not taken and self._error is not None:
                 error, self._error = self._error, None  # a full disk, for one, may have room the next time
@@ -176,108 +264,23 @@ class Prefetcher:
         """Those that the consumer may work on. What could not be counted waits again, behind the others."""
         held = [part for piece in taken for part in piece.held_parts]
         if waiting := [piece for piece in held if not piece.started]:
-            self._keeper.keep(waiting)
+            self._keepers.keep(waiting)
             with self._lock:
-                self._buffer.put_back(waiting, self._timer())
+                self._queues[waiting[0].shard.queue].buffer.put_back(waiting, self._timer())
         return [piece for piece in held if piece.started]
 
     def _start(self, taken: Sequence[HeldSlice]) -> ShardqError | None:
         """Count deliveries that are not counted, and extend leases that are half over."""
-        lease = self._lease
-        half = self._context.store.now() + lease // 2
+        if not taken:
+            return None
+        queue = self._queues[taken[0].shard.queue]
+        lease, settlement = queue.lease, queue.settlement
+        half = queue.context.store.now() + lease // 2
         try:
             if selections := [piece.select() for piece in taken if not piece.started]:
-                self._settlement.start(selections, lease)
+                settlement.start(selections, lease)
             if selections := [piece.select() for piece in taken if piece.lease_until < half]:
-                self._settlement.keep(selections, lease)
+                settlement.keep(selections, lease)
         except ShardqError as error:
             return error
         return None
-
-    def _give_back(self, held: Sequence[HeldSlice]) -> None:
-        try:
-            self._settlement.give_back([piece.select() for piece in held])
-        except ShardqError as error:
-            _log.warning("what was claimed ahead comes back when its lease is over: %s", error)
-
-
-class _Waiting(msgspec.Struct, frozen=True):
-    piece: HeldSlice
-    since: float
-
-
-class PrefetchBuffer:
-    """Holds up to ``size`` messages in their order, each for a limited time. For a caller that has its own lock.
-
-    After messages had to leave because nobody took them, it holds no more than were taken in the time before. That is
-    doubled each time that it is found empty.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._size = self._most = size
-        self._waiting: deque[_Waiting] = deque()
-        self._messages = 0
-        self._served = 0  # messages taken since some last had to leave
-        self._emptied = False  # nothing waits because all had to leave
-
-    def __len__(self) -> int:
-        return self._messages
-
-    @property
-    def room(self) -> int:
-        """How many messages to claim: none, or at least half of those it may hold."""
-        free = self._most - len(self)
-        return free if 2 * free >= self._most else 0
-
-    @property
-    def pieces(self) -> list[HeldSlice]:
-        """All slices that wait."""
-        return [waiting.piece for waiting in self._waiting]
-
-    def add(self, held: list[HeldSlice], now: float) -> None:
-        """Let these wait behind the others."""
-        self._emptied = False
-        self._messages += sum(piece.count for piece in held)
-        self._waiting.extend(_Waiting(piece, now) for piece in held)
-
-    def put_back(self, held: list[HeldSlice], now: float) -> None:
-        """Let these wait again behind the others, and behind them what follows them in their groups."""
-        groups = {piece.bundle.group for piece in held} - {""}
-        following = [waiting for waiting in self._waiting if waiting.piece.bundle.group in groups]
-        self._waiting = deque(waiting for waiting in self._waiting if waiting not in following)
-        self.add(held, now)
-        self._waiting.extend(following)
-
-    def take(self, limit: int) -> tuple[list[HeldSlice], list[HeldSlice], list[HeldSlice]]:
-        """The messages to hand out, the slices that they are of, and the rest of the last slice, which waits on."""
-        if not self._waiting:
-            self._most = self._most if self._emptied else min(self._size, 2 * self._most)
-        taken: list[HeldSlice] = []
-        left: list[HeldSlice] = []
-        rest: list[HeldSlice] = []
-        while self._waiting and limit > 0:
-            waiting = self._waiting.popleft()
-            parts, rest = first_of([waiting.piece], limit)
-            self._waiting.extendleft(_Waiting(piece, waiting.since) for piece in rest)
-            left.append(waiting.piece)
-            taken += parts
-            limit -= sum(part.count for part in parts)
-        count = sum(piece.count for piece in taken)
-        self._served += count
-        self._messages -= count
-        return taken, left, rest
-
-    def overdue(self, before: float) -> list[HeldSlice]:
-        """Take out everything when anything has waited since before that moment."""
-        if not any(waiting.since <= before for waiting in self._waiting):
-            return []
-        held = self.clear()
-        self._most, self._served, self._emptied = max(1, min(self._most, self._served)), 0, True
-        return held
-
-    def clear(self) -> list[HeldSlice]:
-        """Take out everything."""
-        held = self.pieces
-        self._waiting.clear()
-        self._messages = 0
-        return held

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -117,7 +117,13 @@ class Receiving:
     # -- claiming -----------------------------------------------------------------------------------------------
 
     def fill(
-        self, limit: int, *, thorough: bool, finish: bool = False, news: Collection[str] | None = None
+        self,
+        limit: int,
+        *,
+        thorough: bool,
+        finish: bool = False,
+        news: Collection[str] | None = None,
+        rooms: Mapping[str, int] | None = None,
     ) -> list[HeldSlice]:
         """Claim up to ``limit`` messages of one queue, from as many shards as that takes.
 
@@ -129,13 +135,20 @@ class Receiving:
         read is thorough, or if there are no others, the error is raised after the usual repetitions. So an empty result
         of a thorough read means that nothing was due in any of the queues.
 
-        With ``news``, only these queues have to be looked at, and those where a look is due.
+        With ``news``, only these queues have to be looked at, and those where a look is due. With ``rooms`` only these
+        are received from, and at most so many messages of each.
         """
         alone = len(self.queues) == 1
         look_at_all = alone or thorough or news is None or self._is_time_to_look_at_all(NEWS_SECONDS)
         names = None if look_at_all else set(news or ())
         with self._retry.within():
-            held = self._retry(self._fill, limit, thorough=thorough, finish=finish, names=names)
+            held = self._retry(
+                self._fill,
+                dict.fromkeys(self.names, limit) if rooms is None else rooms,
+                thorough=thorough,
+                finish=finish,
+                names=names,
+            )
         self._count(held)
         for piece in held:
             if piece.finished:
@@ -147,32 +160,35 @@ class Receiving:
         for queue in self.queues.values():
             queue.resign()
 
-    def _fill(self, limit: int, *, thorough: bool, finish: bool, names: set[str] | None) -> list[HeldSlice]:
+    def _fill(
+        self, limits: Mapping[str, int], *, thorough: bool, finish: bool, names: set[str] | None
+    ) -> list[HeldSlice]:
         began = time.monotonic()
-        queues = self._open(names, thorough=thorough)
+        queues = self._open(limits, names, thorough=thorough)
         if len(queues) > 1 and names is None and self._is_time_to_compare(queues):
             self._look(queues, names)
-        held = self._claim(queues, limit, finish=finish)
+        held = self._claim(queues, limits, finish=finish)
         free = [queue for queue in queues if not queue.is_blocked]
         if not held:
             self._look(free, names, thorough=thorough)
-            held = self._claim(free, limit, finish=finish)
+            held = self._claim(free, limits, finish=finish)
         if not held and names is None and self._unreadable(free, thorough=thorough):
             for queue in free:
                 queue.reader.look_at_failing()
-            held = self._claim(free, limit, finish=finish)
+            held = self._claim(free, limits, finish=finish)
         if self._left_out:
             self._take_back(queues, held, began)
         if not held and names is None:
             self._raise_if_any(free, thorough=thorough)
         return held
 
-    def _open(self, names: set[str] | None, *, thorough: bool) -> list[QueueClaims]:
+    def _open(self, among: Collection[str], names: set[str] | None, *, thorough: bool) -> list[QueueClaims]:
         """The queues to claim from: those that exist and deliver now."""
         wanted = [
             queue
             for queue in self.queues.values()
-            if (names is None or queue.name in names or queue.has_reason)
+            if queue.name in among
+            and (names is None or queue.name in names or queue.has_reason)
             and (thorough or not self._is_left_out(queue.name))
         ]
         due = [queue for queue in wanted if queue.has_to_enlist()]
@@ -223,7 +239,9 @@ class Receiving:
             if swept and time.monotonic() - began > SWEEP_SECONDS:
                 return  # the others are swept by the next calls
 
-    def _claim(self, queues: Sequence[QueueClaims], limit: int, *, finish: bool) -> list[HeldSlice]:
+    def _claim(
+        self, queues: Sequence[QueueClaims], limits: Mapping[str, int], *, finish: bool
+    ) -> list[HeldSlice]:
         """Claim from the queue whose turn it is. A claim that was not answered comes first."""
         by_name = {queue.name: queue for queue in queues if queue.has_candidates and not queue.is_blocked}
         if not by_name:
@@ -232,7 +250,7 @@ class Receiving:
         for queue in sorted(order, key=lambda queue: not queue.is_unanswered):
             if self._polls and not self._opens(queue):
                 continue
-            claim = partial(queue.claim, limit, finish=finish)
+            claim = partial(queue.claim, limits[queue.name], finish=finish)
             held: list[HeldSlice] = self._try(queue, claim, instead=[])
             if held:
                 self._turns.took(queue.name, sum(piece.count for piece in held))

@@ -112,6 +112,11 @@ class LeaseKeepers:
                 self._keepers[queue] = self._make(queue)
             self._keepers[queue].keep(held)
 
+    def leave(self, held: Sequence[HeldSlice]) -> None:
+        """Extend these, which are of one queue, no more."""
+        if held and (keeper := self._keepers.get(held[0].shard.queue)) is not None:
+            keeper.leave(held)
+
     def let_go(self) -> None:
         """Extend nothing more of what could not be settled."""
         for keeper in self._keepers.values():

@@ -20,10 +20,6 @@ def assign(queues: Sequence[str], handler: H | Mapping[str, H], options: WorkerO
     Raises InvalidSetting, or InvalidName, for what a worker cannot receive from with these options.
     """
     turns_of(check_queues(queues), options.weights, options.order)
-    if options.prefetch and len(queues) > 1:
-        raise InvalidSetting(
-            f"prefetch={options.prefetch} with {len(queues)} queues: claim ahead from one queue only, or leave it out"
-        )
     if not isinstance(handler, Mapping):
         return dict.fromkeys(queues, handler)
     if unknown := [name for name in handler if name not in queues]:

@@ -56,7 +56,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
       the name of such a function, ``package.module:function``. Anything else is a :class:`~shardq.Retry`.
     - ``keep_leases``: extend the leases of received messages while the handler runs.
     - ``idle_exit``: end when the queue has been empty for so long. None: never.
-    - ``prefetch``: messages claimed ahead, from one queue only.
+    - ``prefetch``: messages claimed ahead, of each queue.
     - ``semaphore``: the name of a semaphore of the queue's store. A permit of it is held for each call of the handler.
       Messages that wait for one are in flight: to let them wait in the queue, use its ``max_in_flight``.
     - ``weights``, ``order``: how several queues take turns; see :meth:`shardq.Client.consumer`.

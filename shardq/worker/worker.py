@@ -182,6 +182,7 @@ class Worker:
             order=options.order,
             codec=options.body_codec,
             keep_leases=options.keep_leases,
+            prefetch=options.prefetch,
         )
 
     def _tell_of_pauses(self) -> None:

@@ -10,7 +10,7 @@ import shardq
 from shardq.clock import microseconds
 from shardq.held import HeldSlice
 from shardq.receiving.named_claims import ClaimName, NamedClaims
-from shardq.receiving.prefetcher import PrefetchBuffer
+from shardq.receiving.prefetch_buffer import PrefetchBuffer
 from shardq.sending.copies import begin_copy, copy_shard, hash_of_shard
 from shardq.sharding.shard import Shard, group_shard
 from shardq.storage.opening import open_store
@@ -29,7 +29,7 @@ def end_thread(consumer: shardq.Consumer) -> None:
     prefetcher = consumer._prefetcher
     assert prefetcher is not None
     with prefetcher._changed:
-        prefetcher._changed.wait_for(lambda: len(prefetcher._buffer) > 0, 30)
+        prefetcher._changed.wait_for(lambda: prefetcher._waiting(()) != [], 30)
         prefetcher._stopped = True
         prefetcher._changed.notify_all()
     prefetcher._thread.join()

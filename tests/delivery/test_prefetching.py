@@ -10,7 +10,8 @@ import pytest
 
 import shardq
 from shardq.held import HeldSlice
-from shardq.receiving.prefetcher import PrefetchBuffer, Prefetcher
+from shardq.receiving.prefetch_buffer import PrefetchBuffer
+from shardq.receiving.prefetcher import Prefetcher
 from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Bundle, ClaimedSlice, Extend, Release
@@ -39,7 +40,7 @@ class Bench:
     def die(self) -> None:
         """Its process ends: nobody gives anything back."""
         assert self.consumer._prefetcher is not None
-        self.consumer._prefetcher._give_back = lambda held: None  # type: ignore[method-assign]
+        self.consumer._prefetcher._queues["q"].give_back = lambda held: None  # type: ignore[method-assign]
         self.consumer.close()
         del self.consumer
 
@@ -154,7 +155,7 @@ def test_the_leases_of_what_waits_are_kept(make: Callable[..., Bench], clock: Ma
     assert prefetcher is not None
     for _ in range(6):
         clock.advance(200)
-        prefetcher._keeper._extend()
+        prefetcher._keepers._keepers["q"]._extend()
     assert len(received(bench.queue)) == 1  # the one that was handed out, whose lease nobody keeps
     rest = [message for _ in range(19) for message in bench.consumer.receive(1, wait=5)]
     assert len(rest) == 19

@@ -159,7 +159,6 @@ WRONG: list[tuple[str, Any, Mapping[str, Any]]] = [
     ("order='random'", print, {"order": "random"}),
     ("knows no weights", print, {"order": "strict", "weights": {"urgent": 2}}),
     ("give a weight by the name", print, {"weights": [3, 1, 1]}),
-    ("prefetch=10 with 3 queues", print, {"prefetch": 10}),
     ("handler", {**dict.fromkeys(NAMES, print), "bulk": 7}, {}),
 ]
 

@@ -1,0 +1,93 @@
+"""What was claimed ahead of a consumer and waits for it."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+from shardq.held import HeldSlice, first_of
+
+__all__ = ["PrefetchBuffer"]
+
+
+class _Waiting(msgspec.Struct, frozen=True):
+    piece: HeldSlice
+    since: float
+
+
+class PrefetchBuffer:
+    """Holds up to ``size`` messages in their order, each for a limited time. For a caller that has its own lock.
+
+    After messages had to leave because nobody took them, it holds no more than were taken in the time before. That is
+    doubled each time that it is found empty.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = self._most = size
+        self._waiting: deque[_Waiting] = deque()
+        self._messages = 0
+        self._served = 0  # messages taken since some last had to leave
+        self._emptied = False  # nothing waits because all had to leave
+
+    def __len__(self) -> int:
+        return self._messages
+
+    @property
+    def room(self) -> int:
+        """How many messages to claim: none, or at least half of those it may hold."""
+        free = self._most - len(self)
+        return free if 2 * free >= self._most else 0
+
+    @property
+    def pieces(self) -> list[HeldSlice]:
+        """All slices that wait."""
+        return [waiting.piece for waiting in self._waiting]
+
+    def add(self, held: list[HeldSlice], now: float) -> None:
+        """Let these wait behind the others."""
+        self._emptied = False
+        self._messages += sum(piece.count for piece in held)
+        self._waiting.extend(_Waiting(piece, now) for piece in held)
+
+    def put_back(self, held: list[HeldSlice], now: float) -> None:
+        """Let these wait again behind the others, and behind them what follows them in their groups."""
+        groups = {piece.bundle.group for piece in held} - {""}
+        following = [waiting for waiting in self._waiting if waiting.piece.bundle.group in groups]
+        self._waiting = deque(waiting for waiting in self._waiting if waiting not in following)
+        self.add(held, now)
+        self._waiting.extend(following)
+
+    def take(self, limit: int) -> tuple[list[HeldSlice], list[HeldSlice], list[HeldSlice]]:
+        """The messages to hand out, the slices that they are of, and the rest of the last slice, which waits on."""
+        if not self._waiting:
+            self._most = self._most if self._emptied else min(self._size, 2 * self._most)
+        taken: list[HeldSlice] = []
+        left: list[HeldSlice] = []
+        rest: list[HeldSlice] = []
+        while self._waiting and limit > 0:
+            waiting = self._waiting.popleft()
+            parts, rest = first_of([waiting.piece], limit)
+            self._waiting.extendleft(_Waiting(piece, waiting.since) for piece in rest)
+            left.append(waiting.piece)
+            taken += parts
+            limit -= sum(part.count for part in parts)
+        count = sum(piece.count for piece in taken)
+        self._served += count
+        self._messages -= count
+        return taken, left, rest
+
+    def overdue(self, before: float) -> list[HeldSlice]:
+        """Take out everything when anything has waited since before that moment."""
+        if not any(waiting.since <= before for waiting in self._waiting):
+            return []
+        held = self.clear()
+        self._most, self._served, self._emptied = max(1, min(self._most, self._served)), 0, True
+        return held
+
+    def clear(self) -> list[HeldSlice]:
+        """Take out everything."""
+        held = self.pieces
+        self._waiting.clear()
+        self._messages = 0
+        return held
