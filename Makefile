@@ -13,7 +13,7 @@ SIDE_BY_SIDE = -n $(shell expr 2 '*' $$(nproc 2>/dev/null || sysctl -n hw.ncpu))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-wide test-fast test-speed test-cassandra test-mongodb test-cluster test-spark spark-trials model lint check bench bench-quick soak faults faults-full power-loss docs site deployment coverage test-pythons distribution hooks clean
+.PHONY: help demo test test-long test-wide test-fast test-speed test-cassandra test-mongodb test-cluster test-spark spark-trials model lint check bench bench-quick bench-features soak faults faults-full power-loss docs site deployment coverage test-pythons distribution hooks clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -70,6 +70,9 @@ bench: $(READY)  ## every store and every peer; writes docs/benchmarks.md, or th
 
 bench-quick: $(READY)  ## the same, smaller (15 minutes); ARGS=--asked for what is asked alone (5 minutes)
 	tools/bench/run --quick $(if $(STORE),--store $(STORE)) $(ARGS)
+
+bench-features: $(READY)  ## what each feature costs beside a plain message, on every store; writes docs/benchmarks-features.md (15 minutes)
+	$(BIN)/python tools/servers/mongodb.py run -- $(BIN)/python tools/servers/cassandra.py run -- $(BIN)/python -m tools.bench.features --page docs/benchmarks-features.md $(ARGS)
 
 soak: $(READY)  ## an hour of steady load (STORE=cassandra|mongodb|sqlite MINUTES= RATE=); writes docs/soak.md
 	tools/soak/run $(if $(STORE),--store $(STORE)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(RATE),--rate $(RATE)) $(ARGS)
