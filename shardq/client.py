@@ -85,9 +85,15 @@ class Client(Closing):
         self, store: Store, *, hooks: Hooks | None = None, retry_seconds: float = RETRY_SECONDS
     ) -> None:
         _check_hooks(hooks)
-        attend = partial(_attend, weakref.ref(self))
+        own = weakref.ref(self)
         self._contexts = QueueContexts(
-            store, drop_oldest, write_entries, hooks=hooks, retry_seconds=retry_seconds, attend=attend
+            store,
+            drop_oldest,
+            write_entries,
+            hooks=hooks,
+            retry_seconds=retry_seconds,
+            attend=partial(_attend, own),
+            dismiss=partial(_dismiss, own),
         )
         self._outside: Client | None = None  # of one that is part of a transaction
         self._relayed: dict[str, Topic] = {}  # topics that consumers of their subscriptions look after
@@ -201,8 +207,7 @@ class Client(Closing):
         for permits in drop_permits(self._store, self._retry, name):
             self._contexts.forget(permits)
         for duty in () if record is None else duties_of(record):
-            if not duty.startswith(_TOPICS):
-                _forget(self._contexts, duty)
+            _dismiss(weakref.ref(self), duty)
 
     def delete_expired_queues(self, prefix: str = "") -> tuple[str, ...]:
         """Delete the queues with ``expires`` that were empty and unused for so long; returns their names, sorted.
@@ -383,11 +388,13 @@ def _attend(client: weakref.ref[Client], context: QueueContext, duty: str) -> in
     return keep_going(context, duty)
 
 
-def _forget(contexts: QueueContexts, duty: str) -> None:
-    """Remove a schedule of a queue that is deleted."""
-    from shardq.schedules import forget  # noqa: PLC0415 - built on queues
+def _dismiss(client: weakref.ref[Client], duty: str) -> None:
+    """Remove what a duty of a queue that is gone stands for: a schedule."""
+    own = client()
+    if own is not None and not duty.startswith(_TOPICS):
+        from shardq.schedules import forget  # noqa: PLC0415 - built on queues
 
-    forget(contexts, duty)
+        forget(own._contexts, duty)  # noqa: SLF001 - of this file
 
 
 def _check_hooks(hooks: object) -> None:

@@ -191,6 +191,7 @@ class Log(msgspec.Struct, frozen=True):
 
 MakeRoom: TypeAlias = "Callable[[QueueContext, int], int]"
 Attend: TypeAlias = "Callable[[QueueContext, str], int]"
+Dismiss: TypeAlias = "Callable[[str], None]"
 
 
 class QueueContext(msgspec.Struct, frozen=True):
@@ -210,6 +211,7 @@ class QueueContext(msgspec.Struct, frozen=True):
     events: EventWriter
     logs: dict[tuple[str, str], Log]  # the client's present ones, by kind and queue
     attend: Attend | None = None  # attends to a duty of the queue; returns when it has something to do again
+    dismiss: Dismiss | None = None  # removes what a duty stands for, when its queue is gone
 
     @property
     def settings(self) -> QueueSettings:
@@ -234,9 +236,10 @@ class QueueContexts:
         hooks: Hooks | None = None,
         retry_seconds: float,
         attend: Attend | None = None,
+        dismiss: Dismiss | None = None,
     ) -> None:
         check_number("retry_seconds", retry_seconds, 0.0, 3_600.0)
-        self._hooks, self._make_room, self._attend = hooks, make_room, attend
+        self._hooks, self._make_room, self._attend, self._dismiss = hooks, make_room, attend, dismiss
         self.counters = Counters()
         self.retry = Retry(retry_seconds, self.counters.repeated)
         self.store = JoiningStore(store, self.retry.check_open)
@@ -269,6 +272,7 @@ class QueueContexts:
             events=self.events,
             logs=self._logs,
             attend=self._attend,
+            dismiss=self._dismiss,
         )
         with self._lock.get():
             return self._known.setdefault(name, context)

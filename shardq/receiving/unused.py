@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from shardq.clock import microseconds
 from shardq.context.disuse import marked, unused_since
+from shardq.context.duties import duties_of
 from shardq.context.queue_context import REFRESH_SECONDS, QueueContext
 from shardq.errors import QueueNotFound
 from shardq.limits.queue_limits import drop_permits
@@ -49,6 +50,9 @@ def delete_if_unused(context: QueueContext) -> bool:
     if deleted:
         drop_permits(store, retry, name)
         drop_logs(store, retry, name)
+        if context.dismiss is not None:
+            for duty in duties_of(record):
+                context.dismiss(duty)
         _log.info("queue %s is deleted: it was empty and unused for %g seconds", name, expires)
     return deleted
 

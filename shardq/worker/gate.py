@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TypeAlias
 
-from shardq.errors import PermitLost, PermitTimeout
+from shardq.errors import PermitLost, PermitTimeout, QueueNotFound, ShardqError
+from shardq.queue import Queue
 from shardq.semaphore import Permit, Semaphore
 
-__all__ = ["Gate", "open_gate", "permit_gate"]
+__all__ = ["Gate", "open_gate", "permit_gate", "present_gate"]
 
 _log = logging.getLogger(__name__)
 
@@ -18,6 +20,7 @@ Gate: TypeAlias = Callable[[], AbstractContextManager[bool]]
 """Entered for each call of the handler. False: the worker is stopping, and the handler is not to be called."""
 
 STOP_SECONDS = 0.5  # a stop is noticed within this time
+LOOK_SECONDS = 5.0  # until it is looked again whether the queue of the messages at hand is there
 
 
 def open_gate(stopping: Callable[[], bool]) -> Gate:
@@ -38,6 +41,35 @@ def permit_gate(semaphore: Semaphore, stopping: Callable[[], bool]) -> Gate:
                 _release(permit)
 
     return enter
+
+
+def present_gate(gate: Gate, queue: Queue) -> Gate:
+    """Another gate for one batch of a queue: it closes when the queue was deleted. It looks every five seconds."""
+    looked_at = time.monotonic()
+
+    @contextmanager
+    def enter() -> Iterator[bool]:
+        nonlocal looked_at
+        if time.monotonic() - looked_at >= LOOK_SECONDS:
+            looked_at = time.monotonic()
+            if _is_gone(queue):
+                yield False
+                return
+        with gate() as is_open:
+            yield is_open
+
+    return enter
+
+
+def _is_gone(queue: Queue) -> bool:
+    try:
+        queue.settings  # noqa: B018 - reads them
+    except QueueNotFound as error:
+        _log.warning("what was received and not begun is not worked: %s", error)
+        return True
+    except ShardqError as error:
+        _log.debug("whether queue %s is still there is not known: %s", queue.name, error)
+    return False
 
 
 def _acquired(semaphore: Semaphore, stopping: Callable[[], bool]) -> Permit | None:

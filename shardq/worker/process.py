@@ -70,14 +70,16 @@ def run_process(plan: WorkerPlan, channel: Connection) -> None:
     """
     own_group()
     ignore_interrupts()
-    report, error = WorkerReport(), None
+    worker: Worker | None = None
+    error: ShardqError | None = None
     try:
         with connect(plan.url) as client:
-            worker = plan.worker(client)
-            signal.signal(signal.SIGTERM, lambda _number, _frame: worker.stop())
-            report = _run(worker, channel)
+            worker = started = plan.worker(client)
+            signal.signal(signal.SIGTERM, lambda _number, _frame: started.stop())
+            _run(worker, channel)
     except ShardqError as raised:
         error = raised
+    report = WorkerReport() if worker is None else worker.report
     with suppress(OSError):  # the parent is gone
         channel.send(Ended(report, sendable(error)))
 
@@ -87,7 +89,7 @@ def load_handler(handler: str | Handler) -> Handler:
     return function_named("handler", handler) if isinstance(handler, str) else handler
 
 
-def _run(worker: Worker, channel: Connection) -> WorkerReport:
+def _run(worker: Worker, channel: Connection) -> None:
     try:
         with reporting(worker, channel):
             worker.run()
@@ -95,7 +97,6 @@ def _run(worker: Worker, channel: Connection) -> WorkerReport:
         _log.warning(
             "the handler ended this process with SystemExit(%s): it is not started again", exit_.code
         )
-    return worker.report
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from shardq.worker.attempt import (
     MessageHandler,
     WholeBatch,
 )
-from shardq.worker.gate import open_gate, permit_gate
+from shardq.worker.gate import open_gate, permit_gate, present_gate
 from shardq.worker.options import SharedKeywords, WorkerKeywords, WorkerOptions
 from shardq.worker.policy import ErrorFunction, error_policy
 from shardq.worker.report import Tally, WorkerReport
@@ -197,7 +197,7 @@ class Worker:
     def _work(self, attempt: Attempt) -> None:
         queue = self._queues[attempt.batch[0].queue]
         try:
-            self._calls[queue.name].run(attempt, self._tally, self._gate)
+            self._calls[queue.name].run(attempt, self._tally, present_gate(self._gate, queue))
         finally:
             for step in AttemptSettling(queue, attempt, self._options, self._tally).steps():
                 self._persist(step)

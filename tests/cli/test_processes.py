@@ -146,5 +146,5 @@ def test_what_workers_did_is_told_though_their_queue_was_deleted(jobs, url: str)
     jobs.ok("send", "jobs", "a")
     ended = in_shell("shardq work jobs --exec 'shardq delete jobs --yes' --idle-exit 30", url)
     assert ended.returncode == 3
-    assert " worked in " in ended.stderr
+    assert "1 message worked in " in ended.stderr
     assert "queue 'jobs' does not exist" in ended.stderr

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 from click.testing import CliRunner
 
+from shardq.cli.commands.topic import row_of
 from shardq.cli.main import main
+from shardq.topics.subscription import SubscriptionState
 
 
 def run(folder: Path, *arguments: str, given: str | None = None) -> tuple[int, str, str]:
@@ -26,11 +29,22 @@ def test_topics_and_subscriptions_from_the_command_line(tmp_path: Path) -> None:
     assert json.loads(run(tmp_path, "topic", "list", "--json")[1]) == ["orders"]
     states = json.loads(run(tmp_path, "subscription", "list", "orders", "--json")[1])
     assert [(each["name"], each["ready"]) for each in states] == [("mail", 2), ("rest", 4)]
-    assert "orders.*.created" in run(tmp_path, "subscription", "list", "orders")[1]
+    heads, mail, rest = run(tmp_path, "subscription", "list", "orders")[1].splitlines()
+    assert heads.split() == ["subscription", "filter", "backlog", "in", "flight", "history", "queue"]
+    assert (mail.split()[:4], rest.split()[:4]) == (
+        ["mail", "orders.*.created", "2", "0"], ["rest", ">", "4", "0"],
+    )  # fmt: skip
     assert run(tmp_path, "subscription", "seek", "orders", "mail", "--to", "1m")[0] == 0
     assert run(tmp_path, "subscription", "delete", "orders", "mail", "--yes")[0] == 0
     assert run(tmp_path, "topic", "delete", "orders", "-y")[0] == 0
     assert run(tmp_path, "topic", "list")[1] == ""
+
+
+def test_a_subscription_is_shown_with_what_it_has_not_got(tmp_path: Path) -> None:
+    state = SubscriptionState("mail", ">", "q", ready=1, delayed=2, in_flight=3, filling=True, missed=0.0)
+    assert row_of(state) == ("mail", ">", "3", "3", "is being copied", "q")
+    late = msgspec.structs.replace(state, filling=False, missed=7_200.0)
+    assert row_of(late)[4] == "2.0 h missed"
 
 
 def test_what_is_wrong_is_told_in_one_line(tmp_path: Path) -> None:

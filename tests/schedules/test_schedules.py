@@ -195,6 +195,25 @@ def test_a_queue_that_is_deleted_takes_its_schedules_with_it(
     assert len(received(client.queue("q").consumer())) == 1
 
 
+@pytest.mark.parametrize("by_a_consumer", [False, True])
+def test_a_queue_that_expires_takes_its_schedules_with_it(
+    client: shardq.Client, clock: ManualClock, by_a_consumer: bool
+) -> None:
+    client.create_queue("a/1", expires=60, shards=1, time_shards=1)
+    client.schedules.create("s", queue="a/1", every=3_600)
+    client.schedules.create("t", queue="q", every=3_600)
+    other = client.create_queue("a/2", expires=60, shards=1, time_shards=1).consumer()
+    for _ in range(40):
+        clock.advance(65)
+        if not by_a_consumer:
+            client.delete_expired_queues("a/1")
+        other._receiving.queues["a/2"]._context.live._read_at -= 10
+        other.receive(1)
+    assert not client.exists("a/1")
+    assert [name for name in client.queues("_shardq/") if "schedules" in name] == ["_shardq/schedules/t"]
+    assert [each.id for each in client.schedules.list()] == ["t"]
+
+
 def test_a_clock_that_was_far_ahead_for_a_while_does_not_silence_a_schedule(tmp_path: Path) -> None:
     start = ManualClock().now()
     clocks = [ManualClock(start), ManualClock(start + 90 * 86_400_000_000), ManualClock(start)]

@@ -239,6 +239,62 @@ def test_a_worker_ends_with_an_error_that_cannot_pass(client: Client, queue: Que
         Worker(queue, handler).run()
 
 
+def test_what_is_at_hand_of_a_queue_that_is_deleted_is_not_begun(
+    client: Client, queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("shardq.worker.gate.LOOK_SECONDS", 0.0)
+    fill(queue, 5)
+    handled: list[Message] = []
+
+    def handler(message: Message) -> None:
+        handled.append(message)
+        if len(handled) == 2:
+            client.delete_queue("jobs")
+            queue._context.live._read_at -= 10  # its settings are read again
+
+    worker = Worker(queue, handler)
+    with pytest.raises(shardq.QueueNotFound):
+        worker.run()
+    assert len(handled) == worker.report.worked == 2
+    assert "what was received and not begun is not worked: queue 'jobs' does not exist" in caplog.text
+
+
+def test_a_queue_that_is_deleted_and_created_again_is_taken_up_again(
+    client: Client, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shardq.worker.gate.LOOK_SECONDS", 0.0)
+    fill(queue, 3)
+    bodies: list[bytes] = []
+
+    def handler(message: Message) -> None:
+        bodies.append(message.body)
+        if len(bodies) == 1:
+            client.delete_queue("jobs")
+            client.create_queue("jobs").producer().send(b"new")
+            queue._context.live._read_at -= 10
+
+    Worker(queue, handler, idle_exit=0).run()
+    assert bodies[-1] == b"new"
+
+
+def test_a_store_that_does_not_answer_stops_nothing_that_is_at_hand(
+    url: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shardq.worker.gate.LOOK_SECONDS", 0.0)
+    fill(queue, 3)
+    store = FaultyStore(open_store(url, SystemClock()), FaultPlan())
+    with Client(store, retry_seconds=0) as client:
+        jobs, handled = client.queue("jobs"), []
+
+        def handler(message: Message) -> None:
+            handled.append(message)
+            jobs._context.live._read_at -= 10
+            away = len(handled) < 3
+            store.plan = FaultPlan(probability=float(away), methods=frozenset({"load_queue"}))
+
+        assert Worker(jobs, handler, idle_exit=0).run().worked == 3
+
+
 def test_a_shell_command_gets_the_body_and_its_last_line_on_stderr_is_the_reason(queue: Queue) -> None:
     fill(queue, 2)
     command = ShellCommand(

@@ -6,18 +6,17 @@ from contextlib import suppress
 from typing import Literal, cast, get_args
 
 import click
-import msgspec
 
 from shardq.cli.command import ExampleCommand, ExampleGroup, Session, headers_option, json_option, yes_option
 from shardq.cli.printing import many, note, print_columns, print_json, print_line
 from shardq.cli.sending import given_bodies
-from shardq.cli.times import duration, past_moment
+from shardq.cli.times import duration, in_words, past_moment
 from shardq.errors import ShardqError
 from shardq.outgoing_message import HeaderValue
-from shardq.topics.subscription import Start
+from shardq.topics.subscription import Start, SubscriptionState
 from shardq.topics.topics import RETENTION_SECONDS
 
-__all__ = ["subscription", "topic"]
+__all__ = ["row_of", "subscription", "topic"]
 
 _Words = Literal["latest", "earliest"]
 
@@ -142,14 +141,26 @@ def make(session: Session, topic: str, name: str, patterns: tuple[str, ...], sta
 @json_option
 @click.pass_obj
 def list_subscriptions(session: Session, topic: str, as_json: bool) -> None:
-    """Show the subscriptions of a topic, how much waits, and their queues."""
+    """Show the subscriptions of a topic: what they take, how much waits, and their queues.
+
+    With history that was over before a subscription got it, it shows how much. Messages that are published and not
+    relayed yet are not counted.
+    """
     opened = session.client.topic(topic)
     states = [opened.subscription(name).state() for name in opened.subscriptions()]
     if as_json:
         print_json(states)
     elif states:
-        heads = tuple(states[0].__struct_fields__)
-        print_columns([heads, *(tuple(map(str, msgspec.structs.astuple(each))) for each in states)])
+        heads = ("subscription", "filter", "backlog", "in flight", "history", "queue")
+        print_columns([heads, *map(row_of, states)])
+
+
+def row_of(state: SubscriptionState) -> tuple[str, ...]:
+    """A subscription in a line. Its backlog is what waits for its consumers."""
+    missed = f"{in_words(state.missed)} missed" if state.missed else ""
+    history = "is being copied" if state.filling else missed
+    backlog, in_flight = f"{state.ready + state.delayed:,}", f"{state.in_flight:,}"
+    return state.name, state.filter, backlog, in_flight, history, state.queue
 
 
 @subscription.command(
