@@ -23,11 +23,13 @@ __all__ = ["browse", "browse_history", "find", "find_slice", "history_slices", "
 PAGE_MESSAGES = 1_000
 
 
-def browse(context: QueueContext, codec: Codec, limit: int) -> Iterator[StoredMessage]:
+def browse(
+    context: QueueContext, codec: Codec, limit: int, page: int = PAGE_MESSAGES
+) -> Iterator[StoredMessage]:
     """Messages that wait or are in flight: shard by shard, each in delivery order."""
     owners = _Owners(context)
     for shard in context.retry(context.store.shards, context.name):
-        for piece in slices(context, Peek(shard, min(limit, PAGE_MESSAGES))):
+        for piece in slices(context, Peek(shard, min(limit, page))):
             for message in _messages(shard, piece, codec, owners.of(piece)):
                 yield message
                 limit -= 1

@@ -376,6 +376,11 @@ def holders_of(queue: Queue, keys: Sequence[str]) -> list[str | None]:
     return [None if each is None else "" if each.coming or each.replaced else each.current for each in found]
 
 
+def stored_in(queue: Queue, page: int) -> Iterator[StoredMessage]:
+    """All messages of a queue as :meth:`Queue.peek` shows them, read from each shard ``page`` at a time."""
+    return browse(queue._context, BYTES, MANY, page)  # noqa: SLF001 - of this module
+
+
 def wait_for(queue: Queue, seconds: float) -> None:
     """Sleep until something may have come into the queue, for so many seconds at most.
 

@@ -17,6 +17,7 @@ from shardq.tasks.errors import (
     UnknownTask,
 )
 from shardq.tasks.inline import InlineTasks, SentTask
+from shardq.tasks.listing import WorkflowView
 from shardq.tasks.options import RetryPolicy, TaskOptions
 from shardq.tasks.pool import TaskPool
 from shardq.tasks.result import Result
@@ -51,6 +52,7 @@ __all__ = [
     "UnknownTask",
     "Workflow",
     "WorkflowResult",
+    "WorkflowView",
     "chain",
     "chord",
     "current_task",

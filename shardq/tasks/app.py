@@ -14,6 +14,7 @@ from shardq.settings import QueueSettings
 from shardq.tasks.binding import Binding
 from shardq.tasks.calling import Loop, Middleware, run_function
 from shardq.tasks.current import CurrentTask
+from shardq.tasks.listing import WorkflowState, WorkflowView, newest_workflows
 from shardq.tasks.options import TaskKeywords, TaskOptions, make_options
 from shardq.tasks.result import Result
 from shardq.tasks.task import Signature, Task, TaskDecorator
@@ -156,6 +157,17 @@ class Tasks:
         Values have the types that the tasks of this app declare; those of tasks that it does not have are plain.
         """
         return WorkflowResult(self.binding, workflow_id, self.tasks)
+
+    def workflows(
+        self, *, state: WorkflowState | None = None, name: str | None = None, limit: int = 100
+    ) -> list[WorkflowView]:
+        """The newest ``limit`` workflows that a worker has begun, for as long as they are kept; the newest first.
+
+        Those of a state, or of a name: the one that ``send(name=...)`` gave, or that of the first task. Workflows of
+        other apps on the same store are among them. A state costs a request and one for each end that has ended; a
+        search for the failed ones looks at all. Raises InvalidSetting.
+        """
+        return newest_workflows(self.binding, state=state, name=name, limit=limit)
 
     def drain(self, *, queues: Sequence[str] | None = None) -> WorkerReport:
         """Run all tasks that are due, and those that they send, in this thread; returns when none is due. For tests.

@@ -79,6 +79,7 @@ class Plan(msgspec.Struct, frozen=True):
     keep: float
     ends: tuple[int, ...]  # the steps that none waits for: what they return is the result
     many: bool = False  # which is a list then
+    name: str = ""  # by which it is listed; none of a bucket
 
     @property
     def first(self) -> list[int]:

@@ -1,35 +1,32 @@
-"""What became of tasks: entries that are written once, in a queue of shardq's own.
+"""What became of tasks: entries that are written once, under keys that are made of the tasks' ids.
 
-An entry is a message with a unique key that is made of the task's id. Whoever writes first decides: the worker that ran
-the task, or somebody who cancels it. The message is delayed by the time for which the entry is to be kept. When it is
-due, it is over: it counts for nothing, and a worker removes it.
+Whoever writes first decides: the worker that ran the task, or somebody who cancels it. The plans of workflows are
+entries too, in a queue of their own, so that whoever lists workflows has to look at nothing else.
 """
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain, islice
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import msgspec
 
 from shardq.client import Client
-from shardq.errors import QueueNotFound
 from shardq.message import StoredMessage
 from shardq.outgoing_message import OnConflict, OutgoingMessage
-from shardq.queue import Queue, holders_of, wait_for
-from shardq.storage.requests import EntryState
+from shardq.tasks.entries import EntryQueue
 from shardq.tasks.errors import Failure
 from shardq.tasks.ids import buckets_of, in_run, key_of, run_of, runs_of
 
 __all__ = ["MAX_RESULT_BYTES", "Decided", "Entry", "ResultLog"]
 
 RESULTS = "_shardq/tasks/results"
+WORKFLOWS = "_shardq/tasks/workflows"
 MAX_RESULT_BYTES = 1_000_000
-_PAGE = 1_000
+_WORKFLOW = "workflow"  # the header of its plan: its id
 _PAUSE = 0.05  # seconds
 
 Kind = Literal["done", "failed", "cancelled"]
@@ -54,16 +51,16 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 class ResultLog:
-    """The entries of a store. Its queue is created when the first one is written."""
+    """The entries of a store: what became of tasks and steps, and the plans of workflows."""
 
     def __init__(self, client: Client) -> None:
-        self._client = client
-        self._lock = threading.Lock()
-        self._queue: Queue | None = None
+        self._results, self._workflows = EntryQueue(client, RESULTS), EntryQueue(client, WORKFLOWS)
 
     def decide(self, decided: Sequence[Decided]) -> None:
         """Write entries where none stands. May be repeated, whatever came of the first time."""
-        self._write([_message("r", each.task, _ENCODER.encode(each.entry), each.keep) for each in decided])
+        self._results.write(
+            [_message("r", each.task, _ENCODER.encode(each.entry), each.keep) for each in decided]
+        )
 
     def read(self, task: str) -> Entry | None:
         """What became of a task; None: nothing yet, or it is over."""
@@ -97,7 +94,7 @@ class ResultLog:
         """Of which tasks an entry stands, or did a moment ago, in one request. A hint: only :meth:`read` is sure."""
         if any(run_of(task) for task in tasks):
             return [self.read(task) is not None for task in tasks]
-        return [holder is not None for holder in self._holders([key_of("r", task) for task in tasks])]
+        return [holder is not None for holder in self._results.holders([key_of("r", task) for task in tasks])]
 
     def standing(self, tasks: Sequence[str], *, working: bool = False) -> dict[str, Entry]:
         """What became of tasks, also of those whose workflow, or a bucket that they are in, was cancelled.
@@ -119,14 +116,14 @@ class ResultLog:
 
     def enter_run(self, workflow: str, keep: float) -> None:
         """Note that a run of a workflow has begun: earlier ones are over."""
-        self._write([_message("n", workflow, b"", keep)])
+        self._results.write([_message("n", workflow, b"", keep)])
 
     def last_run(self, workflow: str) -> int:
         """The number of the run of a workflow that began last: 0 unless it was retried."""
         last = 0
         while True:
             runs = [in_run(workflow, last + number) for number in range(1, _RUNS + 1)]
-            holders = self._holders([key_of("n", each) for each in runs])
+            holders = self._results.holders([key_of("n", each) for each in runs])
             begun = holders.index(None) if None in holders else _RUNS
             last += begun
             if begun < _RUNS:
@@ -136,94 +133,70 @@ class ResultLog:
         """Those of steps whose workflow has begun a later run."""
         later = {task: in_run(task, run_of(task) + 1).partition("#")[0] for task in tasks if "#" in task}
         runs = list(dict.fromkeys(later.values()))
-        begun = dict(zip(runs, self._holders([key_of("n", each) for each in runs]), strict=True))
+        begun = dict(zip(runs, self._results.holders([key_of("n", each) for each in runs]), strict=True))
         return {task for task, run in later.items() if begun[run] is not None}
 
     def enter_plans(self, plans: Iterable[tuple[str, bytes]], keep: float) -> None:
         """Store the plans of workflows, unless they are stored. They are drawn some at a time."""
         drawn = iter(plans)
         while some := list(islice(drawn, _PLANS)):
-            self._write([_message("w", workflow, plan, keep) for workflow, plan in some])
+            self._results.write([_message("w", bucket, plan, keep) for bucket, plan in some])
+
+    def enter_workflow(self, workflow: str, plan: bytes, keep: float) -> None:
+        """Store the plan of a workflow, unless it is stored. By this it is listed, for as long as it is kept."""
+        message = _message("w", workflow, plan, keep)
+        self._workflows.write([msgspec.structs.replace(message, headers={_WORKFLOW: workflow})])
 
     def plan(self, workflow: str) -> bytes | None:
-        """The plan of a workflow that has begun."""
-        return self._read("w", in_run(workflow, 0))
+        """The plan of a workflow or bucket that has begun."""
+        kept_in = self._results if "#" in workflow else self._workflows
+        message = self._read("w", in_run(workflow, 0), kept_in)
+        return None if message is None else cast("bytes", message.body)
+
+    def workflows(self) -> Iterator[tuple[str, StoredMessage]]:
+        """The workflows that have begun, and are kept: their ids, and their plans as they are stored."""
+        for message in self._workflows.all():
+            yield str(message.headers[_WORKFLOW]), message
+
+    def last_runs(self, workflows: Sequence[str]) -> list[str]:
+        """The ids of the runs that began last, in one request for those that were never retried."""
+        again = self._results.holders([key_of("n", in_run(each, 1)) for each in workflows])
+        return [
+            each if holder is None else in_run(each, self.last_run(each))
+            for each, holder in zip(workflows, again, strict=True)
+        ]
 
     def tell(self, task: str, progress: bytes, keep: float) -> None:
         """Note how far a task is, in place of what was noted before."""
-        self._write([_message("p", task, progress, keep, "replace")])
+        self._results.write([_message("p", task, progress, keep, "replace")])
 
     def told(self, task: str) -> bytes | None:
         """How far a task is, as it was noted last."""
-        return self._read("p", task)
+        message = self._read("p", task, self._results)
+        return None if message is None else cast("bytes", message.body)
 
     def forget(self, task: str) -> None:
         """Remove what is kept of a task."""
         for kind in ("r", "p"):
-            try:
-                self._opened().remove(unique_key=key_of(kind, task))
-            except QueueNotFound:
-                self._queue = None
+            self._results.remove(key_of(kind, task))
 
     def wait(self, seconds: float) -> None:
         """Sleep until something may have been written, for so many seconds at most."""
-        try:
-            wait_for(self._opened(), seconds)
-        except QueueNotFound:  # nothing was written yet
+        if not self._results.wait(seconds):
             time.sleep(min(seconds, _PAUSE))
 
     def remove_old(self) -> int:
         """Remove the entries that are over; returns how many they were."""
-        removed = 0
-        try:
-            with self._opened().consumer(visibility_timeout=60) as consumer:
-                while batch := consumer.receive(_PAGE):
-                    batch.ack()
-                    removed += len(batch)
-        except QueueNotFound:
-            self._queue = None
-        return removed
+        return self._results.remove_old() + self._workflows.remove_old()
 
-    def _write(self, messages: Sequence[OutgoingMessage]) -> None:
-        try:
-            self._opened(create=True).producer().send_many(messages)
-        except QueueNotFound:  # it was deleted
-            self._queue = None
-            self._opened(create=True).producer().send_many(messages)
-
-    def _read(self, kind: str, task: str) -> bytes | None:
-        message = self._find(kind, [task]).get(task)
-        return None if message is None else cast("bytes", message.body)
+    def _read(self, kind: str, task: str, kept_in: EntryQueue) -> StoredMessage | None:
+        key = key_of(kind, task)
+        return kept_in.find([key]).get(key)
 
     def _find(self, kind: str, tasks: Sequence[str]) -> Mapping[str, StoredMessage]:
-        """The entries that stand and are not over."""
-        keys = [key_of(kind, task) for task in tasks]
-        found: dict[str, StoredMessage] = {}
-        for task, key, holder in zip(tasks, keys, self._holders(keys), strict=True):
-            if holder is None:
-                continue
-            queue = self._opened()
-            message = (queue.get(holder) if holder else None) or queue.get(unique_key=key)
-            if message is not None and message.state is EntryState.DELAYED:
-                found[task] = message
-        return found
-
-    def _holders(self, keys: Sequence[str]) -> Sequence[str | None]:
-        try:
-            return holders_of(self._opened(), keys)
-        except QueueNotFound:
-            self._queue = None
-            return [None] * len(keys)
-
-    def _opened(self, *, create: bool = False) -> Queue:
-        if self._queue is None:
-            with self._lock:
-                self._queue = self._created() if create else self._client.queue(RESULTS)
-        return self._queue
-
-    def _created(self) -> Queue:
-        settings: dict[str, Any] = {"shards": 4, "max_deliveries": None, "time_shard_seconds": 60.0}
-        return self._client.create_queue(RESULTS, exist_ok=True, **settings)
+        """The entries that stand and are not over, by the ids of their tasks."""
+        tasks_of = {key_of(kind, task): task for task in tasks}
+        return {tasks_of[key]: message for key, message in self._results.find(list(tasks_of)).items()}
 
 
 def _message(

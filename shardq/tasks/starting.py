@@ -22,7 +22,7 @@ def start_workflow(binding: Binding, message: Message) -> None:
     """Store the plans of a workflow, and send the steps that wait for none. May be repeated."""
     plans = _plans(message)
     _, plan = next(plans)
-    binding.results.enter_plans([(message.id, write_plan(plan))], plan.keep)
+    binding.results.enter_workflow(message.id, write_plan(plan), plan.keep)
     binding.results.enter_plans(
         (
             (message.id + path, write_plan(msgspec.structs.replace(each, keep=plan.keep)))

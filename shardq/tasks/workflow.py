@@ -22,6 +22,7 @@ from shardq.tasks.workflow_result import WorkflowResult
 __all__ = ["Part", "Workflow", "chain", "chord", "group", "group_of"]
 
 KEEP_SECONDS = 86_400.0
+MAX_NAME = 200
 _SOME_ID = f"tasks:0:0:{0:032x}:0"  # a workflow gets its own when it is sent
 
 
@@ -50,17 +51,21 @@ class Workflow(msgspec.Struct, frozen=True):
     many: bool = False  # its result is a list, of its ends
     buckets: Mapping[int, Bucket] = {}  # the plans of those steps that are buckets of a large group
 
-    def send(self, *, keep: float = KEEP_SECONDS, delay: float = 0.0) -> WorkflowResult:
+    def send(
+        self, *, keep: float = KEEP_SECONDS, delay: float = 0.0, name: str | None = None
+    ) -> WorkflowResult:
         """Send it: one message, from which a worker begins the first steps. Returns its result.
 
         What became of each step is kept for ``keep`` seconds. A step must not wait longer than that for others. Steps
-        that wait for each other have to fit into a message together; a group may have any size. Raises what
+        that wait for each other have to fit into a message together; a group may have any size. ``name`` is the one by
+        which :meth:`Tasks.workflows` lists it, up to 200 characters; without it that of its first task. Raises what
         :meth:`Task.send` raises; nothing is stored then.
         """
         check_number("keep", keep, 1.0, LONGEST_KEPT)
+        listed_as = next(iter(self.tasks)) if name is None else _checked_name(name)
         for number, step in enumerate(self.steps):
             _check(step, number, keep)
-        plan = Plan(self.steps, keep, self.ends, self.many)
+        plan = Plan(self.steps, keep, self.ends, self.many, listed_as)
         body = checked(write_plan(plan))
         message = OutgoingMessage(body=body, headers={NAME: WORKFLOW, KEEP: 0.0}, delay=delay)
         binding, queue = self.app.binding, self.steps[plan.first[0]].queue
@@ -151,6 +156,14 @@ def chord(parts: Iterable[Part], callback: Part) -> Workflow:
     if not isinstance(parts, Iterable):
         raise InvalidSetting(f"chord: {parts!r} is no list of steps: give chord([...], callback)")
     return chain(group_of(parts), callback)
+
+
+def _checked_name(name: object) -> str:
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME or not name.isprintable():
+        raise InvalidSetting(
+            f"name={name!r} of a workflow: give a text of 1 to {MAX_NAME} printable characters"
+        )
+    return name
 
 
 def _checked(part: Part) -> Part:

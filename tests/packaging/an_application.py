@@ -51,6 +51,7 @@ from shardq.tasks import (
     UnknownTask,
     Workflow,
     WorkflowResult,
+    WorkflowView,
     chain,
     chord,
     current_task,
@@ -164,6 +165,8 @@ async def use_tasks(client: shardq.Client) -> None:
     ended.wait(timeout=1)
     views: list[TaskView] = ended.steps()
     print([(view.id, view.task, view.state, view.ended, view.seconds) for view in views])
+    flows: list[WorkflowView] = tasks.workflows(state="failed", name="double", limit=10)
+    print([(each.name, each.begun, each.ended, each.kept_until, each.failure) for each in flows])
     report: WorkerReport = TaskWorker(tasks, client, threads=4, idle_exit=0.5).run()
     pool: PoolReport = TaskPool("sqlite:///tasks.db", "shop:tasks", processes=2, threads=4).run()
     with InlineTasks(tasks, client) as within:

@@ -45,6 +45,25 @@ def test_tasks_and_workflows_that_wait_are_listed_queue_by_queue(run: Run, sums:
     assert len(json.loads(run("list", "--limit", "1", "--json")[1])["tasks"]) == 1
 
 
+def test_workflows_that_have_begun_are_listed_by_state_and_name(run: Run, sums: Sums) -> None:
+    def listed(*arguments: str) -> list[str]:
+        return [each["id"] for each in json.loads(run("list", "--json", *arguments)[1])["workflows"]]
+
+    assert listed() == []
+    done = group(sums.add.signature(1, 2), sums.add.signature(2, 2)).send(name="sums")
+    failed = chain(sums.add.signature(1, 3), sums.fail.then()).send()
+    sums.tasks.drain()
+    waiting = chain(sums.add.options(queue="later").signature(1, 1), sums.add.then(1)).send()
+    assert set(listed()) == set(listed("tasks", "others")) == {done.id, failed.id}
+    assert listed("--state", "done") == listed("--name", "sums") == [done.id]
+    assert listed("--state", "failed", "--name", "add", "--limit", "1") == [failed.id]
+    assert listed("--state", "waiting") == listed("--name", "none") == listed("later") == []
+    assert json.loads(run("list", "--json", "--state", "done")[1])["tasks"] == []
+    assert waiting.id in run("list", "--state", "waiting")[1]
+    assert f"{done.id}\n" in run("list", "--name", "sums")[1]
+    assert run("show", failed.id)[1].splitlines()[0] == f"workflow {failed.id}  failed"
+
+
 def test_a_task_is_shown_with_what_became_of_it(run: Run, sums: Sums) -> None:
     task, failing = sums.add.send(1, 2), sums.fail.send(1)
     assert json.loads(run("show", task.id, "--json")[1])["state"] == "waiting"

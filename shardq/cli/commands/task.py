@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import NoReturn
+from typing import NoReturn, cast, get_args
 
 import click
 
@@ -12,10 +12,12 @@ from shardq.cli.command import ExampleGroup, Session, json_option
 from shardq.cli.failures import NOT_FOUND
 from shardq.cli.printing import note, print_columns, print_json, print_line
 from shardq.errors import InvalidSetting
+from shardq.queue import stored_in
 from shardq.receipt import MessageId
 from shardq.tasks.binding import Binding
 from shardq.tasks.drawing import as_mermaid, as_svg, as_text
 from shardq.tasks.ids import in_run, run_of
+from shardq.tasks.listing import MOST_LISTED, WorkflowState, WorkflowView, newest_workflows
 from shardq.tasks.plans import KEEP, NAME
 from shardq.tasks.result import Result
 from shardq.tasks.views import TaskView, view_of_message, view_of_task, views_of_steps
@@ -24,6 +26,10 @@ from shardq.tasks.workflow_result import WorkflowResult
 __all__ = ["task"]
 
 _DRAWINGS = {"mermaid": as_mermaid, "svg": as_svg}
+_STATES = ("waiting", *get_args(WorkflowState))
+_OPEN = (None, "waiting", "running")  # states of tasks that are in their queues
+_PAGE = 100
+_TIME = "%Y-%m-%d %H:%M:%S"
 
 task = ExampleGroup(
     name="task",
@@ -37,34 +43,69 @@ task = ExampleGroup(
 _id = click.argument("identity", metavar="ID")
 
 
-@task.command("list", example="shardq task list mail --limit 20")
+@task.command("list", example="shardq task list mail --state failed")
 @click.argument("queues", metavar="[QUEUE]...", nargs=-1)
+@click.option("--state", type=click.Choice(_STATES), help="Those in this state only.")
+@click.option("--name", help="Those of this name only: of a task, or of a workflow.")
 @click.option(
-    "--limit", type=click.IntRange(1), default=100, show_default=True, help="Tasks that are listed."
+    "--limit",
+    type=click.IntRange(1, MOST_LISTED),
+    default=100,
+    show_default=True,
+    help="Tasks that are listed, and workflows.",
 )
 @json_option
 @click.pass_obj
-def list_tasks(session: Session, /, queues: Sequence[str], limit: int, as_json: bool) -> None:
-    """List the tasks that wait or run.
+def list_tasks(
+    session: Session,
+    /,
+    queues: Sequence[str],
+    state: str | None,
+    name: str | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """List the tasks that wait or run, and the workflows that have begun.
 
     Those of the queues that are named, else of all; dead letters are listed under their own queue. A workflow that
-    waits is called shardq.workflow; once it has begun its steps are listed, with ids that begin with its own.
+    waits is called shardq.workflow. Once it has begun it is listed with its state and times, the newest first, for as
+    long as it is kept; its steps that wait or run are among the tasks, with ids that begin with its own.
     """
-    found = list(islice(_tasks_in(session, queues or session.client.queues(), limit), limit))
+    tasks = list(islice(_tasks_in(session, queues or session.client.queues(), state, name), limit))
+    flows = _flows_in(session, queues or None, state, name, limit)
     if as_json:
-        print_json({"tasks": found})
-    elif found:
+        print_json({"tasks": tasks, "workflows": flows})
+        return
+    if tasks:
         heads = ("task", "state", "deliveries", "queue", "id")
         print_columns(
-            [heads, *((each.task, each.state, each.deliveries, each.queue, each.id) for each in found)]
+            [heads, *((each.task, each.state, each.deliveries, each.queue, each.id) for each in tasks)]
         )
+    if flows:
+        print_columns([("workflow", "state", "begun", "ended", "id"), *map(_flow_line, flows)])
 
 
-def _tasks_in(session: Session, queues: Sequence[str], limit: int) -> Iterator[TaskView]:
-    for name in queues:
-        for message in session.queue(name).peek(limit):
-            if NAME in message.headers:
-                yield view_of_message(message, name)
+def _tasks_in(
+    session: Session, queues: Sequence[str], state: str | None, name: str | None
+) -> Iterator[TaskView]:
+    for queue in queues:
+        messages = stored_in(session.queue(queue), _PAGE) if state in _OPEN else ()
+        views = (view_of_message(each, queue) for each in messages if NAME in each.headers)
+        yield from (view for view in views if state in (None, view.state) and name in (None, view.task))
+
+
+def _flows_in(
+    session: Session, queues: Sequence[str] | None, state: str | None, name: str | None, limit: int
+) -> list[WorkflowView]:
+    if state == "waiting":
+        return []
+    wanted = cast("WorkflowState | None", state)
+    return newest_workflows(_binding(session), state=wanted, name=name, queues=queues, limit=limit)
+
+
+def _flow_line(flow: WorkflowView) -> tuple[str, ...]:
+    ended = "" if flow.ended is None else f"{flow.ended:{_TIME}}"
+    return (flow.name, flow.state, f"{flow.begun:{_TIME}}", ended, flow.id)
 
 
 @task.command(

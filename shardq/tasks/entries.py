@@ -1,0 +1,105 @@
+"""Entries that are written once: messages with unique keys in a queue of shardq's own.
+
+An entry is delayed by the time for which it is to be kept. When it is due, it is over: it counts for nothing, and a
+worker removes it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from shardq.client import Client
+from shardq.errors import QueueNotFound
+from shardq.message import StoredMessage
+from shardq.outgoing_message import OutgoingMessage
+from shardq.queue import Queue, holders_of, stored_in, wait_for
+from shardq.storage.requests import EntryState
+
+__all__ = ["EntryQueue"]
+
+_AT_ONCE = 1_000  # entries that are removed together
+_PAGE = 50  # entries that are looked through together
+
+
+class EntryQueue:
+    """A queue of entries. It is created when the first one is written. Any thread may use it."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client, self._name = client, name
+        self._lock = threading.Lock()
+        self._queue: Queue | None = None
+
+    def write(self, messages: Sequence[OutgoingMessage]) -> None:
+        """Store entries, unless their keys are taken."""
+        try:
+            self._opened(create=True).producer().send_many(messages)
+        except QueueNotFound:  # it was deleted
+            self._queue = None
+            self._opened(create=True).producer().send_many(messages)
+
+    def find(self, keys: Sequence[str]) -> Mapping[str, StoredMessage]:
+        """The entries that stand and are not over, by their keys."""
+        found: dict[str, StoredMessage] = {}
+        for key, holder in zip(keys, self.holders(keys), strict=True):
+            if holder is None:
+                continue
+            queue = self._opened()
+            message = (queue.get(holder) if holder else None) or queue.get(unique_key=key)
+            if message is not None and message.state is EntryState.DELAYED:
+                found[key] = message
+        return found
+
+    def holders(self, keys: Sequence[str]) -> Sequence[str | None]:
+        """Whose the keys are, in one request: see :func:`shardq.queue.holders_of`."""
+        try:
+            return holders_of(self._opened(), keys)
+        except QueueNotFound:
+            self._queue = None
+            return [None] * len(keys)
+
+    def all(self) -> Iterator[StoredMessage]:
+        """Every entry that is not over, in no particular order. One that is being written may come twice."""
+        with suppress(QueueNotFound):
+            for message in stored_in(self._opened(), _PAGE):
+                if message.state is EntryState.DELAYED:
+                    yield message
+
+    def remove(self, key: str) -> None:
+        """Remove an entry before its time is over."""
+        try:
+            self._opened().remove(unique_key=key)
+        except QueueNotFound:
+            self._queue = None
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep until something may have been written, for so many seconds at most; False: nothing ever was."""
+        try:
+            wait_for(self._opened(), seconds)
+        except QueueNotFound:
+            return False
+        return True
+
+    def remove_old(self) -> int:
+        """Remove the entries that are over; returns how many they were."""
+        removed = 0
+        try:
+            with self._opened().consumer(visibility_timeout=60) as consumer:
+                while batch := consumer.receive(_AT_ONCE):
+                    batch.ack()
+                    removed += len(batch)
+        except QueueNotFound:
+            self._queue = None
+        return removed
+
+    def _opened(self, *, create: bool = False) -> Queue:
+        if self._queue is None:
+            with self._lock:
+                self._queue = self._created() if create else self._client.queue(self._name)
+        return self._queue
+
+    def _created(self) -> Queue:
+        settings: dict[str, Any] = {"shards": 4, "max_deliveries": None, "time_shard_seconds": 60.0}
+        return self._client.create_queue(self._name, exist_ok=True, **settings)
