@@ -18,11 +18,14 @@ if _typing.TYPE_CHECKING:
     from shardq.api import *  # noqa: F403 - type checkers see all names
     from shardq.api import __all__ as __all__
 else:
+    _PACKAGES = {"broadcast", "pipelines", "planning", "schedules", "tasks", "testing", "topics", "worker"}
 
     def __getattr__(name: str) -> object:
-        """Load the public names when one of them is used first: the command line starts without most of them."""
+        """Load the public names when one of them is used first, and packages: the command line needs few of them."""
         if name.startswith("__") and name != "__all__":
             raise AttributeError(name)
+        if name in _PACKAGES:
+            return _import_module(f"shardq.{name}")
         api = _import_module("shardq.api")
         public = {each: getattr(api, each) for each in ("__all__", *api.__all__)}
         globals().update(public)

@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Unpack, cast
 
+import shardq  # whose annotations name what is built on queues: it is loaded when they are read
 from shardq.callables import check_runs
 from shardq.clock import Clock, SystemClock, to_datetime
 from shardq.closing import Closing
@@ -51,8 +52,8 @@ from shardq.storage.store import Store
 from shardq.storage.transactional_store import TransactionalStore
 
 if TYPE_CHECKING:
-    from shardq.schedules import Schedules
-    from shardq.topics import Topic
+    import shardq.schedules
+    import shardq.topics
 
 __all__ = ["Client", "connect"]
 
@@ -96,7 +97,9 @@ class Client(Closing):
             dismiss=partial(_dismiss, own),
         )
         self._outside: Client | None = None  # of one that is part of a transaction
-        self._relayed: dict[str, Topic] = {}  # topics that consumers of their subscriptions look after
+        self._relayed: dict[
+            str, shardq.topics.Topic
+        ] = {}  # topics that consumers of their subscriptions look after
         self._store, self._retry = store, self._contexts.retry
         self._semaphores: dict[str, Semaphore] = {}
         self._hooks = hooks
@@ -240,7 +243,7 @@ class Client(Closing):
 
     def create_topic(
         self, name: str, *, retention: float = 86_400.0, exist_ok: bool = False, codec: Codec = BYTES
-    ) -> Topic:
+    ) -> shardq.topics.Topic:
         """Create a topic: what is published to it goes to each of its subscriptions.
 
         Messages that were relayed are kept for ``retention`` seconds, for subscriptions that start earlier or are
@@ -251,7 +254,7 @@ class Client(Closing):
 
         return create_topic(self, name, retention=retention, exist_ok=exist_ok, codec=codec)
 
-    def topic(self, name: str, *, codec: Codec = BYTES) -> Topic:
+    def topic(self, name: str, *, codec: Codec = BYTES) -> shardq.topics.Topic:
         """An existing topic, to which values are published with a codec. Raises InvalidName or TopicNotFound."""
         from shardq.topics.topic import Topic  # noqa: PLC0415 - a door to what is built on queues
 
@@ -270,7 +273,7 @@ class Client(Closing):
         delete_topic(self, name)
 
     @property
-    def schedules(self) -> Schedules:
+    def schedules(self) -> shardq.schedules.Schedules:
         """The schedules of all queues: messages that are sent by themselves, at moments or again and again."""
         from shardq.schedules import Schedules  # noqa: PLC0415 - built on queues
 

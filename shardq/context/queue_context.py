@@ -191,7 +191,7 @@ class Log(msgspec.Struct, frozen=True):
 
 MakeRoom: TypeAlias = "Callable[[QueueContext, int], int]"
 Attend: TypeAlias = "Callable[[QueueContext, str], int]"
-Dismiss: TypeAlias = "Callable[[str], None]"
+Dismiss: TypeAlias = Callable[[str], None]
 
 
 class QueueContext(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import msgspec
 
+import shardq
 from shardq.errors import InvalidSetting
 from shardq.settings import check_number
 from shardq.storage.requests import EntryState
@@ -17,8 +18,8 @@ from shardq.tasks.errors import ResultMissing, ResultTimeout, TaskCancelled, Tas
 from shardq.tasks.results import Decided, Entry
 
 if TYPE_CHECKING:
-    from shardq.tasks.binding import Binding
-    from shardq.tasks.task import Task
+    import shardq.tasks.binding
+    import shardq.tasks.task
 
 __all__ = ["Result", "TaskState", "decoded"]
 
@@ -38,7 +39,11 @@ class Result(Generic[T_co]):
     """
 
     def __init__(
-        self, binding: Binding, identity: str, task: Task[Any, Any, T_co] | None, keep: float
+        self,
+        binding: shardq.tasks.binding.Binding,
+        identity: str,
+        task: shardq.tasks.Task[Any, Any, T_co] | None,
+        keep: float,
     ) -> None:
         self.id = identity
         self._binding, self._task, self._keep = binding, task, keep
@@ -155,7 +160,7 @@ class Result(Generic[T_co]):
         return f"<Result {self.id}>"
 
 
-def decoded(task: Task[Any, Any, Any] | None, value: bytes) -> Any:
+def decoded(task: shardq.tasks.Task[Any, Any, Any] | None, value: bytes) -> Any:
     """What a task returned, of the type that it declares, if the task is known. Raises ResultRejected."""
     return msgspec.msgpack.decode(value) if task is None else task.arguments.decode_result(value)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Un
 
 import msgspec
 
+import shardq
 from shardq.callables import check_runs
 from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.outgoing_message import Headers, OutgoingMessage
@@ -20,8 +21,8 @@ from shardq.tasks.plans import KEEP, NAME, TIMEOUT
 from shardq.tasks.result import Result
 
 if TYPE_CHECKING:
-    from shardq.tasks.app import Tasks
-    from shardq.tasks.workflow import Workflow
+    import shardq.tasks.app
+    import shardq.tasks.workflow
 
 __all__ = ["Signature", "Task", "TaskDecorator"]
 
@@ -91,7 +92,7 @@ class Task(Generic[P, R, T]):
     (1, 6)
     """
 
-    def __init__(self, app: Tasks, function: Callable[P, R], options: TaskOptions) -> None:
+    def __init__(self, app: shardq.tasks.Tasks, function: Callable[P, R], options: TaskOptions) -> None:
         _check_function(function)
         functools.update_wrapper(self, function)
         self.app, self.function, self._options = app, function, options
@@ -136,7 +137,7 @@ class Task(Generic[P, R, T]):
         group = _named("group", self._options.group, args, kwargs)
         return Signature(self, body, self._options, group, self._unique_key(body, args, kwargs), takes)
 
-    def map(self, values: Iterable[Any]) -> Workflow:
+    def map(self, values: Iterable[Any]) -> shardq.tasks.Workflow:
         """A workflow of one call for each value, which do not wait for each other: see :func:`group`."""
         from shardq.tasks.workflow import group_of  # noqa: PLC0415 - it is built on this
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
+import shardq
+from shardq.client import Client
 from shardq.consumer import Consumer
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.settings import check_number
@@ -21,8 +23,7 @@ from shardq.worker import Worker
 from shardq.worker.report import WorkerReport
 
 if TYPE_CHECKING:
-    from shardq.client import Client
-    from shardq.tasks.app import Tasks
+    import shardq.tasks.app
 
 __all__ = ["MAX_THREADS", "TaskWorker", "TaskWorkerKeywords"]
 
@@ -73,7 +74,7 @@ class TaskWorker(Worker):
 
     def __init__(
         self,
-        tasks: Tasks,
+        tasks: shardq.tasks.Tasks,
         client: Client,
         *,
         queues: Sequence[str] | None = None,

@@ -7,6 +7,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import shardq
 from shardq.errors import InvalidReceipt
 from shardq.receipt import MessageId
 from shardq.storage.requests import EntryState
@@ -19,8 +20,8 @@ from shardq.tasks.results import Decided, Entry
 from shardq.tasks.views import TaskView, views_of_steps
 
 if TYPE_CHECKING:
-    from shardq.tasks.binding import Binding
-    from shardq.tasks.task import Task
+    import shardq.tasks.binding
+    import shardq.tasks.task
 
 __all__ = ["WorkflowResult"]
 
@@ -34,9 +35,9 @@ class WorkflowResult:
 
     def __init__(
         self,
-        binding: Binding,
+        binding: shardq.tasks.binding.Binding,
         identity: str,
-        tasks: Mapping[str, Task[Any, Any, Any]],
+        tasks: Mapping[str, shardq.tasks.Task[Any, Any, Any]],
         plan: Plan | None = None,
     ) -> None:
         self.id, self._binding, self._tasks, self._known = _checked(identity), binding, tasks, plan

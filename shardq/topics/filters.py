@@ -118,7 +118,7 @@ class Filter(msgspec.Struct, frozen=True):
 
 EVERYTHING = Filter()
 
-FilterLike: TypeAlias = "Filter | str | Sequence[str]"
+FilterLike: TypeAlias = Filter | str | Sequence[str]
 """A filter, or the pattern of the subjects, or several."""
 
 

@@ -35,7 +35,7 @@ __all__ = [
     "relayed_from",
 ]
 
-Start: TypeAlias = 'Literal["latest", "earliest"] | datetime'
+Start: TypeAlias = Literal["latest", "earliest"] | datetime
 """What a subscription gets first: what is published from now on, everything that is kept, or what came since then."""
 
 _SKEW = 60_000_000

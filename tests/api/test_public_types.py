@@ -9,6 +9,7 @@ import datetime
 import inspect
 import os
 import pydoc
+import subprocess
 import sys
 import typing
 from collections.abc import Callable, Iterator
@@ -18,23 +19,36 @@ from typing import Any, get_type_hints
 import pytest
 
 import shardq
+import shardq.broadcast
+import shardq.pipelines
 import shardq.planning
 import shardq.schedules
+import shardq.storage.requests
+import shardq.storage.store
+import shardq.tasks
 import shardq.testing
 import shardq.topics
 import shardq.worker
 
 CLASSES = [value for name in shardq.__all__ if inspect.isclass(value := getattr(shardq, name))]
 OPAQUE = {shardq.Attempt}  # what it holds is for shardq alone
-DOORS = {"Schedules": shardq.schedules.Schedules, "Topic": shardq.topics.Topic}  # what is built on queues
-COMMON = [DOORS] + [vars(module) for module in (builtins, typing, collections.abc, datetime, os)]
+COMMON = [vars(module) for module in (builtins, typing, collections.abc, datetime, os)]
+PUBLIC = (
+    shardq, shardq.broadcast, shardq.pipelines, shardq.planning, shardq.schedules, shardq.storage.requests,
+    shardq.storage.store, shardq.tasks, shardq.testing, shardq.topics, shardq.worker,
+)  # fmt: skip
 
 
 def functions_of(cls: type) -> Iterator[Callable[..., Any]]:
     """The public methods of a class, and the functions behind its public properties."""
     for name, member in vars(cls).items():
         match member:
-            case _ if name.startswith("_"):
+            case _ if name.startswith("_") and name not in (
+                "__call__",
+                "__enter__",
+                "__getitem__",
+                "__iter__",
+            ):
                 continue
             case property():
                 assert member.fget is not None
@@ -49,7 +63,7 @@ def functions_of(cls: type) -> Iterator[Callable[..., Any]]:
 
 def everything_public() -> Iterator[Any]:
     """Each public class with its constructor and methods, and each public function."""
-    for module in (shardq, shardq.planning, shardq.testing, shardq.worker):
+    for module in PUBLIC:
         for name in module.__all__:
             value = getattr(module, name)
             if inspect.isclass(value):
@@ -62,10 +76,22 @@ def everything_public() -> Iterator[Any]:
 
 @pytest.mark.parametrize("public", list(everything_public()), ids=lambda public: public.__qualname__)
 def test_what_is_public_tells_its_signature_and_types_at_run_time(public: Any) -> None:
-    get_type_hints(public, localns=None if inspect.isclass(public) else DOORS)
+    """Without any help, as tools do: FastAPI, typer, Sphinx."""
+    get_type_hints(public)
     if not typing.is_typeddict(public):
         inspect.signature(public)
     assert pydoc.render_doc(public)
+
+
+@pytest.mark.parametrize("first", ["shardq.client", "shardq.topics", "shardq.schedules", "shardq.tasks.task"])
+def test_types_are_told_whichever_module_is_imported_first(first: str) -> None:
+    program = (
+        f"import {first}, shardq.client, typing; "
+        "print(typing.get_type_hints(shardq.client.Client.topic)['return'].__name__, "
+        "typing.get_type_hints(shardq.client.Client.schedules.fget)['return'].__name__)"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert told.stdout == "Topic Schedules\n"
 
 
 def annotated() -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -84,7 +110,7 @@ def test_every_type_that_a_user_passes_or_receives_is_exported() -> None:
     for place, text, names in annotated():
         found = {node.id for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name)}
         for name in found:
-            if any(name in common for common in COMMON):
+            if name == "shardq" or any(name in common for common in COMMON):
                 continue
             if name not in shardq.__all__ or getattr(shardq, name) is not names[name]:
                 missing.add(f"{name} of {place}")
