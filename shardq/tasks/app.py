@@ -12,6 +12,7 @@ from shardq.client import Client, connect
 from shardq.errors import InvalidSetting
 from shardq.settings import QueueSettings
 from shardq.tasks.binding import Binding
+from shardq.tasks.bulk import send_calls
 from shardq.tasks.calling import Loop, Middleware, run_function
 from shardq.tasks.current import CurrentTask
 from shardq.tasks.listing import WorkflowState, WorkflowView, newest_workflows
@@ -135,21 +136,12 @@ class Tasks:
     def send_many(self, calls: Iterable[Signature[T]]) -> list[Result[T]]:
         """Send calls of any tasks, those of one queue in bundles; returns their results in order.
 
-        Raises what :meth:`shardq.Producer.send_many` raises. Calls of other queues may be stored then.
+        ``calls`` may be an iterator of any length: some thousands are drawn and stored at a time. Raises what
+        :meth:`shardq.Producer.send_many` raises. When it fails after some were stored, also when the iterator raises,
+        that is PartialSend: ``stored`` has the ids of all calls that are stored, ``unsent`` the messages of those that
+        were drawn and are not, and the rest is still in the iterator.
         """
-        given = list(calls)
-        by_queue: dict[str, list[int]] = {}
-        for place, call in enumerate(given):
-            if not isinstance(call, Signature):
-                raise InvalidSetting(f"{call!r} is no call: give what task.signature(...) returns")
-            by_queue.setdefault(call.options.queue, []).append(place)
-        binding, found = self.binding, dict[int, Result[T]]()
-        for queue, places in by_queue.items():
-            ids = binding.send(queue, [given[place].message() for place in places])
-            for place, identity in zip(places, ids, strict=True):
-                call = given[place]
-                found[place] = Result(binding, identity, call.task, call.options.keep_result)
-        return [found[place] for place in range(len(given))]
+        return send_calls(self.binding, calls)
 
     def workflow(self, workflow_id: str) -> WorkflowResult:
         """The result of a workflow that was sent before, also by another program, by its id. Raises InvalidReceipt.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast, overload
 
 import msgspec
 
@@ -80,12 +80,20 @@ class Workflow(msgspec.Struct, frozen=True):
 Part = Signature[Any] | Workflow
 
 
-def group(*parts: Part) -> Workflow:
-    """Steps that do not wait for each other. The result is a list of theirs, in this order.
+@overload
+def group(*parts: Part) -> Workflow: ...
+@overload
+def group(parts: Iterable[Part], /) -> Workflow: ...
+def group(*parts: Part | Iterable[Part]) -> Workflow:
+    """Steps that do not wait for each other: ``group(a, b)``, or of an iterable, ``group(f(each) for each in many)``.
 
-    A large group is cut into buckets of some hundreds of steps, so it may have any size.
+    The result is a list of theirs, in this order. A large group is cut into buckets of some hundreds of steps, so it
+    may have any size. An iterator is drawn at once, one part after the other; of each its bytes are kept.
     """
-    return group_of(parts)
+    only = parts[0] if len(parts) == 1 else None
+    if isinstance(only, Iterable):
+        return group_of(only)
+    return group_of(cast("tuple[Part, ...]", parts))
 
 
 def group_of(parts: Iterable[Part]) -> Workflow:

@@ -58,6 +58,19 @@ def test_a_large_group_gives_its_values_in_order_and_what_follows_runs_once(
     assert sums.tasks.binding.client.queue("tasks").peek() == []
 
 
+def test_a_group_is_made_of_an_iterable_too(sums: Sums) -> None:
+    result = group(sums.add.signature(number, 1) for number in range(5)).send()
+    one = group([sums.add.signature(5, 5)]).send()
+    mapped = sums.fail.options(queue="never").map(iter(range(3)))
+    sums.tasks.drain()
+    assert (result.get(timeout=0), one.get(timeout=0)) == ([1, 2, 3, 4, 5], [10])
+    assert len(mapped.steps) == 2
+    wrong: list[Any] = [[], iter(()), "text", [7], 7]
+    for parts in wrong:
+        with pytest.raises(shardq.InvalidSetting):
+            group(parts)
+
+
 def test_steps_of_a_large_group_take_what_came_before_and_wait_for_each_other(sums: Sums) -> None:
     result = chain(
         sums.add.signature(1, 1),

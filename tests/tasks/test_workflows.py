@@ -137,7 +137,7 @@ def test_steps_that_cannot_be_sent_are_refused_before_anything_is_stored(
     with pytest.raises(shardq.InvalidSetting, match="unique_key='k' of step 'add'"):
         chain(sums.add.options(unique_key="k").signature(1, 1))
     with pytest.raises(shardq.InvalidSetting, match="is no step"):
-        group(sums.add)  # type: ignore[arg-type]
+        group(sums.add)  # type: ignore[call-overload]
     with pytest.raises(shardq.InvalidSetting, match="without steps"):
         group()
     with pytest.raises(shardq.InvalidMessage, match="priority"):
