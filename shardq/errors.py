@@ -66,6 +66,7 @@ names the thing, the value and the remedy. The exception of a driver is never ra
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -104,10 +105,15 @@ __all__ = [
 
 
 class ShardqError(Exception):
-    """The root of every error that shardq raises."""
+    """The root of every error that shardq raises. The ``code`` of each is its name, as ``queue_not_found``."""
 
     code: ClassVar[str] = "error"
     retryable: bool = False
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "code" not in vars(cls):
+            cls.code = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -116,19 +122,14 @@ class ShardqError(Exception):
 class QueueNotFound(ShardqError):
     """Raised when the named queue does not exist in the store."""
 
-    code = "queue_not_found"
-
 
 class QueueExists(ShardqError):
     """Raised when a queue is created and one of that name exists already."""
-
-    code = "queue_exists"
 
 
 class QueuePaused(ShardqError):
     """Raised when a message is sent to a queue whose sends are paused."""
 
-    code = "queue_paused"
     retryable = True
 
 
@@ -139,7 +140,6 @@ class QueueFull(ShardqError):
     this client knew it. Send again when some of it was received.
     """
 
-    code = "queue_full"
     retryable = True
 
     def __init__(self, text: str, *, messages: int = 0, size: int = 0) -> None:
@@ -150,13 +150,9 @@ class QueueFull(ShardqError):
 class InvalidName(ShardqError):
     """Raised when a queue's name is empty, is too long or has characters other than ``A-Z a-z 0-9 . _ -``."""
 
-    code = "invalid_name"
-
 
 class InvalidSetting(ShardqError):
     """Raised when a setting or an argument has the wrong type or is out of its range."""
-
-    code = "invalid_setting"
 
 
 class InvalidMessage(ShardqError):
@@ -165,14 +161,11 @@ class InvalidMessage(ShardqError):
     ``position`` is the place of the message among the bodies of a ``send_many``, from 0; None where there is one only.
     """
 
-    code = "invalid_message"
     position: int | None = None
 
 
 class MessageTooLarge(InvalidMessage):
     """Raised when body and headers together are larger than the queue's ``max_message_bytes``."""
-
-    code = "message_too_large"
 
 
 class BodyNotFound(ShardqError):
@@ -181,19 +174,13 @@ class BodyNotFound(ShardqError):
     What was read before is not all of the body.
     """
 
-    code = "body_not_found"
-
 
 class InvalidReceipt(ShardqError):
     """Raised when a message id or a receipt is malformed or belongs to another queue."""
 
-    code = "invalid_receipt"
-
 
 class InvalidCursor(ShardqError):
     """Raised when a cursor comes from another listing than the one it is given to: start without a cursor."""
-
-    code = "invalid_cursor"
 
 
 class Closed(ShardqError):
@@ -201,8 +188,6 @@ class Closed(ShardqError):
 
     Queues, producers and consumers end with their client. Nothing was changed. Make another one.
     """
-
-    code = "closed"
 
 
 class LeaseLost(ShardqError):
@@ -213,8 +198,6 @@ class LeaseLost(ShardqError):
     it, or make sure that doing it twice is harmless.
     """
 
-    code = "lease_lost"
-
     def __init__(self, text: str, messages: Sequence[Any] = ()) -> None:
         super().__init__(text)
         self.messages = tuple(messages)
@@ -223,19 +206,13 @@ class LeaseLost(ShardqError):
 class ScheduleNotFound(ShardqError):
     """Raised for a schedule that does not exist, or whose queue was deleted."""
 
-    code = "schedule_not_found"
-
 
 class ScheduleExists(ShardqError):
     """Raised when a schedule is created under an id that another one has."""
 
-    code = "schedule_exists"
-
 
 class ConsumerNotFound(ShardqError):
     """Raised for a consumer that the queue does not know, by its name or its id."""
-
-    code = "consumer_not_found"
 
 
 class ConsumerAlive(ShardqError):
@@ -244,8 +221,6 @@ class ConsumerAlive(ShardqError):
     Nothing was given back. Do it again later; or with ``force``, if you know that it is dead.
     """
 
-    code = "consumer_alive"
-
 
 class PermitLost(ShardqError):
     """Raised when a permit of a semaphore is no longer held: its lease was over, or it was removed.
@@ -253,13 +228,10 @@ class PermitLost(ShardqError):
     Somebody else may have it. Drop the work that it stood for, or make sure that doing it at the same time is harmless.
     """
 
-    code = "permit_lost"
-
 
 class PermitTimeout(ShardqError):
     """Raised when no permit of a semaphore came free within the time that the caller would wait."""
 
-    code = "permit_timeout"
     retryable = True
 
 
@@ -271,7 +243,6 @@ class PartialSend(ShardqError):
     the input was an iterator, the rest of the input is still in it. ``__cause__`` is the error that stopped the send.
     """
 
-    code = "partial_send"
     retryable = True
 
     def __init__(self, text: str, stored: Sequence[str] = (), unsent: Sequence[OutgoingMessage] = ()) -> None:
@@ -286,8 +257,6 @@ class UniqueKeyTaken(ShardqError):
     ``message_id`` is the id of the other one, and ``in_flight`` says whether a consumer holds it.
     """
 
-    code = "unique_key_taken"
-
     def __init__(self, text: str, message_id: str = "", *, in_flight: bool = False) -> None:
         super().__init__(text)
         self.message_id, self.in_flight = message_id, in_flight
@@ -301,8 +270,6 @@ class RepeatTooLate(ShardqError):
     message is stored.
     """
 
-    code = "repeat_too_late"
-
 
 class ReplayConflict(ShardqError):
     """Raised when a part of a run is sent again with other messages than in its first attempt.
@@ -310,16 +277,12 @@ class ReplayConflict(ShardqError):
     The repeated attempt stored nothing.
     """
 
-    code = "replay_conflict"
-
 
 class StoreUnavailable(ShardqError):
     """Raised when the store could not be reached or refused the request. Nothing was changed.
 
     ``retryable`` is False if repeating cannot help: a corrupted file, a full disk, wrong credentials.
     """
-
-    code = "store_unavailable"
 
     def __init__(self, text: str, *, retryable: bool = True) -> None:
         super().__init__(text)
@@ -334,7 +297,6 @@ class OutcomeUnknown(ShardqError):
     same body would be another message.
     """
 
-    code = "outcome_unknown"
     retryable = True
 
     def __init__(self, text: str, *, unsent: Sequence[OutgoingMessage] = ()) -> None:
@@ -345,10 +307,6 @@ class OutcomeUnknown(ShardqError):
 class SchemaMismatch(ShardqError):
     """Raised when the store has no shardq schema, or the schema of another version of shardq."""
 
-    code = "schema_mismatch"
-
 
 class UnsupportedByStore(ShardqError):
     """Raised when the queue's store cannot do this."""
-
-    code = "unsupported_by_store"

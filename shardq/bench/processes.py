@@ -18,8 +18,6 @@ Ready = Callable[[], float]
 class BenchmarkFailed(ShardqError):
     """Raised when a measurement does not run to its end, or when not everything that was sent is received."""
 
-    code = "benchmark_failed"
-
 
 class Job(msgspec.Struct, frozen=True):
     """Work for one process: ``work(ready, *arguments)`` prepares, calls ``ready()`` and returns what it measured.

@@ -26,8 +26,6 @@ _DAMAGE = (OSError, EOFError, zipfile.BadZipFile, tarfile.TarError, zlib.error, 
 class DataUnavailable(ShardqError):
     """Raised when the flights cannot be fetched or read."""
 
-    code = "data_unavailable"
-
 
 class Expected(msgspec.Struct, frozen=True, gc=False):
     """The cells of a row that a result repeats, straight from the file. Delays are minutes."""

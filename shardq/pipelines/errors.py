@@ -10,28 +10,18 @@ __all__ = ["DanglingEnd", "DuplicateLink", "InvalidPipeline", "PipelineCycle", "
 class InvalidPipeline(InvalidSetting):
     """Raised for a pipeline that cannot run."""
 
-    code = "invalid_pipeline"
-
 
 class DuplicateLink(InvalidPipeline):
     """Raised when a queue has two links, or a link names a queue twice."""
-
-    code = "duplicate_link"
 
 
 class PipelineCycle(InvalidPipeline):
     """Raised when the links of a pipeline lead back to a queue."""
 
-    code = "pipeline_cycle"
-
 
 class DanglingEnd(InvalidPipeline):
     """Raised when no link takes what a link sends, and the queue is not declared as an output."""
 
-    code = "dangling_end"
-
 
 class UndeclaredTarget(InvalidPipeline):
     """Raised when the function of a link does not name one of the link's queues. It is a failure of the message."""
-
-    code = "undeclared_target"

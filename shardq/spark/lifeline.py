@@ -26,8 +26,6 @@ _NAMES = ("outfile", "sock_file")  # of the connection, in the functions of pysp
 class TaskAbandoned(ShardqError):
     """Raised in a task that nobody waits for any more; its rows may be a part of the partition only."""
 
-    code = "task_abandoned"
-
 
 def check_lifeline() -> None:
     """Raise TaskAbandoned when the executor has given this task up. For the thread that runs the task."""

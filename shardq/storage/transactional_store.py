@@ -13,6 +13,8 @@ __all__ = ["TransactionEnded", "TransactionalStore"]
 class TransactionEnded(StoreUnavailable):
     """Raised when the store has ended the whole transaction: nothing of it stands, whatever was done before."""
 
+    code = StoreUnavailable.code
+
 
 class TransactionalStore(Store, Protocol):
     """A store that can be part of a transaction of the application. ``capabilities.transactions`` tells."""

@@ -55,19 +55,13 @@ class ArgumentsRejected(InvalidMessage):
     since the task was sent.
     """
 
-    code = "arguments_rejected"
-
 
 class UnknownTask(ShardqError):
     """The reason of a dead letter whose task the worker does not know: it was renamed, or its module is not loaded."""
 
-    code = "unknown_task"
-
 
 class TaskFailed(ShardqError):
     """Raised by :meth:`Result.get` when the task has failed for good. ``failure`` says why."""
-
-    code = "task_failed"
 
     def __init__(self, text: str, failure: Failure | None = None) -> None:
         super().__init__(text)
@@ -77,19 +71,14 @@ class TaskFailed(ShardqError):
 class TaskCancelled(ShardqError):
     """Raised by :meth:`Result.get` of a task that was cancelled, and by :meth:`CurrentTask.check` in one."""
 
-    code = "task_cancelled"
-
 
 class TaskTimeout(ShardqError):
     """Raised in a task that runs for longer than its ``timeout``. It is a failure like any other, and tried again."""
-
-    code = "task_timeout"
 
 
 class ResultTimeout(ShardqError):
     """Raised when a task has not ended within the time that the caller would wait for its result. The task goes on."""
 
-    code = "result_timeout"
     retryable = True
 
 
@@ -100,13 +89,9 @@ class ResultMissing(ShardqError):
     because the processes that worked on it died.
     """
 
-    code = "result_missing"
-
 
 class ResultRejected(ShardqError):
     """Raised when what a task returned cannot be stored, or is not of the type that its function declares."""
-
-    code = "result_rejected"
 
 
 def _clean(text: str) -> str:

@@ -10,28 +10,18 @@ __all__ = ["InvalidFilter", "SubscriptionExists", "SubscriptionNotFound", "Topic
 class TopicExists(QueueExists):
     """Raised when a topic is created whose name another topic has."""
 
-    code = "topic_exists"
-
 
 class TopicNotFound(QueueNotFound):
     """Raised when a topic does not exist, or no longer."""
-
-    code = "topic_not_found"
 
 
 class SubscriptionExists(QueueExists):
     """Raised when a subscription is opened with another filter than it has."""
 
-    code = "subscription_exists"
-
 
 class SubscriptionNotFound(QueueNotFound):
     """Raised when a topic has no subscription of that name."""
 
-    code = "subscription_not_found"
-
 
 class InvalidFilter(InvalidSetting):
     """Raised when a subscription cannot have a filter: a pattern or a condition is malformed."""
-
-    code = "invalid_filter"

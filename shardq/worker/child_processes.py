@@ -29,8 +29,6 @@ class ProcessFailed(ShardqError):
     ``cause`` is the error that shardq raised in the process, if that is why it failed; ``trace`` is where.
     """
 
-    code = "process_failed"
-
     def __init__(self, text: str, *, cause: ShardqError | None = None, trace: str = "") -> None:
         super().__init__(text)
         self.cause, self.trace = cause, trace

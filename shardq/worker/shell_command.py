@@ -24,8 +24,6 @@ _TAIL_BYTES = 64 * 1024
 class CommandFailed(ShardqError):
     """Raised when the command for a message exits with another code than 0: ``exit_code``, below 0 for a signal."""
 
-    code = "command_failed"
-
     def __init__(self, text: str, exit_code: int = 1) -> None:
         super().__init__(text)
         self.exit_code = exit_code

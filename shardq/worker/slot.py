@@ -24,8 +24,6 @@ PAUSES = Backoff(0.5, 30.0)
 class WorkersFailing(ShardqError):
     """Raised when the processes of a pool die again and again without finishing a message."""
 
-    code = "workers_failing"
-
 
 class Child:
     """A worker process, its last report, and how it ended."""

@@ -19,8 +19,6 @@ _OURS = re.compile(r"shardq\.errors\.(\w+): ([^\n]+)")
 class JobFailed(ShardqError):
     """Raised when Spark ends a job for a reason of its own."""
 
-    code = "job_failed"
-
 
 @contextmanager
 def explained() -> Iterator[None]:

@@ -50,6 +50,8 @@ _TOO_MANY_TOMBSTONES = 1  # of the native protocol's reasons for a failure
 class TombstonesRefused(StoreUnavailable):
     """Raised when the server gives a read up because it crosses too many tombstones. Smaller reads get through."""
 
+    code = StoreUnavailable.code
+
 
 @contextmanager
 def after_a_write() -> Iterator[None]:

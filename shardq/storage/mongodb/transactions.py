@@ -42,6 +42,8 @@ T = TypeVar("T")
 class Disturbed(StoreUnavailable):
     """Raised when a transaction was disturbed by others each time; nothing was changed."""
 
+    code = StoreUnavailable.code
+
 
 def transact(
     session: Session,
@@ -130,6 +132,8 @@ class TransactionDisturbed(TransactionEnded, PyMongoError):
 
     It has the driver's labels, so ``ClientSession.with_transaction`` does that.
     """
+
+    code = TransactionEnded.code
 
     def has_error_label(self, label: str) -> bool:
         """Tell whether the driver calls it so."""
