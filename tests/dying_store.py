@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import ParamSpec, TypeVar
 
 import msgspec
@@ -30,43 +30,16 @@ class Died(BaseException):
     """The process ended."""
 
 
-class DyingStore(WrappedStore):
-    """Takes no message from one shard to another in one step, and ends the process at a call that changes something."""
-
-    calls_left: int | None = None
-    after = False
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return msgspec.structs.replace(self.inner.capabilities, forward_across_shards=False)
-
-    def forward(self, request: Forward) -> Fenced:
-        if request.acknowledge.shard != request.append.shard:
-            raise shardq.UnsupportedByStore("not across shards")
-        return super().forward(request)
-
-    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        dies = False
-        if method in STEPS and self.calls_left is not None:
-            dies = self.calls_left == 0
-            self.calls_left -= 1
-        if dies and not self.after:
-            raise Died
-        answer = super()._call(method, do, *args, **kwargs)
-        if dies:
-            raise Died
-        return answer
-
-
 class MortalStore(WrappedStore):
     """Ends its client at the change ``calls_left`` changes ahead, and lets it change nothing more; None: never."""
 
+    changes: Collection[str] = _CHANGES
     calls_left: int | None = None
     after = False
 
     def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         dies = False
-        if method in _CHANGES and self.calls_left is not None:
+        if method in self.changes and self.calls_left is not None:
             if self.calls_left < 0:
                 raise Died
             dies = self.calls_left == 0
@@ -77,3 +50,18 @@ class MortalStore(WrappedStore):
         if dies:
             raise Died
         return answer
+
+
+class DyingStore(MortalStore):
+    """Takes no message from one shard to another in one step, and ends the process at one of the steps of a move."""
+
+    changes = STEPS
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return msgspec.structs.replace(self.inner.capabilities, forward_across_shards=False)
+
+    def forward(self, request: Forward) -> Fenced:
+        if request.acknowledge.shard != request.append.shard:
+            raise shardq.UnsupportedByStore("not across shards")
+        return super().forward(request)

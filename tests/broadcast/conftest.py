@@ -1,30 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import shardq
 from shardq.broadcast import Broadcast, Subscription
-from shardq.testing import ManualClock
+from tests.quick_store import url
 
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/queue.db?synchronous=normal"
-
-
-@pytest.fixture
-def client(url: str, clock: ManualClock) -> Iterator[shardq.Client]:
-    with shardq.connect(url, clock=clock) as client:
-        yield client
+__all__ = ["url"]
 
 
 @pytest.fixture

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import os
 
-import pytest
-
 import shardq
 from shardq.broadcast import Broadcast
+from tests.any_store import any_url
 
-
-@pytest.fixture(
-    params=[
-        "url",
-        pytest.param("cassandra_url", marks=pytest.mark.cassandra),
-        pytest.param("replica_set_url", marks=pytest.mark.mongodb),
-    ]
-)
-def any_url(request: pytest.FixtureRequest) -> str:
-    return str(request.getfixturevalue(request.param))
+__all__ = ["any_url"]
 
 
 def test_what_one_client_publishes_the_subscribers_of_others_receive(any_url: str) -> None:

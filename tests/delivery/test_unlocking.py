@@ -12,6 +12,9 @@ import pytest
 import shardq
 from shardq.storage.opening import open_store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
+from tests.any_store import any_url
+
+__all__ = ["any_url"]
 
 HOLDER = """
 import sys
@@ -26,18 +29,6 @@ for _ in range(100):
         break
 sys.stdin.readline()
 """
-
-
-@pytest.fixture(
-    params=[
-        "url",
-        pytest.param("cassandra_url", marks=pytest.mark.cassandra),
-        pytest.param("replica_set_url", marks=pytest.mark.mongodb),
-    ]
-)
-def any_url(request: pytest.FixtureRequest) -> str:
-    """The URL of a store of each kind, whose time is real."""
-    return str(request.getfixturevalue(request.param))
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -12,6 +11,9 @@ import shardq
 from shardq.large import writing
 from shardq.large.layout import BODIES, body_of, is_owner
 from shardq.storage.requests import Peek
+from tests.quick_store import url
+
+__all__ = ["url"]
 
 PART = 100
 """Bytes of a part."""
@@ -36,11 +38,6 @@ def stored_bodies(client: shardq.Client) -> dict[bytes, int]:
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "PART_BYTES", PART)
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/queue.db?synchronous=normal"
 
 
 @pytest.fixture

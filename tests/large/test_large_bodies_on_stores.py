@@ -10,20 +10,12 @@ import pytest
 
 import shardq
 from shardq.large import collecting, writing
+from tests.any_store import any_url
 from tests.large.conftest import stored_bodies
 
+__all__ = ["any_url"]
+
 SIZE = 2_500_000
-
-
-@pytest.fixture(
-    params=[
-        "url",
-        pytest.param("cassandra_url", marks=pytest.mark.cassandra),
-        pytest.param("replica_set_url", marks=pytest.mark.mongodb),
-    ]
-)
-def any_url(request: pytest.FixtureRequest) -> str:
-    return str(request.getfixturevalue(request.param))
 
 
 @pytest.fixture

@@ -14,19 +14,11 @@ import shardq
 from shardq.clock import SystemClock
 from shardq.storage.opening import open_store
 from shardq.tasks import TaskCancelled, TaskFailed, Tasks, TaskWorker, buckets, chain, chord, current_task
+from tests.any_store import any_url
 from tests.dying_store import Died
 from tests.tasks.dying import Dying
 
-
-@pytest.fixture(
-    params=[
-        "url",
-        pytest.param("cassandra_url", marks=pytest.mark.cassandra),
-        pytest.param("replica_set_url", marks=pytest.mark.mongodb),
-    ]
-)
-def any_url(request: pytest.FixtureRequest) -> str:
-    return str(request.getfixturevalue(request.param))
+__all__ = ["any_url"]
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -9,16 +8,9 @@ import shardq
 from shardq.testing import ManualClock
 from shardq.topics import Topic
 from shardq.topics.background import Background
+from tests.quick_store import url
 
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/queue.db?synchronous=normal"
+__all__ = ["url"]
 
 
 @pytest.fixture

@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 
 import shardq
+from tests.quick_store import url
 
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/queue.db?synchronous=normal"
+__all__ = ["url"]
 
 
 @pytest.fixture
