@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shardq.pipelines.depths import QueueDepth, depths_of
 from shardq.pipelines.errors import (
     DanglingEnd,
     DuplicateLink,
@@ -29,6 +30,8 @@ __all__ = [
     "PipelinePool",
     "PipelineReport",
     "PipelineWorker",
+    "QueueDepth",
     "Split",
     "UndeclaredTarget",
+    "depths_of",
 ]

@@ -1,55 +1,118 @@
-"""A pipeline as a picture: a tree of text, or a graph for Mermaid or Graphviz."""
+"""A pipeline as a picture: a tree of text, or a graph for Mermaid, Graphviz or as SVG; with what waits, if given."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from shardq import graphs
+from shardq.graphs import Node
+from shardq.pipelines.depths import QueueDepth
 from shardq.pipelines.pipeline import Pipeline
 
-__all__ = ["as_dot", "as_mermaid", "as_text"]
+__all__ = ["as_dot", "as_mermaid", "as_svg", "as_text"]
+
+_COLOURS = {
+    "idle": "#eeeeee",
+    "busy": "#cfe4ff",
+    "dead": "#f8c9c9",  # has dead letters
+    "paused": "#e3d5f0",
+    "sink": "#ffffff",
+}
+
+Depths = Sequence[QueueDepth]
 
 
-def as_text(pipeline: Pipeline) -> str:
+def as_text(pipeline: Pipeline, depths: Depths = ()) -> str:
     """A tree for each source. A queue that was drawn already is named, and not followed again."""
     seen: set[str] = set()
+    facts = {each.queue: f"  {_facts(each)}" for each in depths}
     lines = [pipeline.name]
     for source in pipeline.sources:
-        lines += _branch(pipeline, source, "", seen)
+        lines += _branch(pipeline, source, facts, seen)
     return "\n".join(lines)
 
 
-def _branch(pipeline: Pipeline, queue: str, indent: str, seen: set[str]) -> Iterator[str]:
+def _branch(pipeline: Pipeline, queue: str, facts: dict[str, str], seen: set[str]) -> Iterator[str]:
     link = next((each for each in pipeline.links if each.source == queue), None)
     if link is None:
-        yield f"{indent}{queue}  (output)"
+        yield f"{queue}  (output){facts.get(queue, '')}"
         return
     if queue in seen:
-        yield f"{indent}{queue}  (above)"
+        yield f"{queue}  (above)"
         return
     seen.add(queue)
-    yield f"{indent}{queue}  {link.label}{'' if link.targets else '  (sink)'}"
+    yield f"{queue}  {link.label}{'' if link.targets else '  (sink)'}{facts.get(queue, '')}"
     for target in link.targets:
-        first, *others = _branch(pipeline, target, "", seen)
-        yield f"{indent}  -> {first}"
-        yield from (f"{indent}     {line}" for line in others)
+        first, *others = _branch(pipeline, target, facts, seen)
+        yield f"  -> {first}"
+        yield from (f"     {line}" for line in others)
 
 
-def as_mermaid(pipeline: Pipeline) -> str:
+def as_mermaid(pipeline: Pipeline, depths: Depths = ()) -> str:
     """A flowchart for Mermaid."""
-    numbers = {name: f"q{number}" for number, name in enumerate(pipeline.queues)}
-    lines = ["flowchart LR", *(f'  {numbers[name]}["{_escaped(name)}"]' for name in pipeline.queues)]
-    for link in pipeline.links:
-        label = _escaped(link.label)
-        lines += [f'  {numbers[link.source]} -->|"{label}"| {numbers[target]}' for target in link.targets]
-        if not link.targets:
-            end = f"end{numbers[link.source]}"
-            lines += [f'  {end}(("{label}"))', f"  {numbers[link.source]} --> {end}"]
-    return "\n".join(lines)
+    return graphs.as_mermaid(_nodes(pipeline, depths), _COLOURS)
 
 
-def as_dot(pipeline: Pipeline) -> str:
+def as_svg(pipeline: Pipeline, depths: Depths = ()) -> str:
+    """An SVG, from left to right."""
+    return graphs.as_svg(_nodes(pipeline, depths), _COLOURS)
+
+
+def _nodes(pipeline: Pipeline, depths: Depths) -> list[Node]:
+    """A box for each queue, and one for each sink, behind those that lead to it."""
+    counted = {each.queue: each for each in depths}
+    numbers: dict[str, int] = {}
+    nodes: list[Node] = []
+    for name in _in_order(pipeline):
+        before = [link for link in pipeline.links if name in link.targets]
+        after, labels = tuple(numbers[link.source] for link in before), tuple(link.label for link in before)
+        numbers[name] = len(nodes)
+        nodes.append(_node(name, counted.get(name), after, labels))
+    nodes += [
+        Node(link.label, "sink", "sink", f"sink of {link.source}", (numbers[link.source],))
+        for link in pipeline.links
+        if not link.targets
+    ]
+    return nodes
+
+
+def _node(name: str, depth: QueueDepth | None, after: tuple[int, ...], labels: tuple[str, ...]) -> Node:
+    if depth is None:
+        return Node(name, "", "idle", name, after, labels)
+    kind = "paused" if depth.paused else "dead" if depth.dead else "busy" if depth.waiting else "idle"
+    note = f"{depth.waiting:,}{_rate(depth)}"
+    return Node(name, note, kind, f"{name}: {_facts(depth)}", after, labels)
+
+
+def _in_order(pipeline: Pipeline) -> list[str]:
+    """The queues, each behind all that lead to it."""
+    left, order = list(pipeline.queues), list[str]()
+    while left:
+        for name in left:
+            if all(link.source in order for link in pipeline.links if name in link.targets):
+                order.append(name)
+                left.remove(name)
+                break
+    return order
+
+
+def _facts(depth: QueueDepth) -> str:
+    counts = {"delayed": depth.delayed, "in flight": depth.in_flight, "dead": depth.dead}
+    told = [f"{depth.ready:,} ready{_rate(depth)}"]
+    told += [f"{count:,} {what}" for what, count in counts.items() if count]
+    return ", ".join([*told, "paused"] if depth.paused else told)
+
+
+def _rate(depth: QueueDepth) -> str:
+    return "" if depth.per_second is None else f" {depth.per_second:+,.1f}/s"
+
+
+def as_dot(pipeline: Pipeline, depths: Depths = ()) -> str:
     """A graph for Graphviz."""
     lines = ["digraph {", "  rankdir=LR; node [shape=box];"]
+    for depth in depths:
+        text = _quoted(f"{depth.queue}\n{depth.waiting:,}{_rate(depth)}")
+        lines.append(f"  {_quoted(depth.queue)} [label={text}];")
     for link in pipeline.links:
         label = _quoted(link.label)
         lines += [
@@ -61,9 +124,5 @@ def as_dot(pipeline: Pipeline) -> str:
     return "\n".join([*lines, "}"])
 
 
-def _escaped(text: str) -> str:
-    return text.replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
-
-
 def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

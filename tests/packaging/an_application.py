@@ -21,8 +21,10 @@ from shardq.pipelines import (
     PipelinePool,
     PipelineReport,
     PipelineWorker,
+    QueueDepth,
     Split,
     UndeclaredTarget,
+    depths_of,
 )
 from shardq.planning import Choice, Plan, UnitCosts, Use, Wanted, plan, unit_costs
 from shardq.schedules import CatchUp, Overlap, Schedule, Schedules
@@ -304,6 +306,8 @@ def pipelines(client: shardq.Client) -> PipelineReport:
         pipeline.check()
     except (DanglingEnd, DuplicateLink, PipelineCycle, UndeclaredTarget, InvalidPipeline):
         print(links)
+    depths: list[QueueDepth] = depths_of(pipeline, client, interval=1.5)
+    print([(each.queue, each.waiting, each.dead, each.per_second) for each in depths])
     pool: PoolReport = PipelinePool("sqlite:///p.db", "shop:pipeline", processes=2, idle_exit=5.0).run()
     report = PipelineWorker(pipeline, client, batch=10, idle_exit=0).run()
     first: LinkReport = report.links["a"]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
@@ -23,8 +27,10 @@ from shardq.pipelines import (
     PipelineWorker,
     Split,
     UndeclaredTarget,
+    depths_of,
 )
-from shardq.pipelines.drawing import as_dot, as_mermaid, as_text
+from shardq.pipelines.depths import with_rates
+from shardq.pipelines.drawing import as_dot, as_mermaid, as_svg, as_text
 from shardq.testing import ManualClock
 from shardq.worker import WorkerReport
 
@@ -237,6 +243,58 @@ def test_pictures_name_queues_functions_sinks_and_outputs() -> None:
     assert as_text(PIPELINE) == "clean\nraw  same\n  -> good  same  (sink)\n  -> bad  (output)"
     assert '"raw"' in as_dot(PIPELINE)
     assert as_mermaid(PIPELINE).startswith("flowchart LR\n")
+
+
+def test_pictures_tell_what_waits_in_each_queue_and_how_fast_it_grows(queues: shardq.Client) -> None:
+    for number in range(3):
+        queues.queue("raw").producer().send(b"x", delay=60 * number)
+    queues.queue("good").pause()
+    before = depths_of(PIPELINE, queues)
+    first = before[0]
+    assert (first.queue, first.ready, first.delayed, first.dead) == ("raw", 1, 2, 0)
+    run(queues, lambda _: shardq.DeadLetter("no"))
+    now = with_rates(before, depths_of(PIPELINE, queues), 2.0)
+    assert (now[0].waiting, now[0].dead, now[0].per_second, now[1].per_second) == (2, 1, -0.5, 0)
+    assert depths_of(PIPELINE, queues, interval=0.01)[0].per_second == 0
+    text = as_text(PIPELINE, now)
+    assert "raw  same  0 ready -0.5/s, 2 delayed, 1 dead\n" in text
+    assert "good  same  (sink)  0 ready +0.0/s, paused" in text
+    mermaid = as_mermaid(PIPELINE, now)
+    assert 's0["raw<br>2 -0.5/s"]:::dead' in mermaid
+    assert 's0 -->|"same"| s1' in mermaid
+    assert ":::paused" in mermaid
+    assert '"raw" [label="raw\\n2 -0.5/s"];' in as_dot(PIPELINE, now)
+    drawn = ElementTree.fromstring(as_svg(PIPELINE, now))
+    assert len(drawn.findall("{http://www.w3.org/2000/svg}g")) == 4
+    assert len(drawn.findall("{http://www.w3.org/2000/svg}path")) == 3
+
+
+def test_a_queue_is_drawn_behind_all_that_lead_to_it() -> None:
+    pipeline = Pipeline("p").sink("end", same).link("late", "end", same)
+    pipeline.link("early", ["end", "late"], same).link("a<b", "late", same)
+    mermaid = as_mermaid(pipeline)
+    names = re.findall(r'\["([^"]*)"\]', mermaid)
+    assert names.index("late") < names.index("end")
+    assert "a#lt;b" in names
+    ElementTree.fromstring(as_svg(pipeline))
+
+
+def test_the_command_line_draws_a_pipeline_with_its_depths(url: str, tmp_path: Path) -> None:
+    name = "tests.pipelines.test_pipelines:PIPELINE"
+    command = ["--url", url, "pipeline", "show", name]
+    with shardq.connect(url) as client:
+        for queue in PIPELINE.queues:
+            client.create_queue(queue)
+        client.queue("raw").producer().send(b"x")
+    told = CliRunner().invoke(main, [*command, "--depths", "--interval", "0.01", "--json"])
+    assert json.loads(told.output)["queues"][0]["per_second"] == 0
+    assert json.loads(told.output)["links"][0]["targets"] == ["good", "bad"]
+    path = tmp_path / "flow.svg"
+    assert CliRunner().invoke(main, [*command, "--depths", "--svg", str(path)]).output == ""
+    assert ">1</text>" in path.read_text()
+    assert CliRunner().invoke(main, [*command, "--svg", "-"]).output.startswith("<svg")
+    assert "1 ready" in CliRunner().invoke(main, [*command, "--depths"]).output
+    assert CliRunner().invoke(main, [*command, "--interval", "1"]).exit_code == 2
 
 
 def test_the_command_line_shows_checks_and_runs_a_pipeline(url: str) -> None:

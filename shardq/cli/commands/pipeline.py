@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import click
 
@@ -12,8 +12,8 @@ from shardq.cli.command import ExampleCommand, ExampleGroup, Session, json_optio
 from shardq.cli.commands.work import USUAL, run_pool, summary, work_progress
 from shardq.cli.printing import many, note, print_json, print_line
 from shardq.cli.times import duration
-from shardq.pipelines import Pipeline, PipelinePool
-from shardq.pipelines.drawing import as_dot, as_mermaid, as_text
+from shardq.pipelines import Pipeline, PipelinePool, depths_of
+from shardq.pipelines.drawing import as_dot, as_mermaid, as_svg, as_text
 from shardq.pipelines.pool import pipeline_named
 from shardq.pipelines.report import LinkReport, PipelineReport
 from shardq.worker import PoolReport
@@ -88,7 +88,10 @@ def _facts(link: LinkReport) -> str:
     )
 
 
-@pipeline.command(cls=ExampleCommand, example="shardq pipeline show shop.flow:pipeline --format mermaid")
+@pipeline.command(
+    cls=ExampleCommand,
+    example="shardq pipeline show shop.flow:pipeline --depths --interval 5s --svg flow.svg",
+)
 @_argument
 @click.option(
     "--format",
@@ -98,11 +101,39 @@ def _facts(link: LinkReport) -> str:
     show_default=True,
     help="What to draw it as.",
 )
-def show(pipeline: str, form: str) -> None:
-    """Draw a pipeline. No store is needed."""
+@click.option("--svg", type=click.File("w", lazy=True), help="Draw it into this file; - is stdout.")
+@click.option("--depths", is_flag=True, help="Show how much waits in each queue, and its dead letters.")
+@click.option("--interval", type=duration, help="Count twice, so far apart, for rates. Needs --depths.")
+@json_option
+@click.pass_obj
+def show(
+    session: Session,
+    pipeline: str,
+    form: str,
+    svg: IO[str] | None,
+    depths: bool,
+    interval: float | None,
+    as_json: bool,
+) -> None:
+    """Draw a pipeline.
+
+    No store is needed, but for --depths. With --interval each queue shows by how many messages it grows in a second,
+    all states but the processed ones together; below 0 it shrinks.
+    """
+    if interval is not None and not depths:
+        raise click.UsageError("--interval is for rates: give --depths too")
     found = _loaded(pipeline)
     found.check()
-    print_line(_DRAWINGS[form](found))
+    counted = depths_of(found, session.client, interval=interval) if depths else []
+    if svg is not None:
+        svg.write(as_svg(found, counted) + "\n")
+    if as_json:
+        links = [
+            {"source": link.source, "targets": link.targets, "function": link.label} for link in found.links
+        ]
+        print_json({"name": found.name, "links": links, "outputs": found.outputs, "queues": counted})
+    elif svg is None:
+        print_line(_DRAWINGS[form](found, counted))
 
 
 @pipeline.command(cls=ExampleCommand, example="shardq pipeline check shop.flow:pipeline")
