@@ -10,7 +10,8 @@ from typing import Any, overload
 from shardq.clock import to_datetime
 from shardq.errors import InvalidSetting
 from shardq.held import HeldSlice, Selection, SettleState
-from shardq.message import Message, Settler
+from shardq.message import Message
+from shardq.settler import Settler
 
 __all__ = ["Batch"]
 

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from datetime import datetime
 
 import msgspec
 
-from shardq.clock import to_datetime
+from shardq.clock import from_datetime, microseconds, to_datetime
 from shardq.codec import Codec
 from shardq.context.events import Entry
 from shardq.context.identity import ConsumerIdentity, holder_id
 from shardq.context.queue_context import QueueContext
+from shardq.errors import InvalidSetting
 from shardq.message import StoredMessage
 from shardq.receipt import MessageId
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, decode_bundle
 from shardq.storage.requests import Peek, StoredSlice
 
-__all__ = ["browse", "browse_history", "find", "find_slice", "history_slices", "remove", "slices"]
+__all__ = [
+    "browse",
+    "browse_history",
+    "find",
+    "find_slice",
+    "history_slices",
+    "period_of",
+    "remove",
+    "slices",
+]
 
 PAGE_MESSAGES = 1_000
 
@@ -133,3 +144,16 @@ def _message(
         unique_key=data.unique_key,
         owner=owner,
     )
+
+
+def period_of(context: QueueContext, since: datetime | None, until: datetime | None) -> tuple[int, int]:
+    """A period of the history in microseconds, as far as it is kept. Raises InvalidSetting."""
+    for name, moment in (("since", since), ("until", until)):
+        if moment is not None and (not isinstance(moment, datetime) or moment.tzinfo is None):
+            raise InvalidSetting(
+                f"{name}={moment!r}: give an aware datetime, such as datetime.now(UTC) - timedelta(minutes=10)"
+            )
+    now = context.retry(context.store.now)
+    retention = microseconds(context.settings.history_retention)
+    start = max(from_datetime(since) if since else 0, now - retention)
+    return start, from_datetime(until) if until else now + 1

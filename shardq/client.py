@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Literal, Unpack, cast
 
 import shardq  # whose annotations name what is built on queues: it is loaded when they are read
-from shardq.callables import check_runs
+from shardq.client_duties import ClientDuties
 from shardq.clock import Clock, SystemClock, to_datetime
 from shardq.closing import Closing
 from shardq.codec import BYTES, Codec
 from shardq.consumer import Consumer
 from shardq.context.duties import duties_of
-from shardq.context.queue_context import Counts, QueueContext, QueueContexts
+from shardq.context.queue_context import Counts, QueueContexts
 from shardq.context.retry import RETRY_SECONDS
 from shardq.errors import (
     InvalidSetting,
-    OutcomeUnknown,
     QueueExists,
     QueueNotFound,
-    StoreUnavailable,
     UnsupportedByStore,
 )
-from shardq.hooks import Hooks
+from shardq.hooks import Hooks, check_hooks
 from shardq.limits.permits import permits_queue
 from shardq.limits.queue_limits import check_limits, drop_permits
 from shardq.logs.event_log import write_entries
 from shardq.logs.log_queues import drop_logs
-from shardq.queue import Queue, consumer_of
+from shardq.pinging import ping
+from shardq.queue import Queue
+from shardq.queue_internals import consumer_of
 from shardq.receiving.trimming import drop_oldest
 from shardq.receiving.turns import check_queues
 from shardq.receiving.unused import delete_unused
@@ -45,7 +41,7 @@ from shardq.semaphore import (
 )
 from shardq.settings import QueueSettings, QueueSettingsArguments, check_number, check_store
 from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
-from shardq.sharding.shard import INTERNAL, check_queue_name, listed
+from shardq.sharding.shard import check_queue_name, listed
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Finding, QueueRecord
 from shardq.storage.store import Store
@@ -56,8 +52,6 @@ if TYPE_CHECKING:
     import shardq.topics
 
 __all__ = ["Client", "connect"]
-
-_TOPICS = f"{INTERNAL}topics/"
 
 
 def connect(
@@ -85,21 +79,18 @@ class Client(Closing):
     def __init__(
         self, store: Store, *, hooks: Hooks | None = None, retry_seconds: float = RETRY_SECONDS
     ) -> None:
-        _check_hooks(hooks)
-        own = weakref.ref(self)
+        check_hooks(hooks)
+        self._duties = duties = ClientDuties(self)
         self._contexts = QueueContexts(
             store,
             drop_oldest,
             write_entries,
             hooks=hooks,
             retry_seconds=retry_seconds,
-            attend=partial(_attend, own),
-            dismiss=partial(_dismiss, own),
+            attend=duties.attend,
+            dismiss=duties.dismiss,
         )
         self._outside: Client | None = None  # of one that is part of a transaction
-        self._relayed: dict[
-            str, shardq.topics.Topic
-        ] = {}  # topics that consumers of their subscriptions look after
         self._store, self._retry = store, self._contexts.retry
         self._semaphores: dict[str, Semaphore] = {}
         self._hooks = hooks
@@ -210,7 +201,7 @@ class Client(Closing):
         for permits in drop_permits(self._store, self._retry, name):
             self._contexts.forget(permits)
         for duty in () if record is None else duties_of(record):
-            _dismiss(weakref.ref(self), duty)
+            self._duties.dismiss(duty)
 
     def delete_expired_queues(self, prefix: str = "") -> tuple[str, ...]:
         """Delete the queues with ``expires`` that were empty and unused for so long; returns their names, sorted.
@@ -336,18 +327,7 @@ class Client(Closing):
         """
         check_number("timeout", timeout, 0.001, 3_600.0)
         self._retry.check_open()
-        answer: Future[None] = Future()
-        threading.Thread(
-            target=_answer, args=(answer, self._store.ping), name="shardq-ping", daemon=True
-        ).start()
-        try:
-            answer.result(timeout)
-        except OutcomeUnknown as error:  # nothing was to be changed
-            raise StoreUnavailable(str(error)) from error
-        except TimeoutError:
-            raise StoreUnavailable(
-                f"the store did not answer within {timeout:g} seconds: see that its server runs and can be reached"
-            ) from None
+        ping(self._store, timeout)
 
     def diagnose(self) -> tuple[Finding, ...]:
         """Facts about the health of the store, with a remedy for each that is not in order."""
@@ -377,44 +357,3 @@ class Client(Closing):
             if is_new:
                 self._retry(self._store.drop_queue, name)
             raise
-
-
-def _attend(client: weakref.ref[Client], context: QueueContext, duty: str) -> int:
-    """Attend to a duty of a queue: a schedule, or that a topic is relayed."""
-    own = client()
-    if own is not None and duty.startswith(_TOPICS):
-        from shardq.topics.duty import relay_beside  # noqa: PLC0415 - built on queues
-
-        return relay_beside(own, context, duty, own._relayed)  # noqa: SLF001 - of this file
-    from shardq.schedules import keep_going  # noqa: PLC0415 - built on queues
-
-    return keep_going(context, duty)
-
-
-def _dismiss(client: weakref.ref[Client], duty: str) -> None:
-    """Remove what a duty of a queue that is gone stands for: a schedule."""
-    own = client()
-    if own is not None and not duty.startswith(_TOPICS):
-        from shardq.schedules import forget  # noqa: PLC0415 - built on queues
-
-        forget(own._contexts, duty)  # noqa: SLF001 - of this file
-
-
-def _check_hooks(hooks: object) -> None:
-    if hooks is None:
-        return
-    if not isinstance(hooks, Hooks):
-        raise InvalidSetting(
-            f"hooks={hooks!r}: give an instance of a class that is derived from shardq.Hooks"
-        )
-    for name in ("before_send", "after_send", "before_ack", "after_ack"):
-        check_runs("hook", getattr(hooks, name))
-
-
-def _answer(answer: Future[None], ask: Callable[[], None]) -> None:
-    try:
-        ask()
-    except BaseException as error:
-        answer.set_exception(error)
-    else:
-        answer.set_result(None)

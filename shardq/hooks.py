@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shardq.callables import check_runs
+from shardq.errors import InvalidSetting
 from shardq.message import Message
 from shardq.outgoing_message import OutgoingMessage
 
-__all__ = ["Hooks"]
+__all__ = ["Hooks", "check_hooks"]
 
 
 class Hooks:
@@ -32,3 +34,15 @@ class Hooks:
 
     def after_ack(self, queue: str, messages: Sequence[Message]) -> None:
         """Called when messages were acked. Those that were lost are left out."""
+
+
+def check_hooks(hooks: object) -> None:
+    """Raise InvalidSetting for what is neither None nor hooks that can be called."""
+    if hooks is None:
+        return
+    if not isinstance(hooks, Hooks):
+        raise InvalidSetting(
+            f"hooks={hooks!r}: give an instance of a class that is derived from shardq.Hooks"
+        )
+    for name in ("before_send", "after_send", "before_ack", "after_ack"):
+        check_runs("hook", getattr(hooks, name))

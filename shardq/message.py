@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -15,9 +15,10 @@ from shardq.held import HeldSlice, Selection, SettleState
 from shardq.large.body import LargeBody, not_in_memory
 from shardq.outgoing_message import Headers, HeaderValue
 from shardq.receipt import MessageId, Receipt
+from shardq.settler import Settler
 from shardq.storage.requests import EntryState
 
-__all__ = ["Message", "Settler", "StoredMessage"]
+__all__ = ["Message", "StoredMessage"]
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,68 +41,6 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     owner: str | None = (
         None  # in flight: the name of the consumer that holds it, or its id if no more is known
     )
-
-
-class Settler(Protocol):
-    """Settles received messages. Each call settles all that is still held, then raises LeaseLost."""
-
-    def ack(self, selections: Sequence[Selection], results: Sequence[tuple[Selection, Any]] = ()) -> None:
-        """Finish messages, single ones of them with a result."""
-        ...
-
-    def release(self, selections: Sequence[Selection], delay: float, reason: str | None) -> None:
-        """Give messages back, deliverable again after so many seconds; those delivered too often are dead letters."""
-        ...
-
-    def give_back(self, selections: Sequence[Selection], delay: float) -> None:
-        """Give messages back without counting this delivery, deliverable again after so many seconds."""
-        ...
-
-    def is_last(self, held: HeldSlice) -> bool:
-        """True when its messages become dead letters if they are released."""
-        ...
-
-    def extend(self, selections: Sequence[Selection], seconds: float) -> None:
-        """Hold messages for so many seconds from now on."""
-        ...
-
-    def forward(
-        self,
-        selections: Sequence[Selection],
-        queue: str,
-        *,
-        body: Any = None,
-        headers: Mapping[str, HeaderValue] | None = None,
-        delay: float = 0.0,
-        priority: int | None = None,
-        atomic: bool,
-    ) -> None:
-        """Move messages to another queue of the same client. What is None stays as it is."""
-        ...
-
-    def dead_letter(self, selections: Sequence[Selection], reason: str) -> None:
-        """Move messages to the dead-letter queue."""
-        ...
-
-    def replace(self, selection: Selection, value: Any, delay: float) -> None:
-        """Exchange messages for new ones with another body."""
-        ...
-
-    def note(self, selection: Selection, text: str, *, failed: bool) -> None:
-        """Tell of messages in the log of their queue's events."""
-        ...
-
-    def messages(self, selection: Selection) -> list[Message]:
-        """The selected messages as an application sees them."""
-        ...
-
-    def bodies(self, selection: Selection) -> list[Any]:
-        """The selected messages' bodies."""
-        ...
-
-    def open(self, held: HeldSlice) -> io.BufferedReader:
-        """The large body of the only message of a slice, as a file."""
-        ...
 
 
 class Message:

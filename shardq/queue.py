@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from functools import partial
-from typing import Any, Literal, Unpack
+from typing import Any, Unpack
 
-from shardq.browsing import browse, browse_history, find, remove
-from shardq.clock import from_datetime, microseconds
+from shardq.browsing import browse, browse_history, find, period_of, remove
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.consumer import Consumer
 from shardq.context.queue_context import QueueContext
@@ -30,7 +27,6 @@ from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, Producer
 from shardq.receipt import MessageId
 from shardq.receiving.expiring import expire, sweep
 from shardq.receiving.redrive import redrive
-from shardq.receiving.turns import check_queues, turns_of
 from shardq.semaphore import Semaphore, open_semaphore
 from shardq.sending.copies import replay
 from shardq.sending.prepared import check_unique_key
@@ -39,7 +35,7 @@ from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_le
 from shardq.settling.receipts import ack_receipts, extend_receipts, release_receipts
 from shardq.tracing import Event, trace
 
-__all__ = ["Queue", "consumer_of", "holders_of", "unless", "wait_for"]
+__all__ = ["MANY", "Queue"]
 
 MANY = 2**31
 
@@ -201,7 +197,7 @@ class Queue:
 
         The queue keeps acked messages for its ``history_retention``. The default, 0, keeps none.
         """
-        found = browse_history(self._context, check_codec(codec), *self._period(since, until))
+        found = browse_history(self._context, check_codec(codec), *period_of(self._context, since, until))
         return with_results(self._context, codec, found)
 
     def replay(
@@ -213,7 +209,7 @@ class Queue:
         copies.
         """
         target = self._context if to is None else self._context.sibling(to)
-        return replay(self._context, target, *self._period(since, until))
+        return replay(self._context, target, *period_of(self._context, since, until))
 
     # -- what can be done to it ---------------------------------------------------------------------------------
 
@@ -315,75 +311,5 @@ class Queue:
         owner = UniqueKeys(self._context).owner(check_unique_key(unique_key))
         return MessageId.parse(owner.id) if owner.id else None
 
-    def _period(self, since: datetime | None, until: datetime | None) -> tuple[int, int]:
-        for name, moment in (("since", since), ("until", until)):
-            if moment is not None and (not isinstance(moment, datetime) or moment.tzinfo is None):
-                raise InvalidSetting(
-                    f"{name}={moment!r}: give an aware datetime, such as datetime.now(UTC) - timedelta(minutes=10)"
-                )
-        now = self._context.retry(self._context.store.now)
-        retention = microseconds(self.settings.history_retention)
-        start = max(from_datetime(since) if since else 0, now - retention)
-        return start, from_datetime(until) if until else now + 1
-
     def __repr__(self) -> str:
         return f"<Queue {self.name}>"
-
-
-def consumer_of(
-    queues: Sequence[Queue],
-    *,
-    weights: Mapping[str, float] | None,
-    order: Literal["fair", "strict"],
-    codec: Codec,
-    name: str | None = None,
-    visibility_timeout: float | None = None,
-    keep_leases: bool,
-    prefetch: int = 0,
-) -> Consumer:
-    """A consumer of several queues of one client: see :meth:`shardq.Client.consumer`. Raises InvalidSetting."""
-    contexts = [queue._context for queue in queues]  # noqa: SLF001 - of this module
-    turns = partial(turns_of, check_queues([context.name for context in contexts]), weights, order)
-    turns()  # which checks them
-    for context in contexts:
-        if context.store is not contexts[0].store:
-            raise InvalidSetting(
-                f"queues {contexts[0].name!r} and {context.name!r} are of two clients: open both with one"
-            )
-    return Consumer(
-        contexts,
-        turns=turns,
-        codec=codec,
-        name=name,
-        visibility_timeout=visibility_timeout,
-        keep_leases=keep_leases,
-        prefetch=prefetch,
-    )
-
-
-def unless(queue: Queue, over: Callable[[], bool]) -> AbstractContextManager[None]:
-    """Within it this thread asks the store of the queue nothing once it is over: that raises StoreUnavailable."""
-    return queue._context.retry.unless(over)  # noqa: SLF001 - of this module
-
-
-def holders_of(queue: Queue, keys: Sequence[str]) -> list[str | None]:
-    """Whose the unique keys of a queue are, in one request: None where no message was entered for a key.
-
-    An id may be that of a message that has left the queue. "" tells that somebody is changing the entry: ask with
-    :meth:`Queue.get`.
-    """
-    found = UniqueKeys(queue._context).exchange_all([(key, None, None) for key in keys])  # noqa: SLF001 - of this module
-    return [None if each is None else "" if each.coming or each.replaced else each.current for each in found]
-
-
-def stored_in(queue: Queue, page: int) -> Iterator[StoredMessage]:
-    """All messages of a queue as :meth:`Queue.peek` shows them, read from each shard ``page`` at a time."""
-    return browse(queue._context, BYTES, MANY, page)  # noqa: SLF001 - of this module
-
-
-def wait_for(queue: Queue, seconds: float) -> None:
-    """Sleep until something may have come into the queue, for so many seconds at most.
-
-    Where the store does not signal what other processes send, what they send does not end it.
-    """
-    queue._context.retry(queue._context.store.wait, (queue.name,), seconds)  # noqa: SLF001 - of this module

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Unpack
 
 from shardq.client import Client
 from shardq.pipelines.pipeline import Pipeline
 from shardq.pipelines.report import LinkTally, PipelineReport
 from shardq.pipelines.stepping import LinkHandler
 from shardq.worker import Worker
+from shardq.worker.options import LoopKeywords
 
 __all__ = ["PipelineKeywords", "PipelineWorker"]
 
 
-class PipelineKeywords(TypedDict, total=False):
+class PipelineKeywords(LoopKeywords, total=False):
     """The options of workers that a pipeline takes, as keyword arguments."""
-
-    batch: int
-    retry_delay: float | None
-    max_retry_delay: float | None
-    keep_leases: bool
-    idle_exit: float | None
-    semaphore: str | None
-    weights: Mapping[str, float] | None
-    order: Literal["fair", "strict"]
 
 
 class PipelineWorker(Worker):

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
-
-import msgspec
 
 from shardq.context.identity import ENLIST_LIFETIME, ConsumerIdentity
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
-from shardq.errors import OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
+from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, SettleState
 from shardq.receiving.claiming import CLAIM_PATIENCE, QueueClaims
+from shardq.receiving.left_out import LeftOut
 from shardq.receiving.turns import InOrder, Turns
 from shardq.sharding.probing import Probing, in_groups
 from shardq.sharding.reading import SURVEY_INTERVAL
@@ -36,18 +35,10 @@ T = TypeVar("T")
 
 ENLISTED_AT_ONCE = 100  # queues in one request
 GIVE_UP_AFTER = 7  # failed requests without a successful one: the whole store is away, not only some queues
-LEFT_OUT_SECONDS = 1.0  # until a queue that failed is tried again
 SURVEY_SECONDS = SURVEY_INTERVAL / 1_000_000  # until all queues are compared again while there is work
 SWEEP_SECONDS = 0.05  # after which messages come first again
 NEWS_SECONDS = 5.0  # for which only those queues are looked at that a signal came from
 KNOWN_SECONDS = 10.0  # for which settings hold while polls find nothing: enlisting tells them every five
-
-
-class _LeftOut(msgspec.Struct, frozen=True):
-    """Why a queue is left out, and since when."""
-
-    error: ShardqError
-    since: float
 
 
 class Receiving:
@@ -81,7 +72,7 @@ class Receiving:
         }
         self.names, self._consumer, self._enlisted_as = tuple(self.queues), consumer.name, consumer.text
         self._turns = turns or InOrder(self.names)
-        self._left_out: dict[str, _LeftOut] = {}
+        self._left_out = LeftOut(self.names, self._retry)
         self._all_looked_at = -1e9
 
     def lease_of(self, held: Sequence[HeldSlice]) -> int:
@@ -177,7 +168,8 @@ class Receiving:
                 queue.reader.look_at_failing()
             held = self._claim(free, limits, finish=finish)
         if self._left_out:
-            self._take_back(queues, held, began)
+            read = [held[0].shard.queue] if held else [queue.name for queue in queues]
+            self._left_out.take_back(read, began)
         if not held and names is None:
             self._raise_if_any(free, thorough=thorough)
         return held
@@ -189,7 +181,7 @@ class Receiving:
             for queue in self.queues.values()
             if queue.name in among
             and (names is None or queue.name in names or queue.has_reason)
-            and (thorough or not self._is_left_out(queue.name))
+            and (thorough or not self._left_out.rests(queue.name))
         ]
         due = [queue for queue in wanted if queue.has_to_enlist()]
         if due:
@@ -205,7 +197,7 @@ class Receiving:
         """
         only_look = only_look and self._polls and not (queue.has_candidates or queue.is_paused)
         opens = partial(queue.opens, KNOWN_SECONDS if only_look else None)
-        return self._try(queue, opens, instead=False, patience=CLAIM_PATIENCE)
+        return self._left_out.try_(queue, opens, instead=False, patience=CLAIM_PATIENCE)
 
     def _enlist(self, queues: Sequence[QueueClaims]) -> None:
         """Count as a live consumer of each queue, and take over what is told of them.
@@ -235,7 +227,7 @@ class Receiving:
         """Sweep queues whose time has come: all, or as many as it takes no longer than a moment to begin with."""
         began = time.monotonic()
         for queue in self._present():
-            swept = self._try(queue, queue.sweeps, instead=False)
+            swept = self._left_out.try_(queue, queue.sweeps, instead=False)
             if swept and time.monotonic() - began > SWEEP_SECONDS:
                 return  # the others are swept by the next calls
 
@@ -251,7 +243,7 @@ class Receiving:
             if self._polls and not self._opens(queue):
                 continue
             claim = partial(queue.claim, limits[queue.name], finish=finish)
-            held: list[HeldSlice] = self._try(queue, claim, instead=[])
+            held: list[HeldSlice] = self._left_out.try_(queue, claim, instead=[])
             if held:
                 self._turns.took(queue.name, sum(piece.count for piece in held))
                 return held
@@ -267,7 +259,7 @@ class Receiving:
             survey, layouts, self._probing, self._store.now(), time.monotonic, thorough=thorough
         )
         for name, error in errors.items():
-            self._leave_out(name, error)
+            self._left_out.add(name, error)
 
     def _is_time_to_compare(self, queues: Sequence[QueueClaims]) -> bool:
         """True when something is to be claimed, and others may have got something since they were looked at."""
@@ -276,40 +268,7 @@ class Receiving:
     def _is_time_to_look_at_all(self, seconds: float) -> bool:
         return time.monotonic() - self._all_looked_at > seconds
 
-    # -- queues that fail ---------------------------------------------------------------------------------------
-
-    def _try(
-        self, queue: QueueClaims, do: Callable[[], T], *, instead: T, patience: float | None = None
-    ) -> T:
-        """Do it. If there are other queues, one that fails is left out, unless a message of it may have been acked."""
-        if len(self.queues) == 1:
-            return do()
-        try:
-            with self._retry.within(patience):
-                return do()
-        except (StoreUnavailable, OutcomeUnknown, QueueNotFound) as error:
-            if queue.may_have_finished:
-                raise
-            self._leave_out(queue.name, error)
-            return instead
-
-    def _leave_out(self, name: str, error: ShardqError) -> None:
-        if name not in self._left_out:
-            _log.warning("queue %s is left out until it can be read: %s", name, error)
-        self._left_out[name] = _LeftOut(error, time.monotonic())
-
-    def _take_back(self, queues: Sequence[QueueClaims], held: Sequence[HeldSlice], began: float) -> None:
-        """Leave out no longer what did not fail since then: it was read to its end, or gave messages."""
-        source = held[0].shard.queue if held else None
-        for queue in queues:
-            left_out = self._left_out.get(queue.name)
-            if left_out is not None and left_out.since < began and source in (None, queue.name):
-                del self._left_out[queue.name]
-                _log.warning("queue %s can be read again", queue.name)
-
-    def _is_left_out(self, name: str) -> bool:
-        left_out = self._left_out.get(name)
-        return left_out is not None and time.monotonic() - left_out.since < LEFT_OUT_SECONDS
+    # -- what cannot be read ------------------------------------------------------------------------------------
 
     def _present(self) -> list[QueueClaims]:
         """The queues that are not left out."""
@@ -323,9 +282,7 @@ class Receiving:
         return {shard: error for each in errors for shard, error in each.items()}
 
     def _raise_if_any(self, queues: Sequence[QueueClaims], *, thorough: bool) -> None:
-        left_out = [self._left_out[name].error for name in self.names if name in self._left_out]
-        if left_out and (thorough or len(left_out) == len(self.queues)):
-            raise min(left_out, key=lambda error: error.retryable)
+        self._left_out.raise_if_any(thorough=thorough)
         if errors := self._unreadable(queues, thorough=thorough):
             failures = Failures()
             for shard, error in errors.items():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from shardq.errors import QueueNotFound
-from shardq.queue import holders_of
+from shardq.queue_internals import holders_of
 from shardq.tasks.binding import Binding
 from shardq.tasks.ids import split_step, step_id
 from shardq.tasks.plans import Plan

@@ -15,7 +15,8 @@ from shardq.client import Client
 from shardq.errors import QueueNotFound
 from shardq.message import StoredMessage
 from shardq.outgoing_message import OutgoingMessage
-from shardq.queue import Queue, holders_of, stored_in, wait_for
+from shardq.queue import Queue
+from shardq.queue_internals import holders_of, stored_in, wait_for
 from shardq.storage.requests import EntryState
 
 __all__ = ["EntryQueue"]

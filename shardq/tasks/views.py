@@ -9,7 +9,7 @@ import msgspec
 
 from shardq.errors import QueueNotFound
 from shardq.message import StoredMessage
-from shardq.queue import holders_of
+from shardq.queue_internals import holders_of
 from shardq.storage.requests import EntryState
 from shardq.tasks.binding import Binding
 from shardq.tasks.gathering import AT_ONCE

@@ -7,9 +7,9 @@ import math
 import random
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import shardq
 from shardq.client import Client
@@ -20,6 +20,7 @@ from shardq.tasks.calling import Loop
 from shardq.tasks.settling import Ended, settle_all
 from shardq.tasks.work_unit import Runner, Unit, units_of
 from shardq.worker import Worker
+from shardq.worker.options import LoopKeywords
 from shardq.worker.report import WorkerReport
 
 if TYPE_CHECKING:
@@ -36,17 +37,8 @@ WAIT_SECONDS = 5.0
 UPKEEP_SECONDS = 60.0
 
 
-class TaskWorkerKeywords(TypedDict, total=False):
+class TaskWorkerKeywords(LoopKeywords, total=False):
     """The options of :class:`~shardq.worker.WorkerOptions` that a worker of tasks has."""
-
-    batch: int
-    retry_delay: float | None
-    max_retry_delay: float | None
-    keep_leases: bool
-    idle_exit: float | None
-    semaphore: str | None
-    weights: Mapping[str, float] | None
-    order: Literal["fair", "strict"]
 
 
 class TaskWorker(Worker):

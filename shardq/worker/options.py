@@ -14,26 +14,31 @@ from shardq.outcome import LONGEST_DELAY, Backoff
 from shardq.settings import QueueSettings, check_number
 from shardq.worker.policy import OnError, check_on_error
 
-__all__ = ["SharedKeywords", "WorkerKeywords", "WorkerOptions"]
+__all__ = ["LoopKeywords", "SharedKeywords", "WorkerKeywords", "WorkerOptions"]
 
 MAX_BATCH = 100_000
 MAX_IDLE_SECONDS = 7 * 86_400.0
 
 
-class SharedKeywords(TypedDict, total=False):
-    """The fields of :class:`WorkerOptions` that mean the same for every handler, as keyword arguments."""
+class LoopKeywords(TypedDict, total=False):
+    """The fields of :class:`WorkerOptions` that workers of handlers, tasks and pipelines have, as keyword arguments."""
 
     batch: int
-    codec: Codec | str
     retry_delay: float | None
     max_retry_delay: float | None
-    on_error: OnError
     keep_leases: bool
     idle_exit: float | None
-    prefetch: int
     semaphore: str | None
     weights: Mapping[str, float] | None
     order: Literal["fair", "strict"]
+
+
+class SharedKeywords(LoopKeywords, total=False):
+    """The fields of :class:`WorkerOptions` that mean the same for every handler, as keyword arguments."""
+
+    codec: Codec | str
+    on_error: OnError
+    prefetch: int
 
 
 class WorkerKeywords(SharedKeywords, total=False):

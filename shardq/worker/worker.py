@@ -13,7 +13,8 @@ from shardq.callables import check_runs
 from shardq.consumer import Consumer
 from shardq.errors import InvalidSetting, QueueNotFound, ShardqError
 from shardq.outcome import Backoff
-from shardq.queue import Queue, consumer_of, unless
+from shardq.queue import Queue
+from shardq.queue_internals import consumer_of, unless
 from shardq.semaphore import Semaphore
 from shardq.worker.assignment import assign
 from shardq.worker.attempt import (

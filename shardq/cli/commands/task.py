@@ -12,7 +12,7 @@ from shardq.cli.command import ExampleGroup, Session, json_option
 from shardq.cli.failures import NOT_FOUND
 from shardq.cli.printing import note, print_columns, print_json, print_line
 from shardq.errors import InvalidSetting
-from shardq.queue import stored_in
+from shardq.queue_internals import stored_in
 from shardq.receipt import MessageId
 from shardq.tasks.binding import Binding
 from shardq.tasks.drawing import as_mermaid, as_svg, as_text

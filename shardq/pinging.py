@@ -1,0 +1,35 @@
+"""Asking whether a store answers, for so long at most."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from shardq.errors import OutcomeUnknown, StoreUnavailable
+from shardq.storage.store import Store
+
+__all__ = ["ping"]
+
+
+def ping(store: Store, timeout: float) -> None:
+    """Return when the store has answered. Raises StoreUnavailable when it has not within so many seconds."""
+    answer: Future[None] = Future()
+    threading.Thread(target=_answer, args=(answer, store.ping), name="shardq-ping", daemon=True).start()
+    try:
+        answer.result(timeout)
+    except OutcomeUnknown as error:  # nothing was to be changed
+        raise StoreUnavailable(str(error)) from error
+    except TimeoutError:
+        raise StoreUnavailable(
+            f"the store did not answer within {timeout:g} seconds: see that its server runs and can be reached"
+        ) from None
+
+
+def _answer(answer: Future[None], ask: Callable[[], None]) -> None:
+    try:
+        ask()
+    except BaseException as error:
+        answer.set_exception(error)
+    else:
+        answer.set_result(None)

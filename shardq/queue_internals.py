@@ -1,0 +1,80 @@
+"""What is built on queues asks of them beyond their public methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Literal
+
+from shardq.browsing import browse
+from shardq.codec import BYTES, Codec
+from shardq.consumer import Consumer
+from shardq.context.unique_keys import UniqueKeys
+from shardq.errors import InvalidSetting
+from shardq.message import StoredMessage
+from shardq.queue import MANY, Queue
+from shardq.receiving.turns import check_queues, turns_of
+
+__all__ = ["consumer_of", "holders_of", "stored_in", "unless", "wait_for"]
+
+# ruff: noqa: SLF001 - it is of the same house
+
+
+def consumer_of(
+    queues: Sequence[Queue],
+    *,
+    weights: Mapping[str, float] | None,
+    order: Literal["fair", "strict"],
+    codec: Codec,
+    name: str | None = None,
+    visibility_timeout: float | None = None,
+    keep_leases: bool,
+    prefetch: int = 0,
+) -> Consumer:
+    """A consumer of several queues of one client: see :meth:`shardq.Client.consumer`. Raises InvalidSetting."""
+    contexts = [queue._context for queue in queues]
+    turns = partial(turns_of, check_queues([context.name for context in contexts]), weights, order)
+    turns()  # which checks them
+    for context in contexts:
+        if context.store is not contexts[0].store:
+            raise InvalidSetting(
+                f"queues {contexts[0].name!r} and {context.name!r} are of two clients: open both with one"
+            )
+    return Consumer(
+        contexts,
+        turns=turns,
+        codec=codec,
+        name=name,
+        visibility_timeout=visibility_timeout,
+        keep_leases=keep_leases,
+        prefetch=prefetch,
+    )
+
+
+def unless(queue: Queue, over: Callable[[], bool]) -> AbstractContextManager[None]:
+    """Within it this thread asks the store of the queue nothing once it is over: that raises StoreUnavailable."""
+    return queue._context.retry.unless(over)
+
+
+def holders_of(queue: Queue, keys: Sequence[str]) -> list[str | None]:
+    """Whose the unique keys of a queue are, in one request: None where no message was entered for a key.
+
+    An id may be that of a message that has left the queue. "" tells that somebody is changing the entry: ask with
+    :meth:`Queue.get`.
+    """
+    found = UniqueKeys(queue._context).exchange_all([(key, None, None) for key in keys])
+    return [None if each is None else "" if each.coming or each.replaced else each.current for each in found]
+
+
+def stored_in(queue: Queue, page: int) -> Iterator[StoredMessage]:
+    """All messages of a queue as :meth:`Queue.peek` shows them, read from each shard ``page`` at a time."""
+    return browse(queue._context, BYTES, MANY, page)
+
+
+def wait_for(queue: Queue, seconds: float) -> None:
+    """Sleep until something may have come into the queue, for so many seconds at most.
+
+    Where the store does not signal what other processes send, what they send does not end it.
+    """
+    queue._context.retry(queue._context.store.wait, (queue.name,), seconds)
