@@ -219,7 +219,8 @@ def _decide(binding: Binding, steps: Sequence[str], entry: Entry, keep: float) -
 def _because(plan: Plan, number: int, entry: Entry) -> Entry:
     if entry.failure is None:
         return entry
-    text = f"step {number}, {plan.steps[number].task}, failed: {entry.failure}"
+    call = entry.failure.call or plan.steps[number].task
+    text = f"step {number}, {call}, failed: {entry.failure}"
     why = text if entry.failure.kind != "StepFailed" else entry.failure.text
     return Entry(
         "failed", failure=Failure("StepFailed", why, entry.failure.traceback, entry.failure.deliveries)

@@ -16,11 +16,13 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from shardq.errors import InvalidSetting
+from shardq.errors import InvalidSetting, ShardqError
 from shardq.tasks.errors import ArgumentsRejected, ResultRejected
 from shardq.tasks.models import read, readable, write
 
 __all__ = ["Arguments"]
+
+MAX_SUMMARY = 200  # characters
 
 _making = (
     threading.Lock()
@@ -64,6 +66,16 @@ class Arguments:
             ) from error
         given = {name: value for name, value in values.items() if value is not msgspec.UNSET}
         return BoundArguments(self._signature, OrderedDict(given))
+
+    def summary(self, body: bytes) -> str:
+        """The call in short, for logs: ``welcome(user='Ada')``; the name alone if the body cannot be read."""
+        try:
+            given = self.decode(body).arguments
+        except ShardqError:
+            return self._name
+        values = ", ".join(f"{name}={_SHORT.repr(value)}" for name, value in given.items())
+        text = _clean(f"{self._name}({values})")
+        return text if len(text) <= MAX_SUMMARY else f"{text[: MAX_SUMMARY - 2]}…)"
 
     def encode_result(self, value: object) -> bytes:
         """A result as bytes. Raises ResultRejected."""
@@ -146,4 +158,11 @@ def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
     return msgspec.msgpack.Decoder(kind, dec_hook=read)
 
 
+def _clean(text: str) -> str:
+    """On one line, and printable."""
+    return " ".join(text.encode("utf-8", "backslashreplace").decode().split())
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 60
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=write)

@@ -7,6 +7,7 @@ import traceback
 import msgspec
 
 from shardq.errors import InvalidMessage, ShardqError
+from shardq.worker.traces import trace_of
 
 __all__ = [
     "ArgumentsRejected",
@@ -25,24 +26,28 @@ LONGEST_TRACEBACK = 16_000  # and of its traceback: the end of it
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why a task failed for good: the class and the text of its error, where it was raised, and at which delivery."""
+    """Why a task failed for good: the class and the text of its error, where it was raised, and at which delivery.
+
+    ``call`` is the task with a summary of its arguments, up to 200 characters.
+    """
 
     kind: str
     text: str
     traceback: str = ""
     deliveries: int = 0
+    call: str = ""
 
     @classmethod
-    def of(cls, error: BaseException, deliveries: int) -> Failure:
-        """What is kept of an error."""
+    def of(cls, error: BaseException, deliveries: int, call: str = "") -> Failure:
+        """What is kept of an error. Its traceback begins with the function of the task."""
         try:
             text = str(error)
         except Exception:  # an error whose text cannot be made is a failure like any other
             text = ""
-        trace = "".join(traceback.format_exception(error)) if error.__traceback__ else ""
-        return cls(
-            type(error).__name__, _clean(text)[:LONGEST_TEXT], _clean(trace)[-LONGEST_TRACEBACK:], deliveries
-        )
+        raised = trace_of(error)
+        trace = "".join(traceback.format_exception(type(error), error, raised)) if raised else ""
+        kind, told = type(error).__name__, _clean(text)[:LONGEST_TEXT]
+        return cls(kind, told, _clean(trace)[-LONGEST_TRACEBACK:], deliveries, call)
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.text}" if self.text else self.kind

@@ -153,7 +153,8 @@ class Result(Generic[T_co]):
         if entry.state == "cancelled":
             raise TaskCancelled(f"task {self.id} was cancelled")
         if entry.state == "failed":
-            raise TaskFailed(f"task {self.id} failed: {entry.failure}", entry.failure)
+            call = f"{entry.failure.call}, " if entry.failure and entry.failure.call else ""
+            raise TaskFailed(f"task {call}{self.id}, failed: {entry.failure}", entry.failure)
         return entry
 
     def __repr__(self) -> str:

@@ -48,10 +48,10 @@ class Unit:
         self.known: dict[str, Entry] | None = None  # what stood of its tasks when it was received
         self.received_at = time.monotonic()
 
-    def fail(self, message: Message, error: Exception) -> None:
+    def fail(self, message: Message, error: Exception, call: str) -> None:
         """Keep why a task failed: its error, or that which made it choose an outcome."""
         told = error.__cause__ if isinstance(error, Outcome) and error.__cause__ else error
-        self.failures[message] = Failure.of(told, message.deliveries)
+        self.failures[message] = Failure.of(told, message.deliveries, call)
 
     def decided(self) -> list[Decided]:
         """The entries of those of its tasks that have ended for good, and are to have one."""
@@ -113,6 +113,7 @@ class Runner:
 
     def run(self, unit: Unit, tally: Tally, gate: Gate) -> None:
         """Run its tasks, and note what is to become of each. Raises what is no Exception, such as SystemExit."""
+        unit.attempt.called = self._called
         EachMessage(lambda message: self._handle(unit, message), self._outcome).run(unit.attempt, tally, gate)
 
     def _handle(self, unit: Unit, message: Message) -> object:
@@ -127,13 +128,24 @@ class Runner:
             if isinstance(error, TaskCancelled):
                 unit.entries[message] = Entry("cancelled")
             else:
-                unit.fail(message, error)
+                unit.fail(message, error, self._call(message))
             raise
         if isinstance(value, Outcome):
-            unit.fail(message, value)
+            unit.fail(message, value, self._call(message))
             return value
         unit.entries[message] = self._entry(message, value, unit.seconds[message])
         return None
+
+    def _call(self, message: Message) -> str:
+        """The task and its arguments in short."""
+        name = str(message.headers.get(NAME))
+        task = self._tasks.get(name)
+        return name if task is None else task.arguments.summary(message.raw)
+
+    def _called(self, message: Message) -> str:
+        if message.headers.get(NAME) == WORKFLOW:
+            return f"workflow {ledger_id(message)}"
+        return f"task {self._call(message)}, {ledger_id(message)},"
 
     def _start(self, unit: Unit, message: Message) -> object:
         """Begin a workflow, or a bucket of one. It is no failure of the workflow that the store is away."""
@@ -150,7 +162,7 @@ class Runner:
         except ShardqError as error:
             cause = error.__cause__ if isinstance(error, PartialSend) else error
             if isinstance(cause, InvalidMessage):  # a step is too large: it will be next time too
-                unit.fail(message, cause)
+                unit.fail(message, cause, "")
                 return DeadLetter(str(cause))
             if not error.retryable:
                 raise

@@ -17,6 +17,7 @@ from shardq.worker.gate import Gate
 from shardq.worker.policy import ErrorFunction, chosen
 from shardq.worker.report import Tally
 from shardq.worker.shell_command import CommandFailed
+from shardq.worker.traces import trace_of
 
 __all__ = [
     "Attempt",
@@ -45,11 +46,18 @@ class Ending(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Attempt:
-    """What became of the messages of a batch. A message that is in no list was not started."""
+def _by_id(message: Message) -> str:
+    return f"message {message.id}"
 
-    def __init__(self, batch: Batch) -> None:
-        self.batch = batch
+
+class Attempt:
+    """What became of the messages of a batch. A message that is in no list was not started.
+
+    ``called`` is what the log calls a message.
+    """
+
+    def __init__(self, batch: Batch, called: Callable[[Message], str] = _by_id) -> None:
+        self.batch, self.called = batch, called
         self.finished: list[Message] = []  # worked, or discarded
         self.results: dict[Message, Any] = {}  # what the handler returned for them
         self.endings: list[Ending] = []
@@ -197,7 +205,8 @@ def _end(
     if not messages:
         return
     reason = outcome.reason or (str(outcome) if error is None else _describe(error))
-    _log_ending(messages, outcome, reason, error)
+    which = attempt.called(messages[0]) if len(messages) == 1 else _many(messages)
+    _log_ending(which, messages[0].deliveries, outcome, reason, error)
     if not isinstance(outcome, Snooze):
         _note(messages, reason if not isinstance(outcome, Discard) else f"discarded: {reason}")
     match outcome:
@@ -220,13 +229,18 @@ _WORDS: dict[type[Outcome], tuple[int, str]] = {
 }
 
 
-def _log_ending(messages: list[Message], outcome: Outcome, reason: str, error: BaseException | None) -> None:
+def _many(messages: list[Message]) -> str:
+    return f"{len(messages)} messages, first {messages[0].id},"
+
+
+def _log_ending(
+    which: str, deliveries: int, outcome: Outcome, reason: str, error: BaseException | None
+) -> None:
     """Log it, with the traceback of the error unless a command failed: that of a command says nothing."""
     level, word = next(words for kind, words in _WORDS.items() if isinstance(outcome, kind))
-    first = messages[0]
-    which = f"message {first.id}" if len(messages) == 1 else f"{len(messages)} messages, first {first.id},"
-    trace = None if isinstance(error, CommandFailed) else error
-    _log.log(level, "%s %s, delivery %d: %s", which, word, first.deliveries, reason, exc_info=trace)
+    raised = None if error is None or isinstance(error, CommandFailed) else trace_of(error)
+    trace = None if error is None or raised is None else (type(error), error, raised)
+    _log.log(level, "%s %s, delivery %d: %s", which, word, deliveries, reason, exc_info=trace)
 
 
 def _note(messages: Iterable[Message], text: str) -> None:

@@ -117,7 +117,7 @@ def test_a_failure_in_a_bucket_is_that_of_what_follows_and_the_other_steps_run(s
         [*parts, chain(sums.add.signature(5, 0), sums.fail.then()), *parts], sums.total.then()
     ).send()
     sums.tasks.drain()
-    with pytest.raises(TaskFailed, match="fail, failed: ValueError: not 5"):
+    with pytest.raises(TaskFailed, match="fail\\(number=5\\), failed: ValueError: not 5"):
         result.get(timeout=0)
     assert result.state == "failed"
     assert sums.ran == {"5+0": 1, "fail": 1} | {f"{number}+0": 2 for number in range(4)}

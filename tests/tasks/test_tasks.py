@@ -139,13 +139,63 @@ def test_a_task_that_fails_is_tried_again_with_a_growing_delay_and_then_dead_let
         assert tasks.drain().failed == 1
         assert tasks.drain().failed == 0
         clock.advance(10)
-    with pytest.raises(TaskFailed, match=f"task {result.id} failed: OSError: delivery 3") as raised:
+    with pytest.raises(
+        TaskFailed, match=f"task fails\\(\\), {result.id}, failed: OSError: delivery 3"
+    ) as raised:
         result.get(timeout=0)
     failure = raised.value.failure
     assert (failure.kind, failure.text, failure.deliveries) == ("OSError", "delivery 3", 3)
     assert "in fails\n    raise OSError" in failure.traceback
+    assert failure.call == "fails()"
     (dead,) = client.queue("tasks.dead").peek()
     assert dead.headers["shardq-reason"] == "OSError: delivery 3"
+
+
+def test_a_failure_is_logged_with_its_task_its_arguments_and_only_the_frames_of_the_application(
+    tasks: Tasks, caplog: pytest.LogCaptureFixture
+) -> None:
+    @tasks.task(retry=1)
+    def plain(text: str, *, words: list[str]) -> None:
+        raise OSError("no disk")
+
+    @tasks.task(retry=1)
+    async def on_a_loop(text: str) -> None:
+        await asyncio.sleep(0)
+        raise OSError("no disk")
+
+    ids = [plain.send("a\nb", words=["x"] * 99).id, on_a_loop.send("y" * 9_999).id]
+    tasks.drain()
+    told = {each.getMessage() for each in caplog.records if each.exc_info}
+    assert len(told) == 2
+    assert any(each.startswith("task plain(text='a\\nb', words=['x', ") and ids[0] in each for each in told)
+    assert any(each.startswith("task on_a_loop(text='yyy") and ids[1] in each for each in told)
+    assert max(map(len, told)) < 400
+    assert caplog.text.count('File "') == 2
+    assert "shardq/" not in caplog.text.replace(__file__, "")
+
+
+def test_a_task_that_no_worker_takes_is_logged_by_its_name_and_without_a_traceback(
+    tasks: Tasks, client: shardq.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    theirs, changed = Tasks(), Tasks()
+    for app in (theirs, changed):
+        app.bind(client)
+
+    @tasks.task
+    def known(number: int) -> None: ...
+
+    @theirs.task
+    def unknown(number: int) -> None: ...
+
+    @changed.task(name="known")
+    def with_text(text: str) -> None: ...
+
+    unknown.send(1)
+    with_text.send("x")
+    assert tasks.drain().dead_lettered == 2
+    assert "task unknown, tasks:" in caplog.text
+    assert "task known, tasks:" in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 def test_errors_that_no_attempt_can_mend_are_not_tried_again(tasks: Tasks) -> None:

@@ -62,7 +62,9 @@ def test_a_step_that_fails_for_good_is_the_failure_of_all_that_wait_for_it(sums:
         sums.add.then(1),
     ).send()
     sums.tasks.drain()
-    with pytest.raises(TaskFailed, match="StepFailed: step 2, fail, failed: ValueError: not 3") as raised:
+    with pytest.raises(
+        TaskFailed, match="StepFailed: step 2, fail\\(number=3\\), failed: ValueError: not 3"
+    ) as raised:
         result.get(timeout=0)
     assert "raise ValueError" in raised.value.failure.traceback
     assert sums.ran == {"1+1": 1, "1+2": 1, "fail": 1}

@@ -58,6 +58,7 @@ def test_each_failure_of_a_handler_is_logged_with_the_message_and_the_traceback(
     assert record.levelname == "WARNING"
     assert f"message {identity} failed, delivery 1: ValueError: no money" in record.getMessage()
     assert "in charge" in caplog.text
+    assert "shardq/worker" not in caplog.text
 
 
 def test_the_failure_of_a_command_is_logged_without_a_traceback(
