@@ -15,6 +15,7 @@ from shardq.context.identity import ConsumerIdentity, holder_id
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidSetting
 from shardq.message import StoredMessage
+from shardq.outgoing_message import group_of
 from shardq.receipt import MessageId
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, decode_bundle
@@ -140,7 +141,7 @@ def _message(
         deliveries=piece.deliveries,
         dedupe_key=data.dedupe_keys[position] if data.dedupe_keys else None,
         expires_at=None if piece.bundle.expires_at is None else to_datetime(piece.bundle.expires_at),
-        group=piece.bundle.group or None,
+        group=group_of(piece.bundle.group),
         unique_key=data.unique_key,
         owner=owner,
     )

@@ -13,7 +13,7 @@ from shardq.clock import to_datetime
 from shardq.codec import Codec
 from shardq.held import HeldSlice, Selection, SettleState
 from shardq.large.body import LargeBody, not_in_memory
-from shardq.outgoing_message import Headers, HeaderValue
+from shardq.outgoing_message import Headers, HeaderValue, group_of
 from shardq.receipt import MessageId, Receipt
 from shardq.settler import Settler
 from shardq.storage.requests import EntryState
@@ -104,7 +104,15 @@ class Message:
 
     @property
     def group(self) -> str | None:
-        """The group that the message was sent with. None of its later ones is delivered before this one is settled."""
+        """The group that the message was sent with. None of its later ones is delivered before this one is settled.
+
+        In a queue with ``group_concurrency`` that is so within each :attr:`lane` of the group.
+        """
+        return group_of(self._held.bundle.group)
+
+    @property
+    def lane(self) -> str | None:
+        """A name of the part of the group that is in order, which is all of it without ``group_concurrency``."""
         return self._held.bundle.group or None
 
     @property

@@ -8,9 +8,20 @@ from typing import Any, Literal
 
 import msgspec
 
-__all__ = ["DEFAULT_PRIORITY", "Attempt", "Bundle", "HeaderValue", "Headers", "OnConflict", "OutgoingMessage"]
+__all__ = [
+    "DEFAULT_PRIORITY",
+    "SEPARATOR",
+    "Attempt",
+    "Bundle",
+    "HeaderValue",
+    "Headers",
+    "OnConflict",
+    "OutgoingMessage",
+    "group_of",
+]
 
 DEFAULT_PRIORITY = 5
+SEPARATOR = "\x1f"  # between a group and the number of its lane, as they are stored
 
 HeaderValue = str | int | float | bool | bytes
 Headers = dict[str, HeaderValue]
@@ -33,6 +44,11 @@ class Bundle(msgspec.Struct, frozen=True):
     data: bytes  # their bodies and headers; opaque to a store
     expires_at: int | None = None  # not delivered from then on; a store keeps it, and its callers go by it
     group: str = ""  # the ordering key of all of them; "": they have none
+
+
+def group_of(stored: str) -> str | None:
+    """The group that a message was sent with, without its lane; None: it has none."""
+    return stored.partition(SEPARATOR)[0] or None
 
 
 class Attempt(msgspec.Struct, frozen=True):

@@ -65,6 +65,9 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         what becomes of a message that is sent to a full queue: reject raises QueueFull, drop_oldest makes room for it
     ``max_in_flight``
         at most so many messages are with all consumers together, received and not settled; None: any number
+    ``group_concurrency``
+        at most so many of a group are worked on at once, each in a lane that is in order (1 .. 1,000); with 1 all of a
+        group is in order
     ``rate_limit``
         at most so many messages are received by all consumers together in any period, such as 100/s or 6000/m;
         None: any number
@@ -94,6 +97,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_bytes: int | None = None
     overflow: Overflow = "reject"
     max_in_flight: int | None = None
+    group_concurrency: int = 1
     rate_limit: str | None = None
     delivery_paused: bool = False
     sends_paused: bool = False
@@ -166,6 +170,7 @@ class QueueSettingsArguments(TypedDict, total=False):
     max_bytes: int | None
     overflow: Overflow
     max_in_flight: int | None
+    group_concurrency: int
     rate_limit: str | None
     delivery_paused: bool
     sends_paused: bool
@@ -208,6 +213,7 @@ _WHOLE = {
     "max_messages": (1, 2**53),
     "max_bytes": (1, 2**53),
     "max_in_flight": (1, MOST_MESSAGES),
+    "group_concurrency": (1, 1_000),
 }
 _SECONDS = {
     "time_shard_seconds": (0.1, 30 * 86_400.0),

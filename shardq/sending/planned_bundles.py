@@ -26,6 +26,7 @@ from shardq.clock import microseconds
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidMessage, UnsupportedByStore
 from shardq.large.body import LargeBody
+from shardq.outgoing_message import group_of
 from shardq.receipt import MessageId
 from shardq.sending.place import Place
 from shardq.sending.prepared import Alike, PreparedMessage, SendOptions, size_of
@@ -94,7 +95,7 @@ def choose_shard(context: QueueContext, due: int, messages: int, group: str = ""
         return context.placement.choose(context.settings.layout, due, messages)
     if not context.store.capabilities.groups:
         raise UnsupportedByStore(
-            f"group={reprlib.repr(group)}: the store of queue {context.name!r} keeps no order within groups: "
+            f"group={reprlib.repr(group_of(group))}: the store of queue {context.name!r} keeps no order within groups: "
             "use SQLite, Cassandra, or a replica set of MongoDB (one member will do), or a queue of one shard with one "
             "consumer"
         )
@@ -192,7 +193,7 @@ def _planned_again(
         )
     if options.group and identity.shard != choose_shard(context, now, 1, options.group):
         raise InvalidMessage(
-            f"message {identity} was not sent with group={options.group!r}: send it as it was"
+            f"message {identity} was not sent with group={group_of(options.group)!r}: send it as it was"
         )
     if options.due is None:
         raise InvalidMessage(
@@ -314,8 +315,8 @@ def _at(planned: PlannedBundle, place: Place) -> PlannedBundle:
     bundle, shard = planned.bundle, place.id.shard
     if shard != planned.shard and (bundle.group or shard.is_grouped):
         raise InvalidMessage(
-            f"dedupe_key={planned.key!r} was sent before with another group than {bundle.group!r}, and may be stored: "
-            "send it with that group, or after the queue's dedupe_window"
+            f"dedupe_key={planned.key!r} was sent before with another group than {group_of(bundle.group)!r}, and may "
+            "be stored: send it with that group, or after the queue's dedupe_window"
         )
     bundle = msgspec.structs.replace(bundle, id=place.id.bundle_id, priority=place.priority, due=place.due)
     return msgspec.structs.replace(planned, shard=shard, bundle=bundle)

@@ -12,7 +12,15 @@ import msgspec
 from shardq.clock import from_datetime, microseconds, seconds, to_datetime
 from shardq.errors import InvalidMessage
 from shardq.large.body import LargeBody
-from shardq.outgoing_message import DEFAULT_PRIORITY, Attempt, Headers, OnConflict, OutgoingMessage
+from shardq.outgoing_message import (
+    DEFAULT_PRIORITY,
+    SEPARATOR,
+    Attempt,
+    Headers,
+    OnConflict,
+    OutgoingMessage,
+    group_of,
+)
 from shardq.receipt import MessageId
 
 __all__ = [
@@ -100,7 +108,7 @@ def prepare_options(message: OutgoingMessage, queue: str) -> SendOptions:
         _check_dedupe_key(message.dedupe_key),
         _check_unique(message),
         message.on_conflict,
-        _check_group(message.group),
+        _check_group(message),
         MessageId.parse(message.id, queue) if message.id is not None else None,
         message.attempt,
         _check_ttl(message.ttl),
@@ -194,11 +202,20 @@ def _check_dedupe_key(key: object) -> str | None:
     return key
 
 
-def _check_group(group: object) -> str:
+def _check_group(message: OutgoingMessage) -> str:
+    group: object = message.group
     if group is None:
         return ""
-    if not isinstance(group, str) or not 1 <= len(group) <= MAX_GROUP_LENGTH or not _encodable(group):
+    if (
+        not isinstance(group, str)
+        or not 1 <= len(group_of(group) or "") <= MAX_GROUP_LENGTH
+        or not _encodable(group)
+    ):
         raise InvalidMessage(f"group={reprlib.repr(group)}: give a str of 1 to {MAX_GROUP_LENGTH} characters")
+    if SEPARATOR in group and message.id is None:
+        raise InvalidMessage(
+            f"group={group!r}: the character {SEPARATOR!r} is shardq's own, give another name"
+        )
     return group
 
 

@@ -18,6 +18,7 @@ from shardq.large.body import LargeBody
 from shardq.outgoing_message import Attempt, OutgoingMessage
 from shardq.receipt import MessageId
 from shardq.sending.doors import SEND, admit, append, check_age
+from shardq.sending.lanes import in_lanes
 from shardq.sending.planned_bundles import (
     PlannedBundle,
     Reservation,
@@ -168,7 +169,9 @@ def plan_send(
     Bundles are stored in the order of their plans where each is stored before the next one is.
     """
     admit(context, SEND)
-    bundles = plan_bundles(context, messages, context.store.now())
+    lanes = context.settings.group_concurrency
+    planned_as = messages if lanes == 1 else in_lanes(messages, lanes)
+    bundles = plan_bundles(context, planned_as, context.store.now())
     for planned in bundles:
         if planned.again:
             check_age(context, planned.shard, planned.bundle.id, made_at(planned.bundle.id))
@@ -279,7 +282,7 @@ def unsent(send: PlannedSend, written: Written) -> Iterator[tuple[int, OutgoingM
                     headers=options.headers,
                     dedupe_key=options.dedupe_key,
                     ttl=None if options.ttl is None else seconds(options.ttl),
-                    group=options.group or None,
+                    group=(planned.bundle.group if doubtful else options.group) or None,
                     unique_key=options.unique_key,
                     on_conflict=options.on_conflict,
                     id=str(identity) if doubtful else None,

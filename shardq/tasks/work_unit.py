@@ -249,7 +249,7 @@ def units_of(batch: Batch) -> list[Unit]:
     """The messages of a batch, each for itself; those of a group together, as they run one after the other."""
     parts: dict[object, list[Message]] = {}
     for place, message in enumerate(batch):
-        parts.setdefault(place if message.group is None else message.group, []).append(message)
+        parts.setdefault(place if message.lane is None else message.lane, []).append(message)
     return [Unit(batch, batch.part(messages)) for messages in parts.values()]
 
 

@@ -64,11 +64,11 @@ class Attempt:
         self.interrupted: list[Message] = []  # the handler was interrupted, or returned what has not run
         self.held_back: list[Message] = []  # an earlier message of their group is delivered again before them
         self.started = 0
-        self._stopped = set[str]()  # groups
+        self._stopped = set[str]()  # lanes of groups
 
     def holds_back(self, message: Message) -> bool:
         """True when the message has to wait for an earlier one of its group. It is given back then."""
-        if message.group not in self._stopped:
+        if message.lane not in self._stopped:
             return False
         self.held_back.append(message)
         return True
@@ -80,8 +80,8 @@ class Attempt:
     def _takes(self, message: Message, *, leaves: bool) -> bool:
         if self.holds_back(message):
             return False
-        if message.group is not None and (message.released or not (leaves or message.settled)):
-            self._stopped.add(message.group)
+        if message.lane is not None and (message.released or not (leaves or message.settled)):
+            self._stopped.add(message.lane)
         return True
 
     @property

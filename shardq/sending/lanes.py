@@ -1,0 +1,41 @@
+"""Lanes: the parts of a group that may be worked on at once.
+
+In a queue with ``group_concurrency`` N the messages of a group are spread over N lanes. For the store each of them is a
+group of its own, in order, and all that is held of it is held by one claim. So at most N of a group are worked on at
+once, and no store knows of it. The first lane has the group's name, as all groups of other queues do.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from zlib import crc32
+
+import msgspec
+
+from shardq.outgoing_message import SEPARATOR
+from shardq.sending.prepared import PreparedMessage, SendOptions
+
+__all__ = ["in_lanes"]
+
+
+def in_lanes(messages: Sequence[PreparedMessage], lanes: int) -> Sequence[PreparedMessage]:
+    """The messages with their lanes as groups.
+
+    Those of a call follow each other round the lanes of their group. One with a key, or an id from before, is always in
+    the same lane, so that it is recognised when it is sent again. What names its lane already stays there.
+    """
+    turns: dict[str, int] = {}
+    return [msgspec.structs.replace(each, options=_in_lane(each.options, lanes, turns)) for each in messages]
+
+
+def _in_lane(options: SendOptions, lanes: int, turns: dict[str, int]) -> SendOptions:
+    group = options.group
+    if not group or SEPARATOR in group:
+        return options
+    key = options.unique_key or options.dedupe_key or (options.id and str(options.id))
+    if key:
+        number = crc32(key.encode()) % lanes
+    else:
+        number = turns[group] = (turns.get(group, random.randrange(lanes)) + 1) % lanes
+    return msgspec.structs.replace(options, group=f"{group}{SEPARATOR}{number}") if number else options
