@@ -12,23 +12,18 @@ from shardq.clock import Clock, SystemClock, to_datetime
 from shardq.closing import Closing
 from shardq.codec import BYTES, Codec
 from shardq.consumer import Consumer
-from shardq.context.duties import duties_of
 from shardq.context.queue_context import Counts, QueueContexts
 from shardq.context.retry import RETRY_SECONDS
 from shardq.errors import (
-    InvalidSetting,
-    QueueExists,
-    QueueNotFound,
     UnsupportedByStore,
 )
 from shardq.hooks import Hooks, check_hooks
 from shardq.limits.permits import permits_queue
-from shardq.limits.queue_limits import check_limits, drop_permits
 from shardq.logs.event_log import write_entries
-from shardq.logs.log_queues import drop_logs
 from shardq.pinging import ping
 from shardq.queue import Queue
 from shardq.queue_internals import consumer_of
+from shardq.queue_life import create_queue, delete_queue
 from shardq.receiving.trimming import drop_oldest
 from shardq.receiving.turns import check_queues
 from shardq.receiving.unused import delete_unused
@@ -39,11 +34,10 @@ from shardq.semaphore import (
     create_semaphore,
     open_semaphore,
 )
-from shardq.settings import QueueSettings, QueueSettingsArguments, check_number, check_store
-from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
+from shardq.settings import QueueSettingsArguments, check_number
 from shardq.sharding.shard import check_queue_name, listed
 from shardq.storage.opening import open_store
-from shardq.storage.requests import Finding, QueueRecord
+from shardq.storage.requests import Finding
 from shardq.storage.store import Store
 from shardq.storage.transactional_store import TransactionalStore
 
@@ -80,7 +74,7 @@ class Client(Closing):
         self, store: Store, *, hooks: Hooks | None = None, retry_seconds: float = RETRY_SECONDS
     ) -> None:
         check_hooks(hooks)
-        self._duties = duties = ClientDuties(self)
+        duties = ClientDuties(self)
         self._contexts = QueueContexts(
             store,
             drop_oldest,
@@ -104,26 +98,8 @@ class Client(Closing):
         returned as it is, with its own settings; if it expires, that counts as a use. Raises InvalidName,
         InvalidSetting or QueueExists, with nothing created.
         """
-        check_queue_name(name)
-        chosen = QueueSettings().change(settings)
-        check_dead_letter_queue(name, chosen)
-        check_limits(name, chosen)
-        check_store(chosen, self._store.capabilities)
-        record = QueueRecord.new(name, chosen.encode())
-        created = self._retry.ask(self._store.create_queue, record)
-        unanswered = created.after_unknown and self._retry(self._store.load_queue, name) == record
-        if not created.value and not unanswered and not exist_ok:
-            raise QueueExists(
-                f"queue {name!r} exists already: use it, or change it with `shardq alter {name}`"
-            )
-        self._contexts.forget(name)
-        if created.value or unanswered:
-            self._prepare(name, chosen, is_new=created.value)
-        queue = self.queue(name)
-        self._contexts.of(name).live.use()
-        if queue.settings.has_dead_letters:
-            create_dead_letter_queue(self._store, self._retry, name, queue.settings)
-        return queue
+        create_queue(self._contexts, name, settings, exist_ok=exist_ok)
+        return self.queue(name)
 
     def queue(self, name: str) -> Queue:
         """An existing queue. Raises InvalidName or QueueNotFound."""
@@ -192,16 +168,7 @@ class Client(Closing):
 
         Raises QueueNotFound.
         """
-        record = self._retry(self._store.load_queue, check_queue_name(name))
-        dropped = self._retry.ask(self._store.drop_queue, name)
-        self._contexts.forget(name)
-        if not dropped.value and not dropped.after_unknown:
-            raise QueueNotFound(f"queue {name!r} does not exist: `shardq list` shows those that do")
-        drop_logs(self._store, self._retry, name)
-        for permits in drop_permits(self._store, self._retry, name):
-            self._contexts.forget(permits)
-        for duty in () if record is None else duties_of(record):
-            self._duties.dismiss(duty)
+        delete_queue(self._contexts, name)
 
     def delete_expired_queues(self, prefix: str = "") -> tuple[str, ...]:
         """Delete the queues with ``expires`` that were empty and unused for so long; returns their names, sorted.
@@ -348,12 +315,3 @@ class Client(Closing):
         self._contexts.events.close()
         self._retry.close()
         self._store.close()
-
-    def _prepare(self, name: str, settings: QueueSettings, *, is_new: bool) -> None:
-        """Make what the queue's shards need, or a new one is not created; one that may be older stays."""
-        try:
-            self._retry(self._store.prepare, settings.layout.all_shards(name))
-        except InvalidSetting:
-            if is_new:
-                self._retry(self._store.drop_queue, name)
-            raise

@@ -239,7 +239,7 @@ class QueueContexts:
         dismiss: Dismiss | None = None,
     ) -> None:
         check_number("retry_seconds", retry_seconds, 0.0, 3_600.0)
-        self._hooks, self._make_room, self._attend, self._dismiss = hooks, make_room, attend, dismiss
+        self._hooks, self._make_room, self._attend, self.dismiss = hooks, make_room, attend, dismiss
         self.counters = Counters()
         self.retry = Retry(retry_seconds, self.counters.repeated)
         self.store = JoiningStore(store, self.retry.check_open)
@@ -272,7 +272,7 @@ class QueueContexts:
             events=self.events,
             logs=self._logs,
             attend=self._attend,
-            dismiss=self._dismiss,
+            dismiss=self.dismiss,
         )
         with self._lock.get():
             return self._known.setdefault(name, context)

@@ -14,15 +14,17 @@ from collections.abc import Callable, Sequence
 from shardq.clock import microseconds
 from shardq.context.disuse import marked, unused_since
 from shardq.context.duties import duties_of
-from shardq.context.queue_context import REFRESH_SECONDS, QueueContext
+from shardq.context.queue_context import REFRESH_SECONDS, Dismiss, QueueContext
+from shardq.context.retry import Retry
 from shardq.errors import QueueNotFound
 from shardq.limits.queue_limits import drop_permits
 from shardq.logs.log_queues import drop_logs
 from shardq.receiving.expiring import expire
 from shardq.settings import QueueSettings
-from shardq.storage.requests import ShardCounts
+from shardq.storage.requests import QueueRecord, ShardCounts
+from shardq.storage.store import Store
 
-__all__ = ["delete_unused", "sweep_beside"]
+__all__ = ["delete_unused", "drop_belongings", "sweep_beside"]
 
 _log = logging.getLogger(__name__)
 
@@ -48,13 +50,21 @@ def delete_if_unused(context: QueueContext) -> bool:
         return False
     deleted = retry(store.drop_queue, name, record)
     if deleted:
-        drop_permits(store, retry, name)
-        drop_logs(store, retry, name)
-        if context.dismiss is not None:
-            for duty in duties_of(record):
-                context.dismiss(duty)
+        drop_belongings(store, retry, record, context.dismiss)
         _log.info("queue %s is deleted: it was empty and unused for %g seconds", name, expires)
     return deleted
+
+
+def drop_belongings(
+    store: Store, retry: Retry, record: QueueRecord, dismiss: Dismiss | None
+) -> tuple[str, ...]:
+    """Remove what belongs to a queue that is deleted; returns the names of queues that were for its limits."""
+    drop_logs(store, retry, record.name)
+    permits = drop_permits(store, retry, record.name)
+    if dismiss is not None:
+        for duty in duties_of(record):
+            dismiss(duty)
+    return permits
 
 
 def sweep_beside(context: QueueContext) -> None:
