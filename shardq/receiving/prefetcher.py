@@ -186,8 +186,8 @@ class Prefetcher:
         some_full = len(rooms) < len(self._queues)
         with self._claiming:
             known = any(self._queues[name].has_candidates for name in rooms)
-        if some_full and not known:
-            rooms = self._rooms_later(rooms)
+        if some_full and not known and not (rooms := self._rooms_later(rooms)):
+            return
         with self._claiming:
             held = self._receiving.fill(max(rooms.values()), thorough=False, rooms=rooms)
             self._put(held)
@@ -209,7 +209,7 @@ class Prefetcher:
             self._changed.wait_for(
                 lambda: self._stopped or self._rooms().keys() - rooms.keys(), SURVEY_SECONDS
             )
-            return self._rooms()
+            return {} if self._stopped else self._rooms()
 
     def _put(self, held: list[HeldSlice]) -> None:
         """Let messages wait, which are of one queue."""

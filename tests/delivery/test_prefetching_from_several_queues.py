@@ -229,6 +229,17 @@ def test_what_comes_into_an_empty_queue_while_another_is_full_is_claimed_soon(be
     first.ack()
 
 
+def test_a_queue_that_is_filled_by_somebody_else_meanwhile_gets_no_claim(bench: Bench) -> None:
+    bench.send("a", 20)
+    consumer = bench.consumer(thread=False)
+    assert consumer.receive(1)  # claims for itself
+    prefetcher = bench.prefetcher
+    prefetcher._rooms_later = lambda rooms: {}  # type: ignore[method-assign]
+    claims = bench.asked("claim")
+    prefetcher._claim({"b": 20, "c": 20})
+    assert bench.asked("claim") == claims
+
+
 def test_closing_gives_back_what_waits_of_every_queue(bench: Bench) -> None:
     for queue in QUEUES:
         bench.send(queue, 5)
