@@ -16,6 +16,7 @@ from markdown_it import MarkdownIt
 
 import shardq
 from tests.docs.pages import PAGES, blocks_in, name
+from tests.docs.test_tutorial import STORIES
 
 SHARDQ = Path(sys.executable).with_name("shardq")
 
@@ -34,10 +35,10 @@ def test_the_python_blocks_of_a_page_run_one_after_the_other(
             value.close()
 
 
-# The commands of the tutorial and of tasks need their files: test_tutorial.py runs them as a whole.
+# The commands of stories need their files: test_tutorial.py runs them as a whole.
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if blocks_in(page, "console") and page.name not in ("tutorial.md", "tasks.md")],
+    [page for page in PAGES if blocks_in(page, "console") and page.name not in STORIES],
     ids=name,
 )
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The tutorial and the page of tasks are stories: what their commands print is what they show."""
+"""The tutorial and the pages of tasks are stories: what their commands print is what they show."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 
 from tests.docs.pages import DOCS, blocks
 
+STORIES = ("tutorial.md", "tasks.md", "coming-from.md")
 TITLE = re.compile(r'python title="(?P<file>[\w.]+)"')
 BIN = Path(sys.executable).parent
 SAME = doctest.OutputChecker()
@@ -31,9 +32,11 @@ class Reader:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._environment = {name: value for name, value in os.environ.items() if name != "SHARDQ_URL"}
+        self._environment["PATH"] = f"{BIN}{os.pathsep}{self._environment.get('PATH', '')}"
         self._environment["PYTHONDONTWRITEBYTECODE"] = "1"  # the handler is changed within a second
 
     def save(self, file: str, text: str) -> None:
+        compile(text, file, "exec")  # also what is not run: programs of other libraries
         (self._folder / file).write_text(text)
 
     def type(self, command: str) -> str:
@@ -56,7 +59,7 @@ class Reader:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("page", [DOCS / "tutorial.md", DOCS / "tasks.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [DOCS / name for name in STORIES], ids=lambda page: page.name)
 def test_what_the_page_shows_is_what_its_reader_sees(page: Path, tmp_path: Path) -> None:
     reader = Reader(tmp_path)
     for info, text in blocks(page):
