@@ -10,7 +10,19 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_tasks_are_measured_on_sqlite_without_any_peer() -> None:
-    command = [sys.executable, "-m", "tools.bench.tasks", "--tasks", "50", "--chord", "20", "--rounds", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "tools.bench.tasks",
+        "--tasks",
+        "50",
+        "--singles",
+        "20",
+        "--chord",
+        "20",
+        "--rounds",
+        "1",
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     told, *lines = done.stdout.splitlines()
@@ -19,6 +31,7 @@ def test_tasks_are_measured_on_sqlite_without_any_peer() -> None:
         "chord, s",
         "run/s with results",
         "run/s without results",
+        "sent/s one by one",
         "sent/s with results",
         "sent/s without results",
     ]

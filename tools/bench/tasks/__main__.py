@@ -1,10 +1,12 @@
 """Compares tasks: how many are sent in a second, and how many one worker process with 8 threads runs.
 
     pip install 'shardq[mongodb]' -r tools/bench/tasks/requirements.txt
-    python tools/servers/redis_server.py run -- python -m tools.bench.tasks --redis {url} [--mongodb URL]
+    python tools/servers/redis_server.py run -- python tools/servers/mongodb.py run -- sh -c \\
+        'python -m tools.bench.tasks --redis $SHARDQ_TEST_REDIS_URL --mongodb $SHARDQ_TEST_MONGODB_URL'
 
-Empty tasks are sent, then a worker is started: the time is that from the first task that runs to the last. Redis keeps
-nothing on the disk; SQLite syncs each commit, and MongoDB answers when its journal is written.
+Empty tasks are sent, in bundles where a system has them, and one by one, each when the one before is stored. Then a
+worker is started: the time is that from the first task that runs to the last. Redis keeps nothing on the disk; SQLite
+syncs each commit, and MongoDB answers when its journal is written.
 """
 
 from __future__ import annotations
@@ -19,18 +21,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 PATIENCE_SECONDS = 300.0
 CHORDS = ("shardq", "celery")
 
 
-def measure(system: str, count: int) -> dict[str, float]:
+def measure(system: str, count: int, *, single: bool = False) -> dict[str, float]:
     """Send tasks, start a worker, and wait until it has run them. Runs in a process of its own."""
     app = importlib.import_module(f"tools.bench.tasks.{system}_app")
+    send = app.send_each if single else app.send
+    send(1)  # the store is open, and the queue is there
     began = time.perf_counter()
-    app.send(count)
+    send(count - 1)
     sent = time.perf_counter() - began
     done = Path(os.environ["TASKS_DONE"])
     with worker(app.WORKER):
@@ -39,7 +44,7 @@ def measure(system: str, count: int) -> dict[str, float]:
             if time.monotonic() > until:
                 raise SystemExit(f"{system} has not run {count} tasks in {PATIENCE_SECONDS:g} seconds")
             time.sleep(0.02)
-    return {"sent": count / sent, "run": count / float(done.read_text())}
+    return {"sent": (count - 1) / sent, "run": count / float(done.read_text())}
 
 
 def measure_chord(system: str, count: int) -> dict[str, float]:
@@ -65,6 +70,13 @@ def worker(command: list[str]) -> Iterator[None]:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+MEASURES: dict[str, Callable[[str, int], dict[str, float]]] = {
+    "tasks": measure,
+    "singles": partial(measure, single=True),
+    "chord": measure_chord,
+}
 
 
 def in_own_process(what: str, system: str, url: str, count: int, *, keeps: bool) -> dict[str, float]:
@@ -108,6 +120,9 @@ def compare(options: argparse.Namespace) -> None:
                     found.setdefault((name, f"sent/s {kind}"), []).append(told["sent"])
                     found.setdefault((name, f"run/s {kind}"), []).append(told["run"])
             for name, system, url in stores(options, folder):
+                told = in_own_process("singles", system, url, options.singles, keeps=False)
+                found.setdefault((name, "sent/s one by one"), []).append(told["sent"])
+            for name, system, url in stores(options, folder):
                 if system in CHORDS and options.chord:
                     told = in_own_process("chord", system, url, options.chord, keeps=True)
                     found.setdefault((name, "chord, s"), []).append(told["chord"])
@@ -121,15 +136,16 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--redis", metavar="URL", help="an empty Redis: without it only shardq is measured")
-    parser.add_argument("--mongodb", metavar="URL", help="a MongoDB, where the queues of tasks are deleted")
+    parser.add_argument("--mongodb", metavar="URL", help="an empty MongoDB for shardq, beside SQLite")
     parser.add_argument("--tasks", type=int, default=5_000)
+    parser.add_argument("--singles", type=int, default=2_000, help="how many are sent one by one")
     parser.add_argument("--chord", type=int, default=10_000, help="how many tasks it has; 0: none")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--one", nargs=2, metavar=("WHAT", "SYSTEM"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         what, system = options.one
-        print(json.dumps({"tasks": measure, "chord": measure_chord}[what](system, options.tasks)))
+        print(json.dumps(MEASURES[what](system, options.tasks)))
     else:
         compare(options)
 

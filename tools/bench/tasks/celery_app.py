@@ -40,5 +40,8 @@ def send(count: int) -> None:
             empty.apply_async(producer=producer)
 
 
+send_each = send
+
+
 def run_chord(count: int) -> int:
     return int(chord(number.s(value) for value in range(count))(total.s()).get(timeout=300))

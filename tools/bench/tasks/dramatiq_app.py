@@ -28,3 +28,6 @@ def empty() -> int:
 def send(count: int) -> None:
     for _ in range(count):
         empty.send()
+
+
+send_each = send

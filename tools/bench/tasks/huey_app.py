@@ -22,3 +22,6 @@ def empty() -> int:
 def send(count: int) -> None:
     for _ in range(count):
         empty()
+
+
+send_each = send

@@ -32,5 +32,10 @@ def send(count: int) -> None:
     empty.send_many(empty.signature() for _ in range(count))
 
 
+def send_each(count: int) -> None:
+    for _ in range(count):
+        empty.send()
+
+
 def run_chord(count: int) -> int:
     return int(chord((number.signature(value) for value in range(count)), total.then()).send().get())
