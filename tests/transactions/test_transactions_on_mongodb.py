@@ -17,6 +17,7 @@ pymongo = pytest.importorskip("pymongo", reason="the extra `mongodb` is not inst
 
 from pymongo import MongoClient  # noqa: E402
 from pymongo.client_session import ClientSession  # noqa: E402
+from pymongo.errors import PyMongoError  # noqa: E402
 
 import shardq  # noqa: E402
 from shardq.storage.mongodb import collections  # noqa: E402
@@ -301,6 +302,67 @@ def test_nothing_is_left_of_a_process_that_is_killed_before_its_commit(
     assert not queue.consumer().receive(1)
     queue.sweep()
     assert held(queue) == 0
+
+
+def test_two_transactions_send_to_a_queue_at_once(
+    client: shardq.Client, queue: shardq.Queue, app: MongoClient
+) -> None:
+    with app.start_session() as one, app.start_session() as two:
+        for session in (one, two):
+            session.start_transaction()
+            client.transaction(connection=session).queue(queue.name).producer().send(b"mine")
+        one.commit_transaction()
+        two.commit_transaction()
+    assert held(queue) == 2
+
+
+def test_of_two_transactions_that_ack_a_message_the_second_does_all_of_it_again(
+    client: shardq.Client, queue: shardq.Queue, app: MongoClient
+) -> None:
+    queue.producer().send(b"one")
+    (message,) = queue.consumer().receive(1)
+    with app.start_session() as one, app.start_session() as two:
+        one.start_transaction()
+        two.start_transaction()
+        client.transaction(connection=one).queue(queue.name).ack([message.receipt])
+        with pytest.raises(shardq.ShardqError) as caught:
+            client.transaction(connection=two).queue(queue.name).ack([message.receipt])
+        assert isinstance(caught.value, PyMongoError)
+        assert caught.value.has_error_label("TransientTransactionError")
+        one.commit_transaction()
+    assert held(queue) == 0
+
+
+def test_a_lease_that_ends_before_the_commit_gives_the_message_to_nobody_else(
+    client: shardq.Client, queue: shardq.Queue, session: ClientSession
+) -> None:
+    queue.alter(visibility_timeout=0.5)
+    queue.producer().send(b"one")
+    (message,) = queue.consumer().receive(1)
+    session.start_transaction()
+    client.transaction(connection=session).queue(queue.name).ack([message.receipt])
+    time.sleep(0.7)
+    others: list[shardq.Batch] = []
+    other = threading.Thread(target=lambda: others.append(queue.consumer().receive(1, wait=1)))
+    other.start()
+    session.commit_transaction()
+    other.join()
+    assert (others[0].bodies, held(queue)) == ([], 0)
+
+
+COMMITTED = KILLED.replace("os._exit(9)", "session.commit_transaction(); os._exit(9)")
+
+
+def test_a_process_that_is_killed_with_its_commit_leaves_its_message_to_who_waits(
+    client: shardq.Client, queue: shardq.Queue, replica_set_url: str
+) -> None:
+    with queue.consumer() as consumer:
+        assert not consumer.receive(1)  # it has looked, and found nothing
+        done = subprocess.run(
+            [sys.executable, "-c", COMMITTED, replica_set_url, queue.name], check=False, timeout=60
+        )
+        assert done.returncode == 9
+        assert consumer.receive(1, wait=60).bodies == [b"one"]
 
 
 def test_a_transaction_that_the_server_ended_leaves_nothing_and_is_done_again(
