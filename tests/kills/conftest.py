@@ -12,4 +12,4 @@ for folder in (TESTS.parent, TESTS / "conformance", TESTS / "mongodb"):
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 
-pytest.register_assert_rewrite("killed_clients", "killed_moves", "killed_queues")
+pytest.register_assert_rewrite("killed_clients", "killed_moves", "killed_queues", "killed_workflows")

@@ -12,6 +12,7 @@ from shardq.storage.cassandra.groups import changing as group_changing
 from tests.kills.killed_clients import KilledClients
 from tests.kills.killed_moves import KilledMoves
 from tests.kills.killed_queues import KilledQueues
+from tests.kills.killed_workflows import KilledWorkflows
 from tests.kills.killers import CassandraKiller
 
 pytestmark = [
@@ -34,5 +35,5 @@ def narrow_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_changing, "WINDOW", 1)
 
 
-class TestCassandraKills(KilledClients, KilledQueues, KilledMoves):
+class TestCassandraKills(KilledClients, KilledQueues, KilledMoves, KilledWorkflows):
     """Every operation, on Cassandra."""

@@ -9,6 +9,7 @@ import pytest
 from tests.kills.killed_clients import KilledClients
 from tests.kills.killed_moves import KilledMoves
 from tests.kills.killed_queues import KilledQueues
+from tests.kills.killed_workflows import KilledWorkflows
 from tests.kills.killers import MongoKiller
 
 pytestmark = [
@@ -25,5 +26,5 @@ def killer(replica_set_url: str) -> Iterator[MongoKiller]:
     killer.close()
 
 
-class TestMongoKills(KilledClients, KilledQueues, KilledMoves):
+class TestMongoKills(KilledClients, KilledQueues, KilledMoves, KilledWorkflows):
     """Every operation, on MongoDB."""

@@ -7,6 +7,7 @@ import pytest
 from tests.kills.killed_clients import KilledClients
 from tests.kills.killed_moves import KilledMoves
 from tests.kills.killed_queues import KilledQueues
+from tests.kills.killed_workflows import KilledWorkflows
 from tests.kills.killers import SqliteKiller
 
 
@@ -15,5 +16,5 @@ def killer(tmp_path_factory: pytest.TempPathFactory) -> SqliteKiller:
     return SqliteKiller(tmp_path_factory.mktemp("kills"))
 
 
-class TestSqliteKills(KilledClients, KilledQueues, KilledMoves):
+class TestSqliteKills(KilledClients, KilledQueues, KilledMoves, KilledWorkflows):
     """Every operation, on SQLite."""
