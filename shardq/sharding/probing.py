@@ -15,48 +15,16 @@ from shardq.sharding.shard import Shard
 from shardq.storage.requests import Probe
 from shardq.storage.store import Store
 
-__all__ = ["FIRST_DEEP_LOOK", "FIRST_PAUSE", "LONGEST_PAUSE", "KnownShard", "Probing", "in_groups"]
+__all__ = ["FIRST_PAUSE", "LONGEST_PAUSE", "Probing", "in_groups"]
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 _log = logging.getLogger(__name__)
 
-FIRST_DEEP_LOOK = 2_000_000  # microseconds after the reader came to know a shard
 FIRST_PAUSE = 0.5  # seconds for which a shard that failed is left out; doubled by every failure up to
 LONGEST_PAUSE = 30.0
 GIVE_UP_AFTER = 12  # failed requests without a successful one: the whole store is away, not only some shards
-
-
-class KnownShard(msgspec.Struct):
-    """What a reader knows of one shard."""
-
-    probe: Probe
-    seen_at: int
-    forget_at: int
-    deep_from: int
-    offered_at: int  # since when this reader sees what the shard offers now
-    deep_after: int = FIRST_DEEP_LOOK  # from then on until the next deep look
-    deep_alone: bool = False  # the last one failed: in a request of its own the next time
-    avoid_until: int = 0
-    stale: bool = False  # something was done in the shard since it was seen
-    glanced: bool = False  # something may lie ahead that a full look would tell of
-
-    def learn(self, probe: Probe, now: int) -> None:
-        """Take over what a full look tells."""
-        self._see(probe, now)
-        self.seen_at, self.stale, self.glanced = now, False, False
-
-    def notice(self, probe: Probe, now: int) -> None:
-        """Take over what a glance tells. It tells nothing of what lies ahead, so a full look has to come soon."""
-        ahead = [due for due in (probe.next_due, self.probe.next_due) if due is not None]
-        self._see(Probe(probe.shard, probe.priority, probe.due, min(ahead, default=None)), now)
-        self.glanced = True
-
-    def _see(self, probe: Probe, now: int) -> None:
-        if (probe.priority, probe.due) != (self.probe.priority, self.probe.due):
-            self.offered_at = now
-        self.probe = probe
 
 
 class _Failing(msgspec.Struct):

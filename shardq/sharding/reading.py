@@ -24,8 +24,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
+from shardq.sharding.known_shard import KnownShard, is_over
 from shardq.sharding.ownership import Ownership
-from shardq.sharding.probing import FIRST_DEEP_LOOK, KnownShard, Probing
+from shardq.sharding.probing import Probing
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard, group_shards
 from shardq.sharding.surveying import Looks, survey
@@ -40,18 +41,11 @@ STEAL_AFTER = 100_000  # a message in another consumer's shard waits for so long
 NEXT_AFTER = 5_000  # since it was seen there, before the next in line takes it; or, where looks take long,
 NEXT_LOOKS = 3  # for so many looks, in which its owner can claim it
 REST = 2_000_000  # until a shard gets a full look again without a reason
-DEEP_INTERVAL = 30_000_000  # until a shard gets a deep look again, or
-DEEP_SHARE = 20  # so many times as long as the last one took
-DEEP_TOGETHER = (
-    5_000_000  # what comes due before an idle reader's next survey is looked at in the same request
-)
+DEEP_TOGETHER = 5_000_000  # what is due before an idle reader's next survey is looked at in the same request
 SURVEY_INTERVAL = 500_000  # until shards are compared again while there is work
 DIRECTORY_INTERVAL = 1_000_000  # until the directory is read again, or,
 DIRECTORY_TOLD = 7_000_000  # where queues are polled: enlisting tells it every five seconds
 LONGEST_REST = 10_000_000  # where queues are polled a shard rests the longer, the more there are, up to this
-FORGET_AFTER = 6_000_000  # until an empty shard is taken out of the directory
-FORGET_GROUPS_AFTER = 3_600_000_000  # the same for one of groups
-FORGET_AGAIN = 5_000_000  # until that is tried again
 
 
 class ShardReader:
@@ -91,7 +85,7 @@ class ShardReader:
 
     def take(self, layout: Layout) -> Shard | None:
         """The shard to claim from now; None when the last survey's shards with work are used up."""
-        if self._candidates and _over(self._surveyed_at, SURVEY_INTERVAL, self._store.now()):
+        if self._candidates and is_over(self._surveyed_at, SURVEY_INTERVAL, self._store.now()):
             self.survey(layout)
         return heapq.heappop(self._candidates)[-1] if self._candidates else None
 
@@ -163,7 +157,7 @@ class ShardReader:
     def looks(self, layout: Layout, now: int, *, seen: set[Shard], thorough: bool) -> Looks:
         """Find out which shards there are, and which of them need a look besides those that were seen."""
         self._current = set(layout.shards_between(self.queue, now - CURRENT_GRACE, now))
-        if thorough or (not seen and _over(self._directory_at, self._until_listed, now)):
+        if thorough or (not seen and is_over(self._directory_at, self._until_listed, now)):
             self._directory, self._directory_at = self._store.shards(self.queue), now
         if any(shard.is_grouped for shard in self._directory):
             self._current.update(group_shards(self.queue))
@@ -171,9 +165,7 @@ class ShardReader:
         self._probing.keep(self.queue, set(self._shards))
         unseen = set(self._shards).difference(seen)
         full = {shard for shard in unseen if thorough or self._needs_look(shard, now)}
-        if any(
-            self._has_rested(shard, now) for shard in full
-        ):  # then all together, or each costs a request soon
+        if any(self._has_rested(shard, now) for shard in full):  # all together, or each costs a request soon
             full |= self._current.difference(seen)
         return Looks(sorted(full), self._choose_glances(self._current.difference(full, seen), now))
 
@@ -231,22 +223,19 @@ class ShardReader:
     def looked_deep(self, shards: Sequence[Shard], seen: set[Shard], now: int, took: int) -> None:
         """Note when these were looked at without hints, how long it took in microseconds, and which were seen."""
         for shard in shards:
-            known = self._known[shard]
-            known.deep_from, known.deep_after = now, max(DEEP_INTERVAL, DEEP_SHARE * took)
-            known.deep_alone = shard not in seen
+            self._known[shard].looked_deep(now, took, seen=shard in seen)
 
     def _is_deep_due(self, shard: Shard, now: int, *, ahead: int) -> bool:
         """True for an own shard whose next deep look comes within a time; the first of a shard is not made early."""
         known = self._known.get(shard)
         if known is None or not self._ownership.is_own(shard.number) or self._probing.is_failing(shard):
             return False
-        early = ahead if known.deep_after > FIRST_DEEP_LOOK else 0
-        return _over(known.deep_from, known.deep_after - early, now)
+        return known.is_deep_due(now, ahead=ahead)
 
     def _choose_glances(self, shards: set[Shard], now: int) -> list[Shard]:
         """Return the shards where this reader is the first or the next, and the others when it did not for a while."""
         near = [shard for shard in sorted(shards) if self._ownership.place(shard.number) <= 1]
-        self._others_skipped = len(near) < len(shards) and not _over(
+        self._others_skipped = len(near) < len(shards) and not is_over(
             self._others_at, self._eased(STEAL_AFTER), now
         )
         if self._others_skipped:
@@ -256,20 +245,17 @@ class ShardReader:
 
     def _needs_look(self, shard: Shard, now: int) -> bool:
         known = self._known.get(shard)
-        if known is None or known.stale or self._has_rested(shard, now):
-            return True
-        return known.probe.next_due is not None and known.probe.next_due <= now
+        return known is None or known.needs_look(now, self._rest)
 
     def _has_rested(self, shard: Shard, now: int) -> bool:
         known = self._known.get(shard)
-        return known is not None and _over(known.seen_at, self._rest, now)
+        return known is not None and known.has_rested(now, self._rest)
 
     def learn(self, probe: Probe, now: int) -> None:
         """Take over what a full look tells."""
         known = self._known.get(probe.shard)
         if known is None:
-            forget_at = now + (FORGET_GROUPS_AFTER if probe.shard.is_grouped else FORGET_AFTER)
-            self._known[probe.shard] = KnownShard(probe, now, forget_at, now, now)
+            self._known[probe.shard] = KnownShard.first(probe, now)
         else:
             known.learn(probe, now)
 
@@ -309,15 +295,6 @@ class ShardReader:
     def _forget(self, current: set[Shard], now: int) -> None:
         """Take empty shards out of the directory once nobody writes them any more."""
         for shard, known in self._known.items():
-            if shard.is_grouped and not known.probe.empty:
-                known.forget_at = now + FORGET_GROUPS_AFTER
-            is_written = shard in current and not shard.is_grouped
-            if known.probe.empty and not is_written and known.forget_at <= now:
-                known.forget_at = now + FORGET_AGAIN
+            if known.is_to_be_forgotten(now, is_written=shard in current and not shard.is_grouped):
                 with suppress(StoreUnavailable, OutcomeUnknown):  # it is tried again
                     self._store.forget(shard)
-
-
-def _over(since: int, interval: int, now: int) -> bool:
-    """True when the interval has passed, or the clock was set back."""
-    return not since <= now < since + interval

@@ -1,0 +1,91 @@
+"""What a reader knows of one shard, and when it has to look there again."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shardq.storage.requests import Probe
+
+__all__ = ["KnownShard", "is_over"]
+
+# All in microseconds by the store's clock.
+FIRST_DEEP_LOOK = 2_000_000  # after the reader came to know a shard
+DEEP_INTERVAL = 30_000_000  # until a shard gets a deep look again, or
+DEEP_SHARE = 20  # so many times as long as the last one took
+FORGET_AFTER = 6_000_000  # until an empty shard is taken out of the directory
+FORGET_GROUPS_AFTER = 3_600_000_000  # the same for one of groups
+FORGET_AGAIN = 5_000_000  # until that is tried again
+
+
+class KnownShard(msgspec.Struct):
+    """What a reader knows of one shard."""
+
+    probe: Probe
+    seen_at: int
+    forget_at: int
+    deep_from: int
+    offered_at: int  # since when this reader sees what the shard offers now
+    deep_after: int = FIRST_DEEP_LOOK  # from then on until the next deep look
+    deep_alone: bool = False  # the last one failed: in a request of its own the next time
+    avoid_until: int = 0
+    stale: bool = False  # something was done in the shard since it was seen
+    glanced: bool = False  # something may lie ahead that a full look would tell of
+
+    @classmethod
+    def first(cls, probe: Probe, now: int) -> KnownShard:
+        """What the first look at a shard tells."""
+        return cls(probe, now, now + _forget_after(probe), now, now)
+
+    def learn(self, probe: Probe, now: int) -> None:
+        """Take over what a full look tells."""
+        self._see(probe, now)
+        self.seen_at, self.stale, self.glanced = now, False, False
+
+    def notice(self, probe: Probe, now: int) -> None:
+        """Take over what a glance tells. It tells nothing of what lies ahead, so a full look has to come soon."""
+        ahead = [due for due in (probe.next_due, self.probe.next_due) if due is not None]
+        self._see(Probe(probe.shard, probe.priority, probe.due, min(ahead, default=None)), now)
+        self.glanced = True
+
+    def _see(self, probe: Probe, now: int) -> None:
+        if (probe.priority, probe.due) != (self.probe.priority, self.probe.due):
+            self.offered_at = now
+        self.probe = probe
+
+    def needs_look(self, now: int, rest: int) -> bool:
+        """True when something changed there, its next due time has come, or it has rested for so long."""
+        if self.stale or self.has_rested(now, rest):
+            return True
+        return self.probe.next_due is not None and self.probe.next_due <= now
+
+    def has_rested(self, now: int, rest: int) -> bool:
+        """True when the last full look is so long ago."""
+        return is_over(self.seen_at, rest, now)
+
+    def is_deep_due(self, now: int, *, ahead: int) -> bool:
+        """True when its next deep look comes within a time. The first one is not made early."""
+        early = ahead if self.deep_after > FIRST_DEEP_LOOK else 0
+        return is_over(self.deep_from, self.deep_after - early, now)
+
+    def looked_deep(self, now: int, took: int, *, seen: bool) -> None:
+        """Note a deep look, how long it took, and whether the shard was seen by it."""
+        self.deep_from, self.deep_after = now, max(DEEP_INTERVAL, DEEP_SHARE * took)
+        self.deep_alone = not seen
+
+    def is_to_be_forgotten(self, now: int, *, is_written: bool) -> bool:
+        """True when it is empty and nobody writes it any more. It is asked again when that was tried."""
+        if self.probe.shard.is_grouped and not self.probe.empty:
+            self.forget_at = now + FORGET_GROUPS_AFTER
+        if not self.probe.empty or is_written or self.forget_at > now:
+            return False
+        self.forget_at = now + FORGET_AGAIN
+        return True
+
+
+def _forget_after(probe: Probe) -> int:
+    return FORGET_GROUPS_AFTER if probe.shard.is_grouped else FORGET_AFTER
+
+
+def is_over(since: int, interval: int, now: int) -> bool:
+    """True when the interval has passed, or the clock was set back."""
+    return not since <= now < since + interval
