@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pymongo
+import pymongo.errors
 import pytest
 from pymongo.database import Database
 
@@ -22,6 +23,7 @@ from shardq.errors import (
     UnsupportedByStore,
 )
 from shardq.sharding.shard import Shard
+from shardq.storage.mongodb.faults import translate
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.mongodb.url import parse
 from shardq.storage.requests import Acknowledge, Append, Claim, Forward, QueueRecord, Span
@@ -45,6 +47,12 @@ def of_new_user(url: str, *, roles: list[str]) -> str:
     with pymongo.MongoClient(url) as client:
         client.shardq.command("createUser", name, pwd="secret", roles=roles)
     return url.replace("root:", f"{name}:").replace("=admin", "=shardq")
+
+
+@pytest.mark.parametrize("writing", [False, True])
+def test_an_index_whose_building_was_interrupted_is_made_again(writing: bool) -> None:
+    error = pymongo.errors.OperationFailure("Index build failed: operation was interrupted", 276)
+    assert translate(error, "db", writing=writing).retryable
 
 
 @pytest.fixture

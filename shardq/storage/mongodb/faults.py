@@ -32,7 +32,8 @@ __all__ = ["DRIVER_ERRORS", "translate", "write_concern_error", "write_error"]
 DRIVER_ERRORS = (PyMongoError, InvalidDocument, OSError)
 _TOO_LARGE = frozenset((10334, 17280, 17419))
 _NOT_BEGUN = frozenset((10107, 13435, 13436, 11602, 11600, 91, 189))  # no primary, or it is stepping down
-_BUSY = frozenset((112, 251, 24, 46, 50, 262, 90, 64, 100))  # conflicts, locks, time limits, write concern
+# Conflicts, locks, time limits, write concern, and an index of a new collection that somebody interrupted
+_BUSY = frozenset((112, 251, 24, 46, 50, 262, 90, 64, 100, 276))
 _WRONG_LOGIN = "refused the login: check user, password and authSource in the URL"
 _REMEDIES = {
     11: _WRONG_LOGIN,
