@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from shardq.client import Client
@@ -63,10 +62,12 @@ class EntryQueue:
 
     def all(self) -> Iterator[StoredMessage]:
         """Every entry that is not over, in no particular order. One that is being written may come twice."""
-        with suppress(QueueNotFound):
+        try:
             for message in stored_in(self._opened(), _PAGE):
                 if message.state is EntryState.DELAYED:
                     yield message
+        except QueueNotFound:
+            self._queue = None
 
     def remove(self, key: str) -> None:
         """Remove an entry before its time is over."""

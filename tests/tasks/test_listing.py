@@ -78,6 +78,17 @@ def test_the_newest_workflows_are_listed_page_by_page(
     assert [each.id for each in sums.tasks.workflows(limit=2, state="done", name="1")] == [sent[5], sent[3]]
 
 
+def test_workflows_are_listed_also_after_their_list_was_deleted(sums: Sums, client: shardq.Client) -> None:
+    chain(sums.add.signature(1, 1), sums.add.then(1)).send()
+    sums.tasks.drain()
+    assert len(sums.tasks.workflows()) == 1
+    client.delete_queue("_shardq/tasks/workflows")
+    assert sums.tasks.workflows() == []
+    chain(sums.add.signature(1, 1), sums.add.then(1)).send(name="next")
+    sums.tasks.drain()
+    assert [(each.name, each.state) for each in sums.tasks.workflows()] == [("next", "done")]
+
+
 def test_a_wrong_name_state_or_limit_is_refused(sums: Sums) -> None:
     wrong: list[dict[str, Any]] = [{"limit": 0}, {"state": "waiting"}]
     for arguments in wrong:

@@ -166,6 +166,8 @@ def test_a_large_group_whose_workers_die_again_and_again_ends_once(
         assert not result.retry()
         assert tasks.workflow(result.id).get(timeout=0) == 30
         assert len(totals) == count
+        listed = {each.id: each.state for each in tasks.workflows(name="square", state="done")}
+        assert listed[result.id] == "done"
 
 
 async def _awaited(result: object) -> object:
