@@ -14,7 +14,8 @@ class Ledger:
     def __init__(self, logs: list[Path]) -> None:
         self.times: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         for log in logs:
-            for line in log.read_text().splitlines():
+            *lines, _ = log.read_text().split("\n")  # a kill may cut the last one where a page ends
+            for line in lines:
                 at, event, *bodies = line.split(" ")
                 for body in filter(None, bodies):
                     self.times[event][body].append(int(at))
