@@ -19,6 +19,7 @@ OPENED_BY = {"shardq.client", "shardq.client_duties"}
 BY_TYPE_OR_CALL = {
     ("shardq.client", "shardq"),
     ("shardq.client_duties", "shardq.client"),
+    ("shardq.settler", "shardq.message"),
     ("shardq.context.events", "shardq.context.queue_context"),
     ("shardq.tasks.app", "shardq.tasks.worker"),
     ("shardq.tasks.task", "shardq.tasks.app"),
