@@ -22,8 +22,8 @@ __all__ = ["in_lanes"]
 def in_lanes(messages: Sequence[PreparedMessage], lanes: int) -> Sequence[PreparedMessage]:
     """The messages with their lanes as groups.
 
-    Those of a call follow each other round the lanes of their group. One with a key, or an id from before, is always in
-    the same lane, so that it is recognised when it is sent again. What names its lane already stays there.
+    Those of a call follow each other round the lanes of their group. One with a key is always in the same lane, so that
+    it is recognised when it is sent again. One that has an id was sent before, and its group names the lane.
     """
     turns: dict[str, int] = {}
     return [msgspec.structs.replace(each, options=_in_lane(each.options, lanes, turns)) for each in messages]
@@ -31,10 +31,9 @@ def in_lanes(messages: Sequence[PreparedMessage], lanes: int) -> Sequence[Prepar
 
 def _in_lane(options: SendOptions, lanes: int, turns: dict[str, int]) -> SendOptions:
     group = options.group
-    if not group or SEPARATOR in group:
+    if not group or options.id is not None:
         return options
-    key = options.unique_key or options.dedupe_key or (options.id and str(options.id))
-    if key:
+    if key := options.unique_key or options.dedupe_key:
         number = crc32(key.encode()) % lanes
     else:
         number = turns[group] = (turns.get(group, random.randrange(lanes)) + 1) % lanes

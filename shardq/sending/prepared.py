@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -44,6 +45,7 @@ MAX_HEADER_NAME_LENGTH = 200
 MAX_KEY_LENGTH = 200
 MAX_GROUP_LENGTH = 200
 RESERVED_KEYS = "shardq-"  # what moves, copies, runs and named claims keep begins so
+_LANE = re.compile("[1-9][0-9]{0,2}")
 _INT64 = range(-(2**63), 2**64)
 
 
@@ -212,7 +214,7 @@ def _check_group(message: OutgoingMessage) -> str:
         or not _encodable(group)
     ):
         raise InvalidMessage(f"group={reprlib.repr(group)}: give a str of 1 to {MAX_GROUP_LENGTH} characters")
-    if SEPARATOR in group and message.id is None:
+    if SEPARATOR in group and (message.id is None or not _LANE.fullmatch(group.partition(SEPARATOR)[2])):
         raise InvalidMessage(
             f"group={group!r}: the character {SEPARATOR!r} is shardq's own, give another name"
         )

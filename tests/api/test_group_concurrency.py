@@ -133,27 +133,38 @@ def test_all_of_a_group_is_in_order_again_once_the_older_messages_are_gone(queue
 
 
 @pytest.mark.parametrize("kind", [FaultKind.LOST_RESPONSE, FaultKind.LOST_REQUEST])
+@pytest.mark.parametrize(
+    "options", [{}, {"dedupe_key": "k"}, {"unique_key": "k"}], ids=["alone", "dedupe", "unique"]
+)
 @pytest.mark.parametrize("count", [1, 12])
-@pytest.mark.parametrize("lanes", [2, 1_000])
+@pytest.mark.parametrize(("before", "after"), [(3, 3), (1, 3), (3, 4), (4, 1), (500, 2)])
 def test_what_is_sent_again_after_no_answer_is_there_once(
-    url: str, clock: ManualClock, kind: FaultKind, count: int, lanes: int
+    url: str,
+    clock: ManualClock,
+    kind: FaultKind,
+    options: dict[str, str],
+    count: int,
+    before: int,
+    after: int,
 ) -> None:
     store = FaultyStore(open_store(url, clock), FaultPlan())
     with shardq.Client(store, retry_seconds=0) as client:
-        queue = client.create_queue("q", group_concurrency=500)
-        store.plan = FaultPlan(faults=(Fault("append", 1, kind),))
-        with queue.producer() as producer:
-            with pytest.raises((shardq.OutcomeUnknown, shardq.PartialSend)) as caught:
-                producer.send(b"0", group="a") if count == 1 else producer.send_many(
-                    numbered(count), group="a"
-                )
-            queue.alter(group_concurrency=lanes)
-            error = caught.value
-            assert isinstance(error, shardq.OutcomeUnknown | shardq.PartialSend)
-            producer.send_many(error.unsent)
-        batch = queue.consumer().receive(100)
-        assert sorted(batch.bodies) == sorted(numbered(count))
-        assert {message.group for message in batch} == {"a"}
+        for number in range(2):  # lanes are chosen by chance
+            queue = client.create_queue(f"q{number}", group_concurrency=before)
+            first = shardq.OutgoingMessage(body=b"0", group="a", **options)  # type: ignore[arg-type]
+            rest = [shardq.OutgoingMessage(body=body, group="a") for body in numbered(count)[1:]]
+            appended = sum(call.method == "append" for call in store.calls)
+            store.plan = FaultPlan(faults=(Fault("append", appended + 1, kind),))
+            with queue.producer() as producer:
+                with pytest.raises((shardq.OutcomeUnknown, shardq.PartialSend)) as caught:
+                    producer.send(first) if count == 1 else producer.send_many([first, *rest])
+                queue.alter(group_concurrency=after)
+                error = caught.value
+                assert isinstance(error, shardq.OutcomeUnknown | shardq.PartialSend)
+                producer.send_many(error.unsent)
+            batch = queue.consumer().receive(100)
+            assert sorted(batch.bodies) == sorted(numbered(count))
+            assert {message.group for message in batch} == {"a"}
 
 
 @pytest.mark.parametrize("key", ["dedupe_key", "unique_key"])
@@ -180,8 +191,12 @@ def test_a_number_that_makes_no_sense_is_refused(client: shardq.Client, wrong: o
 
 
 def test_a_name_that_is_that_of_a_lane_is_refused(queue: shardq.Queue) -> None:
-    with queue.producer() as producer, pytest.raises(shardq.InvalidMessage, match="shardq's own"):
-        producer.send(b"x", group=f"a{SEPARATOR}1")
+    with queue.producer() as producer:
+        known = producer.send(b"x", group="a")
+        for lane, identity in [("1", None), ("x", known), ("0", known), ("1" * 5_000, known)]:
+            message = shardq.OutgoingMessage(body=b"x", group=f"a{SEPARATOR}{lane}", id=identity)
+            with pytest.raises(shardq.InvalidMessage, match="shardq's own"):
+                producer.send(message)
 
 
 @pytest.mark.parametrize("seed", range(5))
