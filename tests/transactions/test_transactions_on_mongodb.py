@@ -159,10 +159,15 @@ def test_a_message_is_forwarded_in_it(
     assert (held(queue), other.counts().ready) == (0, 1)
 
 
+@pytest.mark.parametrize("made_before", [False, True])
 def test_what_cannot_be_part_of_it_is_refused(
-    client: shardq.Client, queue: shardq.Queue, session: ClientSession
+    client: shardq.Client, queue: shardq.Queue, session: ClientSession, made_before: bool
 ) -> None:
     queue.alter(history_retention=60, keep_results=True)
+    if made_before:  # the queues of large bodies and of results are there then
+        queue.producer().send_stream(io.BytesIO(b"large"))
+        (large,) = queue.consumer().receive(1)
+        large.ack(result=b"1")
     queue.producer().send(b"there")
     (message,) = queue.consumer().receive(1)
     session.start_transaction()

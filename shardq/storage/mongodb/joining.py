@@ -25,7 +25,7 @@ from shardq.errors import (
     StoreUnavailable,
     UnsupportedByStore,
 )
-from shardq.sharding.shard import Shard
+from shardq.sharding.shard import INTERNAL, Shard
 from shardq.storage.keys import KeyChange
 from shardq.storage.mongodb import dedupe, directory, forwarding, settling
 from shardq.storage.mongodb.client import Client
@@ -89,6 +89,9 @@ class JoinedStore(WrappedStore):
 
     def append(self, request: Append) -> None:
         """Store the bundles in shards that are listed."""
+        for name, what in _KEPT_BESIDE.items():
+            if request.shard.queue.startswith(name):
+                raise _refused(what)
         place = self._enter("append", request.shard)
         self._insert(request.shard, place, request.bundles)
 
@@ -205,12 +208,15 @@ class JoinedStore(WrappedStore):
             self._outside.signals.announce(shard.queue)
 
 
+_KEPT_BESIDE = {f"{INTERNAL}bodies": "a large body", f"{INTERNAL}results/": "a result"}
+"""Queues that the first of their messages makes. Whether they are there already must not decide what is refused."""
+
 _WHAT = {
     "reserve_keys": "a dedupe key",
     "confirm_keys": "a dedupe key",
     "probe": "receiving",
     "claim": "receiving",
-    "create_queue": "a new queue, the first large body of one, or a result",
+    "create_queue": "a new queue, a large body, or a result",
 }
 
 
