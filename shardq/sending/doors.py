@@ -115,14 +115,16 @@ def too_large(context: QueueContext, size: int) -> MessageTooLarge:
 def admitted(context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]) -> Iterator[Append]:
     """The request that stores bundles of one shard, in the block. Raises QueuePaused, MessageTooLarge or QueueFull.
 
-    Owners of large bodies are entered first, so that nobody takes the bodies for those of no message.
+    Owners of large bodies are entered first, so that nobody takes the bodies for those of no message. What may be
+    stored already was let in when it was sent first: no room is made for it, which could drop that very message.
     """
     admit(context, door, max(planned.largest for planned in bundles))
     for planned in bundles:
         if planned.large is not None:
             _enter_owner(context, planned, planned.large)
     request = Append(bundles[0].shard, tuple(planned.bundle for planned in bundles))
-    with let_in(context, request.bundles) if door.obeys_bounds else nullcontext():
+    new = [planned.bundle for planned in bundles if not planned.again]
+    with let_in(context, new) if door.obeys_bounds and new else nullcontext():
         yield request
 
 

@@ -205,7 +205,7 @@ def _planned_again(
         options.dedupe_key,
         places=places,
         positions=range(len(messages)),
-        again=options.dedupe_key is None,
+        again=True,
         unique_key=options.unique_key,
         large=messages[0].large,
     )

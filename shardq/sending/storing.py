@@ -173,7 +173,7 @@ def plan_send(
     planned_as = messages if lanes == 1 else in_lanes(messages, lanes)
     bundles = plan_bundles(context, planned_as, context.store.now())
     for planned in bundles:
-        if planned.again:
+        if planned.again and planned.key is None:
             check_age(context, planned.shard, planned.bundle.id, made_at(planned.bundle.id))
     send = PlannedSend(items, messages, bundles)
     if context.hooks is not None:

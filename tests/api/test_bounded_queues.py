@@ -186,21 +186,37 @@ def test_a_key_whose_message_did_not_fit_can_be_sent_again(bench: Bench) -> None
     assert bodies(queue) == {b"y"}
 
 
-def test_a_send_that_was_not_answered_and_does_not_fit_any_more_keeps_its_id(bench: Bench) -> None:
-    queue = bench.create(max_messages=2)
-    producer = queue.producer()
+def unanswered(bench: Bench, queue: shardq.Queue, **options: Any) -> shardq.OutgoingMessage:
+    """The message of a send that is stored, and whose answer was lost."""
     bench.stores[0].plan = FaultPlan((Fault("append", 1, FaultKind.LOST_RESPONSE),))
     with pytest.raises(shardq.OutcomeUnknown) as unknown:
-        producer.send(b"x")
+        queue.producer().send(b"x", **options)
     bench.stores[0].plan = FaultPlan()
+    return unknown.value.unsent[0]
+
+
+@pytest.mark.parametrize("overflow", ["reject", "drop_oldest"])
+@pytest.mark.parametrize("options", [{}, {"dedupe_key": "k"}, {"unique_key": "k"}, {"priority": 0}])
+def test_a_repeated_send_needs_no_room_and_drops_nothing_as_it_was_let_in_before(
+    bench: Bench, overflow: str, options: dict[str, Any]
+) -> None:
+    queue = bench.create(max_messages=2, overflow=overflow)
+    again = unanswered(bench, queue, **options)
     fill(bench.queue(), 0, 1)
     bench.advance(EVERY_SECOND)
-    with pytest.raises(shardq.QueueFull):
-        producer.send(unknown.value.unsent[0])
+    assert queue.producer().send(again) == again.id
+    assert bodies(queue) == {b"x", b"0"}
+
+
+def test_a_repeated_send_whose_message_was_worked_meanwhile_needs_no_room(bench: Bench) -> None:
+    queue = bench.create(max_messages=1)
+    again = unanswered(bench, queue)
     queue.consumer().receive(1).ack()
     bench.advance(EVERY_SECOND)
-    producer.send(unknown.value.unsent[0])
-    assert waiting(queue) == 1
+    fill(bench.queue(), 0, 1)
+    bench.advance(EVERY_SECOND)
+    assert queue.producer().send(again) == again.id
+    assert bodies(queue) == {b"0"}
 
 
 def test_bounds_are_followed_when_they_are_set_changed_and_lifted(bench: Bench) -> None:
