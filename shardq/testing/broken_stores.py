@@ -27,6 +27,7 @@ from shardq.testing.broken_claims import BROKEN_CLAIMS
 from shardq.testing.broken_groups import BROKEN_GROUPS
 from shardq.testing.broken_keys import BROKEN_KEYS
 from shardq.testing.broken_leases import BROKEN_LEASES
+from shardq.testing.broken_limits import BROKEN_LIMITS
 from shardq.testing.broken_looks import BROKEN_LOOKS
 
 __all__ = ["BROKEN_STORES"]
@@ -240,6 +241,7 @@ BROKEN_STORES: tuple[type[WrappedStore], ...] = (
     *BROKEN_LOOKS,
     *BROKEN_GROUPS,
     *BROKEN_KEYS,
+    *BROKEN_LIMITS,
     DeliversEarly,
     DuplicatesAppends,
     LosesTheLastOfABulk,

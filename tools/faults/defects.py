@@ -6,7 +6,7 @@ import random
 
 import msgspec
 
-from shardq.storage.requests import Acknowledge, Append, Claim, Claimed, Fenced, Release, Span
+from shardq.storage.requests import Acknowledge, Append, Fenced
 from shardq.storage.store import Capabilities, Store
 from shardq.testing import WrappedStore
 from shardq.testing.broken_stores import BROKEN_STORES
@@ -55,19 +55,6 @@ class AcksBeforeStoring(WrappedStore):
             super().append(each)
 
 
-class LendsTwice(WrappedStore):
-    """Gives permits back while they are held, so that others get them too."""
-
-    def claim(self, request: Claim) -> Claimed:
-        claimed = super().claim(request)
-        if request.shard.queue.endswith(".permits"):
-            spans = tuple(
-                Span(each.bundle.id, each.first, each.count, request.token) for each in claimed.slices
-            )
-            self.inner.release(Release(request.shard, spans, 0))
-        return claimed
-
-
 DEFECTS: dict[str, type[WrappedStore]] = {
-    each.__name__: each for each in (*BROKEN_STORES, DropsOneAckInAThousand, AcksBeforeStoring, LendsTwice)
+    each.__name__: each for each in (*BROKEN_STORES, DropsOneAckInAThousand, AcksBeforeStoring)
 }

@@ -22,6 +22,7 @@ _MODULES = (
     "ack",
     "across_shards",
     "append",
+    "applications",
     "bench",
     "claim",
     "clients",
@@ -43,6 +44,7 @@ _MODULES = (
     "history",
     "incarnations",
     "leftovers",
+    "limits",
     "looking",
     "model",
     "moves",
@@ -85,6 +87,7 @@ from shardq.testing.conformance.hints import HintContract  # noqa: E402
 from shardq.testing.conformance.history import HistoryContract  # noqa: E402
 from shardq.testing.conformance.incarnations import IncarnationContract  # noqa: E402
 from shardq.testing.conformance.leftovers import LeftoverContract  # noqa: E402
+from shardq.testing.conformance.limits import LimitContract  # noqa: E402
 from shardq.testing.conformance.looking import LookingContract  # noqa: E402
 from shardq.testing.conformance.model import ModelContract  # noqa: E402
 from shardq.testing.conformance.moves import MoveContract  # noqa: E402
@@ -124,6 +127,7 @@ __all__ = [
     "HistoryContract",
     "IncarnationContract",
     "LeftoverContract",
+    "LimitContract",
     "LookingContract",
     "ModelContract",
     "MoveContract",
@@ -176,6 +180,7 @@ class StoreConformance(
     ConsumerContract,
     SignalContract,
     ConcurrencyContract,
+    LimitContract,
     ModelContract,
 ):
     """Every contract. The subclass provides the ``harness`` fixture and has a name with ``Test``."""
