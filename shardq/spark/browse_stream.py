@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from shardq.clock import microseconds
 from shardq.errors import InvalidSetting
+from shardq.spark.bodies import BodyReader
 from shardq.spark.browsing import ShardPartition, moment_of
 from shardq.spark.connection import context_of
 from shardq.spark.options import BrowseStreamOptions
@@ -30,9 +31,7 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Offsets are ``{"until": microseconds}``."""
 
     def __init__(self, options: BrowseStreamOptions, schema: StructType) -> None:
-        check_schema(
-            schema, schema_of(options.view, body=options.include_body, headers=options.include_headers)
-        )
+        check_schema(schema, schema_of(options))
         self._options, self._schema = options, schema
         self._since = moment_of("since", options.since, -1)
         self._last: int | None = None
@@ -75,7 +74,7 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             since=partition.since,
             until=partition.until,
         )
-        return batches_of(pieces, arrow_schema(self._schema))
+        return batches_of(pieces, arrow_schema(self._schema), BodyReader(self._options))
 
     def _ripe(self) -> int:
         return context_of(self._options).store.now() - microseconds(self._options.lag_seconds)

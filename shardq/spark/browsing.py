@@ -14,6 +14,7 @@ from shardq.clock import from_datetime, seconds
 from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.settling.dead_letters import dead_letter_name
 from shardq.sharding.shard import Shard
+from shardq.spark.bodies import BodyReader
 from shardq.spark.connection import context_of
 from shardq.spark.options import BrowseOptions
 from shardq.spark.peeking import pieces_of_shard
@@ -38,9 +39,7 @@ class Browser(DataSourceReader):
     """Reads one shard with each task, while the queue may be in use: not a snapshot."""
 
     def __init__(self, options: BrowseOptions, schema: StructType) -> None:
-        check_schema(
-            schema, schema_of(options.view, body=options.include_body, headers=options.include_headers)
-        )
+        check_schema(schema, schema_of(options))
         self._options, self._schema = options, schema
         self._queue = _queue_of(options)
         self._since = moment_of("since", options.since, 0)
@@ -67,7 +66,7 @@ class Browser(DataSourceReader):
             since=partition.since,
             until=partition.until,
         )
-        return batches_of(pieces, arrow_schema(self._schema))
+        return batches_of(pieces, arrow_schema(self._schema), BodyReader(self._options))
 
     def _counts(self, shard: Shard) -> pa.RecordBatch:
         context = context_of(self._options, self._queue)

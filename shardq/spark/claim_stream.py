@@ -31,6 +31,7 @@ from shardq.errors import LeaseLost
 from shardq.held import HeldSlice
 from shardq.receiving.named_claims import ClaimName, NamedClaims, Taking
 from shardq.sharding.shard import Shard
+from shardq.spark.bodies import BodyReader
 from shardq.spark.commit_log import CommitLog
 from shardq.spark.connection import context_of
 from shardq.spark.heartbeat import Heartbeat
@@ -74,9 +75,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Offsets are ``{"incarnation", "seq", "plan": {"<time shard>:<shard>,...": limit}}``, kept by Spark alone."""
 
     def __init__(self, options: ClaimStreamOptions, schema: StructType) -> None:
-        check_schema(
-            schema, schema_of("messages", body=options.include_body, headers=options.include_headers)
-        )
+        check_schema(schema, schema_of(options))
         self._options, self._schema = options, schema
         self._heartbeat: Heartbeat | None = None
         context_of(options)
@@ -127,7 +126,9 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Claim the messages, or find those that were claimed before."""
         if not isinstance(partition, ClaimPartition):
             return iter(())
-        return batches_of(map(piece_of_claim, self._held(partition)), arrow_schema(self._schema))
+        return batches_of(
+            map(piece_of_claim, self._held(partition)), arrow_schema(self._schema), BodyReader(self._options)
+        )
 
     def _held(self, partition: ClaimPartition) -> Iterator[HeldSlice]:
         """The messages of one claim after the other, until the task has enough.

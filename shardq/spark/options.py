@@ -51,6 +51,9 @@ class RowOptions(QueueOptions, frozen=True, kw_only=True, rename="camel"):
 
     include_body: bool = True
     include_headers: Literal["false", "true", "packed"] = "false"
+    body_format: Literal["binary", "text", "json"] = "binary"
+    body_schema: _Text | None = None  # of bodies in JSON: DDL, or schema.json()
+    body_mode: Literal["permissive", "failfast"] = "permissive"  # what becomes of a body that cannot be read
 
     @property
     def needs_bodies(self) -> bool:
@@ -136,16 +139,18 @@ def choose(given: Mapping[str, str], name: str, default: str) -> str:
     return _lower(given).get(name.lower(), default).lower()
 
 
-def check_reader(given: Mapping[str, str]) -> None:
-    """Raise InvalidSetting when neither a stream nor a table can be read with these options.
+def check_reader(given: Mapping[str, str]) -> RowOptions:
+    """The options of a reader; raises InvalidSetting when neither a stream nor a table can be read with these options.
 
     When Spark asks for the columns of a reader it does not say which of the two it is for.
     """
     stream = BrowseStreamOptions if choose(given, "mode", "claim") == "browse" else ClaimStreamOptions
-    kinds: tuple[type[QueueOptions], ...] = (stream, BrowseOptions)
+    kinds: tuple[type[RowOptions], ...] = (stream, BrowseOptions)
     _check_names(given, {name for kind in kinds for name in _fields(kind)})
     fitting = [kind for kind in kinds if _lower(given).keys() <= _fields(kind).keys()]
-    parse(fitting[0] if fitting else stream, given)  # where both fit they differ in nothing that is given
+    return parse(
+        fitting[0] if fitting else stream, given
+    )  # where both fit they differ in nothing that is given
 
 
 def parse(kind: type[Kind], given: Mapping[str, str]) -> Kind:

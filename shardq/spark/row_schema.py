@@ -17,10 +17,10 @@ from pyspark.sql.types import (
 )
 
 from shardq.errors import InvalidSetting
+from shardq.spark.bodies import CORRUPT, arrow_type, body_type
+from shardq.spark.options import BrowseOptions, RowOptions
 
-__all__ = ["VIEWS", "arrow_schema", "check_schema", "schema_of"]
-
-VIEWS = ("messages", "shards", "dead", "history")
+__all__ = ["arrow_schema", "check_schema", "schema_of"]
 
 _MESSAGE: dict[str, DataType] = {
     "id": StringType(),
@@ -46,39 +46,29 @@ _SHARD: dict[str, DataType] = {
     "oldest": TimestampType(),
     "age_seconds": DoubleType(),
 }
-_ARROW = {
-    StringType(): pa.string(),
-    BinaryType(): pa.binary(),
-    IntegerType(): pa.int32(),
-    LongType(): pa.int64(),
-    DoubleType(): pa.float64(),
-    TimestampType(): pa.timestamp("us", tz="UTC"),
-    MapType(StringType(), StringType()): pa.map_(pa.string(), pa.string()),
-}
 
 
-def schema_of(view: str, *, body: bool, headers: str) -> StructType:
-    """The columns of a view; raises InvalidSetting when there is no such view.
-
-    ``headers`` are left out (false), a map of strings (true), or MessagePack that keeps their types (packed).
-    """
-    if view not in VIEWS:
-        raise InvalidSetting(f"option view={view!r} cannot be used: use one of {', '.join(VIEWS)}")
-    if view == "shards":
+def schema_of(options: RowOptions) -> StructType:
+    """The columns of a reader; raises InvalidSetting when the body cannot have the columns that are asked for."""
+    if isinstance(options, BrowseOptions) and options.view == "shards":
         return StructType([StructField(name, kind) for name, kind in _SHARD.items()])
     columns = dict(_MESSAGE)
-    if not body:
-        del columns["body"], columns["dedupe_key"]  # they are kept together
-    if headers == "false":
+    columns["body"] = body_type(options)
+    if options.body_format != "binary" and options.body_mode == "permissive":
+        columns[CORRUPT] = BinaryType()
+    if not options.include_body:
+        for name in ("body", "dedupe_key", CORRUPT):  # they are kept together
+            columns.pop(name, None)
+    if options.include_headers == "false":
         del columns["headers"]
-    elif headers == "packed":
+    elif options.include_headers == "packed":
         columns["headers"] = BinaryType()
     return StructType([StructField(name, kind) for name, kind in columns.items()])
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """The same columns for Arrow."""
-    return pa.schema([(field.name, _ARROW[field.dataType]) for field in schema.fields])
+    return pa.schema([(field.name, arrow_type(field.dataType)) for field in schema.fields])
 
 
 def check_schema(given: StructType, own: StructType) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from pyarrow import compute
 
 from shardq.held import HeldSlice
 from shardq.sharding.shard import Shard
+from shardq.spark.bodies import BodyReader
 from shardq.storage.bundle_data import BundleData, decode_bundle
 from shardq.storage.requests import StoredSlice
 
@@ -60,7 +62,7 @@ def piece_of_view(shard: Shard, stored: StoredSlice) -> Piece:
     )  # fmt: skip
 
 
-def batches_of(pieces: Iterable[Piece], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def batches_of(pieces: Iterable[Piece], schema: pa.Schema, reader: BodyReader) -> Iterator[pa.RecordBatch]:
     """Record batches of bounded size with the columns of a schema."""
     waiting: list[Piece] = []
     messages = size = 0
@@ -68,39 +70,50 @@ def batches_of(pieces: Iterable[Piece], schema: pa.Schema) -> Iterator[pa.Record
         waiting.append(piece)
         messages, size = messages + piece.count, size + piece.size
         if messages >= BATCH_MESSAGES or size >= BATCH_BYTES:
-            yield _batch(waiting, schema)
+            yield _batch(waiting, schema, reader)
             waiting, messages, size = [], 0, 0
     if waiting:
-        yield _batch(waiting, schema)
+        yield _batch(waiting, schema, reader)
 
 
-def _batch(pieces: list[Piece], schema: pa.Schema) -> pa.RecordBatch:
+def _batch(pieces: list[Piece], schema: pa.Schema, reader: BodyReader) -> pa.RecordBatch:
     counts = [piece.count for piece in pieces]
     which = np.repeat(np.arange(len(pieces)), counts)
     places = np.concatenate([np.arange(piece.first, piece.first + piece.count) for piece in pieces])
-    columns = [_column(pieces, field, which, places) for field in schema]
+    made = _of_bodies(pieces, places, which, reader) if "body" in schema.names else {}
+    columns = [
+        made[field.name] if field.name in made else _column(pieces, field, which, places) for field in schema
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _column(pieces: list[Piece], field: pa.Field, which: Any, places: Any) -> pa.Array:
     """A column; of each message are given the piece that it is in and its place in the bundle."""
     match field.name:
-        case "body":
-            return pa.array([body for piece in pieces for body in _bodies(piece.messages)], field.type)
         case "headers":
             return _headers(pieces, field.type)
         case "dedupe_key":
             keys = [key for piece in pieces for key in piece.messages.dedupe_keys or [None] * piece.count]
             return pa.array(keys, field.type)
-        case "id" | "receipt" as name:
-            suffixes = [_suffix(piece) if name == "receipt" else "" for piece in pieces]
-            return _joined([_prefix(piece) for piece in pieces], places, suffixes, which)
+        case "id":
+            return _ids(pieces, places, which)
+        case "receipt":
+            return _joined([_prefix(piece) for piece in pieces], places, list(map(_suffix, pieces)), which)
         case "shard" | "state":
             texts = [str(getattr(piece, field.name)) for piece in pieces]
             return pa.array(texts, field.type).take(pa.array(which))
         case name:
             numbers = np.array([getattr(piece, name) for piece in pieces], dtype=np.int64)
             return pa.array(numbers[which]).cast(field.type)
+
+
+def _of_bodies(pieces: list[Piece], places: Any, which: Any, reader: BodyReader) -> dict[str, pa.Array]:
+    bodies = [body for piece in pieces for body in _bodies(piece.messages)]
+    return reader.columns(bodies, partial(_ids, pieces, places, which))
+
+
+def _ids(pieces: list[Piece], places: Any, which: Any) -> pa.Array:
+    return _joined([_prefix(piece) for piece in pieces], places, [""] * len(pieces), which)
 
 
 def _bodies(messages: BundleData) -> Sequence[bytes | None]:

@@ -48,11 +48,8 @@ class ShardqDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of a reader with these options; raises InvalidSetting in ``load()`` for what none can take."""
-        view = choose(self.options, "view", "history" if _browses(self.options) else "messages")
-        body = choose(self.options, "includeBody", "true") not in ("false", "0")
-        columns = schema_of(view, body=body, headers=choose(self.options, "includeHeaders", "false"))
         given = of_the_user(self.options)
-        check_reader(given)
+        columns = schema_of(check_reader(given))
         return remember(columns, given) if given != dict(self.options) else columns
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -90,7 +90,7 @@ def started(url: str, queue, checkpoint, monkeypatch) -> Iterator[Callable[..., 
         chosen = ClaimStreamOptions(
             url=url, queue=queue.name, checkpoint_location=str(checkpoint.folder), **options
         )
-        reader = ClaimStream(chosen, schema_of("messages", body=True, headers="false"))
+        reader = ClaimStream(chosen, schema_of(chosen))
         readers.append(reader)
         begin = reader.initialOffset()
         end = reader.latestOffset(begin, ReadMaxRows(100))

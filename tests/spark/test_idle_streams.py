@@ -26,7 +26,7 @@ def stream(url: str) -> Callable[[shardq.Queue], ClaimStream]:
 
     def made(queue: shardq.Queue) -> ClaimStream:
         options = ClaimStreamOptions(url=url, queue=queue.name)
-        return ClaimStream(options, schema_of("messages", body=True, headers="false"))
+        return ClaimStream(options, schema_of(options))
 
     return made
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import shardq
+from shardq.spark.options import BrowseStreamOptions, ClaimStreamOptions
 from shardq.spark.row_schema import schema_of
 from shardq.spark.source import ShardqDataSource
 from shardq.spark.tables import of_the_user, remember, remembered
@@ -58,7 +59,7 @@ def test_what_spark_cannot_do_with_a_table_is_refused(pipes, queue, table, state
 
 def test_a_stream_of_a_table_that_only_looks_receives_nothing() -> None:
     given = {"url": "sqlite:///:memory:", "queue": "q", "mode": "browse", "lagseconds": "0"}
-    columns = remember(schema_of("history", body=True, headers="false"), given)
+    columns = remember(schema_of(BrowseStreamOptions(url="u", queue="q")), given)
     with pytest.raises(shardq.InvalidSetting, match="lagSeconds"):
         ShardqDataSource({"lagSeconds": "-1"}).streamReader(columns)
 
@@ -68,7 +69,7 @@ def test_a_schema_keeps_the_options_of_its_table_without_what_a_catalog_adds() -
     of_catalog = given | {"option.url": "u", "option.queue": "q", "provider": "shardq", "owner": "me"}
     assert of_the_user(of_catalog) == given
     assert of_the_user(given | {"owner": "me"}) == given | {"owner": "me"}
-    columns = schema_of("messages", body=True, headers="false")
+    columns = schema_of(ClaimStreamOptions(url="u", queue="q"))
     kept = type(columns).fromJson(remember(columns, given).jsonValue())
     assert remembered(kept) == given
     assert remembered(columns) == {}

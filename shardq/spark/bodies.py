@@ -1,0 +1,163 @@
+"""Bodies as columns: bytes as they are, text, or typed columns out of JSON."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypedDict
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from shardq.errors import InvalidMessage, InvalidSetting
+from shardq.spark.ddl import columns_of
+from shardq.spark.options import RowOptions
+
+__all__ = ["CORRUPT", "BodyReader", "arrow_type", "body_type"]
+
+CORRUPT = "corrupt_body"
+"""The column of what cannot be read."""
+
+_PLAIN: dict[type[DataType], Any] = {
+    StringType: str,
+    BinaryType: bytes,  # base64, as Spark has it in JSON
+    BooleanType: bool,
+    FloatType: float,
+    DoubleType: float,
+    DateType: datetime.date,
+    DecimalType: decimal.Decimal,
+    TimestampType: Annotated[datetime.datetime, msgspec.Meta(tz=True)],
+    TimestampNTZType: Annotated[datetime.datetime, msgspec.Meta(tz=False)],
+}
+_BITS: dict[type[DataType], int] = {ByteType: 7, ShortType: 15, IntegerType: 31, LongType: 63}
+_UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)  # a text that is no UTF-8 is a ValueError
+_UNFIT = (pa.ArrowException, ValueError, TypeError, OverflowError)
+
+
+def body_type(options: RowOptions) -> DataType:
+    """The type of the column ``body``; raises InvalidSetting."""
+    if options.body_format != "json":
+        if options.body_schema is not None:
+            raise InvalidSetting("option bodySchema is for bodies in JSON: add option('bodyFormat', 'json')")
+        return StringType() if options.body_format == "text" else BinaryType()
+    if options.body_schema is None:
+        raise InvalidSetting(
+            "option bodyFormat=json needs bodySchema, such as 'customer STRING, amount DOUBLE'"
+        )
+    columns = columns_of("bodySchema", options.body_schema)
+    _python_type(columns)
+    return columns
+
+
+def arrow_type(kind: DataType) -> pa.DataType:
+    """The type that Spark expects in a record batch."""
+    return to_arrow_type(kind, timezone="UTC")
+
+
+class BodyReader:
+    """Makes the columns ``body`` and ``corrupt_body``. Made in the task that reads: a decoder cannot be copied."""
+
+    def __init__(self, options: RowOptions) -> None:
+        self._raw, self._strict = options.body_format == "binary", options.body_mode == "failfast"
+        self._kind: pa.DataType = pa.binary()
+        self._decode: Callable[[bytes], Any] = bytes
+        if not self._raw and options.include_body:
+            kind = body_type(options)
+            self._kind, self._decode = arrow_type(kind), _decoder(kind)
+
+    def columns(
+        self, bodies: Sequence[bytes | None], identities: Callable[[], pa.Array]
+    ) -> dict[str, pa.Array]:
+        """Both columns; raises InvalidMessage naming the first message that cannot be read, where that is asked."""
+        if self._raw:
+            return {"body": pa.array(bodies, self._kind)}
+        values, corrupt = self._read(bodies)
+        if self._strict:
+            for place, body in enumerate(corrupt):
+                if body is not None:
+                    raise InvalidMessage(
+                        f"the body of message {identities()[place]} cannot be read: {body[:60]!r}; "
+                        f"bodyMode=permissive puts it into the column {CORRUPT}"
+                    )
+        return {"body": values, CORRUPT: pa.array(corrupt, pa.binary())}
+
+    def _read(self, bodies: Sequence[bytes | None]) -> tuple[pa.Array, list[bytes | None]]:
+        values: list[Any] = []
+        corrupt: list[bytes | None] = []
+        for body in bodies:
+            value = None if body is None else self._value(body)
+            values.append(value)
+            corrupt.append(body if value is None else None)
+        try:
+            return pa.array(values, self._kind), corrupt
+        except _UNFIT:  # such as a decimal with more digits than the column has
+            return self._one_by_one(bodies, values)
+
+    def _one_by_one(
+        self, bodies: Sequence[bytes | None], values: list[Any]
+    ) -> tuple[pa.Array, list[bytes | None]]:
+        fitting = [value if self._fits(value) else None for value in values]
+        corrupt = [body if value is None else None for body, value in zip(bodies, fitting, strict=True)]
+        return pa.array(fitting, self._kind), corrupt
+
+    def _value(self, body: bytes) -> Any:
+        try:
+            return self._decode(body)
+        except _UNREADABLE:
+            return None
+
+    def _fits(self, value: Any) -> bool:
+        try:
+            pa.array([value], self._kind)
+        except _UNFIT:
+            return False
+        return True
+
+
+def _decoder(kind: DataType) -> Callable[[bytes], Any]:
+    """What reads one body; raises one of _UNREADABLE."""
+    if isinstance(kind, StringType):
+        return bytes.decode
+    decode: Callable[[bytes], Any] = msgspec.json.Decoder(_python_type(kind)).decode
+    return decode
+
+
+def _python_type(kind: DataType) -> Any:
+    """The Python type that JSON is checked against; raises InvalidSetting for a type that JSON cannot be read as."""
+    if isinstance(kind, StructType):
+        columns = {field.name: _python_type(field.dataType) | None for field in kind.fields}
+        return TypedDict("Columns", columns, total=False)  # type: ignore[operator]
+    if isinstance(kind, ArrayType):
+        return list[_python_type(kind.elementType) | None]  # type: ignore[misc]
+    if isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
+        return dict[str, _python_type(kind.valueType) | None]  # type: ignore[misc]
+    if type(kind) in _BITS:
+        most = 1 << _BITS[type(kind)]
+        return Annotated[int, msgspec.Meta(ge=-most, le=most - 1)]
+    if type(kind) in _PLAIN:
+        return _PLAIN[type(kind)]
+    raise InvalidSetting(
+        f"option bodySchema has type {kind.simpleString()}, which is not read from JSON: read the bodies with "
+        "bodyFormat=text, and parse them with from_json"
+    )
