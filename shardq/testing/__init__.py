@@ -12,9 +12,10 @@ from shardq.testing.bundle_factory import BundleFactory
 from shardq.testing.clock import ManualClock
 from shardq.testing.fault_plan import Fault, FaultKind, FaultPlan
 from shardq.testing.faulty_store import Call, FaultyStore
-from shardq.testing.harness import RawEntry, RawQueue, RawState, StoreHarness
+from shardq.testing.harness import ApplicationTransaction, RawEntry, RawQueue, RawState, StoreHarness
 
 __all__ = [
+    "ApplicationTransaction",
     "BundleFactory",
     "Call",
     "Fault",

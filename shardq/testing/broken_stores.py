@@ -29,6 +29,7 @@ from shardq.testing.broken_keys import BROKEN_KEYS
 from shardq.testing.broken_leases import BROKEN_LEASES
 from shardq.testing.broken_limits import BROKEN_LIMITS
 from shardq.testing.broken_looks import BROKEN_LOOKS
+from shardq.testing.broken_transactions import BROKEN_TRANSACTIONS
 
 __all__ = ["BROKEN_STORES"]
 
@@ -242,6 +243,7 @@ BROKEN_STORES: tuple[type[WrappedStore], ...] = (
     *BROKEN_GROUPS,
     *BROKEN_KEYS,
     *BROKEN_LIMITS,
+    *BROKEN_TRANSACTIONS,
     DeliversEarly,
     DuplicatesAppends,
     LosesTheLastOfABulk,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from typing import Any
 
 import msgspec
 
 from shardq.sharding.shard import Shard
 from shardq.storage.store import Store
 
-__all__ = ["LASTING_KINDS", "RawEntry", "RawQueue", "RawState", "StoreHarness"]
+__all__ = ["LASTING_KINDS", "ApplicationTransaction", "RawEntry", "RawQueue", "RawState", "StoreHarness"]
 
 LASTING_KINDS = frozenset(
     {"finished", "moved", "shard", "dedupe", "consumer"}
@@ -51,6 +52,40 @@ class RawQueue(msgspec.Struct, frozen=True):
     def shards(self) -> list[Shard]:
         """Those in which something is stored, listed or not."""
         return sorted({shard for found in (self.entries, self.bodies) for shard in found if found[shard]})
+
+
+class ApplicationTransaction(ABC):
+    """A transaction of the application on a storage, on a connection of its own.
+
+    It uses what an application would, the storage's driver, and not the code under test.
+    """
+
+    connection: Any  # what an application gives to `Client.transaction`
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Begin again, after an end."""
+
+    @abstractmethod
+    def write(self) -> None:
+        """Write a row of the application in the transaction."""
+
+    @property
+    @abstractmethod
+    def written(self) -> bool:
+        """Whether the row is there for others."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Commit what was done."""
+
+    @abstractmethod
+    def roll_back(self) -> None:
+        """Roll back what was done."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Roll back what is under way, and close the connection."""
 
 
 class StoreHarness(ABC):
@@ -102,6 +137,12 @@ class StoreHarness(ABC):
 
         No client is at work meanwhile. What belongs to nothing is given as strays.
         """
+
+    def begin(self) -> ApplicationTransaction:
+        """Begin a transaction of the application. Needed for a store whose ``capabilities`` have transactions."""
+        raise NotImplementedError(
+            "the store says that it can be part of transactions: let the harness begin one"
+        )
 
     def raw_mislead(self, shard: Shard) -> bool:  # noqa: ARG002
         """Make every hint of the shard wrong: low watermarks, due index, listing. False when the store has none.

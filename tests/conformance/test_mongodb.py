@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -16,9 +17,37 @@ pymongo = pytest.importorskip("pymongo", reason="the extra `mongodb` is not inst
 from shardq.sharding.shard import Shard  # noqa: E402
 from shardq.storage.mongodb.store import MongoStore  # noqa: E402
 from shardq.storage.mongodb.url import parse  # noqa: E402
-from shardq.testing import RawEntry, RawQueue, RawState, StoreHarness  # noqa: E402
+from shardq.testing import ApplicationTransaction, RawEntry, RawQueue, RawState, StoreHarness  # noqa: E402
 from shardq.testing.conformance import StoreConformance  # noqa: E402
 from tools.audit.mongodb_documents import called_now, collections_of, is_of, read_mongodb  # noqa: E402
+
+
+class MongoTransaction(ApplicationTransaction):
+    def __init__(self, database: Any) -> None:
+        self.rows, self.row = database["application"], os.urandom(8)
+        if "application" not in database.list_collection_names():
+            database.create_collection("application")
+        self.connection = database.client.start_session()
+        self.begin()
+
+    def begin(self) -> None:
+        self.connection.start_transaction()
+
+    def write(self) -> None:
+        self.rows.insert_one({"_id": self.row}, session=self.connection)
+
+    @property
+    def written(self) -> bool:
+        return self.rows.find_one({"_id": self.row}) is not None
+
+    def commit(self) -> None:
+        self.connection.commit_transaction()
+
+    def roll_back(self) -> None:
+        self.connection.abort_transaction()
+
+    def close(self) -> None:
+        self.connection.end_session()
 
 
 class MongoHarness(StoreHarness):
@@ -41,6 +70,9 @@ class MongoHarness(StoreHarness):
 
     def advance(self, seconds: float) -> None:
         time.sleep(seconds)
+
+    def begin(self) -> MongoTransaction:
+        return MongoTransaction(self.database)
 
     def raw_entries(self, shard: Shard) -> list[RawEntry]:
         entries: list[RawEntry] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from shardq.sharding.shard import Shard
 from shardq.storage.sqlite.store import SqliteStore
-from shardq.testing import ManualClock, RawEntry, RawQueue, RawState, StoreHarness
+from shardq.testing import ApplicationTransaction, ManualClock, RawEntry, RawQueue, RawState, StoreHarness
 from shardq.testing.conformance import StoreConformance
 from tools.audit.sqlite_rows import read_sqlite
 
@@ -25,6 +26,35 @@ BUNDLES = f"SELECT DISTINCT bundle_id FROM slice WHERE shard_key = {SHARD}"
 DATA = f"SELECT 1 FROM slice JOIN bundle_data USING (data_key) WHERE shard_key IN {SHARDS}"
 
 
+class SqliteTransaction(ApplicationTransaction):
+    def __init__(self, path: Path) -> None:
+        self.path, self.row = path, os.urandom(8)
+        self.connection = sqlite3.connect(path, isolation_level=None, timeout=30)
+        self.connection.execute("CREATE TABLE IF NOT EXISTS application (row)")
+        self.begin()
+
+    def begin(self) -> None:
+        self.connection.execute("BEGIN IMMEDIATE")
+
+    def write(self) -> None:
+        self.connection.execute("INSERT INTO application VALUES (?)", (self.row,))
+
+    @property
+    def written(self) -> bool:
+        with closing(sqlite3.connect(self.path, timeout=30)) as connection:
+            found = connection.execute("SELECT count(*) FROM application WHERE row = ?", (self.row,))
+            return found.fetchone() == (1,)
+
+    def commit(self) -> None:
+        self.connection.commit()
+
+    def roll_back(self) -> None:
+        self.connection.rollback()
+
+    def close(self) -> None:
+        self.connection.close()
+
+
 class SqliteHarness(StoreHarness):
     def __init__(self, folder: Path) -> None:
         self.path = folder / "queue.db"
@@ -36,6 +66,9 @@ class SqliteHarness(StoreHarness):
 
     def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)
+
+    def begin(self) -> SqliteTransaction:
+        return SqliteTransaction(self.path)
 
     def raw_entries(self, shard: Shard) -> list[RawEntry]:
         rows = self._rows(ENTRIES, shard.queue, shard.time_shard, shard.number)

@@ -69,22 +69,6 @@ def run_together(*work: Callable[[], object]) -> None:
         raise errors[0]
 
 
-def test_a_semaphore_never_has_too_many_holders(connect_any: Connect, name: str) -> None:
-    semaphores = [connect_any().semaphore(name, permits=3) for _ in range(2)]
-    inside = Inside()
-
-    def work(semaphore: shardq.Semaphore) -> None:
-        for _ in range(4):
-            with semaphore.acquire(timeout=PATIENCE):
-                inside.enter()
-                time.sleep(0.002)
-                inside.leave()
-
-    run_together(*(lambda each=each: work(each) for each in semaphores * 4))
-    assert 1 <= inside.most <= 3
-    assert semaphores[0].state().held == 0
-
-
 @contextmanager
 def holder(url: str, semaphore: str) -> Iterator[subprocess.Popen[str]]:
     """A process that holds a permit until it is told to release it."""

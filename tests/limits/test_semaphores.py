@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -237,34 +236,6 @@ def test_a_forked_child_does_not_give_back_its_parents_permit(connect: Connect) 
 
         assert forked(child) == "0"
         assert semaphore.state().held == 1
-
-
-def test_threads_of_several_clients_are_never_too_many(connect: Connect) -> None:
-    semaphores = [connect().semaphore("smtp", permits=3) for _ in range(2)]
-    inside, most, errors = [0], [0], list[BaseException]()
-    lock = threading.Lock()
-
-    def work(semaphore: shardq.Semaphore) -> None:
-        try:
-            for _ in range(8):
-                with semaphore.acquire(timeout=PATIENCE):
-                    with lock:
-                        inside[0] += 1
-                        most[0] = max(most[0], inside[0])
-                    os.sched_yield()
-                    with lock:
-                        inside[0] -= 1
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(semaphore,)) for semaphore in semaphores * 4]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(2 * PATIENCE)
-    assert not errors
-    assert 1 <= most[0] <= 3
-    assert semaphores[0].state().held == 0
 
 
 def eventually(condition: Callable[[], bool]) -> bool:

@@ -9,6 +9,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing.broken_limits import BROKEN_LIMITS
 from shardq.testing.broken_stores import BROKEN_STORES
+from shardq.testing.broken_transactions import BROKEN_TRANSACTIONS
 from shardq.testing.state_machine import state_machine_for
 
 BEYOND = {  # not in what the machine does and compares, or seen after long searches; the contracts catch them all
@@ -88,7 +89,8 @@ def _marks(broken: type[WrappedStore]) -> list[pytest.MarkDecorator]:
     [
         pytest.param(each, id=each.__name__, marks=_marks(each))
         for each in BROKEN_STORES
-        if each.__name__ not in BEYOND and each not in BROKEN_LIMITS  # which the machine does not know
+        if each.__name__ not in BEYOND
+        and each not in (*BROKEN_LIMITS, *BROKEN_TRANSACTIONS)  # which the machine does not know
     ],
 )
 @pytest.mark.timeout(900)

@@ -14,6 +14,7 @@ from shardq.testing.broken_hints import BROKEN_HINTS
 from shardq.testing.broken_keys import BROKEN_KEYS
 from shardq.testing.broken_limits import BROKEN_LIMITS
 from shardq.testing.broken_stores import BROKEN_STORES
+from shardq.testing.broken_transactions import BROKEN_TRANSACTIONS
 
 pytestmark = [pytest.mark.one_process, pytest.mark.timeout(900)]  # half a minute on an idle machine
 
@@ -86,6 +87,7 @@ CAUGHT_BY = {
     "FinishesWhatHasExpired": "ExpiryContract",
     **{each.__name__: "UniqueKeyContract" for each in BROKEN_KEYS},
     **{each.__name__: "LimitContract" for each in BROKEN_LIMITS},
+    **{each.__name__: "TransactionContract" for each in BROKEN_TRANSACTIONS},
     **{each.__name__: "HintContract" for each in BROKEN_HINTS},
 }
 """The contract of what a store breaks. One that is not here is given to all contracts, which takes longer."""

@@ -143,22 +143,6 @@ def test_a_disturbed_transaction_is_done_again_by_the_driver_and_sends_once(
     assert (queue.counts().ready, queue.counts().in_flight) == (1, 0)
 
 
-def test_a_message_is_forwarded_in_it(
-    client: shardq.Client, queue: shardq.Queue, session: ClientSession
-) -> None:
-    other = client.create_queue(f"{queue.name}.b", shards=1, time_shards=1)
-    other.producer().send(b"first")
-    assert other.consumer().pop() is not None
-    queue.producer().send(b"one")
-    (message,) = queue.consumer().receive(1)
-    session.start_transaction()
-    with client.transaction(connection=session) as within:
-        within.queue(other.name).producer().send(message.body)
-        within.queue(queue.name).ack([message.receipt])
-    session.commit_transaction()
-    assert (held(queue), other.counts().ready) == (0, 1)
-
-
 @pytest.mark.parametrize("made_before", [False, True])
 def test_what_cannot_be_part_of_it_is_refused(
     client: shardq.Client, queue: shardq.Queue, session: ClientSession, made_before: bool

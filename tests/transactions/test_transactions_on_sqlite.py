@@ -95,20 +95,6 @@ def test_messages_are_received_in_it(
     assert (queue.counts().ready, queue.counts().in_flight, paid(db)) == (0, 0, 1)
 
 
-def test_a_message_is_moved_with_the_changes_of_the_application(
-    client: shardq.Client, queue: shardq.Queue, db: sqlite3.Connection
-) -> None:
-    paid_orders = client.create_queue("paid")
-    queue.producer().send(b"one")
-    (message,) = queue.consumer().receive(1)
-    begin(db)
-    with client.transaction(connection=db) as within:
-        within.queue("paid").producer().send(message.body)
-        within.queue("orders").ack([message.receipt])
-    db.execute("COMMIT")
-    assert (queue.counts().in_flight, paid_orders.counts().ready) == (0, 1)
-
-
 def test_a_request_that_fails_leaves_nothing_in_the_transaction(
     client: shardq.Client, queue: shardq.Queue, db: sqlite3.Connection
 ) -> None:
@@ -158,15 +144,6 @@ def test_it_is_over_with_the_transaction(
     with pytest.raises(shardq.Closed):
         within.queue("orders")
     assert queue.counts().ready == 0
-
-
-def test_to_close_it_leaves_the_transaction_to_the_application(
-    client: shardq.Client, queue: shardq.Queue, db: sqlite3.Connection
-) -> None:
-    begin(db)
-    client.transaction(connection=db).close()
-    assert db.in_transaction
-    db.execute("ROLLBACK")
 
 
 def test_another_thread_has_no_part_in_it(

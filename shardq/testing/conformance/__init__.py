@@ -56,6 +56,7 @@ _MODULES = (
     "retries",
     "signals",
     "starting",
+    "transactions",
     "unique_keys",
 )
 # The one effect of this import: pytest explains the suite's assertions as it does those of a test file.
@@ -100,6 +101,7 @@ from shardq.testing.conformance.removing import RemovingContract  # noqa: E402
 from shardq.testing.conformance.retries import RetryContract  # noqa: E402
 from shardq.testing.conformance.signals import SignalContract  # noqa: E402
 from shardq.testing.conformance.starting import StartContract  # noqa: E402
+from shardq.testing.conformance.transactions import TransactionContract  # noqa: E402
 from shardq.testing.conformance.unique_keys import UniqueKeyContract  # noqa: E402
 
 __all__ = [
@@ -141,6 +143,7 @@ __all__ = [
     "SignalContract",
     "StartContract",
     "StoreConformance",
+    "TransactionContract",
     "UniqueKeyContract",
 ]
 
@@ -180,6 +183,7 @@ class StoreConformance(
     ConsumerContract,
     SignalContract,
     ConcurrencyContract,
+    TransactionContract,
     LimitContract,
     ModelContract,
 ):

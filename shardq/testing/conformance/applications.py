@@ -58,7 +58,8 @@ class Applications:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the store under test can do."""
+        """What the store under test can do, now that it was asked: a server's members tell some of it."""
+        self._stores[0].ping()
         return self._stores[0].capabilities
 
     def kill(self, client: Client) -> None:
