@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -13,7 +14,7 @@ from shardq.cli.times import coming_moment, duration
 from shardq.codec import JSON, TEXT, codec_named
 from shardq.errors import InvalidMessage, InvalidReceipt
 from shardq.outgoing_message import HeaderValue, OnConflict, OutgoingMessage
-from shardq.sending.prepared import prepare_options
+from shardq.sending.prepared import MIN_TTL_SECONDS, RESERVED_KEYS, prepare_options
 
 __all__ = ["MessageLine", "encode_line", "parse_line", "parse_plain"]
 
@@ -21,7 +22,8 @@ __all__ = ["MessageLine", "encode_line", "parse_line", "parse_plain"]
 class MessageLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One message. The body is a value of the codec, or bytes in ``body_base64``.
 
-    The options of the command apply to what a line leaves out. ``delay``, ``due`` and ``ttl`` are written as there.
+    The options of the command apply to what a line leaves out. ``delay``, ``due`` and ``ttl`` are written as there. The
+    fields after ``id`` are in the lines of MessageView only: with ``enqueued_at`` a line is a copy of a message.
     """
 
     body: Any = UNSET
@@ -30,19 +32,33 @@ class MessageLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     delay: float | str | UnsetType = UNSET
     due: str | UnsetType = UNSET
     headers: dict[str, HeaderText] | UnsetType = UNSET
-    dedupe_key: str | UnsetType = UNSET
+    dedupe_key: str | UnsetType | None = UNSET
     ttl: float | str | UnsetType = UNSET
-    group: str | UnsetType = UNSET
-    unique_key: str | UnsetType = UNSET
+    group: str | UnsetType | None = UNSET
+    unique_key: str | UnsetType | None = UNSET
     on_conflict: OnConflict | UnsetType = UNSET
     id: str | UnsetType = UNSET
+    enqueued_at: datetime | UnsetType = UNSET
+    expires_at: datetime | UnsetType | None = UNSET
+    large_bytes: int | UnsetType = UNSET
+    state: str | UnsetType = UNSET
+    deliveries: int | UnsetType = UNSET
+    owner: str | UnsetType = UNSET
+    receipt: str | UnsetType = UNSET
+    lease_until: str | UnsetType = UNSET
+    result: Any = UNSET
+    result_base64: str | UnsetType = UNSET
 
 
 _decoder = msgspec.json.Decoder(MessageLine)
+_PLAIN_OPTIONS = ("priority", "dedupe_key", "group", "unique_key", "on_conflict", "id")
 
 
 def parse_line(text: bytes, queue: str, codec: str, shared: OutgoingMessage) -> OutgoingMessage:
-    """The message of a JSON line. Raises InvalidMessage if the line or an option in it is wrong."""
+    """The message of a JSON line. Raises InvalidMessage if the line or an option in it is wrong.
+
+    A line that was printed of a message is a new message like it.
+    """
     try:
         line = _decoder.decode(text)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -50,10 +66,11 @@ def parse_line(text: bytes, queue: str, codec: str, shared: OutgoingMessage) -> 
         raise InvalidMessage(
             f"not a message in JSON: {error}{hint if '$.headers[' in str(error) else ''}"
         ) from error
+    line = _as_new(line)
     given: dict[str, Any] = {
         name: value
-        for name, value in msgspec.structs.asdict(line).items()
-        if value is not UNSET and name not in ("body", "body_base64", "headers", "delay", "due", "ttl")
+        for name in _PLAIN_OPTIONS
+        if (value := getattr(line, name)) is not UNSET and value is not None
     }
     if isinstance(line.headers, dict):
         given["headers"] = {name: _header(value) for name, value in line.headers.items()}
@@ -98,6 +115,19 @@ def encode_line(message: OutgoingMessage, codec: str) -> bytes:
     )
 
 
+def _as_new(line: MessageLine) -> MessageLine:
+    """A line that was printed of a message, without what belongs to that one: its id, and a key of shardq's own."""
+    if line.large_bytes is not UNSET:
+        raise InvalidMessage(
+            "a large body is not in its line: read it with `shardq receive --output FILE`, "
+            "and send it with `shardq send --large FILE`"
+        )
+    if not isinstance(line.enqueued_at, datetime):
+        return line
+    own_key = isinstance(line.dedupe_key, str) and line.dedupe_key.startswith(RESERVED_KEYS)
+    return msgspec.structs.replace(line, id=UNSET, dedupe_key=UNSET if own_key else line.dedupe_key)
+
+
 def _times(line: MessageLine) -> dict[str, Any]:
     """The times of a line. A delay or a due time replaces both options."""
     try:
@@ -105,10 +135,18 @@ def _times(line: MessageLine) -> dict[str, Any]:
         due = coming_moment(line.due) if isinstance(line.due, str) else None
     except click.BadParameter as error:
         raise InvalidMessage(error.message) from None
+    if isinstance(line.expires_at, datetime):
+        ttl = _left(line.expires_at, due)
     times: dict[str, Any] = {} if ttl is UNSET else {"ttl": ttl}
     if line.delay is UNSET and line.due is UNSET:
         return times
     return times | {"delay": 0.0 if delay is UNSET else delay, "due": due}
+
+
+def _left(expires_at: datetime, due: datetime | None) -> float:
+    """The ``ttl`` of a copy that expires when its message does."""
+    now = datetime.now(UTC)
+    return max((expires_at - max(due or now, now)).total_seconds(), MIN_TTL_SECONDS)
 
 
 def _seconds(given: float | str | UnsetType) -> float | UnsetType:

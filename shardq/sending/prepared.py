@@ -25,6 +25,8 @@ from shardq.outgoing_message import (
 from shardq.receipt import MessageId
 
 __all__ = [
+    "MIN_TTL_SECONDS",
+    "RESERVED_KEYS",
     "Alike",
     "PreparedMessage",
     "SendOptions",

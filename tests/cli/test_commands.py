@@ -128,6 +128,45 @@ def test_json_lines_carry_options_that_take_the_place_of_the_commands(jobs) -> N
     assert "/w==" in found
 
 
+@pytest.mark.parametrize("command", [("peek",), ("receive",), ("receive", "--no-ack")])
+def test_what_is_printed_of_messages_is_sent_as_new_ones(jobs, command: tuple[str, ...]) -> None:
+    """So a queue moves to another store through a file."""
+    jobs.ok("create", "other")
+    options = ("--priority", "0", "--header", "from=shop", "--ttl", "1h", "--group", "g")
+    jobs.ok("send", "jobs", "a", *options, "--dedupe-key", "k")
+    jobs.ok("send", "jobs", "-", "--unique-key", "u", stdin=b"\xff")
+    name, *how = command
+    printed = jobs.ok(name, "jobs", *how, "--limit", "2", "--json").stdout
+    for queue in ("other", "jobs"):  # in its own queue, too, it is another message
+        if name == "receive" or queue == "other":
+            jobs.ok("send", queue, "--jsonl", "-", stdin=printed)
+    copies = {
+        message.get("body", message.get("body_base64")): message for message in jobs.lines("peek", "other")
+    }
+    (first, second) = map(json.loads, sorted(printed.splitlines(), key=lambda line: "body_base64" in line))
+    kept = ("priority", "headers", "group", "dedupe_key", "unique_key")
+    assert [copies["a"][field] for field in kept] == [first[field] for field in kept]
+    assert [copies["/w=="][field] for field in kept] == [second[field] for field in kept]
+    expiry = [datetime.fromisoformat(message["expires_at"]) for message in (copies["a"], first)]
+    assert abs(expiry[0] - expiry[1]) < timedelta(seconds=1)
+    assert copies["a"]["id"] != first["id"]
+
+
+def test_a_message_that_expired_meanwhile_is_not_delivered_from_its_line(jobs) -> None:
+    then, minute_later = "2020-01-01T00:00:00Z", "2020-01-01T00:01:00Z"
+    line = {"body": "old", "due": then, "enqueued_at": then, "expires_at": minute_later}
+    jobs.ok("send", "jobs", "--jsonl", json.dumps(line))
+    assert jobs.ok("receive", "jobs", "--wait", "50ms").stdout == ""
+
+
+def test_the_line_of_a_large_body_says_how_to_send_that(jobs, tmp_path: Path) -> None:
+    (tmp_path / "film").write_bytes(b"frame")
+    jobs.ok("send", "jobs", "--large", "film")
+    told = jobs("send", "jobs", "--jsonl", "-", stdin=jobs.ok("peek", "jobs", "--json").stdout)
+    assert told.exit_code == 2
+    assert "send --large FILE" in told.stderr
+
+
 def test_values_are_sent_and_shown_with_a_codec(jobs) -> None:
     jobs.ok("send", "jobs", '{"a": [1, 2]}', "--codec", "msgpack")
     assert jobs.lines("peek", "jobs", "--codec", "msgpack")[0]["body"] == {"a": [1, 2]}
@@ -388,6 +427,22 @@ def test_doctor_counts_the_oldest_from_what_is_due(jobs) -> None:
     late = age(delay=day - hour)
     assert (late["ok"], str(late["value"]).partition(", ")[2]) == (False, "2 ready")
     assert "start workers" in str(late["remedy"])
+
+
+def test_free_permits_are_not_late(jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They wait until somebody needs them. A worker, which the doctor would propose, would do away with them."""
+    with shardq.connect(jobs.url) as client:
+        with client.semaphore("smtp", permits=1).acquire():
+            pass
+        assert client.queue("smtp.permits").counts().ready == 1
+    monkeypatch.setattr("shardq.cli.commands.doctor.OLD_SECONDS", -1.0)
+    monkeypatch.setattr("shardq.cli.commands.doctor.OLD_LEASES", -1)
+    checks = json.loads(jobs("doctor", "smtp.permits", "--json").stdout)["checks"]
+    assert [check["name"] for check in checks if check["subject"] == "smtp.permits"] == [
+        "delivery",
+        "sends",
+        "ring",
+    ]
 
 
 def test_messages_are_looked_at_and_removed_by_their_ids(jobs) -> None:

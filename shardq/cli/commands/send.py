@@ -129,7 +129,7 @@ def send(
     object with a body (a string, or any value with --codec json) or a body_base64. It may have priority, delay, due,
     ttl, headers, dedupe_key, unique_key, on_conflict, group and id, which replace the options. A header's value that is
     bytes is written as {"base64": ...}. Empty lines are skipped. A due time without an offset is in your time zone; 10m
-    means in ten minutes.
+    means in ten minutes. Lines that receive, peek, get and history print with --json are taken too, as new messages.
     """
     for name in ("dedupe_key", "unique_key"):
         if options[name] is not None and len(bodies) > 1:
