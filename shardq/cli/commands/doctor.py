@@ -16,6 +16,7 @@ from shardq.cli.times import in_words
 from shardq.client import Client
 from shardq.counts import QueueCounts
 from shardq.errors import QueueNotFound, ShardqError
+from shardq.limits.permits import PERMITS_SUFFIX
 from shardq.queue import Queue
 from shardq.settings import QueueSettings
 from shardq.settling.dead_letters import dead_letter_name
@@ -119,13 +120,13 @@ def check_clock(client: Client) -> Iterator[Check]:
 
 
 def check_queue(client: Client, queue: Queue, dead_letter_queues: Container[str]) -> Iterator[Check]:
-    """The settings and the counts of a queue. Dead letters may wait for as long as they like."""
+    """The settings and the counts of a queue. Dead letters and free permits may wait for as long as they like."""
     settings, counts, name = queue.settings, queue.counts(), queue.name
     yield _verdict(name, "delivery", not settings.delivery_paused, "on", "paused", f"shardq resume {name}")
     yield _verdict(name, "sends", not settings.sends_paused, "on", "paused", f"shardq resume {name}")
     yield _ring(name, settings)
     age = _age(name, settings, counts)
-    if age.ok or name not in dead_letter_queues:
+    if not name.endswith(PERMITS_SUFFIX) and (age.ok or name not in dead_letter_queues):
         yield age
     if settings.has_dead_letters:
         yield _dead_letters(client, name, dead_letter_name(name, settings))
