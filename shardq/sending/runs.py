@@ -148,11 +148,19 @@ class Run:
             raise self._conflict(part)
         if entry.done:
             return 0
-        for group in _grouped(self._bundles(part, terms)):
+        bundles = self._bundles(part, terms)
+        if self._context.settings.is_bounded and terms != offered:
+            bundles = (planned for planned in bundles if self._is_missing(planned))
+        for group in _grouped(bundles):
             self._pace(sum(planned.messages for planned in group))
             append(self._context, RUN, group)
         self._decisions.finish(part.name, entry.value)
         return len(part.bodies)
+
+    def _is_missing(self, planned: PlannedBundle) -> bool:
+        """True unless an earlier attempt stored it. A queue with bounds would make room for it again."""
+        find = self._context.store.find
+        return self._context.retry(find, planned.shard, planned.bundle.id, 0) is None
 
     def _check(self, part: RunPart) -> None:
         headers = part.headers or [None] * len(part.bodies)
@@ -228,7 +236,7 @@ def _picked(values: Sequence[Value], places: Sequence[int]) -> Sequence[Value]:
     return [values[place] for place in places]
 
 
-def _grouped(bundles: Iterator[PlannedBundle]) -> Iterator[list[PlannedBundle]]:
+def _grouped(bundles: Iterable[PlannedBundle]) -> Iterator[list[PlannedBundle]]:
     """Bundles by shard, so many together as one request may have bytes."""
     waiting: dict[Shard, list[PlannedBundle]] = {}
     sizes: dict[Shard, int] = {}

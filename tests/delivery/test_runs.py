@@ -64,6 +64,28 @@ def test_an_interrupted_part_is_completed_and_nothing_of_it_stored_twice(clock, 
     assert sorted(received(queue)) == sorted(PART.bodies)
 
 
+@pytest.mark.parametrize("overflow", ["reject", "drop_oldest"])
+def test_an_interrupted_part_needs_no_room_for_what_of_it_is_stored(
+    connect, client, clock, monkeypatch, overflow
+) -> None:
+    bounds: Any = {"max_messages": len(PART.bodies), "overflow": overflow}
+    queue = client.create_queue("bounded", shards=4, **bounds)
+    append = queue._context.store.append
+
+    def lose_the_answer(request) -> None:
+        append(request)
+        raise shardq.OutcomeUnknown("the process died here")
+
+    monkeypatch.setattr(queue._context.store, "append", lose_the_answer)
+    with queue._context.retry.within(0), pytest.raises(shardq.OutcomeUnknown):
+        run(queue).send(PART)
+    assert 0 < queue.counts().ready < 1_000
+    clock.advance(60)
+    other = connect().queue("bounded")
+    run(other).send(PART)
+    assert sorted(received(other)) == sorted(PART.bodies)
+
+
 def test_the_first_attempt_decides_on_time_and_layout(queue, clock, monkeypatch) -> None:
     appended = []
     monkeypatch.setattr(queue._context.store, "append", appended.append)
