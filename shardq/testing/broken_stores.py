@@ -23,6 +23,7 @@ from shardq.storage.requests import (
 )
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
+from shardq.testing.broken_applications import BROKEN_LARGE_BODIES, BROKEN_SCHEDULES, BROKEN_TOPICS
 from shardq.testing.broken_claims import BROKEN_CLAIMS
 from shardq.testing.broken_groups import BROKEN_GROUPS
 from shardq.testing.broken_keys import BROKEN_KEYS
@@ -244,6 +245,9 @@ BROKEN_STORES: tuple[type[WrappedStore], ...] = (
     *BROKEN_KEYS,
     *BROKEN_LIMITS,
     *BROKEN_TRANSACTIONS,
+    *BROKEN_TOPICS,
+    *BROKEN_SCHEDULES,
+    *BROKEN_LARGE_BODIES,
     DeliversEarly,
     DuplicatesAppends,
     LosesTheLastOfABulk,

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from shardq.storage.wrapped_store import WrappedStore
+from shardq.testing.broken_applications import BROKEN_LARGE_BODIES, BROKEN_SCHEDULES, BROKEN_TOPICS
 from shardq.testing.broken_limits import BROKEN_LIMITS
 from shardq.testing.broken_stores import BROKEN_STORES
 from shardq.testing.broken_transactions import BROKEN_TRANSACTIONS
@@ -66,6 +67,14 @@ BEYOND = {  # not in what the machine does and compares, or seen after long sear
     "TellsEachOfAll",
     "TellsOfOneQueueOnly",
 }
+UNKNOWN = (
+    *BROKEN_LIMITS,
+    *BROKEN_TRANSACTIONS,
+    *BROKEN_TOPICS,
+    *BROKEN_SCHEDULES,
+    *BROKEN_LARGE_BODIES,
+)
+"""Of what the machine does not do."""
 SAMPLE = {"DropsAcks", "DuplicatesAppends", "TakesMoreThanAsked"}
 """Found within seconds. Other searches are of random length, up to minutes; `make test-wide` makes them all."""
 
@@ -89,8 +98,7 @@ def _marks(broken: type[WrappedStore]) -> list[pytest.MarkDecorator]:
     [
         pytest.param(each, id=each.__name__, marks=_marks(each))
         for each in BROKEN_STORES
-        if each.__name__ not in BEYOND
-        and each not in (*BROKEN_LIMITS, *BROKEN_TRANSACTIONS)  # which the machine does not know
+        if each.__name__ not in BEYOND and each not in UNKNOWN
     ],
 )
 @pytest.mark.timeout(900)

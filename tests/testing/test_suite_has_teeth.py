@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from shardq.testing.broken_applications import BROKEN_LARGE_BODIES, BROKEN_SCHEDULES, BROKEN_TOPICS
 from shardq.testing.broken_claims import BROKEN_CLAIMS
 from shardq.testing.broken_hints import BROKEN_HINTS
 from shardq.testing.broken_keys import BROKEN_KEYS
@@ -88,6 +89,9 @@ CAUGHT_BY = {
     **{each.__name__: "UniqueKeyContract" for each in BROKEN_KEYS},
     **{each.__name__: "LimitContract" for each in BROKEN_LIMITS},
     **{each.__name__: "TransactionContract" for each in BROKEN_TRANSACTIONS},
+    **{each.__name__: "TopicContract" for each in BROKEN_TOPICS},
+    **{each.__name__: "ScheduleContract" for each in BROKEN_SCHEDULES},
+    **{each.__name__: "LargeBodyContract" for each in BROKEN_LARGE_BODIES},
     **{each.__name__: "HintContract" for each in BROKEN_HINTS},
 }
 """The contract of what a store breaks. One that is not here is given to all contracts, which takes longer."""

@@ -43,6 +43,7 @@ _MODULES = (
     "hints",
     "history",
     "incarnations",
+    "large_bodies",
     "leftovers",
     "limits",
     "looking",
@@ -54,8 +55,10 @@ _MODULES = (
     "release",
     "removing",
     "retries",
+    "schedules",
     "signals",
     "starting",
+    "topics",
     "transactions",
     "unique_keys",
 )
@@ -87,6 +90,7 @@ from shardq.testing.conformance.groups import GroupContract  # noqa: E402
 from shardq.testing.conformance.hints import HintContract  # noqa: E402
 from shardq.testing.conformance.history import HistoryContract  # noqa: E402
 from shardq.testing.conformance.incarnations import IncarnationContract  # noqa: E402
+from shardq.testing.conformance.large_bodies import LargeBodyContract  # noqa: E402
 from shardq.testing.conformance.leftovers import LeftoverContract  # noqa: E402
 from shardq.testing.conformance.limits import LimitContract  # noqa: E402
 from shardq.testing.conformance.looking import LookingContract  # noqa: E402
@@ -99,8 +103,10 @@ from shardq.testing.conformance.queues import QueueContract  # noqa: E402
 from shardq.testing.conformance.release import ReleaseContract  # noqa: E402
 from shardq.testing.conformance.removing import RemovingContract  # noqa: E402
 from shardq.testing.conformance.retries import RetryContract  # noqa: E402
+from shardq.testing.conformance.schedules import ScheduleContract  # noqa: E402
 from shardq.testing.conformance.signals import SignalContract  # noqa: E402
 from shardq.testing.conformance.starting import StartContract  # noqa: E402
+from shardq.testing.conformance.topics import TopicContract  # noqa: E402
 from shardq.testing.conformance.transactions import TransactionContract  # noqa: E402
 from shardq.testing.conformance.unique_keys import UniqueKeyContract  # noqa: E402
 
@@ -128,6 +134,7 @@ __all__ = [
     "HintContract",
     "HistoryContract",
     "IncarnationContract",
+    "LargeBodyContract",
     "LeftoverContract",
     "LimitContract",
     "LookingContract",
@@ -140,9 +147,11 @@ __all__ = [
     "ReleaseContract",
     "RemovingContract",
     "RetryContract",
+    "ScheduleContract",
     "SignalContract",
     "StartContract",
     "StoreConformance",
+    "TopicContract",
     "TransactionContract",
     "UniqueKeyContract",
 ]
@@ -185,6 +194,9 @@ class StoreConformance(
     ConcurrencyContract,
     TransactionContract,
     LimitContract,
+    TopicContract,
+    ScheduleContract,
+    LargeBodyContract,
     ModelContract,
 ):
     """Every contract. The subclass provides the ``harness`` fixture and has a name with ``Test``."""

@@ -11,6 +11,7 @@ import pytest
 
 from shardq.client import Client
 from shardq.errors import ShardqError, StoreUnavailable
+from shardq.sharding.shard import INTERNAL
 from shardq.storage.store import Capabilities, Store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing.audit import broken_rows, hidden
@@ -30,11 +31,12 @@ class _Connection(WrappedStore):
     cut = False
 
     def close(self) -> None:
-        """Leave the store to the harness."""
+        """Leave the store to the harness; a thread of the client that still runs asks nothing more of it."""
+        self.cut = True
 
     def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if self.cut:
-            raise StoreUnavailable(f"{method}: this client is as good as dead")
+            raise StoreUnavailable(f"{method}: this client is as good as dead", retryable=False)
         return super()._call(method, do, *args, **kwargs)
 
 
@@ -82,10 +84,17 @@ class Applications:
             self.advance(1)
         return condition()
 
+    def queues(self) -> tuple[str, ...]:
+        """Return all queues that there are under the name, those of its topic and its schedules among them."""
+        folders = ("", f"{INTERNAL}topics/", f"{INTERNAL}schedules/")
+        return tuple(
+            queue for folder in folders for queue in self._stores[0].list_queues(f"{folder}{self.name}")
+        )
+
     def audit(self) -> None:
         """Check the rows of every queue against what the port shows of them."""
         found: list[str] = []
-        for queue in self._stores[0].list_queues(self.name):
+        for queue in self.queues():
             raw = self.harness.raw_queue(queue)
             found += broken_rows(raw) + hidden(raw, self._stores[0])
         assert not found, found
@@ -98,7 +107,7 @@ class Applications:
 
     def clear(self) -> None:
         """Delete the queues, and give the stores back to the harness."""
-        for queue in self._stores[0].list_queues(self.name):
+        for queue in self.queues():
             self._stores[0].drop_queue(queue)
         for store in self._stores:
             self.harness.finish(store)
