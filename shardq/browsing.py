@@ -5,11 +5,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from datetime import datetime
+from itertools import islice
 
 import msgspec
 
 from shardq.clock import from_datetime, microseconds, to_datetime
 from shardq.codec import Codec
+from shardq.context.blocked import is_blocked, why_blocked
 from shardq.context.events import Entry
 from shardq.context.identity import ConsumerIdentity, holder_id
 from shardq.context.queue_context import QueueContext
@@ -22,7 +24,9 @@ from shardq.storage.bundle_data import BundleData, decode_bundle
 from shardq.storage.requests import Peek, StoredSlice
 
 __all__ = [
+    "blocked_slices",
     "browse",
+    "browse_blocked",
     "browse_history",
     "find",
     "find_slice",
@@ -39,14 +43,34 @@ def browse(
     context: QueueContext, codec: Codec, limit: int, page: int = PAGE_MESSAGES
 ) -> Iterator[StoredMessage]:
     """Messages that wait or are in flight: shard by shard, each in delivery order."""
-    owners = _Owners(context)
+    holders = _Holders(context)
     for shard in context.retry(context.store.shards, context.name):
         for piece in slices(context, Peek(shard, min(limit, page))):
-            for message in _messages(shard, piece, codec, owners.of(piece)):
-                yield message
+            for message in _messages(shard, piece, codec):
+                yield holders.shown(message, piece)
                 limit -= 1
                 if limit <= 0:
                     return
+
+
+def browse_blocked(context: QueueContext, codec: Codec, limit: int) -> Iterator[StoredMessage]:
+    """Messages that hold up their groups until somebody decides about them."""
+    holders = _Holders(context)
+    found = (
+        holders.shown(message, piece)
+        for shard, piece in blocked_slices(context)
+        for message in _messages(shard, piece, codec)
+    )
+    return islice(found, limit)
+
+
+def blocked_slices(context: QueueContext) -> Iterator[tuple[Shard, StoredSlice]]:
+    """The slices of such messages."""
+    for shard in context.retry(context.store.shards, context.name):
+        if shard.is_grouped:
+            for piece in slices(context, Peek(shard, PAGE_MESSAGES, held=True)):
+                if is_blocked(piece):
+                    yield shard, piece
 
 
 def browse_history(context: QueueContext, codec: Codec, since: int, until: int) -> Iterator[StoredMessage]:
@@ -71,7 +95,7 @@ def find(context: QueueContext, codec: Codec, identity: MessageId) -> StoredMess
     piece = find_slice(context, identity)
     if piece is None:
         return None
-    return _message(identity, piece, decode_bundle(piece.bundle.data), codec, _Owners(context).of(piece))
+    return _Holders(context).shown(_message(identity, piece, decode_bundle(piece.bundle.data), codec), piece)
 
 
 def find_slice(context: QueueContext, identity: MessageId) -> StoredSlice | None:
@@ -98,36 +122,38 @@ def slices(context: QueueContext, request: Peek) -> Iterator[StoredSlice]:
         request = msgspec.structs.replace(request, after=page.after)
 
 
-class _Owners:
-    """The names of those who hold messages. They are looked up when something is held, once."""
+class _Holders:
+    """Who or what holds messages: consumers by their names, which are looked up once, or the reason of a block."""
 
     def __init__(self, context: QueueContext) -> None:
         self._context = context
         self._names: dict[str, str] | None = None  # by the ids of consumers
 
-    def of(self, piece: StoredSlice) -> str | None:
-        """The name of the consumer that holds it, or its id where no more is known; None when nobody does."""
+    def shown(self, message: StoredMessage, piece: StoredSlice) -> StoredMessage:
+        """The message with the consumer that holds it, or with the reason why it blocks its group."""
         if piece.token is None:
-            return None
+            return message
+        if is_blocked(piece):
+            return msgspec.structs.replace(message, blocked=why_blocked(self._context, message.id))
+        return msgspec.structs.replace(message, owner=self._name_of(piece.token))
+
+    def _name_of(self, token: bytes) -> str:
+        """The name of a consumer, or its id where no more is known."""
         if self._names is None:
             seen = self._context.retry(self._context.store.seen_consumers, self._context.name)
             known = filter(None, (ConsumerIdentity.read(each.consumer) for each in seen))
             self._names = {identity.id: identity.name for identity in known}
-        identity = holder_id(piece.token)
+        identity = holder_id(token)
         return self._names.get(identity, identity)
 
 
-def _messages(
-    shard: Shard, piece: StoredSlice, codec: Codec, owner: str | None = None
-) -> Iterator[StoredMessage]:
+def _messages(shard: Shard, piece: StoredSlice, codec: Codec) -> Iterator[StoredMessage]:
     data = decode_bundle(piece.bundle.data)
     for position in range(piece.first, piece.first + piece.count):
-        yield _message(MessageId(shard, piece.bundle.id, position), piece, data, codec, owner)
+        yield _message(MessageId(shard, piece.bundle.id, position), piece, data, codec)
 
 
-def _message(
-    identity: MessageId, piece: StoredSlice, data: BundleData, codec: Codec, owner: str | None
-) -> StoredMessage:
+def _message(identity: MessageId, piece: StoredSlice, data: BundleData, codec: Codec) -> StoredMessage:
     position = identity.position
     return StoredMessage(
         id=str(identity),
@@ -143,7 +169,6 @@ def _message(
         expires_at=None if piece.bundle.expires_at is None else to_datetime(piece.bundle.expires_at),
         group=group_of(piece.bundle.group),
         unique_key=data.unique_key,
-        owner=owner,
     )
 
 

@@ -41,6 +41,7 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     owner: str | None = (
         None  # in flight: the name of the consumer that holds it, or its id if no more is known
     )
+    blocked: str | None = None  # why it was given up and holds up its group; None: it does not
 
 
 class Message:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Unpack
 
-from shardq.browsing import browse, browse_history, find, period_of, remove
+from shardq.browsing import browse, browse_blocked, browse_history, find, period_of, remove
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.consumer import Consumer
 from shardq.context.queue_context import QueueContext
@@ -129,13 +129,15 @@ class Queue:
         """
         return consumer_states(self._context)
 
-    def peek(self, limit: int = 10, *, codec: Codec = BYTES) -> list[StoredMessage]:
+    def peek(self, limit: int = 10, *, codec: Codec = BYTES, blocked: bool = False) -> list[StoredMessage]:
         """Look at up to ``limit`` messages in any state, without changing them.
 
-        They come shard by shard, those of a shard in delivery order.
+        They come shard by shard, those of a shard in delivery order. With ``blocked`` only those that were given up
+        and hold up their groups.
         """
         check_number("limit", limit, 1, MANY, whole=True)
-        return list(browse(self._context, check_codec(codec), limit))
+        look = browse_blocked if blocked else browse
+        return list(look(self._context, check_codec(codec), limit))
 
     def get(
         self, message_id: str | None = None, *, unique_key: str | None = None, codec: Codec = BYTES
@@ -249,9 +251,9 @@ class Queue:
     def redrive(self, limit: int | None = None) -> int:
         """Move up to ``limit`` of this queue's dead letters back to it; returns how many.
 
-        They are new messages: they have the headers that they were sent with, and deliveries count from 0. Raises
-        QueuePaused while the queue's sends are paused. Raises MessageTooLarge when some are above the queue's limit;
-        all others were moved then.
+        Those that block their groups keep their places. All are new messages: they have the headers that they were
+        sent with, and deliveries count from 0. Raises QueuePaused while the queue's sends are paused. Raises
+        MessageTooLarge when some are above the queue's limit; all others were moved then.
         """
         if limit is not None:
             check_number("limit", limit, 1, MANY, whole=True)

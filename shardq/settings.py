@@ -13,12 +13,22 @@ from shardq.sharding.ring import Layout
 from shardq.sharding.shard import check_queue_name
 from shardq.storage.store import Capabilities
 
-__all__ = ["Overflow", "QueueSettings", "QueueSettingsArguments", "check_number", "check_store"]
+__all__ = [
+    "OnDeadLetter",
+    "Overflow",
+    "QueueSettings",
+    "QueueSettingsArguments",
+    "check_number",
+    "check_store",
+]
 
 _YEAR = 366 * 86_400.0
 
 Overflow = Literal["reject", "drop_oldest"]
 """What becomes of a message that is sent to a full queue."""
+
+OnDeadLetter = Literal["skip", "block"]
+"""What a group does when one of its messages is given up."""
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -36,6 +46,9 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         a message that was delivered this often without an ack moves to the dead-letter queue; None: never
     ``dead_letter_queue``
         the name of the dead-letter queue; None: ``<queue>.dead``
+    ``on_dead_letter``
+        what a group does when one of its messages is given up: skip goes on without it, which moves to the dead-letter
+        queue; block waits for it, which stays where it is until :meth:`~shardq.Queue.redrive` or a removal
     ``retry_delay``
         the time until workers try a failed message again; it doubles with each delivery, and half of it is random
     ``max_retry_delay``
@@ -83,6 +96,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     visibility_timeout: float = 30.0
     max_deliveries: int | None = 5
     dead_letter_queue: str | None = None
+    on_dead_letter: OnDeadLetter = "skip"
     retry_delay: float = 1.0
     max_retry_delay: float = 300.0
     retention: float | None = None
@@ -156,6 +170,7 @@ class QueueSettingsArguments(TypedDict, total=False):
     visibility_timeout: float
     max_deliveries: int | None
     dead_letter_queue: str | None
+    on_dead_letter: OnDeadLetter
     retry_delay: float
     max_retry_delay: float
     retention: float | None
@@ -215,6 +230,7 @@ _WHOLE = {
     "max_in_flight": (1, MOST_MESSAGES),
     "group_concurrency": (1, 1_000),
 }
+_CHOICES = {"overflow": get_args(Overflow), "on_dead_letter": get_args(OnDeadLetter)}
 _SECONDS = {
     "time_shard_seconds": (0.1, 30 * 86_400.0),
     "visibility_timeout": (0.05, 7 * 86_400.0),
@@ -235,9 +251,9 @@ def _check(name: str, value: Any) -> None:
         check_number(name, value, *_WHOLE[name], whole=True)
     elif name in _SECONDS:
         check_number(name, value, *_SECONDS[name])
-    elif name == "overflow":
-        if value not in get_args(Overflow):
-            raise InvalidSetting(f"{name}={value!r}: give one of {', '.join(get_args(Overflow))}")
+    elif name in _CHOICES:
+        if value not in _CHOICES[name]:
+            raise InvalidSetting(f"{name}={value!r}: give one of {', '.join(_CHOICES[name])}")
     elif name == "rate_limit":
         Rate.parse(value)
     elif name == "dead_letter_queue":

@@ -23,13 +23,13 @@ __all__ = ["Event", "EventKind", "trace"]
 
 EventKind: TypeAlias = Literal[
     "sent", "claimed", "released", "given_back", "snoozed", "failed", "noted", "acked", "forwarded", "dead_lettered",
-    "redriven", "replaced", "expired", "dropped", "removed", "extended", "lease_expired", "purged",
+    "blocked", "redriven", "replaced", "expired", "dropped", "removed", "extended", "lease_expired", "purged",
 ]  # fmt: skip
 """What became of a message. Later versions may tell more kinds."""
 
 _ENDS = frozenset({"acked", "expired", "dropped", "removed"})  # the message is gone
 _MOVES = frozenset({"forwarded", "dead_lettered", "redriven", "replaced"})
-_SETTLES = _ENDS | _MOVES | {"released", "given_back", "snoozed"}
+_SETTLES = _ENDS | _MOVES | {"released", "given_back", "snoozed", "blocked"}
 
 _FLUSH = 5.0  # seconds for which what this client has told and not written is waited for
 

@@ -47,6 +47,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     result: Any = UNSET
     result_base64: bytes | UnsetType = UNSET
     owner: str | UnsetType = UNSET
+    blocked: str | UnsetType = UNSET
     receipt: str | UnsetType = UNSET
     lease_until: datetime | UnsetType = UNSET
 
@@ -72,7 +73,8 @@ def view_of(message: Message | StoredMessage, codec: str, *, held: bool = False)
         unique_key=message.unique_key,
         result=result,
         result_base64=result_base64,
-        owner=_owner(message),
+        owner=_stored(message, "owner"),
+        blocked=_stored(message, "blocked"),
         receipt=message.receipt if held and isinstance(message, Message) else UNSET,
         lease_until=message.lease_until if held and isinstance(message, Message) else UNSET,
     )
@@ -92,8 +94,7 @@ def row_of(message: StoredMessage, codec: str) -> str:
 
 
 def _row(message: StoredMessage, short: str) -> str:
-    due = message.due.strftime("%Y-%m-%d %H:%M:%S")
-    state = message.state.value if message.owner is None else f"{message.state.value} by {message.owner}"
+    state, due = _state(message), message.due.strftime("%Y-%m-%d %H:%M:%S")
     row = f"{message.id}  {state:<9}  p{message.priority}  x{message.deliveries}  {due}  {short}"
     return row if message.result is None else f"{row}  -> {_preview(message.result)}"
 
@@ -104,8 +105,15 @@ def _preview(text: bytes) -> str:
     return preview if len(preview) <= PREVIEW else preview[: PREVIEW - 1] + "…"
 
 
-def _owner(message: Message | StoredMessage) -> str | UnsetType:
-    return message.owner or UNSET if isinstance(message, StoredMessage) else UNSET
+def _state(message: StoredMessage) -> str:
+    if message.blocked is not None:
+        return f"blocked: {_preview(message.blocked.encode())}"
+    return message.state.value if message.owner is None else f"{message.state.value} by {message.owner}"
+
+
+def _stored(message: Message | StoredMessage, field: str) -> str | UnsetType:
+    """What is known of a stored message only, if it is."""
+    return getattr(message, field) or UNSET if isinstance(message, StoredMessage) else UNSET
 
 
 def header_texts(headers: Headers) -> dict[str, HeaderText]:

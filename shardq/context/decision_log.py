@@ -44,6 +44,10 @@ class DecisionLog:
             time.sleep(_READER_PAUSE)
         return entry
 
+    def enter(self, keys: Sequence[str], value: str, window: int) -> None:
+        """Enter one value under several keys for so many microseconds; what stands already stays."""
+        self._reserve(keys, value, window)
+
     def read(self, keys: Sequence[str]) -> list[Decision | None]:
         """What stands under each key; None where nothing does."""
         found = self._reserve(keys, _NOTHING, _NO_TIME) if keys else []

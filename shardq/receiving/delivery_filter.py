@@ -23,6 +23,7 @@ from shardq.held import HeldSlice, SettleState
 from shardq.sending.place import Place
 from shardq.settings import QueueSettings
 from shardq.settling.dead_letters import EXHAUSTED, EXPIRED
+from shardq.settling.moves import DeadLetters
 from shardq.settling.settle import Settling, give_back_unseen
 from shardq.settling.settlement import Settlement
 from shardq.settling.stepwise import entry_of_copy
@@ -40,10 +41,13 @@ KEPT_BACK = 10_000_000  # microseconds
 
 
 class DeliveryFilter:
-    """Decides which of the claimed messages are delivered."""
+    """Decides which of the claimed messages are delivered.
 
-    def __init__(self, context: QueueContext) -> None:
-        self._context = context
+    Unless it ``may_block``, messages that block their groups elsewhere become dead letters.
+    """
+
+    def __init__(self, context: QueueContext, *, may_block: bool = True) -> None:
+        self._context, self._may_block = context, may_block
         self._settlement = Settlement(context, BYTES)
         self.seen_large = False  # a message with a large body was among those that were claimed
 
@@ -131,7 +135,10 @@ class DeliveryFilter:
     def _dead_letter(self, piece: HeldSlice, reason: str) -> None:
         piece.deliveries -= 1  # this delivery does not take place
         try:
-            self._settlement.dead_letter([piece.select()], reason)
+            if reason == EXPIRED or not self._may_block:
+                self._settlement.move([piece.select()], DeadLetters(self._context, reason))
+            else:
+                self._settlement.dead_letter([piece.select()], reason)
         except LeaseLost:  # whoever has it now will do the same
             return
         except InvalidMessage as error:  # damaged in the store: it stays there, for a person to look at

@@ -28,6 +28,7 @@ from shardq.limits.queue_limits import check_unlimited
 from shardq.receiving.claim_entries import ClaimEntry, Runs, Taken
 from shardq.receiving.delivery_filter import DeliveryFilter, is_expired
 from shardq.settling.dead_letters import EXHAUSTED
+from shardq.settling.moves import DeadLetters
 from shardq.settling.settle import Settling, give_back_selected
 from shardq.settling.settlement import Settlement
 from shardq.settling.telling import tell_claimed
@@ -73,7 +74,7 @@ class NamedClaims:
     def __init__(self, context: QueueContext, *, lease: int, memory: int) -> None:
         self._context, self._lease, self._memory = context, lease, memory
         self._decisions = DecisionLog(context, _PREFIX)
-        self._filter = DeliveryFilter(context)
+        self._filter = DeliveryFilter(context, may_block=False)  # an ack finishes all that a claim holds
         self._runs = Runs(self._decisions, memory)
 
     def take(self, claim: ClaimName, limit: int, *, owner: str, strict: bool, run: str = "") -> Taking:
@@ -142,7 +143,7 @@ class NamedClaims:
         if given_up:
             over = [_among(piece, given_up) for piece in held]
             with suppress(LeaseLost):  # whoever has it now will do the same
-                Settlement(self._context, BYTES).dead_letter(over, EXHAUSTED)
+                Settlement(self._context, BYTES).move(over, DeadLetters(self._context, EXHAUSTED))
         left = [part for piece in held for part in piece.held_parts]
         for piece in left:
             piece.deliveries += 1

@@ -13,6 +13,7 @@ from shardq.context.queue_context import QueueContext
 from shardq.errors import ShardqError
 from shardq.held import HeldSlice, Selection
 from shardq.receiving.receiving import Receiving
+from shardq.receiving.unblocking import unblock
 from shardq.sending.doors import REDRIVE, admit, too_large
 from shardq.sending.planned_bundles import sizes
 from shardq.settling.dead_letters import came_from, existing_dead_letters
@@ -31,14 +32,16 @@ REDRIVE_BATCH = 1_000
 def redrive(target: QueueContext, limit: int) -> int:
     """Move up to so many of a queue's dead letters back to it, as new messages; returns how many.
 
-    Each is moved as `forward` moves; after a crash, repeating it moves the rest. Dead letters of other queues are held
-    until it ends, so that each is claimed once. What was claimed and not moved is given back, whatever stopped it.
-    Raises QueuePaused. Raises MessageTooLarge at the end if some are above the queue's limit; they stay dead letters.
+    Those that block their groups go first, each in its place. Each is moved as `forward` moves; after a crash,
+    repeating it moves the rest. Dead letters of other queues are held until it ends, so that each is claimed once.
+    What was claimed and not moved is given back, whatever stopped it. Raises QueuePaused. Raises MessageTooLarge at
+    the end if some are above the queue's limit; they stay dead letters.
     """
     admit(target, REDRIVE)
+    moved = unblock(target, limit)
     source = existing_dead_letters(target)
     if source is None:
-        return 0
+        return moved
     receiving = Receiving(
         [source],
         ConsumerIdentity.make(f"redrive-{secrets.token_hex(4)}", microseconds(REDRIVE_LEASE_SECONDS)),
@@ -46,7 +49,7 @@ def redrive(target: QueueContext, limit: int) -> int:
         limited=False,
     )
     settlement = Settlement(source, BYTES)
-    moved = largest = 0
+    largest = 0
     claimed: list[HeldSlice] = []
     keeper = LeaseKeeper(settlement, source.retry, receiving.queues[source.name].lease)
     try:

@@ -42,6 +42,7 @@ __all__ = [
     "REPLAY",
     "RUN",
     "SEND",
+    "UNBLOCK",
     "Door",
     "admit",
     "admitted",
@@ -73,7 +74,7 @@ RUN = COPY = REPLAY = Door()
 FORWARD = REDRIVE = Door(counts_sent=False)
 REPLACE = Door(obeys_pause=False, obeys_bounds=False, counts_sent=False)
 PERMIT = LOG = BODY = Door(obeys_pause=False, obeys_size=False, obeys_bounds=False, counts_sent=False)
-DEAD_LETTER = Door(
+DEAD_LETTER = UNBLOCK = Door(
     obeys_pause=False, obeys_size=False, obeys_bounds=False, counts_sent=False, keeps_expiry=False
 )
 

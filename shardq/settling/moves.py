@@ -30,7 +30,7 @@ from shardq.settling.dead_letters import (
 from shardq.settling.settle import settle, spans_of
 from shardq.settling.stepwise import Moved, move_step_by_step
 from shardq.settling.telling import Story
-from shardq.settling.verbs import DEAD_LETTER, FORWARD, REDRIVE, REPLACE, Verb
+from shardq.settling.verbs import DEAD_LETTER, FORWARD, REDRIVE, REPLACE, UNBLOCK, Verb
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData
 from shardq.storage.bundle_id import derive_bundle_id
@@ -41,8 +41,9 @@ __all__ = [
     "Changes",
     "DeadLetters",
     "Move",
-    "SameShard",
     "ToQueue",
+    "Unblock",
+    "WithBody",
     "group_of_letters",
     "unmarked",
 ]
@@ -137,12 +138,11 @@ class Move:
         return self._source.store.capabilities.forward_across_shards
 
 
-class SameShard(Move):
-    """Back into the shard as new messages with another body."""
+class InPlace(Move):
+    """Back into the shard as new messages, which take the places of the old ones in their groups."""
 
-    def __init__(self, source: QueueContext, body: bytes, delay: int) -> None:
-        super().__init__(source, source, REPLACE, Changes(body=body, delay=delay))
-        admit(source, self._door, len(body))
+    def __init__(self, source: QueueContext, verb: Verb, changes: Changes = UNCHANGED) -> None:
+        super().__init__(source, source, verb, changes)
 
     def carry_out(self, shard: Shard, group: Sequence[Selection]) -> Answer[Fenced]:
         """Exchange the messages. A unique key goes over to the new one."""
@@ -159,7 +159,7 @@ class SameShard(Move):
         return answer
 
     def changed(self, selection: Selection) -> BundleData:
-        """The messages with the other body, and their unique key."""
+        """The messages as they are to be, with their unique key."""
         return msgspec.structs.replace(super().changed(selection), unique_key=selection.held.unique_key)
 
     def planned(self, moved: Sequence[Moved]) -> list[PlannedBundle]:
@@ -170,6 +170,21 @@ class SameShard(Move):
     @property
     def _in_one_step(self) -> bool:
         return True
+
+
+class WithBody(InPlace):
+    """With another body."""
+
+    def __init__(self, source: QueueContext, body: bytes, delay: int) -> None:
+        super().__init__(source, REPLACE, Changes(body=body, delay=delay))
+        admit(source, self._door, len(body))
+
+
+class Unblock(InPlace):
+    """As they were sent: messages that block their groups."""
+
+    def __init__(self, source: QueueContext) -> None:
+        super().__init__(source, UNBLOCK)
 
 
 class ToQueue(Move):

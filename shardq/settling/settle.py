@@ -112,7 +112,7 @@ class Settling:
         self.lost += [selection for selection in barred if selection.positions]
         still_open = [selection.in_states(SettleState.OPEN) for selection in selections]
         grants = {each.held.grant for each in still_open if each.held.grant is not None}
-        if grants and self._verb.holds:
+        if grants and self._verb.keeps_open:
             still_open = self._covered(still_open, grants)
         groups = by_shard(still_open)
         late = set(last)
@@ -127,7 +127,7 @@ class Settling:
                 self._note_failed([selection.in_states(SettleState.OPEN) for selection in group])
         done = sum(len(selection.positions) for selection in self.done)
         self._context.counters.add(**{self._verb.counter: done})
-        for grant in grants if self.lost or not self._verb.holds else ():
+        for grant in grants if self.lost or not self._verb.keeps_open else ():
             grant.give_back()
         self._release_keys()
         tell_settled(self._context, self._verb, self.own, self._duration, self._story)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from shardq.clock import microseconds
@@ -23,11 +24,23 @@ from shardq.logs.results import take_back, write_results
 from shardq.message import Message
 from shardq.sending.prepared import check_delay, check_headers, check_priority
 from shardq.settings import QueueSettings, check_number
+from shardq.settling.blocking import block, blocks
 from shardq.settling.dead_letters import EXHAUSTED, check_reason
-from shardq.settling.moves import Changes, DeadLetters, Move, SameShard, ToQueue
+from shardq.settling.moves import Changes, DeadLetters, Move, ToQueue, WithBody
 from shardq.settling.settle import Settling, by_shard, settle, spans_of
-from shardq.settling.telling import tell_noted
-from shardq.settling.verbs import ACK, EXHAUST, EXTEND, GIVE_BACK, KEEP, RELEASE, START, Verb
+from shardq.settling.telling import Story, tell_noted
+from shardq.settling.verbs import (
+    ACK,
+    BLOCK,
+    DEAD_LETTER,
+    EXHAUST,
+    EXTEND,
+    GIVE_BACK,
+    KEEP,
+    RELEASE,
+    START,
+    Verb,
+)
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Fenced
 
@@ -88,7 +101,7 @@ class Settlement:
             (last if self.is_last(each.held) and _is_readable(each.held) else others).append(each)
         settling = self._release(others, RELEASE, duration)
         if last:
-            settling.add(self._move(last, DeadLetters(self._context, why, EXHAUST)))
+            settling.add(self._give_up(last, why, EXHAUST))
             self._failing = frozenset(settling.failures)
         self._raise_if_any(settling, RELEASE)
 
@@ -134,12 +147,12 @@ class Settlement:
         self.move(selections, ToQueue(self._context, queue, changes, atomic=atomic))
 
     def dead_letter(self, selections: Sequence[Selection], reason: str) -> None:
-        """Move messages to the dead-letter queue."""
-        self.move(selections, DeadLetters(self._context, check_reason(reason)))
+        """Move messages to the dead-letter queue, or let them block their groups, as the queue asks for it."""
+        self._raise_if_any(self._give_up(selections, check_reason(reason), DEAD_LETTER), DEAD_LETTER)
 
     def replace(self, selection: Selection, value: Any, delay: float) -> None:
         """Exchange messages for new ones with another body."""
-        self.move([selection], SameShard(self._context, self._codec.encode(value), check_delay(delay)))
+        self.move([selection], WithBody(self._context, self._codec.encode(value), check_delay(delay)))
 
     def note(self, selection: Selection, text: str, *, failed: bool) -> None:
         """Tell of messages in the log of their queue's events."""
@@ -171,6 +184,22 @@ class Settlement:
             self._context, move.verb, move.carry_out, by_receipt=self._by_receipt, story=move.story
         )
         return self._settle(settling, selections)
+
+    def _give_up(self, selections: Sequence[Selection], reason: str, verb: Verb) -> Settling:
+        """Let messages block their groups where the queue asks for it, and move the others."""
+        blocking: list[Selection] = []
+        moving: list[Selection] = []
+        for each in selections:
+            (blocking if blocks(self._context, each.held) else moving).append(each)
+        if not blocking:
+            return self._move(moving, DeadLetters(self._context, reason, verb))
+        call = partial(block, self._context, reason=reason)
+        settling = Settling(self._context, BLOCK, call, by_receipt=self._by_receipt, story=Story(reason))
+        self._settle(settling, blocking)
+        if moving:
+            settling.add(self._move(moving, DeadLetters(self._context, reason, verb)))
+            self._failing = frozenset(settling.failures)
+        return settling
 
     def _release(self, selections: Sequence[Selection], verb: Verb, delay: int) -> Settling:
         settling = Settling(self._context, verb, duration=delay, by_receipt=self._by_receipt)

@@ -78,7 +78,7 @@ def tell_settled(
     if not contexts:
         return
     kind = "snoozed" if verb.unseen and delay else verb.event
-    shown = delay if verb.gives_back or verb.holds else None
+    shown = delay if verb.gives_back or verb.keeps_open else None
     entries = list(_entries(kind, done, text=story.text, delay=shown, story=story))
     context.events.tell(contexts[0], entries, *contexts[1:])
 

@@ -9,9 +9,8 @@ from shardq.sending import doors
 from shardq.sending.doors import Door
 
 __all__ = [
-    "ACK", "DEAD_LETTER", "DROP", "EXHAUST", "EXTEND", "FORWARD", "GIVE_BACK", "HOLD", "KEEP", "OVERFLOW", "REDRIVE",
-    "RELEASE",
-    "REPLACE", "START", "SUPERSEDE", "Verb",
+    "ACK", "BLOCK", "DEAD_LETTER", "DROP", "EXHAUST", "EXTEND", "FORWARD", "GIVE_BACK", "HOLD", "KEEP", "OVERFLOW",
+    "REDRIVE", "RELEASE", "REPLACE", "START", "SUPERSEDE", "UNBLOCK", "Verb",
 ]  # fmt: skip
 
 
@@ -25,7 +24,7 @@ class Verb(msgspec.Struct, frozen=True):
     counter: str
     state: SettleState  # of the messages that it was done to
     keeps: bool = False  # they stay in the queue's history
-    holds: bool = False  # their leases are extended; they are neither finished nor released
+    holds: bool = False  # their leases are extended in the store, where nothing else becomes of them
     shortens: bool = False  # a lease that ends later than asked for is shortened
     starts: bool = False  # a delivery is counted
     unseen: bool = False  # a delivery is not counted
@@ -46,7 +45,12 @@ class Verb(msgspec.Struct, frozen=True):
     @property
     def gives_back(self) -> bool:
         """True when messages wait again where they were."""
-        return self.state is SettleState.RELEASED and not self.moves
+        return self.state is SettleState.RELEASED and not self.moves and not self.holds
+
+    @property
+    def keeps_open(self) -> bool:
+        """True when whoever held the messages goes on holding them."""
+        return self.holds and self.state is SettleState.OPEN
 
     @property
     def barred(self) -> tuple[SettleState, ...]:
@@ -89,7 +93,9 @@ EXHAUST = Verb(
     "released", "dead_lettered", _RELEASED,
     repeatable=True, unanswered_explains_gone=True, door=doors.DEAD_LETTER, event="dead_lettered",
 )  # fmt: skip
+BLOCK = Verb("blocked", "dead_lettered", _RELEASED, holds=True, repeatable=True, event="blocked")
 REPLACE = Verb(
     "released", "released", _RELEASED,
     unanswered_explains_gone=True, door=doors.REPLACE, in_place=True, event="replaced",
 )  # fmt: skip
+UNBLOCK = msgspec.structs.replace(REPLACE, counter="forwarded", door=doors.UNBLOCK, event="redriven")

@@ -208,7 +208,7 @@ class Store(KeyRegister, Protocol):
         ...
 
     def extend(self, request: Extend) -> Fenced:
-        """Hide what is still held under each span's token until now + lease.
+        """Hide what is still held under each span's token until now + lease. A lease MAY end as late as the year 9000.
 
         Without ``shorten`` a lease that ends later MUST stay as it is. With ``starts`` the delivery of what was claimed
         without ``started`` is counted: once, however often the call is repeated.

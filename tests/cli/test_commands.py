@@ -445,6 +445,19 @@ def test_free_permits_are_not_late(jobs, monkeypatch: pytest.MonkeyPatch) -> Non
     ]
 
 
+def test_a_group_waits_for_a_message_that_was_given_up(jobs) -> None:
+    assert jobs("alter", "jobs", "--on-dead-letter", "wait").exit_code == 2
+    jobs.ok("alter", "jobs", "--on-dead-letter", "block", "--max-deliveries", "1")
+    jobs.ok("send", "jobs", "--group", "a", "first", "second")
+    jobs.ok("work", "jobs", "--exec", "exit 65", "--idle-exit", "0.2")
+    assert "blocked: " in jobs.ok("peek", "jobs", "--blocked").stdout
+    (found,) = jobs.lines("peek", "jobs", "--blocked")
+    assert (found["body"], found["group"], "65" in found["blocked"]) == ("first", "a", True)
+    assert jobs.ok("receive", "jobs", "--limit", "9").stdout == ""
+    assert 1 in jobs.json("redrive", "jobs").values()
+    assert jobs.ok("receive", "jobs", "--limit", "9", "--ack").stdout == "first\nsecond\n"
+
+
 def test_messages_are_looked_at_and_removed_by_their_ids(jobs) -> None:
     ids = jobs.ok("send", "jobs", "one", "two").stdout.split()
     assert jobs.ok("get", ids[0]).stdout == "one\n"

@@ -11,7 +11,7 @@ import pytest
 import shardq
 from shardq.clock import microseconds
 from shardq.receiving.named_claims import ClaimName, NamedClaims
-from shardq.sharding.shard import Shard
+from shardq.sharding.shard import Shard, group_shard
 from shardq.testing import ManualClock
 
 LEASE = 30.0
@@ -292,3 +292,16 @@ def test_a_run_that_dies_while_it_gives_messages_up_loses_none(
     assert [number for number, _ in letters()] == [0, 1, 2]
     assert claims().ack([named("a")]) == 0
     assert queue.peek() == []
+
+
+def test_what_a_later_run_gives_up_is_a_dead_letter_where_others_block_their_groups(queue, claims) -> None:
+    """An ack of the claim finishes all that is held under its name."""
+    queue.alter(on_dead_letter="block", max_deliveries=1)
+    queue.producer().send_many([b"1", b"2"], group="a")
+    claim = ClaimName(group_shard("jobs", "a"), "batch")
+    for run, count in (("first", 2), ("second", 0)):
+        taking = claims().take(claim, 100, owner="test", strict=False, run=run)
+        assert sum(piece.count for piece in taking.held) == count
+    claims().ack([claim])
+    assert queue.peek(blocked=True) == []
+    assert queue.redrive() == 2

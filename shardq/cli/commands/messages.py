@@ -24,15 +24,16 @@ __all__ = ["Removal", "get", "history", "peek", "remove", "remove_all"]
 @click.command(cls=ExampleCommand, example="shardq peek orders --limit 3 --json")
 @queue_argument
 @click.option("--limit", "-n", type=int, default=10, show_default=True, help="Show at most this many.")
+@click.option("--blocked", is_flag=True, help="Show messages that were given up and hold up their groups.")
 @codec_option
 @json_option
 @click.pass_obj
-def peek(session: Session, queue: str, limit: int, codec: str, as_json: bool) -> None:
+def peek(session: Session, queue: str, limit: int, blocked: bool, codec: str, as_json: bool) -> None:
     """Look at messages without receiving them.
 
     Shows messages in any state, shard by shard: id, state, priority, deliveries, due time and the start of the body.
     """
-    for message in session.queue(queue).peek(limit):
+    for message in session.queue(queue).peek(limit, blocked=blocked):
         if as_json:
             print_json(view_of(message, codec))
         else:

@@ -121,7 +121,7 @@ def redrive(session: Session, queue: str, limit: int | None, as_json: bool) -> N
     """Move dead letters back to their queue.
 
     QUEUE is the queue that they came from, not the dead-letter queue. They are new messages there: their deliveries
-    start at 0.
+    start at 0. Those that block their groups keep their places.
     """
     target = session.queue(queue)
     moved = target.redrive(limit)

@@ -56,6 +56,17 @@ class GroupLeaseContract(GroupedContract):
         again = grouped.claim(by=grouped.other)
         assert again.messages == [*of_bundle(first, 1), *of_bundles(middle, last)]
 
+    def test_the_group_waits_for_a_lease_of_thousands_of_years(self, grouped: Bench) -> None:
+        first, later = grouped.given(), grouped.given()
+        front, behind = grouped.claim().spans
+        assert grouped.extend(front, lease=6_900 * 366 * 86_400.0) == Fenced()
+        assert grouped.release(behind) == Fenced()
+        grouped.advance(3600)
+        assert grouped.claim(by=grouped.other).messages == []
+        assert grouped.held() == of_bundle(first)
+        assert grouped.ack(front) == Fenced()
+        assert grouped.claim(by=grouped.other).messages == of_bundle(later)
+
     def test_what_is_given_back_from_behind_is_not_counted(self, grouped: Bench) -> None:
         first, later = grouped.given(), grouped.given(2)
         taken = grouped.claim()

@@ -127,7 +127,9 @@ def compare(options: argparse.Namespace) -> None:
                     told = in_own_process("chord", system, url, options.chord, keeps=True)
                     found.setdefault((name, "chord, s"), []).append(told["chord"])
     for (name, what), values in sorted(found.items(), key=lambda each: (each[0][1], each[0][0])):
-        print(f"{what:24} {name:18} {sorted(values)[len(values) // 2]:>10,.1f}", flush=True)
+        median = sorted(values)[len(values) // 2]
+        shown = f"{median:,.0f}" if median >= 100 else f"{median:.3g}"
+        print(f"{what:24} {name:18} {shown:>10}", flush=True)
 
 
 def main() -> None:

@@ -1,0 +1,60 @@
+"""Letting blocked groups go on: their given-up messages are delivered again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardq.browsing import blocked_slices
+from shardq.codec import BYTES
+from shardq.context.queue_context import QueueContext
+from shardq.errors import LeaseLost
+from shardq.held import HeldSlice, Selection
+from shardq.settling.moves import Unblock
+from shardq.settling.settlement import Settlement
+from shardq.sharding.shard import Shard
+from shardq.storage.requests import ClaimedSlice, StoredSlice
+
+__all__ = ["unblock"]
+
+
+def unblock(context: QueueContext, limit: int) -> int:
+    """Let up to so many blocked messages be delivered again, as new messages in their places; returns how many.
+
+    Those of a group go together, as the first one to go lets go of what is held behind it.
+    """
+    settlement = Settlement(context, BYTES, by_receipt=True)
+    moved = 0
+    for group in _by_group(context):
+        selections = _first(group, limit - moved)
+        try:
+            settlement.move(selections, Unblock(context))
+        except LeaseLost as error:  # somebody else was first
+            moved -= len(error.messages)
+        moved += sum(len(selection.positions) for selection in selections)
+        if moved >= limit:
+            break
+    return moved
+
+
+def _by_group(context: QueueContext) -> list[list[HeldSlice]]:
+    groups: dict[tuple[Shard, str], list[HeldSlice]] = {}
+    for shard, piece in blocked_slices(context):
+        groups.setdefault((shard, piece.bundle.group), []).append(_held(shard, piece))
+    return list(groups.values())
+
+
+def _held(shard: Shard, piece: StoredSlice) -> HeldSlice:
+    assert piece.token is not None
+    claimed = ClaimedSlice(piece.bundle, piece.first, piece.count, piece.deliveries)
+    held = HeldSlice(shard, claimed, piece.token, piece.due)
+    held.unique_key, held.large = held.messages.unique_key, held.messages.large
+    return held
+
+
+def _first(group: Sequence[HeldSlice], limit: int) -> list[Selection]:
+    """Up to so many messages."""
+    selections = []
+    for held in group:
+        selections.append(held.select(list(range(held.count))[:limit]))
+        limit -= len(selections[-1].positions)
+    return [selection for selection in selections if selection.positions]

@@ -1,0 +1,275 @@
+"""With ``on_dead_letter="block"`` a message that is given up stays in its place, and its group waits for a person."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable
+
+import pytest
+
+import shardq
+from shardq.storage.opening import open_store
+from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
+from tests.any_store import any_url, connect_any, name
+
+__all__ = ["any_url", "connect_any", "name"]
+
+Connect = Callable[[], shardq.Client]
+FAR = 10 * 365 * 86_400.0
+
+
+@pytest.fixture
+def blocking(client: shardq.Client) -> shardq.Queue:
+    """A queue whose groups wait for their dead letters, with two groups."""
+    queue = client.create_queue(
+        "orders", shards=1, max_deliveries=2, on_dead_letter="block", retry_delay=0, history_retention=60
+    )
+    fill(queue)
+    return queue
+
+
+def fill(queue: shardq.Queue) -> None:
+    with queue.producer() as producer:
+        for body in (b"a1", b"a2", b"a3"):
+            producer.send(body, group="a")
+        producer.send(b"b1", group="b")
+
+
+def drained(queue: shardq.Queue) -> list[bytes]:
+    """What can be received, acked."""
+    found = []
+    with queue.consumer() as consumer:
+        while batch := consumer.receive(1):
+            found += batch.bodies
+            batch.ack()
+    return found
+
+
+def give_up_first(queue: shardq.Queue, reason: str = "no such account") -> None:
+    """Dead-letter the first message of group a."""
+    with queue.consumer() as consumer:
+        batch = consumer.receive(10)
+        (first,) = [message for message in batch if message.body == b"a1"]
+        first.dead_letter(reason)
+        batch.part([message for message in batch if message is not first and not message.settled]).give_back()
+
+
+def blocked(queue: shardq.Queue) -> list[tuple[bytes, str | None]]:
+    return [(message.body, message.blocked) for message in queue.peek(100, blocked=True)]
+
+
+# -- on every store
+
+
+def test_a_group_waits_for_a_message_that_was_given_up_and_goes_on_when_that_is_redriven(
+    connect_any: Connect, name: str
+) -> None:
+    queue = connect_any().create_queue(name, shards=1, max_deliveries=2, on_dead_letter="block")
+    fill(queue)
+    give_up_first(queue)
+    elsewhere = connect_any().queue(name)
+    assert drained(elsewhere) == [b"b1"]
+    assert blocked(elsewhere) == [(b"a1", "no such account")]
+    assert elsewhere.counts().in_flight == 1
+    assert elsewhere.redrive() == 1
+    assert blocked(elsewhere) == []
+    with queue.consumer() as consumer:
+        batch = consumer.receive(10, wait=5)
+        assert (batch[0].body, batch[0].deliveries) == (b"a1", 1)
+        batch.ack()
+    assert sorted(batch.bodies + drained(queue)) == [b"a1", b"a2", b"a3"]
+
+
+def test_a_group_goes_on_without_a_blocking_message_that_is_removed(connect_any: Connect, name: str) -> None:
+    queue = connect_any().create_queue(name, shards=1, max_deliveries=2, on_dead_letter="block")
+    fill(queue)
+    give_up_first(queue)
+    (found,) = connect_any().queue(name).peek(blocked=True)
+    assert queue.remove(found.id)
+    assert sorted(drained(queue)) == [b"a2", b"a3", b"b1"]
+    assert queue.redrive() == 0
+
+
+def test_two_that_redrive_at_once_deliver_a_blocked_message_once(connect_any: Connect, name: str) -> None:
+    queue = connect_any().create_queue(name, shards=1, max_deliveries=2, on_dead_letter="block")
+    fill(queue)
+    give_up_first(queue)
+    moved: list[int] = []
+    queues = [connect_any().queue(name) for _ in range(3)]
+    threads = [threading.Thread(target=lambda queue=queue: moved.append(queue.redrive())) for queue in queues]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(moved) >= 1
+    assert sorted(drained(queue)) == [b"a1", b"a2", b"a3", b"b1"]
+
+
+# -- on SQLite, in time that is moved
+
+
+def test_the_last_delivery_that_is_released_blocks(blocking: shardq.Queue) -> None:
+    with blocking.consumer() as consumer:
+        for _ in range(2):
+            batch = consumer.receive(10)
+            batch.part([batch[0]]).release(reason="locked")
+            batch.part(batch[1:]).give_back()
+        assert blocked(blocking) == [(b"a1", "locked")]
+        assert [message.group for message in consumer.receive(10)] == ["b"]
+
+
+def test_a_worker_that_dies_with_the_last_delivery_blocks(blocking: shardq.Queue, clock: ManualClock) -> None:
+    for _ in range(2):
+        consumer = blocking.consumer()  # is never closed, as if its process had been killed
+        consumer.receive(10)
+        clock.advance(31)
+    assert drained(blocking) == []
+    assert {body for body, _ in blocked(blocking)} == {b"a1", b"b1"}
+    found = []
+    while blocking.redrive():  # the others had their deliveries, too
+        found += drained(blocking)
+    assert [body for body in found if body != b"b1"] == [b"a1", b"a2", b"a3"]
+
+
+@pytest.mark.parametrize("seconds", [31.0, FAR])
+def test_time_and_sweeps_and_restarts_unblock_nothing(
+    blocking: shardq.Queue, connect: Connect, clock: ManualClock, seconds: float
+) -> None:
+    give_up_first(blocking)
+    clock.advance(seconds)
+    again = connect().queue("orders")
+    again.sweep()
+    assert drained(again) == [b"b1"]
+    assert [body for body, _ in blocked(again)] == [b"a1"]
+
+
+def test_a_blocking_message_does_not_count_as_somebodys(blocking: shardq.Queue) -> None:
+    give_up_first(blocking)
+    assert sum(state.held for state in blocking.consumers()) == 0
+
+
+def test_a_blocking_message_takes_no_room_of_a_limit(client: shardq.Client) -> None:
+    queue = client.create_queue("few", max_deliveries=2, on_dead_letter="block", max_in_flight=1)
+    fill(queue)
+    while not blocked(queue):
+        with queue.consumer() as consumer:
+            (message,) = consumer.receive(10)
+            message.dead_letter("no") if message.group == "a" else message.ack()
+    with queue.producer() as producer:
+        producer.send(b"c1")
+    assert b"c1" in drained(queue)
+
+
+def test_messages_without_a_group_still_move_to_the_dead_letters(blocking: shardq.Queue) -> None:
+    drained(blocking)
+    with blocking.producer() as producer, blocking.consumer() as consumer:
+        producer.send(b"alone")
+        producer.send(b"d1", group="d")
+        consumer.receive(10).dead_letter("no")
+    assert [body for body, _ in blocked(blocking)] == [b"d1"]
+    assert blocking.redrive() == 2
+    assert sorted(drained(blocking)) == [b"alone", b"d1"]
+
+
+def test_what_has_expired_blocks_nothing(client: shardq.Client, clock: ManualClock) -> None:
+    queue = client.create_queue("short", on_dead_letter="block", dead_letter_expired=True)
+    with queue.producer() as producer:
+        producer.send(b"old", group="a", ttl=10)
+        producer.send(b"new", group="a")
+    clock.advance(11)
+    assert drained(queue) == [b"new"]
+    assert [message.body for message in client.queue("short.dead").peek()] == [b"old"]
+
+
+def test_a_blocking_message_keeps_its_unique_key_and_has_it_after_a_redrive(blocking: shardq.Queue) -> None:
+    drained(blocking)
+    with blocking.producer() as producer, blocking.consumer() as consumer:
+        producer.send(b"u1", group="u", unique_key="u")
+        consumer.receive(1).dead_letter("no")
+        with pytest.raises(shardq.UniqueKeyTaken):
+            producer.send(b"u2", group="u", unique_key="u", on_conflict="raise")
+        assert blocking.redrive() == 1
+        with pytest.raises(shardq.UniqueKeyTaken):
+            producer.send(b"u2", group="u", unique_key="u", on_conflict="raise")
+        assert drained(blocking) == [b"u1"]
+        producer.send(b"u2", group="u", unique_key="u", on_conflict="raise")
+
+
+def test_a_large_body_is_there_after_a_redrive(client: shardq.Client) -> None:
+    queue = client.create_queue("large", on_dead_letter="block", max_message_bytes=1000)
+    large = b"x" * 100_000
+    with queue.producer() as producer, queue.consumer() as consumer:
+        producer.send_stream(io.BytesIO(large), group="a")
+        consumer.receive(1).dead_letter("no")
+        queue.sweep()
+        assert queue.redrive() == 1
+        queue.sweep()
+        (message,) = consumer.receive(1)
+        with message.open() as body:
+            assert body.read() == large
+        message.ack()
+
+
+def test_a_blocked_group_is_told_in_the_trace(client: shardq.Client) -> None:
+    queue = client.create_queue("told", on_dead_letter="block", events=3600)
+    with queue.producer() as producer, queue.consumer() as consumer:
+        identity = producer.send(b"a1", group="a")
+        consumer.receive(1).dead_letter("no such account")
+        queue.redrive()
+        consumer.receive(1).ack()
+    kinds = [event.kind for event in queue.trace(identity)]
+    assert kinds == ["sent", "claimed", "blocked", "redriven", "claimed", "acked"]
+    assert [event.text for event in queue.trace(identity) if event.kind == "blocked"] == ["no such account"]
+
+
+@pytest.mark.parametrize("kind", FaultKind)
+@pytest.mark.parametrize("method", ["reserve_keys", "extend"])
+def test_a_message_whose_block_failed_is_delivered_again_and_blocks_then(
+    url: str, clock: ManualClock, method: str, kind: FaultKind
+) -> None:
+    store = FaultyStore(open_store(url, clock), FaultPlan())
+    with shardq.Client(store, retry_seconds=0) as client:
+        queue = client.create_queue("orders", shards=1, max_deliveries=1, on_dead_letter="block")
+        fill(queue)
+        with queue.consumer() as consumer:
+            batch = consumer.receive(3)
+            done = sum(call.method == method for call in store.calls)
+            store.plan = FaultPlan(faults=(Fault(method, done + 1, kind),))
+            with pytest.raises((shardq.StoreUnavailable, shardq.OutcomeUnknown)):
+                batch[0].dead_letter("no")
+            if kind is not FaultKind.LOST_RESPONSE or method != "extend":
+                assert blocked(queue) == []
+            batch[0].dead_letter("no")  # repeating it is right, whatever the first attempt did
+        assert [body for body, _ in blocked(queue)] == [b"a1"]
+        clock.advance(60)
+        assert drained(queue) == [b"b1"]
+
+
+@pytest.mark.parametrize("kind", FaultKind)
+def test_a_redrive_that_failed_can_be_repeated(url: str, clock: ManualClock, kind: FaultKind) -> None:
+    store = FaultyStore(open_store(url, clock), FaultPlan())
+    with shardq.Client(store, retry_seconds=0) as client:
+        queue = client.create_queue("orders", shards=1, on_dead_letter="block")
+        fill(queue)
+        give_up_first(queue)
+        done = sum(call.method == "forward" for call in store.calls)
+        store.plan = FaultPlan(faults=(Fault("forward", done + 1, kind),))
+        with pytest.raises((shardq.StoreUnavailable, shardq.OutcomeUnknown)):
+            queue.redrive()
+        queue.redrive()
+        assert sorted(drained(queue)) == [b"a1", b"a2", b"a3", b"b1"]
+        assert blocked(queue) == []
+
+
+def test_settings_are_checked(client: shardq.Client) -> None:
+    with pytest.raises(shardq.InvalidSetting, match="on_dead_letter='wait': give one of skip, block"):
+        client.create_queue("other", on_dead_letter="wait")  # type: ignore[arg-type]
+
+
+def test_a_limit_of_a_redrive_holds_for_blocked_messages_too(blocking: shardq.Queue) -> None:
+    with blocking.consumer() as consumer:
+        consumer.receive(10).dead_letter("no")
+    assert blocking.redrive(1) == 1
+    assert blocking.redrive() >= 1
+    assert sorted(drained(blocking)) == [b"a1", b"a2", b"a3", b"b1"]
