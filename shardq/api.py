@@ -49,7 +49,7 @@ from shardq.producer import Producer, SendArguments
 from shardq.queue import Queue
 from shardq.receipt import MessageId, Receipt
 from shardq.semaphore import Permit, Semaphore, SemaphoreState
-from shardq.settings import Overflow, QueueSettings, QueueSettingsArguments
+from shardq.settings import OnDeadLetter, Overflow, QueueSettings, QueueSettingsArguments
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import EntryState, Finding
@@ -97,6 +97,7 @@ __all__ = [
     "Outcome",
     "OutcomeUnknown",
     "OutgoingMessage",
+    "OnDeadLetter",
     "Overflow",
     "PartialSend",
     "Permit",
