@@ -18,6 +18,8 @@ __all__ = [
     "OnConflict",
     "OutgoingMessage",
     "group_of",
+    "lane_of",
+    "stored_group",
 ]
 
 DEFAULT_PRIORITY = 5
@@ -49,6 +51,16 @@ class Bundle(msgspec.Struct, frozen=True):
 def group_of(stored: str) -> str | None:
     """The group that a message was sent with, without its lane; None: it has none."""
     return stored.partition(SEPARATOR)[0] or None
+
+
+def lane_of(stored: str) -> int:
+    """The number of the lane that a message is in; 0, the first one, where its queue has no others."""
+    return int(stored.partition(SEPARATOR)[2] or 0)
+
+
+def stored_group(group: str, lane: int) -> str:
+    """A group and the number of a lane of it, as they are stored. The first lane has the group's name."""
+    return f"{group}{SEPARATOR}{lane}" if lane else group
 
 
 class Attempt(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from shardq.context.queue_context import QueueContext
 from shardq.context.unique_keys import UniqueKeys
 from shardq.errors import InvalidMessage, LeaseLost, OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, SettleState
-from shardq.sending.place import Place
+from shardq.sending.place import place_of
 from shardq.settings import QueueSettings
 from shardq.settling.dead_letters import EXHAUSTED, EXPIRED
 from shardq.settling.moves import DeadLetters
@@ -170,8 +170,7 @@ def _keys(piece: HeldSlice) -> Iterator[DedupeEntry]:
     if keys.dedupe_keys is not None:
         for position, key in enumerate(keys.dedupe_keys[piece.first : piece.first + piece.count]):
             if key is not None:
-                place = Place(piece.message_id(position), piece.bundle.priority, piece.bundle.due)
-                yield DedupeEntry(key, place.text)
+                yield DedupeEntry(key, place_of(piece.message_id(position), piece.bundle).text)
 
 
 def _is_wanted(piece: HeldSlice, wanted: Callable[[HeldSlice], bool]) -> bool:

@@ -13,7 +13,7 @@ from zlib import crc32
 
 import msgspec
 
-from shardq.outgoing_message import SEPARATOR
+from shardq.outgoing_message import stored_group
 from shardq.sending.prepared import PreparedMessage, SendOptions
 
 __all__ = ["in_lanes"]
@@ -37,4 +37,4 @@ def _in_lane(options: SendOptions, lanes: int, turns: dict[str, int]) -> SendOpt
         number = crc32(key.encode()) % lanes
     else:
         number = turns[group] = (turns.get(group, random.randrange(lanes)) + 1) % lanes
-    return msgspec.structs.replace(options, group=f"{group}{SEPARATOR}{number}") if number else options
+    return msgspec.structs.replace(options, group=stored_group(group, number))

@@ -26,9 +26,9 @@ from shardq.clock import microseconds
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidMessage, UnsupportedByStore
 from shardq.large.body import LargeBody
-from shardq.outgoing_message import group_of
+from shardq.outgoing_message import group_of, stored_group
 from shardq.receipt import MessageId
-from shardq.sending.place import Place
+from shardq.sending.place import Place, place_of
 from shardq.sending.prepared import Alike, PreparedMessage, SendOptions, size_of
 from shardq.sharding.shard import Shard, group_shard
 from shardq.storage.bundle_data import BundleData, encode_bundle
@@ -305,7 +305,7 @@ def _stored(context: QueueContext, entries: Iterable[DedupeEntry]) -> set[Dedupe
 
 
 def _place(planned: PlannedBundle) -> Place:
-    return Place(planned.message_id(0), planned.bundle.priority, planned.bundle.due)
+    return place_of(planned.message_id(0), planned.bundle)
 
 
 def _at(planned: PlannedBundle, place: Place) -> PlannedBundle:
@@ -313,10 +313,13 @@ def _at(planned: PlannedBundle, place: Place) -> PlannedBundle:
     if place == _place(planned):
         return planned
     bundle, shard = planned.bundle, place.id.shard
-    if shard != planned.shard and (bundle.group or shard.is_grouped):
+    group = stored_group(group_of(bundle.group) or "", place.lane)
+    if (group or shard.is_grouped) and not (group and shard == group_shard(shard.queue, group)):
         raise InvalidMessage(
             f"dedupe_key={planned.key!r} was sent before with another group than {group_of(bundle.group)!r}, and may "
             "be stored: send it with that group, or after the queue's dedupe_window"
         )
-    bundle = msgspec.structs.replace(bundle, id=place.id.bundle_id, priority=place.priority, due=place.due)
+    bundle = msgspec.structs.replace(
+        bundle, id=place.id.bundle_id, priority=place.priority, due=place.due, group=group
+    )
     return msgspec.structs.replace(planned, shard=shard, bundle=bundle)

@@ -167,6 +167,25 @@ def test_what_is_sent_again_after_no_answer_is_there_once(
             assert {message.group for message in batch} == {"a"}
 
 
+@pytest.mark.parametrize("kind", list(FaultKind))
+@pytest.mark.parametrize(("before", "after"), [(4, 1), (1, 4), (3, 4)])
+def test_a_key_that_is_sent_again_is_there_once_also_when_the_number_was_changed(
+    url: str, clock: ManualClock, kind: FaultKind, before: int, after: int
+) -> None:
+    for number in range(8):
+        plan = FaultPlan((Fault("append", 1, kind),))
+        with shardq.Client(FaultyStore(open_store(url, clock), plan), retry_seconds=0) as client:
+            queue = client.create_queue(f"q{number}", group_concurrency=before)
+            with queue.producer() as producer:
+                with pytest.raises((shardq.StoreUnavailable, shardq.OutcomeUnknown)):
+                    producer.send(b"x", group="a", dedupe_key=f"k{number}")
+                queue.alter(group_concurrency=after)
+                identity = producer.send(b"x", group="a", dedupe_key=f"k{number}")
+                assert producer.send(b"x", group="a", dedupe_key=f"k{number}") == identity
+            with queue.consumer() as consumer:
+                assert [(each.id, each.group) for each in consumer.receive(5)] == [(identity, "a")]
+
+
 @pytest.mark.parametrize("key", ["dedupe_key", "unique_key"])
 def test_a_key_finds_its_message_in_its_lane(queue: shardq.Queue, key: str) -> None:
     with queue.producer() as producer:
