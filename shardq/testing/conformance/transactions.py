@@ -30,11 +30,12 @@ from shardq.storage.transactional_store import TransactionalStore, TransactionEn
 from shardq.testing.conformance.applications import ApplicationContract, Applications
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract
-from shardq.testing.harness import ApplicationTransaction
+from shardq.testing.harness import ApplicationTransaction, StoreHarness
 from shardq.testing.messages import of_bundle
 
 __all__ = ["TransactionContract"]
 
+needs_transactions = pytest.mark.usefixtures("transactions")
 ends = pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
 LONG = 600.0  # seconds of a lease that does not run out
 
@@ -43,17 +44,25 @@ class TransactionContract(ApplicationContract, Contract):
     """What is asked of a store within a transaction of the application."""
 
     @pytest.fixture
+    def transactions(self, harness: StoreHarness) -> None:
+        """Skip a test on a store that takes no part in transactions, before anything is made for it."""
+        store = harness.open()
+        store.ping()  # which tells what a server's members can do
+        takes_part = store.capabilities.transactions
+        harness.finish(store)
+        if not takes_part:
+            pytest.skip("the store takes no part in transactions of the application")
+
+    @pytest.fixture
     def begun(self, bench: Bench) -> Iterator[ApplicationTransaction]:
         """Begin a transaction on a storage in which the bench's shard was used before."""
-        bench.store.ping()
-        if not bench.store.capabilities.transactions:
-            pytest.skip("the store takes no part in transactions of the application")
         self._use_once(bench, bench.shard)
         begun = bench.harness.begin()
         yield begun
         begun.close()
 
     @ends
+    @needs_transactions
     def test_what_is_appended_in_a_transaction_stands_or_falls_with_it(
         self, bench: Bench, begun: ApplicationTransaction, *, commits: bool
     ) -> None:
@@ -66,6 +75,7 @@ class TransactionContract(ApplicationContract, Contract):
         assert begun.written == commits
 
     @ends
+    @needs_transactions
     def test_what_is_settled_in_a_transaction_stands_or_falls_with_it(
         self, bench: Bench, begun: ApplicationTransaction, *, commits: bool
     ) -> None:
@@ -85,6 +95,7 @@ class TransactionContract(ApplicationContract, Contract):
         assert (len(fenced.lost) + len(fenced.gone) > 0) == commits
 
     @ends
+    @needs_transactions
     def test_what_is_forwarded_in_a_transaction_stands_or_falls_with_it(
         self, bench: Bench, begun: ApplicationTransaction, *, commits: bool
     ) -> None:
@@ -98,6 +109,7 @@ class TransactionContract(ApplicationContract, Contract):
         assert bench.held() == ([] if commits else of_bundle(source))
         assert bench.claim(shard=target).messages == (of_bundle(bundle) if commits else [])
 
+    @needs_transactions
     def test_a_forward_of_what_is_lost_leaves_nothing_in_the_transaction(
         self, bench: Bench, begun: ApplicationTransaction
     ) -> None:
@@ -110,6 +122,7 @@ class TransactionContract(ApplicationContract, Contract):
         begun.commit()
         assert (bench.waiting(), bench.waiting(target)) == (of_bundle(source), [])
 
+    @needs_transactions
     def test_a_request_that_fails_leaves_nothing_in_the_transaction(
         self, bench: Bench, begun: ApplicationTransaction
     ) -> None:
@@ -121,6 +134,7 @@ class TransactionContract(ApplicationContract, Contract):
         self._end(begun, commits=not ended)
         assert bench.claim().messages == ([] if ended else of_bundle(bundle))
 
+    @needs_transactions
     def test_what_cannot_be_in_a_transaction_is_refused_by_type_and_not_done(
         self, bench: Bench, begun: ApplicationTransaction
     ) -> None:
@@ -146,6 +160,7 @@ class TransactionContract(ApplicationContract, Contract):
         taken = bench.claim()
         assert (taken.messages, taken.deliveries) == (of_bundle(bundle), {1})
 
+    @needs_transactions
     def test_to_close_what_has_joined_a_transaction_does_not_end_it(
         self, bench: Bench, begun: ApplicationTransaction
     ) -> None:
@@ -157,6 +172,7 @@ class TransactionContract(ApplicationContract, Contract):
         assert bench.claim().messages == []
 
     @ends
+    @needs_transactions
     def test_nothing_is_done_by_what_had_joined_a_transaction_that_is_over(
         self, bench: Bench, begun: ApplicationTransaction, *, commits: bool
     ) -> None:
@@ -166,6 +182,7 @@ class TransactionContract(ApplicationContract, Contract):
             bench.append(bench.bundle(), by=within)
         assert bench.claim().messages == []
 
+    @needs_transactions
     def test_what_is_in_no_transaction_is_not_joined(
         self, bench: Bench, begun: ApplicationTransaction
     ) -> None:
@@ -182,6 +199,7 @@ class TransactionContract(ApplicationContract, Contract):
             apps.client.transaction(connection="no connection")
 
     @ends
+    @needs_transactions
     def test_a_client_sends_and_settles_in_a_transaction(
         self, apps: Applications, begun: ApplicationTransaction, *, commits: bool
     ) -> None:
