@@ -1,4 +1,7 @@
-"""Random histories of two clients that use groups, keys, limits, moves and expiry on one store keep every promise."""
+"""Random histories of two clients that use groups, keys, limits, moves and expiry on one store keep every promise.
+
+Also where requests and answers are lost all the time, and repeated.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +12,32 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.testing import ManualClock
+from shardq.storage.opening import open_store
+from shardq.testing import FaultPlan, FaultyStore, ManualClock
 from tests.api.expectations import QUEUES, Expectations, Hold, Sent
 from tests.sampling import some
 
 STEPS = 120
+ALL = 100_000
+PATIENCE = 30.0  # seconds for which requests are repeated
 ACTIONS = {
     "send": 30,
+    "send_many": 6,
     "receive": 30,
     "ack": 22,
     "release": 6,
     "give_back": 4,
     "extend": 3,
+    "ack_receipt": 3,
     "dead_letter": 2,
+    "redrive": 2,
     "forward": 3,
     "rewrite": 2,
     "pop": 2,
     "remove": 2,
     "purge": 0.3,
     "sweep": 1,
+    "alter": 1,
     "pass_time": 10,
 }
 
@@ -35,9 +45,13 @@ ACTIONS = {
 class History(Expectations):
     """Two clients with three consumers each, and what is expected of the two queues."""
 
-    def __init__(self, url: str, clock: ManualClock, seed: int, prefetch: bool) -> None:
+    def __init__(self, url: str, clock: ManualClock, seed: int, *, prefetch: bool, lost: float) -> None:
+        """``lost`` is the probability with which a request fails, in one way or another."""
         self.dice = random.Random(seed)
-        clients = [shardq.connect(url, clock=clock, retry_seconds=0.5) for _ in range(2)]
+        plans = [FaultPlan(probability=lost, seed=2 * seed + number) for number in range(2)]
+        clients = [
+            shardq.Client(FaultyStore(open_store(url, clock), plan), retry_seconds=PATIENCE) for plan in plans
+        ]
         super().__init__(clients, clock, self.dice.choice([None, 3, 7]))
         self.max_deliveries = self.dice.choice([2, 3, None])
         for name in QUEUES:
@@ -64,6 +78,7 @@ class History(Expectations):
             "max_in_flight": self.limit,
             "retry_delay": 0,
             "history_retention": self.dice.choice([0, 100]),
+            "dead_letter_expired": self.dice.random() < 0.3,
         }
 
     def run(self) -> None:
@@ -104,6 +119,25 @@ class History(Expectations):
             there = {message.body for name in QUEUES for message in self.clients[0].queue(name).peek(1000)}
             self.end(set(self.sent) - there)
 
+    def send_many(self) -> None:
+        """Those with a dedupe key may be duplicates; all others are stored."""
+        queue, sent = self.queue(), dict[bytes, tuple[int, dict[str, Any]]]()
+        for _ in range(self.dice.choice([1, 3, 20])):
+            options = self._options()
+            options.pop("unique_key", None)
+            options.pop("on_conflict", None)
+            sent[self.next_body()] = self.numbers, options
+        with queue.producer(bundle_messages=self.dice.choice([2, 500])) as producer:
+            producer.send_many(
+                shardq.OutgoingMessage(body=body, **options) for body, (_, options) in sent.items()
+            )
+        there = {message.body for message in queue.peek(ALL)}
+        for body, (place, options) in sent.items():
+            assert body in there or "dedupe_key" in options
+            if body in there:
+                expires = self.now() + options.get("delay", 0) + options["ttl"] if "ttl" in options else None
+                self.sent[body] = Sent(queue.name, options.get("group"), place, expires)
+
     def _options(self) -> dict[str, Any]:
         options: dict[str, Any] = {}
         if self.dice.random() < 0.5:
@@ -137,6 +171,38 @@ class History(Expectations):
 
     def dead_letter(self) -> None:
         self.end(self._settle(lambda part: part.dead_letter("why")))
+
+    def ack_receipt(self) -> None:
+        mine = [body for body in self.held if self.is_held(body)]
+        if mine:
+            body = self.dice.choice(mine)
+            self.dice.choice(self.clients).queue(self.sent[body].queue).ack([self.held[body].message.receipt])
+            self.end([body])
+
+    def redrive(self) -> None:
+        """Dead letters are messages again: at the ends of their groups, and without a ttl.
+
+        Who claims ahead makes dead letters at any time.
+        """
+        if any(self.ahead):
+            return
+        queue = self.queue()
+        letters = self.dead_letters(queue.name)
+        assert queue.redrive() == len(letters)
+        for body in letters:
+            self.numbers += 1
+            self.held.pop(body, None)
+            sent = self.sent[body]
+            sent.ended, sent.place, sent.expires = False, self.numbers, None
+
+    def dead_letters(self, name: str) -> list[bytes]:
+        try:
+            return [message.body for message in self.clients[0].queue(f"{name}.dead").peek(ALL)]
+        except shardq.QueueNotFound:
+            return []
+
+    def alter(self) -> None:
+        self.queue().alter(shards=self.dice.choice([1, 2, 4]), time_shards=self.dice.choice([1, 3]))
 
     def extend(self) -> None:
         self._settle(lambda part: part.extend(8))
@@ -232,12 +298,7 @@ class History(Expectations):
             self.clock.advance(20)
             if not sum([self._drain_once(name) for name in QUEUES]):
                 break
-        dead = {
-            message.body
-            for name in QUEUES
-            if self.max_deliveries is not None
-            for message in self.clients[0].queue(f"{name}.dead").peek(1000)
-        }
+        dead = {body for name in QUEUES for body in self.dead_letters(name)}
         for body, sent in self.sent.items():
             assert sent.ended or body in dead or sent.expires is not None, f"{body!r} is lost"
         for name in QUEUES:
@@ -255,12 +316,13 @@ class History(Expectations):
         return found
 
 
+@pytest.mark.parametrize("lost", [0.0, 0.05])
 @pytest.mark.parametrize("prefetch", [False, True])
 @pytest.mark.parametrize("seed", range(some(60, 6)))
 def test_features_that_are_used_together_keep_their_promises(
-    url: str, clock: ManualClock, seed: int, prefetch: bool
+    url: str, clock: ManualClock, seed: int, prefetch: bool, lost: float
 ) -> None:
-    history = History(url, clock, seed, prefetch)
+    history = History(url, clock, seed, prefetch=prefetch, lost=lost)
     try:
         history.run()
     finally:
