@@ -90,7 +90,7 @@ class Loop:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(
-                    target=self._loop.run_forever, name="shardq-tasks-loop", daemon=True
+                    target=_run_on, args=[self._loop], name="shardq-tasks-loop", daemon=True
                 )
                 self._thread.start()
             return self._loop
@@ -137,6 +137,15 @@ def _tell(middleware: Middleware, current: CurrentTask, value: object, error: Ba
         middleware.after(current, value, error)
     except Exception:
         _log.exception("the middleware %s failed after task %s", type(middleware).__name__, current.id)
+
+
+def _run_on(loop: asyncio.AbstractEventLoop) -> None:
+    """Run a loop until it is stopped. An exit that a coroutine raises ends the loop too, before others are told."""
+    while True:
+        try:
+            return loop.run_forever()
+        except (SystemExit, KeyboardInterrupt) as exit_:
+            _log.debug("an async function raised %r: the event loop goes on", exit_)
 
 
 async def _in_time(work: Coroutine[Any, Any, Any], timeout: float | None) -> Any:

@@ -124,17 +124,17 @@ class Runner:
             if message.headers.get(NAME) == WORKFLOW:
                 return self._start(unit, message)
             value = self._spent(message) or self._run(unit, message)
+            if not isinstance(value, Outcome):
+                unit.entries[message] = self._entry(message, value, unit.seconds[message])
+                return None
         except Exception as error:
             if isinstance(error, TaskCancelled):
                 unit.entries[message] = Entry("cancelled")
             else:
                 unit.fail(message, error, self._call(message))
             raise
-        if isinstance(value, Outcome):
-            unit.fail(message, value, self._call(message))
-            return value
-        unit.entries[message] = self._entry(message, value, unit.seconds[message])
-        return None
+        unit.fail(message, value, self._call(message))
+        return value
 
     def _call(self, message: Message) -> str:
         """The task and its arguments in short."""

@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -91,16 +91,26 @@ def test_a_waiter_in_another_thread_gets_the_result(tasks: Tasks) -> None:
     assert found == ["done"]
 
 
-def test_system_exit_of_a_task_ends_the_worker_and_the_task_is_tried_again(
-    tasks: Tasks, client: shardq.Client
-) -> None:
-    @tasks.task
-    def leave() -> None:
-        raise SystemExit(3)
+def leave() -> None:
+    raise SystemExit(3)
 
-    leave.send()
+
+async def leave_the_loop() -> None:
+    raise SystemExit(3)
+
+
+async def leave_beside() -> None:
+    await asyncio.create_task(leave_the_loop())
+
+
+@pytest.mark.parametrize("function", [leave, leave_the_loop, leave_beside])
+@pytest.mark.parametrize("threads", [0, 2])
+def test_system_exit_of_a_task_ends_the_worker_and_the_task_is_tried_again(
+    tasks: Tasks, client: shardq.Client, function: Callable[[], object], threads: int
+) -> None:
+    tasks.task(name="leave")(function).send()
     with pytest.raises(SystemExit):
-        TaskWorker(tasks, client, threads=1, idle_exit=0).run()
+        TaskWorker(tasks, client, threads=threads, idle_exit=0).run()
     assert client.queue("tasks").counts().ready == 1
 
 
@@ -147,8 +157,9 @@ def test_a_result_that_cannot_be_stored_is_a_failure_that_says_so(
 
     results = [large.send(), strange.send()]
     assert tasks.drain().dead_lettered == 2
-    with pytest.raises(TaskFailed, match="ResultRejected: the result of task 'large' has 2,000,005 bytes"):
+    with pytest.raises(TaskFailed, match="failed: ResultRejected: the result of task 'large' has") as failed:
         results[0].get(timeout=0)
+    assert failed.value.failure.kind == "ResultRejected"
     with pytest.raises(TaskFailed, match=r"task 'strange', .* cannot be stored"):
         results[1].get(timeout=0)
 
