@@ -13,6 +13,7 @@ import msgspec
 
 from shardq.errors import InvalidMessage
 from shardq.outgoing_message import Headers, HeaderValue
+from shardq.sending.prepared import check_headers
 from shardq.topics.errors import InvalidFilter
 
 __all__ = ["EVERYTHING", "SUBJECT", "Filter", "FilterLike", "check_subject", "filter_of"]
@@ -21,7 +22,7 @@ SUBJECT = "shardq-subject"
 """The header that has a message's subject."""
 
 _LONGEST = 200
-_TOKEN = re.compile(r"[^\s.*>]+")
+_TOKEN = re.compile(r"[^\s.*>\ud800-\udfff]+")  # lone surrogates are no text that can be stored
 _ORDERED: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -189,6 +190,11 @@ def _condition(name: str, using: object, given: object) -> _Condition:
     if not values or any(type(value) not in wanted or _is_nan(value) for value in values):
         kinds = ", ".join(kind.__name__ for kind in wanted)
         raise InvalidFilter(f"header {name!r} {using} {given!r}: give a value that is one of {kinds}")
+    try:
+        for value in values:
+            check_headers({name: value})
+    except InvalidMessage as error:
+        raise InvalidFilter(str(error)) from None
     return _Condition(name, str(using), values)
 
 

@@ -201,6 +201,9 @@ class Relay:
             held.replace(state)
         except LeaseLost:
             return False
+        except BaseException:
+            held.give_back()
+            raise
         self._done = 0
         self._unmark(held.state)
         return True

@@ -13,7 +13,7 @@ from datetime import timedelta
 import msgspec
 
 from shardq.client import Client
-from shardq.errors import LeaseLost, QueueNotFound, StoreUnavailable
+from shardq.errors import InvalidSetting, LeaseLost, QueueNotFound, StoreUnavailable
 from shardq.message import Message
 from shardq.outgoing_message import DEFAULT_PRIORITY, Bundle
 from shardq.receipt import Receipt
@@ -44,6 +44,7 @@ _FIRST = 1_600_000_000_000_000  # microseconds; when the first state of every to
 _SAME_ID = timedelta(minutes=10)  # for which a store surely knows an id after its message is finished
 _SLICE = 0.1  # seconds for which it is waited without such a look
 _LOOKS = 20
+_MOST_BYTES = 500_000  # of all subscriptions; a message has twice as much, for their rewinds and for a round
 _PAUSE = 0.01  # seconds between them
 
 
@@ -125,6 +126,14 @@ class TopicState(msgspec.Struct, frozen=True):
             return state
         filling = msgspec.structs.replace(record.filling, cursor=done.cursor)
         return state.with_subscription(done.filling, msgspec.structs.replace(record, filling=filling))
+
+    def check_size(self) -> None:
+        """Raise InvalidSetting when the subscriptions leave too little of a message for rounds and rewinds."""
+        if (size := len(_encode(self.subscriptions))) > _MOST_BYTES:
+            raise InvalidSetting(
+                f"the subscriptions of the topic would have {size:,} bytes with their filters, and may have "
+                f"{_MOST_BYTES:,}: use shorter filters, or another topic"
+            )
 
 
 _encode = msgspec.msgpack.Encoder().encode

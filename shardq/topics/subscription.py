@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
@@ -14,7 +15,7 @@ from shardq.clock import from_datetime
 from shardq.codec import BYTES, Codec
 from shardq.consumer import Consumer
 from shardq.context.queue_context import QueueContext
-from shardq.errors import InvalidSetting
+from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.queue import Queue
 from shardq.storage.per_process import PerProcess
 from shardq.topics.background import Background
@@ -123,7 +124,8 @@ class Subscription:
 
     def state(self) -> SubscriptionState:
         """How many messages it has, without those that are not relayed yet. Raises SubscriptionNotFound."""
-        record, counts = self._known(self._relay().look()), self.queue.counts()
+        with self._there():
+            record, counts = self._known(self._relay().look()), self.queue.counts()
         return SubscriptionState(
             self.name,
             str(record.filter),
@@ -154,32 +156,47 @@ class Subscription:
             )
             return msgspec.structs.replace(state.with_subscription(self.name, record), at=begun)
 
-        relay.change(rewind)
-        relay.run()
-        return timedelta(microseconds=self._known(relay.look()).missed)
+        with self._there():
+            relay.change(rewind)
+            relay.run()
+            return timedelta(microseconds=self._known(relay.look()).missed)
 
     def delete(self) -> None:
         """Delete the subscription with its messages and dead letters. Nothing is delivered from then on.
 
         Raises SubscriptionNotFound.
         """
-        self._known(self._relay().look())
-        drop_subscription(self._client, self.queue.name)
 
         def without(state: TopicState) -> TopicState:
             self._known(state)
             return state.with_subscription(self.name, None)
 
-        self._relay().change(without)
+        with self._there():
+            self._known(self._relay().look())
+            drop_subscription(self._client, self.queue.name)
+            self._relay().change(without)
 
     def _known(self, state: TopicState) -> SubscriptionRecord:
         record = state.subscriptions.get(self.name)
         if record is None or record.incarnation != self._record.incarnation:
-            raise SubscriptionNotFound(
-                f"subscription {self.name!r} of topic {self.topic!r} does not exist: make it with "
-                f"`shardq subscription create {self.topic} {self.name}`"
-            )
+            raise self._unknown()
         return record
+
+    @contextmanager
+    def _there(self) -> Iterator[None]:
+        """Tell of the subscription where its queues, or those of its topic, are not found."""
+        try:
+            yield
+        except SubscriptionNotFound:
+            raise
+        except QueueNotFound as error:
+            raise self._unknown() from error
+
+    def _unknown(self) -> SubscriptionNotFound:
+        return SubscriptionNotFound(
+            f"subscription {self.name!r} of topic {self.topic!r} does not exist: make it with "
+            f"`shardq subscription create {self.topic} {self.name}`"
+        )
 
     def __repr__(self) -> str:
         return f"<Subscription {self.name} of {self.topic}>"

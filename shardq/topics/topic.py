@@ -220,9 +220,15 @@ class Topic:
             known = state.subscriptions.get(name)
             if known is not None and self._client.exists(queue_of(self.name, name, known.incarnation)):
                 return state
-            return state.with_subscription(name, record)
+            added = state.with_subscription(name, record)
+            added.check_size()
+            return added
 
-        standing = relay.change(add).subscriptions[name]
+        try:
+            standing = relay.change(add).subscriptions[name]
+        except InvalidSetting:
+            drop_subscription(self._client, queue.name)
+            raise
         if standing.incarnation != incarnation:  # somebody else was faster
             drop_subscription(self._client, queue.name)
             found = self._opened(name, wanted)

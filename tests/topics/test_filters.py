@@ -64,7 +64,7 @@ def test_all_conditions_hold_and_one_of_the_subjects() -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern", ["", ".", "a..b", "a.", "a.>.b", "a b", "a*", "a.b>", "x" * 201, 7, None, [7]]
+    "pattern", ["", ".", "a..b", "a.", "a.>.b", "a b", "a*", "a.b>", "x" * 201, "\ud800", 7, None, [7]]
 )
 def test_a_malformed_pattern_is_refused(pattern: Any) -> None:
     with pytest.raises(InvalidFilter, match="subject="):
@@ -74,7 +74,8 @@ def test_a_malformed_pattern_is_refused(pattern: Any) -> None:
 @pytest.mark.parametrize(
     "headers",
     [{"h": {}}, {"h": {"~": 1}}, {"h": None}, {"h": []}, {"h": {">": True}}, {"h": {"prefix": 1}}, {"": 1}, {1: 1},
-     {"h": {"exists": 1}}, {"h": float("nan")}, {"h": {"<": [1, 2]}}, ["h"]],
+     {"h": {"exists": 1}}, {"h": float("nan")}, {"h": {"<": [1, 2]}}, ["h"], {"h": 2**64},
+     {"h": "\ud800"}, {"\ud800": 1}],
 )  # fmt: skip
 def test_a_malformed_condition_is_refused(headers: Any) -> None:
     with pytest.raises(InvalidFilter, match="header"):
@@ -94,7 +95,7 @@ def test_a_malformed_filter_makes_no_subscription(topic: Topic) -> None:
     assert topic.subscriptions() == ()
 
 
-@pytest.mark.parametrize("subject", ["", "a.*", "a.>", "a..b", "a b", "x" * 201, 7])
+@pytest.mark.parametrize("subject", ["", "a.*", "a.>", "a..b", "a b", "x" * 201, "\ud800", 7])
 def test_a_malformed_subject_is_refused(subject: Any) -> None:
     with pytest.raises(shardq.InvalidMessage, match="subject="):
         check_subject(subject)

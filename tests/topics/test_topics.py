@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import shardq
+from shardq.message import Message
 from shardq.testing import ManualClock
 from shardq.topics import (
     Subscription,
@@ -292,3 +293,47 @@ def test_a_subscription_to_the_future_is_possible(
     topic.publish(b"one")
     topic.relay()
     assert received(mail) == []
+
+
+def test_what_is_asked_of_a_subscription_whose_topic_is_deleted_names_the_subscription(
+    topic: Topic, client: shardq.Client
+) -> None:
+    mail = topic.subscribe("mail")
+    client.delete_topic("orders")
+    for ask in (mail.state, mail.delete, lambda: mail.seek("earliest")):
+        with pytest.raises(SubscriptionNotFound, match="'mail' of topic 'orders'"):
+            ask()
+
+
+def test_subscriptions_for_which_there_is_no_room_are_refused_and_the_others_go_on(
+    topic: Topic, client: shardq.Client
+) -> None:
+    patterns = ["x" * 190 + f".{number:08}" for number in range(1_200)]
+    made = [topic.subscribe("mail"), topic.subscribe("large", filter=patterns)]
+    names = client.queues("_shardq/topics/")
+    for _ in range(2):
+        with pytest.raises(shardq.InvalidSetting, match="use shorter filters, or another topic"):
+            topic.subscribe("more", filter=patterns + patterns)
+    assert client.queues("_shardq/topics/") == names
+    topic.publish_many([b"one", b"two"])
+    for number in range(200):
+        topic.publish(b"%d" % number)
+    assert topic.relay() > 0
+    assert len(received(made[0])) == 202
+
+
+def test_a_change_that_cannot_be_stored_leaves_the_topic_as_it_was(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mail = topic.subscribe("mail")
+    with monkeypatch.context() as patched:
+        patched.setattr(Message, "release", _refuse)
+        with pytest.raises(shardq.MessageTooLarge):
+            topic.subscribe("other")
+    topic.publish(b"one")
+    assert topic.relay() == 1
+    assert received(mail) == [b"one"]
+
+
+def _refuse(*args: object, **options: object) -> None:
+    raise shardq.MessageTooLarge("too large")
