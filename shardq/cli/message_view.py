@@ -12,6 +12,7 @@ from shardq.codec import codec_named
 from shardq.errors import InvalidMessage
 from shardq.message import Message, StoredMessage
 from shardq.outgoing_message import Headers, HeaderValue
+from shardq.settling.dead_letters import REASON
 
 __all__ = ["Base64", "HeaderText", "MessageView", "body_text", "header_texts", "row_of", "view_of"]
 
@@ -87,7 +88,7 @@ def body_text(message: Message | StoredMessage, codec: str) -> bytes:
 
 
 def row_of(message: StoredMessage, codec: str) -> str:
-    """A message in one line."""
+    """A message in one line. A dead letter with its reason, a processed message with its result."""
     if message.large is not None:
         return _row(message, f"({message.large.size:,} bytes)")
     return _row(message, _preview(body_text(message, codec)))
@@ -96,7 +97,10 @@ def row_of(message: StoredMessage, codec: str) -> str:
 def _row(message: StoredMessage, short: str) -> str:
     state, due = _state(message), message.due.strftime("%Y-%m-%d %H:%M:%S")
     row = f"{message.id}  {state:<9}  p{message.priority}  x{message.deliveries}  {due}  {short}"
-    return row if message.result is None else f"{row}  -> {_preview(message.result)}"
+    if message.result is not None:
+        return f"{row}  -> {_preview(message.result)}"
+    reason = message.headers.get(REASON)
+    return row if reason is None else f"{row}  ({_preview(str(reason).encode())})"
 
 
 def _preview(text: bytes) -> str:

@@ -32,9 +32,9 @@ DEAD_LETTER_SUFFIX = ".dead"
 EXHAUSTED = "delivered too often"
 EXPIRED = "expired"
 
-_QUEUE, _ID, _DELIVERIES, _REASON = "shardq-queue", "shardq-id", "shardq-deliveries", "shardq-reason"
+_QUEUE, _ID, _DELIVERIES, REASON = "shardq-queue", "shardq-id", "shardq-deliveries", "shardq-reason"
 _GROUP = "shardq-group"
-_MARKS = frozenset((_QUEUE, _ID, _DELIVERIES, _REASON, _GROUP))
+_MARKS = frozenset((_QUEUE, _ID, _DELIVERIES, REASON, _GROUP))
 
 
 def dead_letter_name(queue: str, settings: QueueSettings) -> str:
@@ -99,7 +99,7 @@ def dead_letter_context(source: QueueContext) -> QueueContext:
 
 def dead_letter_headers(queue: str, identity: str, deliveries: int, reason: str, group: str = "") -> Headers:
     """What a dead letter tells of its life: queue, id, deliveries and group that it had, and why it is here."""
-    headers: Headers = {_QUEUE: queue, _ID: identity, _DELIVERIES: deliveries, _REASON: reason[:500]}
+    headers: Headers = {_QUEUE: queue, _ID: identity, _DELIVERIES: deliveries, REASON: reason[:500]}
     return headers | {_GROUP: group} if group else headers
 
 
