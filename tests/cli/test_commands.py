@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import shardq
+from shardq.cli.commands.doctor import Check, summary
 from shardq.cli.times import duration
 from shardq.clock import from_datetime
 from shardq.settings import QueueSettings
@@ -456,6 +457,41 @@ def test_a_group_waits_for_a_message_that_was_given_up(jobs) -> None:
     assert jobs.ok("receive", "jobs", "--limit", "9").stdout == ""
     assert 1 in jobs.json("redrive", "jobs").values()
     assert jobs.ok("receive", "jobs", "--limit", "9", "--ack").stdout == "first\nsecond\n"
+
+
+def test_a_dead_letter_is_shown_with_its_reason(jobs) -> None:
+    jobs.ok("send", "jobs", "x")
+    with shardq.connect(jobs.url) as client, client.queue("jobs").consumer() as consumer:
+        consumer.receive(1)[0].dead_letter("no address")
+    assert jobs.ok("peek", "jobs.dead").stdout.endswith("  x  (no address)\n")
+
+
+def test_doctor_shows_only_what_needs_a_look_if_it_is_told_so(jobs) -> None:
+    jobs.ok("pause", "jobs")  # its file may be in a folder that SQLite knows nothing of
+    shown = jobs("doctor", "jobs", "--quiet")
+    assert shown.exit_code == 1
+    assert [line.split()[:4] for line in shown.stdout.splitlines() if " jobs " in line] == [
+        ["WRONG", "jobs", "delivery", "paused"]
+    ]
+    assert not [line for line in shown.stdout.splitlines() if line.startswith("ok")]
+
+
+@pytest.mark.parametrize(
+    ("ok", "warning", "told"),
+    [
+        (True, False, "1 check, all is well"),
+        (True, True, "1 check, 1 warning"),
+        (False, False, "1 of 1 check not in order"),
+    ],
+)
+def test_the_doctor_does_not_say_that_all_is_well_when_it_warns(ok: bool, warning: bool, told: str) -> None:
+    assert summary([Check("store", "sqlite", ok, "3.40", warning=warning)]) == told
+
+
+def test_a_worker_that_did_not_begin_says_only_why(jobs) -> None:
+    told = jobs("work", "jobs", "--handler", "nowhere:handle").stderr
+    assert told.count("\n") == 1
+    assert "nowhere" in told
 
 
 def test_messages_are_looked_at_and_removed_by_their_ids(jobs) -> None:

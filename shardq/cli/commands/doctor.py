@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from datetime import UTC, datetime
 
 import click
@@ -21,7 +21,7 @@ from shardq.queue import Queue
 from shardq.settings import QueueSettings
 from shardq.settling.dead_letters import dead_letter_name
 
-__all__ = ["Check", "check_clock", "check_queue", "check_store", "doctor", "examine"]
+__all__ = ["Check", "check_clock", "check_queue", "check_store", "doctor", "examine", "summary"]
 
 CLOCK_TOLERANCE_SECONDS = 1.0
 OLD_LEASES = 10  # a message that has been ready for longer than so many visibility timeouts
@@ -30,9 +30,10 @@ OLD_SECONDS = 300.0  # and than this
 
 @click.command(cls=ExampleCommand, example="shardq doctor orders")
 @click.argument("queue", required=False)
+@click.option("--quiet", "-q", is_flag=True, help="Show only what is not in order, and warnings.")
 @json_option
 @click.pass_context
-def doctor(ctx: click.Context, queue: str | None, as_json: bool) -> None:
+def doctor(ctx: click.Context, queue: str | None, quiet: bool, as_json: bool) -> None:
     """Check the store and the queues, with remedies.
 
     Checks QUEUE, or all queues without it. A warning may be nothing. Exit code 1 means that something is wrong, 4 that
@@ -43,20 +44,26 @@ def doctor(ctx: click.Context, queue: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"ok": not wrong, "checks": checks})
     else:
-        print_columns([_row(check) for check in checks])
-        note(
-            f"{len(wrong)} of {many(len(checks), 'check')} not in order"
-            if wrong
-            else f"{many(len(checks), 'check')}, all is well"
-        )
+        print_columns([_row(check) for check in checks if not (quiet and check.ok and not check.warning)])
+        note(summary(checks))
     if wrong:
         ctx.exit(exit_code(stopped_by) if stopped_by is not None else FAILURE)
 
 
-def _row(check: Check) -> tuple[str, str, str, str, str]:
-    remedy = f"-> {check.remedy}" if check.remedy else ""
+def summary(checks: Sequence[Check]) -> str:
+    """What was found, in one line."""
+    wrong = sum(not check.ok for check in checks)
+    warnings = sum(check.ok and check.warning for check in checks)
+    found = f"{wrong} of {many(len(checks), 'check')} not in order" if wrong else many(len(checks), "check")
+    if warnings:
+        return f"{found}, {many(warnings, 'warning')}"
+    return found if wrong else f"{found}, all is well"
+
+
+def _row(check: Check) -> tuple[str, str, str, str]:
     verdict = "WRONG" if not check.ok else "warning" if check.warning else "ok"
-    return verdict, check.subject, check.name, check.value, remedy
+    value = f"{check.value}  -> {check.remedy}" if check.remedy else check.value
+    return verdict, check.subject, check.name, value
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -157,7 +164,7 @@ def _dead_letters(client: Client, name: str, dead: str) -> Check:
         return Check(name, "dead letters", False, f"queue {dead} is missing", remedy)
     counts = client.queue(dead).counts()
     waiting = counts.ready + counts.delayed + counts.in_flight
-    remedy = f"shardq peek {dead} --json tells why; shardq redrive {name} sends them again"
+    remedy = f"shardq peek {dead} tells why; shardq redrive {name} sends them again"
     return _verdict(name, "dead letters", not waiting, "none", f"{waiting:,} in {dead}", remedy)
 
 

@@ -31,9 +31,9 @@ def diagnose(path: Path, *, synchronous: str) -> tuple[Finding, ...]:
     try:
         findings += _inside(path)
     except sqlite3.Error as error:
-        findings.append(Finding("database", False, str(translate(error, path)), "do what the error says"))
+        findings.append(Finding("database", False, str(translate(error, path))))
     except ShardqError as error:
-        findings.append(Finding("schema", False, str(error), "do what the error says"))
+        findings.append(Finding("schema", False, str(error)))
     return tuple(findings)
 
 
