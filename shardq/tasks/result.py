@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import shardq.tasks.binding
     import shardq.tasks.task
 
-__all__ = ["Result", "TaskState", "decoded"]
+__all__ = ["Result", "TaskState", "decoded", "timed_out"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -166,6 +166,14 @@ def decoded(task: shardq.tasks.Task[Any, Any, Any] | None, value: bytes) -> Any:
     return msgspec.msgpack.decode(value) if task is None else task.arguments.decode_result(value)
 
 
+def timed_out(kind: str, identity: str, timeout: float | None) -> ResultTimeout:
+    """The error of who has waited for so long."""
+    within = "" if timeout is None else f" within {timeout:g} seconds"
+    return ResultTimeout(
+        f"{kind} {identity} has not ended{within}: ask again later, and see that a worker runs"
+    )
+
+
 class _Wait:
     """How long a waiter sleeps between its looks: a part of what it has waited already."""
 
@@ -193,10 +201,7 @@ class _Wait:
 
     def check(self, task: str) -> None:
         if self._timeout is not None and self.waited >= self._timeout:
-            raise ResultTimeout(
-                f"task {task} has not ended within {self._timeout:g} seconds: ask again later, and see that a worker "
-                "runs"
-            )
+            raise timed_out("task", task, self._timeout)
 
     def _bounded(self, seconds: float) -> float:
         return seconds if self._timeout is None else max(0.0, min(seconds, self._timeout - self.waited))

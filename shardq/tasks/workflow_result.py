@@ -15,7 +15,7 @@ from shardq.tasks.errors import ResultMissing, ResultTimeout
 from shardq.tasks.gathering import gather
 from shardq.tasks.ids import in_run, run_of, step_id
 from shardq.tasks.plans import Plan
-from shardq.tasks.result import Result, TaskState, decoded
+from shardq.tasks.result import Result, TaskState, decoded, timed_out
 from shardq.tasks.results import Decided, Entry
 from shardq.tasks.views import TaskView, views_of_steps
 
@@ -96,7 +96,10 @@ class WorkflowResult:
         until = None if timeout is None else time.monotonic() + timeout
         ends = self.results
         for each in ends:
-            _wait_for(each, ends, until)
+            try:
+                _wait_for(each, ends, until)
+            except ResultTimeout:
+                raise timed_out("workflow", self.id, timeout) from None
 
     def values(self) -> Iterator[Any]:
         """What its ends returned, one after the other, when all of it has ended.

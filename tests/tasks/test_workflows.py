@@ -12,6 +12,7 @@ from shardq.storage.opening import open_store
 from shardq.tasks import (
     ArgumentsRejected,
     ResultMissing,
+    ResultTimeout,
     TaskCancelled,
     TaskFailed,
     Tasks,
@@ -53,6 +54,15 @@ def test_what_follows_a_group_runs_once_when_all_of_it_is_done(sums: Sums) -> No
     assert worker.run().worked == 22
     assert result.get(timeout=0) == sum(range(20))
     assert sums.ran[f"total {list(range(20))}"] == 1
+
+
+@pytest.mark.parametrize("many", [1, 2])
+def test_who_waits_too_long_is_told_how_long_that_was(sums: Sums, many: int) -> None:
+    result = group(sums.add.signature(number, 0) for number in range(many)).send()
+    with pytest.raises(
+        ResultTimeout, match=rf"^workflow {result.id} has not ended within 0.05 seconds: ask again"
+    ):
+        result.get(timeout=0.05)
 
 
 def test_a_step_that_fails_for_good_is_the_failure_of_all_that_wait_for_it(sums: Sums) -> None:
