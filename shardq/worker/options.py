@@ -60,7 +60,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
       (of several, that of the most special class), a function of message and error that returns an outcome or None, or
       the name of such a function, ``package.module:function``. Anything else is a :class:`~shardq.Retry`.
     - ``keep_leases``: extend the leases of received messages while the handler runs.
-    - ``idle_exit``: end when the queue has been empty for so long. None: never.
+    - ``idle_exit``: end when nothing was due for so long, whatever is delayed. None: never.
     - ``prefetch``: messages claimed ahead, of each queue.
     - ``semaphore``: the name of a semaphore of the queue's store. A permit of it is held for each call of the handler.
       Messages that wait for one are in flight: to let them wait in the queue, use its ``max_in_flight``.

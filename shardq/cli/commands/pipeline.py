@@ -40,7 +40,7 @@ def pipeline() -> None:
 @_argument
 @processes_option
 @click.option("--batch", type=int, default=USUAL.batch, show_default=True, help="Messages in one bulk read.")
-@click.option("--idle-exit", type=duration, help="End when all its queues have been empty for this time.")
+@click.option("--idle-exit", type=duration, help="End when nothing was due in its queues for this time.")
 @click.option(
     "--retry-delay",
     type=duration,

@@ -77,7 +77,9 @@ def _number(text: str) -> float:
     "--batch", type=int, default=USUAL.batch, show_default=True, help="Messages in one bulk read and ack."
 )
 @click.option("--by-batch", is_flag=True, help="Call the function with a whole batch.")
-@click.option("--idle-exit", type=duration, help="End when the queue has been empty for this time.")
+@click.option(
+    "--idle-exit", type=duration, help="End when nothing was due for this time, whatever is delayed."
+)
 @click.option(
     "--retry-delay",
     type=duration,
@@ -193,11 +195,12 @@ def work(
 
 
 def run_pool(pool: WorkerPool) -> PoolReport:
-    """Run a pool. If it ends with an error, what it had done is told first."""
+    """Run a pool. If it ends with an error, what it had done is told first, if that is anything."""
     try:
         return pool.run()
     except ShardqError:
-        note(summary(pool.report))
+        if pool.report.total.batches:
+            note(summary(pool.report))
         raise
 
 

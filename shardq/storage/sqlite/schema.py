@@ -53,7 +53,8 @@ def _recognise(connection: sqlite3.Connection) -> int:
     application = connection.execute(_APPLICATION).fetchone()[0]
     if tables and application != APPLICATION_ID:
         raise SchemaMismatch(
-            f"SQLite file {_file(connection)} belongs to another application: give shardq a file of its own"
+            f"SQLite file {_file(connection)} belongs to another application: give shardq a file of its own; "
+            "an application may make its tables in that"
         )
     found, known = version(connection), len(migrations(_STORE))
     if found > known:
