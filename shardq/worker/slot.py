@@ -193,7 +193,7 @@ class Slot:
             self.finished = True
             raise error
         pause = PAUSES.delay(self._deaths)
-        _log.warning("%s; it is started again in %.1f seconds", error, pause)
+        _log.warning("%s; %s is started again in %.1f seconds", error, self._name, pause)
         self.restarts += 1
         self._start_at = time.monotonic() + pause
 
