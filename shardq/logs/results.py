@@ -15,7 +15,7 @@ import msgspec
 from shardq.clock import from_datetime
 from shardq.codec import Codec
 from shardq.context.queue_context import QueueContext
-from shardq.errors import InvalidSetting, MessageTooLarge
+from shardq.errors import InvalidMessage, InvalidSetting, MessageTooLarge
 from shardq.held import Selection
 from shardq.logs.log_queues import RESULTS, Line, logs_of, read, write
 from shardq.message import StoredMessage
@@ -43,7 +43,10 @@ _decode = msgspec.msgpack.Decoder(Result).decode
 
 def encode_result(codec: Codec, value: Any) -> bytes:
     """A result as it is stored. Raises InvalidMessage or MessageTooLarge."""
-    data = codec.encode(value)
+    try:
+        data = codec.encode(value)
+    except InvalidMessage as error:
+        raise InvalidMessage(str(error).replace("body ", "result ", 1)) from error
     if len(data) > MOST_RESULT_BYTES:
         raise MessageTooLarge(
             f"result of {len(data):,} bytes: at most {MOST_RESULT_BYTES:,} are kept; "

@@ -227,7 +227,8 @@ def test_a_worker_acks_with_what_its_handler_returns(
     answers = {b"1": b"one", b"2": None, b"3": {"no": "bytes"}, b"4": shardq.Discard("odd")}
     assert Worker(sums, lambda message: answers[message.body], idle_exit=0).run().worked == 3
     assert [result_of(sums, each) for each in ids] == [b"one", None, None, None]
-    assert f"message {ids[2]} is acked without what its handler returned" in caplog.text
+    why = "result {'no': 'bytes'} is a dict: give bytes, or a codec"
+    assert f"message {ids[2]} is acked without what its handler returned: {why}" in caplog.text
 
 
 class CountingStore(WrappedStore):

@@ -31,7 +31,9 @@ def test_a_schedule_is_created_shown_changed_and_deleted(tmp_path: Path) -> None
     assert "every 3600 s" in run(tmp_path, "schedule", "list")[1]
     assert run(tmp_path, "schedule", "trigger", "s")[1].startswith("q:")
     assert "hello" in run(tmp_path, "receive", "q")[1]
-    assert "hello" in run(tmp_path, "schedule", "show", "s")[1]
+    shown = run(tmp_path, "schedule", "show", "s")[1]
+    assert "hello" in shown
+    assert "catch up   one" in shown
     assert len(json.loads(run(tmp_path, "schedule", "list", "--json")[1])["schedules"]) == 1
     assert run(tmp_path, "schedule", "delete", "s")[0] == 0
 

@@ -145,7 +145,9 @@ def _show(found: Schedule, *, as_json: bool) -> None:
         print_json(found)
     else:
         facts = msgspec.structs.asdict(found).items()
-        print_columns([(fact, _text(value)) for fact, value in facts if value not in (None, {}, b"")])
+        print_columns(
+            [(fact.replace("_", " "), _text(value)) for fact, value in facts if value not in (None, {}, b"")]
+        )
 
 
 def _row(found: Schedule) -> tuple[object, ...]:

@@ -151,16 +151,16 @@ def list_subscriptions(session: Session, topic: str, as_json: bool) -> None:
     if as_json:
         print_json(states)
     elif states:
-        heads = ("subscription", "filter", "backlog", "in flight", "history", "queue")
+        heads = ("subscription", "filter", "waiting", "in flight", "history", "queue")
         print_columns([heads, *map(row_of, states)])
 
 
 def row_of(state: SubscriptionState) -> tuple[str, ...]:
-    """A subscription in a line. Its backlog is what waits for its consumers."""
+    """A subscription in a line. Waiting are those that are ready or delayed."""
     missed = f"{in_words(state.missed)} missed" if state.missed else ""
     history = "is being copied" if state.filling else missed
-    backlog, in_flight = f"{state.ready + state.delayed:,}", f"{state.in_flight:,}"
-    return state.name, state.filter, backlog, in_flight, history, state.queue
+    waiting, in_flight = f"{state.ready + state.delayed:,}", f"{state.in_flight:,}"
+    return state.name, state.filter, waiting, in_flight, history, state.queue
 
 
 @subscription.command(

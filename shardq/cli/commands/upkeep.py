@@ -127,10 +127,17 @@ def redrive(session: Session, queue: str, limit: int | None, as_json: bool) -> N
     moved = target.redrive(limit)
     dead = dead_letter_name(queue, target.settings)
     if not moved and not session.client.exists(dead):
-        raise QueueNotFound(
-            f"queue {queue!r} has no dead-letter queue {dead!r}: give the queue that the dead letters came from"
-        )
+        raise _nothing_to_redrive(session, queue, dead)
     if as_json:
         print_json({"redriven": moved})
     else:
         note(f"{many(moved, 'dead letter')} back in queue {queue}")
+
+
+def _nothing_to_redrive(session: Session, queue: str, dead: str) -> QueueNotFound:
+    """The error for a queue without dead letters of its own, which may be a dead-letter queue."""
+    origin = queue.removesuffix(dead.removeprefix(queue))
+    remedy = "give the queue that the dead letters came from"
+    if origin != queue and session.client.exists(origin):
+        remedy = f"`shardq redrive {origin}` moves the messages of {queue!r} back"
+    return QueueNotFound(f"queue {queue!r} has no dead-letter queue {dead!r}: {remedy}")
