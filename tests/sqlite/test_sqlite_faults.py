@@ -15,7 +15,7 @@ import pytest
 from shardq import errors
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Append, Claim, QueueRecord
-from shardq.storage.sqlite import connections
+from shardq.storage.sqlite import connections, schema
 from shardq.storage.sqlite.connections import Connection
 from shardq.storage.sqlite.faults import translate
 from shardq.storage.sqlite.store import SqliteStore
@@ -190,6 +190,26 @@ def test_the_database_of_another_application_is_left_alone(path: Path) -> None:
             with pytest.raises(errors.SchemaMismatch, match=r"queue\.db belongs to another application"):
                 use()
     assert path.read_bytes() == before
+
+
+def test_who_opens_a_file_while_its_schema_is_made_finds_none_of_it_or_all(path: Path) -> None:
+    """Programs that start at the same moment, one of which makes the file."""
+    seen: set[object] = set()
+    with (
+        closing(sqlite3.connect(path, isolation_level=None)) as maker,
+        closing(sqlite3.connect(path)) as other,
+    ):
+
+        def look(_statement: str) -> None:
+            try:
+                seen.add(schema.is_current(other))
+            except errors.SchemaMismatch as error:
+                seen.add(str(error))
+
+        maker.set_trace_callback(look)
+        schema.apply(maker)
+        look("")
+    assert seen == {False, True}
 
 
 def test_a_missing_table_is_a_mismatch(path: Path, store: SqliteStore, shard: Shard) -> None:

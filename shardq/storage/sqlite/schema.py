@@ -38,12 +38,23 @@ def is_current(connection: sqlite3.Connection) -> bool:
 
 
 def apply(connection: sqlite3.Connection) -> None:
-    """Apply what is missing, each migration in one transaction. Raises SchemaMismatch and SQLite's errors."""
+    """Apply what is missing. Raises SchemaMismatch and SQLite's errors.
+
+    All of it is one transaction: who opens the file meanwhile finds it empty, or as it was, and never half made.
+    """
     if _recognise(connection) == 0:
         connection.execute(_PAGE_SIZE)
         connection.execute(_WAL)
-    for migration in migrations(_STORE):
-        _apply_one(connection, migration)
+    connection.execute(_BEGIN)
+    try:
+        # Another process may have applied it while this one waited for the lock.
+        for migration in migrations(_STORE)[_recognise(connection) :]:
+            _apply_one(connection, migration)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def _recognise(connection: sqlite3.Connection) -> int:
@@ -70,18 +81,9 @@ def _file(connection: sqlite3.Connection) -> str:
 
 
 def _apply_one(connection: sqlite3.Connection, migration: Migration) -> None:
-    connection.execute(_BEGIN)
-    try:
-        # Another process may have applied it while this one waited for the lock.
-        if _recognise(connection) < migration.number:
-            for statement in _statements(migration.text):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {migration.number:d}")
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+    for statement in _statements(migration.text):
+        connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {migration.number:d}")
 
 
 def _statements(text: str) -> Iterator[str]:
