@@ -42,6 +42,7 @@ class MessageLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     expires_at: datetime | UnsetType | None = UNSET
     large_bytes: int | UnsetType = UNSET
     state: str | UnsetType = UNSET
+    blocked: str | UnsetType = UNSET
     deliveries: int | UnsetType = UNSET
     owner: str | UnsetType = UNSET
     receipt: str | UnsetType = UNSET

@@ -10,6 +10,8 @@ import pytest
 
 import shardq
 from shardq.cli.commands.doctor import Check, summary
+from shardq.cli.message_line import MessageLine
+from shardq.cli.message_view import MessageView
 from shardq.cli.times import duration
 from shardq.clock import from_datetime
 from shardq.settings import QueueSettings
@@ -151,6 +153,10 @@ def test_what_is_printed_of_messages_is_sent_as_new_ones(jobs, command: tuple[st
     expiry = [datetime.fromisoformat(message["expires_at"]) for message in (copies["a"], first)]
     assert abs(expiry[0] - expiry[1]) < timedelta(seconds=1)
     assert copies["a"]["id"] != first["id"]
+
+
+def test_a_line_may_have_every_field_that_is_printed() -> None:
+    assert set(MessageView.__struct_fields__) <= set(MessageLine.__struct_fields__)
 
 
 def test_a_message_that_expired_meanwhile_is_not_delivered_from_its_line(jobs) -> None:
