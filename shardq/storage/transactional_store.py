@@ -25,7 +25,8 @@ class TransactionalStore(Store, Protocol):
         What is asked of the answer MUST be done when the application commits, and none of it when it rolls back. A
         request that fails MUST leave nothing of itself in the transaction; TransactionEnded tells that nothing of the
         whole transaction stands. What cannot be part of one MUST be refused by UnsupportedByStore. It MUST raise
-        InvalidSetting when there is no transaction on this storage, and Closed from its end on. To close the answer
-        MUST NOT end the transaction.
+        InvalidSetting when there is no transaction on this storage, and Closed after its end; where the application has
+        begun another one on the connection by then, the answer MAY go on in that. To close the answer MUST NOT end the
+        transaction.
         """
         ...
