@@ -30,6 +30,8 @@ CAUGHT = {
     "AnswersWhatWasAsked": "two messages of a unique key at a time",
     "LetsTheNextGo": "out of order in its group",
     "LendsTwice": "more permits than there are",
+    "StoresCopiesWithTheNext": "published and lost",
+    "SchedulesUnderRandomIds": "one occurrence twice",
 }
 TRIED = list(CAUGHT)[: some(len(CAUGHT), 1)]
 

@@ -13,7 +13,7 @@ from .history import Phase
 from .receiving import Receiving
 from .role import Role
 
-__all__ = ["Answering", "Asking", "Permitted"]
+__all__ = ["AT_THE_END", "Answering", "Asking", "Permitted"]
 
 GROUPS = 3  # of each producer
 AT_THE_END = 20  # messages of each producer, when the faults are over
@@ -68,7 +68,7 @@ class Asking(Role):
 class Answering(Receiving):
     """Receives them, and acks them together, one by one, late, or not at all."""
 
-    verb = "answer"
+    verb, ended = "answer", "finish"
     limits = (1, 3, 20)
 
     def run(self) -> None:
@@ -96,13 +96,13 @@ class Answering(Receiving):
         ids = [message.id for message in part]
         if not ids:
             return
-        self.record.invoke("finish", ids)
+        self.record.invoke(self.ended, ids)
         try:
             part.ack()
         except shardq.ShardqError as error:
-            self.record.outcome("finish", Phase.UNKNOWN, ids, note=error)
+            self.record.outcome(self.ended, Phase.UNKNOWN, ids, note=error)
         else:
-            self.record.outcome("finish", Phase.OK, ids)
+            self.record.outcome(self.ended, Phase.OK, ids)
 
     def _release(self, part: shardq.Batch) -> None:
         try:

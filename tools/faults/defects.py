@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import time
+from collections.abc import Sequence
 
 import msgspec
 
-from shardq.storage.requests import Acknowledge, Append, Fenced
+from shardq.storage.requests import Acknowledge, Append, DedupeEntry, Fenced
 from shardq.storage.store import Capabilities, Store
 from shardq.testing import WrappedStore
 from shardq.testing.broken_stores import BROKEN_STORES
@@ -14,6 +16,8 @@ from shardq.testing.broken_stores import BROKEN_STORES
 __all__ = ["DEFECTS", "ByShard"]
 
 RARE = 1_000
+TOPICS, TICKS = "_shardq/topics/", ".ticks"  # how names of queues begin and end
+SLOW = 3.0  # seconds; more than who sends an occurrence is waited for
 
 
 class ByShard(WrappedStore):
@@ -55,6 +59,45 @@ class AcksBeforeStoring(WrappedStore):
             super().append(each)
 
 
+class StoresCopiesWithTheNext(WrappedStore):
+    """Confirms what a relay copies to a subscription when it is in memory, and stores it with what comes next."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self._waiting: list[Append] = []
+
+    def append(self, request: Append) -> None:
+        topic, _, kind = request.shard.queue.rpartition("/")
+        if not topic.startswith(TOPICS) or kind in ("log", "state"):
+            super().append(request)
+            return
+        waiting, self._waiting = self._waiting, [request]
+        for each in waiting:
+            super().append(each)
+
+
+class SchedulesUnderRandomIds(WrappedStore):
+    """Knows no key of an occurrence, and is so slow to confirm it that another consumer sends it, too."""
+
+    def reserve_keys(
+        self, queue: str, entries: Sequence[DedupeEntry], window: int
+    ) -> tuple[DedupeEntry, ...]:
+        standing = super().reserve_keys(queue, entries, window)
+        return tuple(entries) if queue.endswith(TICKS) else standing
+
+    def append(self, request: Append) -> None:
+        super().append(request)
+        if request.shard.queue.endswith(TICKS):
+            time.sleep(SLOW)
+
+
 DEFECTS: dict[str, type[WrappedStore]] = {
-    each.__name__: each for each in (*BROKEN_STORES, DropsOneAckInAThousand, AcksBeforeStoring)
+    each.__name__: each
+    for each in (
+        *BROKEN_STORES,
+        DropsOneAckInAThousand,
+        AcksBeforeStoring,
+        StoresCopiesWithTheNext,
+        SchedulesUnderRandomIds,
+    )
 }

@@ -77,7 +77,7 @@ class Faults(Bystanders):
             victim.send(signal.SIGCONT)
 
     def kill_producer(self, step: Step) -> tuple[str, None]:
-        return self._kill(step, "produce", "ask")
+        return self._kill(step, "produce", "ask", "publish")
 
     def kill_consumer(self, step: Step) -> tuple[str, None]:
         return self._kill(step, "work", "answer", "permit")
@@ -91,8 +91,11 @@ class Faults(Bystanders):
     def kill_mover(self, step: Step) -> tuple[str, None]:
         return self._kill(step, "move")
 
+    def kill_subscriber(self, step: Step) -> tuple[str, None]:
+        return self._kill(step, "subscribe", "tick")
+
     def pause_producer(self, step: Step) -> tuple[str, Undo]:
-        return self._pause(step, "produce", "ask")
+        return self._pause(step, "produce", "ask", "publish")
 
     def pause_consumer(self, step: Step) -> tuple[str, Undo]:
         return self._pause(step, "work", "answer", "permit")
@@ -105,6 +108,9 @@ class Faults(Bystanders):
 
     def pause_mover(self, step: Step) -> tuple[str, Undo]:
         return self._pause(step, "move")
+
+    def pause_subscriber(self, step: Step) -> tuple[str, Undo]:
+        return self._pause(step, "subscribe", "tick")
 
     def roll_clients(self, step: Step) -> tuple[str, None]:
         """Replace the clients one after the other, as a release of an application does."""

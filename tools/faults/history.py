@@ -9,11 +9,22 @@ from pathlib import Path
 
 import msgspec
 
-__all__ = ["CLAIMS", "Delivery", "Event", "Log", "Phase", "is_of_asked", "is_of_side", "read_history"]
+__all__ = [
+    "CLAIMS",
+    "Delivery",
+    "Event",
+    "Log",
+    "Phase",
+    "is_of_asked",
+    "is_of_built",
+    "is_of_side",
+    "read_history",
+]
 
 CLAIMS = "/claims"  # what follows a client's name where its claims are told
 SIDE = frozenset({"supply", "carry", "move", "redrive", "arrive"})
 ASKED = frozenset({"ask", "answer", "finish", "take-permit", "give-permit"})
+BUILT = frozenset({"publish", "hear", "heard", "tick", "ended-tick", "ticked"})
 
 
 class Phase(Enum):
@@ -57,6 +68,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     # of its claims: take (counts deliveries), claim (counts none), start (counts them later)
     # of the side queue: supply (send), carry (receive), move, redrive, arrive (receive of what was moved)
     # of the asked queue: ask (send; notes the id), answer (receive), finish (ack of ids), take-permit, give-permit
+    # of what is built on queues: publish, hear (receive), heard (ack of ids), tick (receive), ended-tick (ack of ids),
+    # ticked (notes how many occurrences a schedule had)
     phase: Phase
     bodies: tuple[str, ...] = ()  # of a claim: ids
     deliveries: tuple[Delivery, ...] = ()
@@ -79,6 +92,11 @@ def is_of_side(event: Event) -> bool:
 def is_of_asked(event: Event) -> bool:
     """It is about the queue whose messages ask for something, or its semaphore."""
     return event.verb in ASKED
+
+
+def is_of_built(event: Event) -> bool:
+    """It is about the topic or the schedule."""
+    return event.verb in BUILT
 
 
 class Log:

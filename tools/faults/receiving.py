@@ -38,8 +38,14 @@ class Receiving(Role):
             self.record.outcome(self.verb, Phase.FAILED if sure else Phase.UNKNOWN, note=error)
             self.stopped.wait(0.1)
             return None
-        self.record.outcome(self.verb, Phase.OK, deliveries=[_delivery(message) for message in batch or ()])
+        self.record.outcome(
+            self.verb, Phase.OK, deliveries=[self.delivery(message) for message in batch or ()]
+        )
         return batch
+
+    def delivery(self, message: shardq.Message) -> Delivery:
+        """What is written down of a message."""
+        return _delivery(message)
 
     def settle(self, verb: str, batch: shardq.Batch, number: int, seconds: float = 0.0) -> None:
         bodies = [name_of(message.raw) for message in batch]

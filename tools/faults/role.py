@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable
+from typing import TypeVar
 
 import shardq
 from shardq.client import Client
@@ -14,22 +16,25 @@ from .recorder import Recorder
 
 __all__ = ["Role", "name_of"]
 
+T = TypeVar("T")
+
 
 class Role:
     def __init__(self, assignment: Assignment, dial: Dial, client: Client, stopped: threading.Event) -> None:
         self.assignment, self.dial, self.client, self.stopped = assignment, dial, client, stopped
         self.dice = random.Random(assignment.seed)
         self.record = Recorder(assignment, dial, client)
-        self.queue = self._patiently(client, assignment.queue)
+        self.queue = self.patiently(lambda: client.queue(assignment.queue))
 
     def run(self) -> None:
         """Play until the work is done, or until told to stop."""
         raise NotImplementedError
 
-    def _patiently(self, client: Client, name: str) -> shardq.Queue:
+    def patiently(self, open_it: Callable[[], T]) -> T:
+        """Open something, however long the store is away."""
         while True:
             try:
-                return client.queue(name)
+                return open_it()
             except shardq.ShardqError as error:
                 if not error.retryable and not isinstance(error, shardq.StoreUnavailable):
                     raise

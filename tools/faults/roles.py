@@ -20,8 +20,10 @@ from .dial import Dial
 from .logged_claims import LoggedClaims
 from .moving import Moving
 from .producing import Producing, Supplying
+from .publishing import Publishing, Subscribing
 from .receiving import Arriving, Collecting, Keeping, Overlapping, Prefetching, Working
 from .stage import CONSUMERS
+from .ticking import Ticking
 
 __all__ = ["play"]
 
@@ -38,6 +40,9 @@ ROLES = {
     "ask": Asking,
     "answer": Answering,
     "permit": Permitted,
+    "publish": Publishing,
+    "subscribe": Subscribing,
+    "tick": Ticking,
 }
 
 

@@ -20,11 +20,13 @@ from .behind import audit
 from .history import read_history
 from .liveness import Progress, progress
 from .nemesis import Deed, Nemesis
+from .published import create_published, finish_published, start_publishers
 from .rules import Promise
 from .schedule import Step
 from .side import create_side, finish_moves, side_queues, start_movers
 from .stage import CONSUMERS, SENDERS, Stage
 from .target import Target
+from .ticks import create_ticks, finish_ticks, start_ticks, ticked_queue
 from .verdict import Verdict, judge
 
 __all__ = ["Plan", "Round", "run_round"]
@@ -102,7 +104,7 @@ def run_round(target: Target, plan: Plan, folder: Path) -> Round:
         nemesis = Nemesis(target, stage, client, plan.queue)
         steps = nemesis.plan(f"{plan.seed} {plan.number}", plan.seconds)
         try:
-            _start_clients(stage, plan)
+            _start_clients(stage, client, plan)
             stage.wait_until_at_work(BEGINNING)
             watch.lap("clients started")
             nemesis.run(steps, plan.seconds)
@@ -125,6 +127,8 @@ def _create(client: Client, plan: Plan, target: Target) -> None:
     client.create_queue(f"{plan.queue}.bystander", shards=2, time_shards=2, max_deliveries=None)
     create_side(client, plan.queue, target.lease)
     create_asked(client, plan.queue, target.lease)
+    create_published(client, plan.queue, target.lease)
+    create_ticks(client, plan.queue, target.lease)
 
 
 def _template(target: Target, plan: Plan) -> Assignment:
@@ -144,7 +148,7 @@ def _template(target: Target, plan: Plan) -> Assignment:
     )
 
 
-def _start_clients(stage: Stage, plan: Plan) -> None:
+def _start_clients(stage: Stage, client: Client, plan: Plan) -> None:
     share = plan.messages // PRODUCERS
     for number in range(1, PRODUCERS + 1):
         stage.start("produce", f"p{number}", messages=share)
@@ -157,6 +161,8 @@ def _start_clients(stage: Stage, plan: Plan) -> None:
     stage.start("overlap", "o1")
     start_movers(stage, plan.queue, plan.messages, plan.seconds)
     start_askers(stage, plan.queue, plan.messages, plan.seconds)
+    start_publishers(stage, client, plan.queue, plan.messages, plan.seconds)
+    start_ticks(stage, plan.queue)
 
 
 def _finish(
@@ -182,6 +188,10 @@ def _finish(
     watch.lap("moved")
     problems += finish_asked(stage, nemesis.client, plan.queue, FINISHING)
     watch.lap("answered")
+    problems += finish_published(stage, nemesis.client, plan.queue, FINISHING)
+    watch.lap("published")
+    problems += finish_ticks(stage, nemesis.client, plan.queue, FINISHING)
+    watch.lap("ticked")
     remains = _remains(queue)
     problems += _collect(stage, {"collect": f"{plan.queue}.dead", "arrive": side_queues(plan.queue)[-1]})
     problems += [f"client {name} died" for name in stage.deaths()]
@@ -189,7 +199,7 @@ def _finish(
     stage.end()
     watch.lap("clients ended")
     queues = [plan.queue, *(f"{plan.queue}.{each}" for each in BESIDE), *side_queues(plan.queue)]
-    queues.append(asked_queue(plan.queue))
+    queues += [asked_queue(plan.queue), ticked_queue(plan.queue)]
     problems += audit(target, queues)
     watch.lap("audited")
     events = read_history(stage.logs)
