@@ -461,6 +461,9 @@ def test_a_group_waits_for_a_message_that_was_given_up(jobs) -> None:
     (found,) = jobs.lines("peek", "jobs", "--blocked")
     assert (found["body"], found["group"], "65" in found["blocked"]) == ("first", "a", True)
     assert jobs.ok("receive", "jobs", "--limit", "9").stdout == ""
+    checks = json.loads(jobs("doctor", "jobs", "--json").stdout)["checks"]
+    (check,) = [check for check in checks if check["name"] == "blocked groups"]
+    assert (check["ok"], check["value"], "shardq redrive jobs" in check["remedy"]) == (False, "1 group", True)
     assert 1 in jobs.json("redrive", "jobs").values()
     assert jobs.ok("receive", "jobs", "--limit", "9", "--ack").stdout == "first\nsecond\n"
 

@@ -25,6 +25,7 @@ __all__ = ["Check", "check_clock", "check_queue", "check_store", "doctor", "exam
 
 CLOCK_TOLERANCE_SECONDS = 1.0
 OLD_LEASES = 10  # a message that has been ready for longer than so many visibility timeouts
+MOST_BLOCKING = 1_000  # messages that are looked at
 OLD_SECONDS = 300.0  # and than this
 
 
@@ -137,6 +138,8 @@ def check_queue(client: Client, queue: Queue, dead_letter_queues: Container[str]
         yield age
     if settings.has_dead_letters:
         yield _dead_letters(client, name, dead_letter_name(name, settings))
+    if settings.on_dead_letter == "block":
+        yield _blocked(queue)
 
 
 def _ring(name: str, settings: QueueSettings) -> Check:
@@ -166,6 +169,16 @@ def _dead_letters(client: Client, name: str, dead: str) -> Check:
     waiting = counts.ready + counts.delayed + counts.in_flight
     remedy = f"shardq peek {dead} tells why; shardq redrive {name} sends them again"
     return _verdict(name, "dead letters", not waiting, "none", f"{waiting:,} in {dead}", remedy)
+
+
+def _blocked(queue: Queue) -> Check:
+    name, blocking = queue.name, queue.peek(MOST_BLOCKING, blocked=True)
+    groups = many(len({message.group for message in blocking}), "group")
+    remedy = (
+        f"shardq peek {name} --blocked tells why; shardq redrive {name} delivers again what blocks them, "
+        "shardq remove ID lets one go on without it"
+    )
+    return _verdict(name, "blocked groups", not blocking, "none", groups, remedy)
 
 
 def _verdict(subject: str, name: str, ok: bool, fine: str, wrong: str, remedy: str) -> Check:
