@@ -468,6 +468,17 @@ def test_a_group_waits_for_a_message_that_was_given_up(jobs) -> None:
     assert jobs.ok("receive", "jobs", "--limit", "9", "--ack").stdout == "first\nsecond\n"
 
 
+def test_a_queue_is_described_from_its_name_on(jobs) -> None:
+    told = [line.split("  ", 1) for line in jobs.ok("describe", "jobs").stdout.splitlines()]
+    facts = {name: value.strip() for name, value in told}
+    assert told[0][0] == "name"
+    assert (facts["name"], facts["delivery paused"], facts["dead letter queue"]) == (
+        "jobs",
+        "no",
+        "jobs.dead",
+    )
+
+
 def test_a_dead_letter_is_shown_with_its_reason(jobs) -> None:
     jobs.ok("send", "jobs", "x")
     with shardq.connect(jobs.url) as client, client.queue("jobs").consumer() as consumer:

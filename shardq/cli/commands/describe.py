@@ -38,9 +38,9 @@ def describe(session: Session, queue: str, as_json: bool) -> None:
         print_json(found)
         return
     facts = msgspec.structs.asdict(found)
-    settings, counts = facts.pop("settings"), facts.pop("counts")
-    rows = [*(msgspec.structs.asdict(settings) | facts).items(), *msgspec.structs.asdict(counts).items()]
-    print_columns([(name.replace("_", " "), _text(value)) for name, value in rows])
+    settings, counts = map(msgspec.structs.asdict, (facts.pop("settings"), facts.pop("counts")))
+    shown = {"name": found.name} | settings | facts | counts
+    print_columns([(name.replace("_", " "), _text(value)) for name, value in shown.items()])
 
 
 def description(queue: Queue) -> QueueDescription:
@@ -60,4 +60,6 @@ def description(queue: Queue) -> QueueDescription:
 def _text(value: object) -> str:
     if value is None:
         return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)
