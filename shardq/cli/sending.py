@@ -22,6 +22,7 @@ __all__ = [
     "Parse",
     "Piece",
     "SendReport",
+    "Stop",
     "Unsent",
     "Watcher",
     "given_bodies",
@@ -155,6 +156,19 @@ class SendReport(msgspec.Struct, frozen=True):
 Watcher = Callable[[SendReport, Sequence[str]], None]
 
 
+class Stop:
+    """Ends a ``send`` after the messages at hand, so that it is known of every line whether it was sent."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+
+    def ask(self) -> None:
+        """Ask for it. Who asks twice raises KeyboardInterrupt."""
+        if self.wanted:
+            raise KeyboardInterrupt
+        self.wanted = True
+
+
 class _Stopped(Exception):
     def __init__(self, error: ShardqError, unsent: Sequence[OutgoingMessage]) -> None:
         super().__init__(str(error))
@@ -162,15 +176,24 @@ class _Stopped(Exception):
 
 
 def send_pieces(
-    producer: Producer, queue: str, pieces: Iterator[Piece], unsent: Unsent | None, watch: Watcher
+    producer: Producer,
+    queue: str,
+    pieces: Iterator[Piece],
+    unsent: Unsent | None,
+    watch: Watcher,
+    stop: Stop,
 ) -> SendReport:
     """Send every message. The watcher is told the ids of each piece when it is stored.
 
     If a piece fails, ``unsent`` keeps its messages that were not stored, a faulty line, and the rest of the source.
-    Raises PartialSend then. If nothing was stored and there is no ``unsent``, it raises the error itself.
+    Raises PartialSend then. If nothing was stored and there is no ``unsent``, it raises the error itself. Raises
+    KeyboardInterrupt, with the rest of the source in ``unsent``, when it was asked to stop.
     """
     report = SendReport()
     for piece in pieces:
+        if stop.wanted and unsent is not None:
+            kept = unsent.keep(chain((piece,), pieces))
+            raise KeyboardInterrupt(_kept(f"{many(report.sent, 'message')} sent", kept, queue, unsent))
         stored: Sequence[str] = ()
         stopped: _Stopped | None = None
         try:
@@ -222,8 +245,11 @@ def _explained(
     if unsent is None:
         text += "; --unsent FILE keeps the rest"
     else:
-        kept = unsent.keep(chain((left,), pieces))
-        text += f"; {many(kept, 'line')} kept: {unsent.command(queue)}"
+        text = _kept(text, unsent.keep(chain((left,), pieces)), queue, unsent)
     partial = PartialSend(text, (), left.messages)
     partial.__cause__ = cause
     return partial
+
+
+def _kept(text: str, lines: int, queue: str, unsent: Unsent) -> str:
+    return f"{text}; {many(lines, 'line')} kept: {unsent.command(queue)}"

@@ -80,6 +80,25 @@ def test_ctrl_c_is_one_line_and_exit_code_130(jobs, start: Callable[..., subproc
     assert process.returncode == 130
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_send_that_is_interrupted_keeps_the_lines_that_it_did_not_send(
+    jobs, start: Callable[..., subprocess.Popen[str]], tmp_path: Path, number: signal.Signals
+) -> None:
+    rest = tmp_path / "rest.jsonl"
+    with start("send", "jobs", "-", "--unsent", str(rest), stdin=subprocess.PIPE) as process:
+        process.stdin.write("one\n")
+        process.stdin.flush()
+        assert process.stdout.readline()
+        process.send_signal(number)
+        process.stdin.write("two\nthree\n")
+        process.stdin.close()
+        assert process.stderr.read().startswith("shardq: interrupted: 1 message sent; 2 lines kept: ")
+    assert process.returncode == 130
+    assert jobs.json("stats", "jobs")["ready"] == 1
+    jobs.ok("send", "jobs", "--jsonl", "--file", str(rest))
+    assert sorted(each["body"] for each in jobs.lines("peek", "jobs")) == ["one", "three", "two"]
+
+
 def test_sigterm_ends_work_cleanly_and_gives_back_what_was_not_started(
     jobs, start: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -26,6 +26,7 @@ from shardq.cli.sending import (
     Parse,
     Piece,
     SendReport,
+    Stop,
     Unsent,
     Watcher,
     none_sent,
@@ -103,7 +104,7 @@ def _check_folder(_context: click.Context, _parameter: click.Parameter, path: Pa
     "--unsent",
     type=_NEW_FILE,
     callback=_check_folder,
-    help="A new file for the lines that were not sent, as JSON lines.",
+    help="A new file for the lines that were not sent, as JSON lines; also after Ctrl-C.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="Print no ids.")
 @codec_option
@@ -215,8 +216,15 @@ def _run(
         producer = session.queue(queue).producer()
     except ShardqError as error:
         raise none_sent(error, queue, pieces, unsent) from error
-    with producer:
-        send_pieces(producer, queue, pieces, unsent, watch)
+    stop = Stop()
+    with producer, nullcontext() if unsent is None else _stopped_by_signals(stop):
+        send_pieces(producer, queue, pieces, unsent, watch, stop)
+
+
+def _stopped_by_signals(stop: Stop) -> AbstractContextManager[None]:
+    from shardq.worker.signals import stop_signals  # noqa: PLC0415 -- other sends need no workers
+
+    return stop_signals(stop.ask)
 
 
 def _finish(show: _Show, queue: str, *, as_json: bool) -> None:
