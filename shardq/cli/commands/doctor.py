@@ -25,8 +25,8 @@ __all__ = ["Check", "check_clock", "check_queue", "check_store", "doctor", "exam
 
 CLOCK_TOLERANCE_SECONDS = 1.0
 OLD_LEASES = 10  # a message that has been ready for longer than so many visibility timeouts
-MOST_BLOCKING = 1_000  # messages that are looked at
 OLD_SECONDS = 300.0  # and than this
+MOST_BLOCKING = 1_000  # messages that are looked at
 
 
 @click.command(cls=ExampleCommand, example="shardq doctor orders")
