@@ -155,6 +155,13 @@ def test_what_is_printed_of_messages_is_sent_as_new_ones(jobs, command: tuple[st
     assert copies["a"]["id"] != first["id"]
 
 
+def test_who_sends_json_lines_as_bodies_is_told_of_it(jobs, tmp_path: Path) -> None:
+    (tmp_path / "jobs.jsonl").write_text('{"body": "a"}\n')
+    assert "--jsonl" in jobs.ok("send", "jobs", "--file", "jobs.jsonl").stderr
+    assert "--jsonl" not in jobs.ok("send", "jobs", "--file", "jobs.jsonl", "--jsonl").stderr
+    assert {message["body"] for message in jobs.lines("peek", "jobs")} == {'{"body": "a"}', "a"}
+
+
 def test_a_line_may_have_every_field_that_is_printed() -> None:
     assert set(MessageView.__struct_fields__) <= set(MessageLine.__struct_fields__)
 

@@ -146,6 +146,8 @@ def send(
             )
         _send_large(session, queue, large, shared, quiet=quiet, as_json=as_json)
         return
+    if file is not None and file.suffix == ".jsonl" and not jsonl:
+        note(f"each line of {file} is sent as a body: with --jsonl it is read as a message")
     read = partial(parse_line, queue=queue) if jsonl else parse_plain
     parse = partial(read, codec=codec, shared=shared)
     keep = None if unsent is None else Unsent(_unused(unsent, file), codec)
