@@ -202,11 +202,16 @@ def send_pieces(
             stopped = caught
             stored = caught.error.stored if isinstance(caught.error, PartialSend) else ()
         report = SendReport(report.sent + len(stored), report.bytes + piece.read)
-        watch(report, stored)
+        left = msgspec.structs.replace(piece, messages=() if stopped is None else stopped.unsent)
+        try:
+            watch(report, stored)
+        except OSError:  # nobody reads the ids any more
+            if unsent is not None:
+                unsent.keep(chain((left,), pieces))
+            raise
         if stopped is None and piece.error is not None:
             stopped = _Stopped(piece.error, ())
         if stopped is not None:
-            left = msgspec.structs.replace(piece, messages=stopped.unsent)
             raise _explained(stopped.error, report.sent, queue, left, pieces, unsent)
     return report
 

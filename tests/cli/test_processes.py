@@ -99,6 +99,29 @@ def test_a_send_that_is_interrupted_keeps_the_lines_that_it_did_not_send(
     assert sorted(each["body"] for each in jobs.lines("peek", "jobs")) == ["one", "three", "two"]
 
 
+def test_a_send_whose_ids_nobody_reads_any_more_keeps_the_lines_that_it_did_not_send(
+    jobs, start: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    rest = tmp_path / "rest.jsonl"
+    with start("send", "jobs", "-", "--unsent", str(rest), stdin=subprocess.PIPE) as process:
+        process.stdin.write("one\n")
+        process.stdin.flush()
+        assert process.stdout.readline()
+        process.stdout.close()
+        process.stdin.write("two\n")
+        process.stdin.flush()
+        while jobs.json("stats", "jobs")["ready"] < 2:
+            time.sleep(0.02)
+        process.stdin.write("three\nfour\n")
+        process.stdin.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 141
+    sent = jobs.json("stats", "jobs")["ready"]
+    kept = rest.read_text().splitlines()
+    assert sent + len(kept) == 4
+    assert kept
+
+
 def test_sigterm_ends_work_cleanly_and_gives_back_what_was_not_started(
     jobs, start: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
