@@ -82,6 +82,19 @@ class Relay:
                     return relayed
                 relayed += len(batch)
 
+    def fill(self, name: str, incarnation: str) -> SubscriptionRecord | None:
+        """Relay until a subscription has what it is to get of the history, though another relay may be at that.
+
+        Returns it as it is then; None when it is gone. Errors as in :meth:`run`.
+        """
+        while True:
+            self.run()
+            record = self.look().subscriptions.get(name)
+            if record is None or record.incarnation != incarnation:
+                return None
+            if record.filling is None:
+                return record
+
     def change(self, change: Callable[[TopicState], TopicState]) -> TopicState:
         """Change the state while no round is under way; returns it as it is then.
 

@@ -158,8 +158,10 @@ class Subscription:
 
         with self._there():
             relay.change(rewind)
-            relay.run()
-            return timedelta(microseconds=self._known(relay.look()).missed)
+            record = relay.fill(self.name, self._record.incarnation)
+        if record is None:
+            raise self._unknown()
+        return timedelta(microseconds=record.missed)
 
     def delete(self) -> None:
         """Delete the subscription with its messages and dead letters. Nothing is delivered from then on.

@@ -235,7 +235,7 @@ class Topic:
             assert found is not None
             return found
         if since is not None:
-            relay.run()
+            relay.fill(name, incarnation)
         return self._subscription(name, record)
 
     def _subscription(self, name: str, record: SubscriptionRecord) -> Subscription:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -14,6 +15,8 @@ from shardq.queue import Queue
 from shardq.testing import ManualClock
 from shardq.topics import Topic
 from shardq.topics.background import Background
+from shardq.topics.relay import Relay
+from shardq.topics.state import Held, TopicState, open_register
 from tests.topics.receiving import received, waiting
 
 
@@ -104,3 +107,38 @@ def test_a_change_waits_until_what_a_relay_that_died_holds_is_free(
         assert len(died.receive(1)) == 1
         topic.subscribe("mail")
         assert topic.subscriptions() == ("mail",)
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_it_returns_when_all_is_copied_though_another_relay_has_the_topic_for_long(
+    topic: Topic, url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, begins: bool
+) -> None:
+    monkeypatch.setattr("shardq.topics.relay._PATIENCE", 0.05)
+    mail = topic.subscribe("mail")
+    topic.publish(b"one")
+    topic.relay()
+    assert received(mail) == [b"one"]
+    with shardq.connect(url, clock=clock) as client:
+        other, change, run = open_register(client, "orders"), Relay.change, Relay.run
+        held: list[Held | None] = []
+        runs: list[Relay] = []
+
+        def change_and_be_overtaken(relay: Relay, by: Callable[[TopicState], TopicState]) -> TopicState:
+            state = change(relay, by)
+            held.append(other.take(10))
+            return state
+
+        def count(relay: Relay, *, wait: float = 0.0) -> int:
+            runs.append(relay)
+            if len(runs) == 3 and held[0] is not None:
+                held[0].give_back()
+            return run(relay, wait=wait)
+
+        monkeypatch.setattr(Relay, "change", change_and_be_overtaken)
+        monkeypatch.setattr(Relay, "run", count)
+        if begins:
+            mail = topic.subscribe("late", start="earliest")
+        else:
+            mail.seek("earliest")
+        other.close()
+    assert (received(mail), mail.state().filling) == ([b"one"], False)
