@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from itertools import groupby, islice
 
 import msgspec
 
@@ -80,7 +80,8 @@ def _history(log: QueueContext, cursor: Cursor, until: int) -> Iterator[tuple[Cu
     since = max(cursor[0], horizon(log))
 
     def of(shard: Shard) -> Iterator[tuple[Cursor, Envelope]]:
-        for piece in slices(log, Peek(shard, _PAGE_MESSAGES, processed=True, since=since, until=until)):
+        found = slices(log, Peek(shard, _PAGE_MESSAGES, processed=True, since=since, until=until))
+        for piece in _by_place(found):
             for position in range(piece.first, piece.first + piece.count):
                 place = (piece.due, str(shard), piece.bundle.id, position)
                 if place > cursor:
@@ -88,6 +89,12 @@ def _history(log: QueueContext, cursor: Cursor, until: int) -> Iterator[tuple[Cu
 
     shards = log.retry(log.store.shards, log.name)
     return heapq.merge(*map(of, shards), key=lambda found: found[0])
+
+
+def _by_place(found: Iterable[StoredSlice]) -> Iterator[StoredSlice]:
+    """Slices in the order of a cursor: a store has an order of its own for those that were acked at the same moment."""
+    for _, together in groupby(found, key=lambda piece: piece.due):
+        yield from sorted(together, key=lambda piece: (piece.bundle.id, piece.first))
 
 
 def _envelope(shard: Shard, piece: StoredSlice, position: int) -> Envelope:

@@ -142,3 +142,19 @@ def test_it_returns_when_all_is_copied_though_another_relay_has_the_topic_for_lo
             mail.seek("earliest")
         other.close()
     assert (received(mail), mail.state().filling) == ([b"one"], False)
+
+
+def test_what_was_relayed_at_one_moment_comes_once_whatever_the_clocks_of_its_publishers(
+    topic: Topic, url: str, clock: ManualClock
+) -> None:
+    """A store may have another order than that of the ids: what was sent later by a slow clock has a lower id."""
+    topic.subscribe("mail")
+    with shardq.connect(url, clock=ManualClock(clock.now() - 5_000_000)) as client:
+        for publisher, kind in ((topic, b"a"), (client.topic("orders"), b"b")):
+            for number in range(100):
+                publisher.publish(kind + b"%d" % number)
+    topic.relay()
+    late = topic.subscribe("late", start="earliest")
+    assert sorted(received(late)) == sorted(
+        kind + b"%d" % number for kind in (b"a", b"b") for number in range(100)
+    )
