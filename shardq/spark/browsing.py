@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from shardq.clock import from_datetime, seconds
@@ -16,12 +16,13 @@ from shardq.settling.dead_letters import dead_letter_name
 from shardq.sharding.shard import Shard
 from shardq.spark.bodies import BodyReader
 from shardq.spark.connection import context_of
+from shardq.spark.filters import Pruning
 from shardq.spark.options import BrowseOptions
 from shardq.spark.peeking import pieces_of_shard
 from shardq.spark.row_schema import arrow_schema, check_schema, schema_of
 from shardq.spark.rows import batches_of
 
-__all__ = ["Browser", "ShardPartition", "moment_of"]
+__all__ = ["Browser", "FilteringBrowser", "ShardPartition", "moment_of"]
 
 FOREVER = 2**62
 
@@ -42,6 +43,7 @@ class Browser(DataSourceReader):
         check_schema(schema, schema_of(options))
         self._options, self._schema = options, schema
         self._queue = _queue_of(options)
+        self._pruning = Pruning()
         self._since = moment_of("since", options.since, 0)
         self._until = moment_of("until", options.until, FOREVER)
 
@@ -49,7 +51,10 @@ class Browser(DataSourceReader):
         """The shards that are in use."""
         context = context_of(self._options, self._queue)
         shards = context.retry(context.store.shards, self._queue)
-        return [ShardPartition(shard, self._since, self._until) for shard in shards]
+        since, until = self._since, self._until
+        if self._options.view == "history":
+            since, until = self._pruning.period(since, until)
+        return [ShardPartition(shard, since, until) for shard in shards if self._pruning.keeps_shard(shard)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """What a shard holds."""
@@ -65,6 +70,7 @@ class Browser(DataSourceReader):
             bodies=self._options.needs_bodies,
             since=partition.since,
             until=partition.until,
+            keeps=self._pruning.keeps,
         )
         return batches_of(pieces, arrow_schema(self._schema), BodyReader(self._options))
 
@@ -87,6 +93,15 @@ class Browser(DataSourceReader):
         return pa.RecordBatch.from_arrays(
             [pa.array([row[field.name]], field.type) for field in schema], schema=schema
         )
+
+
+class FilteringBrowser(Browser):
+    """A browser for queries whose filters Spark hands over. Spark refuses it where it is told not to do that."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        """Look only where the filters may find something; all of them are left to Spark, too."""
+        self._pruning = Pruning(filters)
+        return filters
 
 
 def moment_of(name: str, text: str | None, default: int) -> int:

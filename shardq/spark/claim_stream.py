@@ -31,12 +31,13 @@ from shardq.errors import LeaseLost
 from shardq.held import HeldSlice
 from shardq.receiving.named_claims import ClaimName, NamedClaims, Taking
 from shardq.sharding.shard import Shard
+from shardq.spark.backlog import Backlog
 from shardq.spark.bodies import BodyReader
 from shardq.spark.commit_log import CommitLog
 from shardq.spark.connection import context_of
 from shardq.spark.heartbeat import Heartbeat
 from shardq.spark.options import ClaimStreamOptions
-from shardq.spark.planning import Planner
+from shardq.spark.planning import Planner, Sizes
 from shardq.spark.row_schema import arrow_schema, check_schema, schema_of
 from shardq.spark.rows import batches_of, piece_of_claim
 
@@ -101,7 +102,10 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             most = limit.max_rows
         elif isinstance(limit, ReadAllAvailable):
             most = max(most, 10_000_000)
-        plan = self._planner.plan(most, self._last)
+        patient = (
+            isinstance(limit, ReadMaxRows) and self._last is None
+        )  # not where this trigger is the last one
+        plan = self._planner.plan(most, self._last, patient=patient)
         if not plan:
             return start
         return {
@@ -109,6 +113,12 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "seq": start["seq"] + 1,
             "plan": {",".join(map(_place, shards)): count for shards, count in plan.items()},
         }
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """What waits, for the progress of the query; None: it is not asked for."""
+        if self._options.backlog_seconds is None:
+            return None
+        return self._backlog.report(self._options.backlog_seconds)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """End when everything that is due by now is done."""
@@ -163,7 +173,18 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @cached_property
     def _planner(self) -> Planner:
         """Made where batches are planned: Spark copies a reader to its tasks."""
-        return Planner(context_of(self._options), f"spark-{self._options.group}")
+        options = self._options
+        sizes = Sizes(
+            min_messages=options.min_messages_per_trigger,
+            max_delay=microseconds(options.max_trigger_delay_seconds),
+            min_tasks=options.min_partitions,
+            max_tasks=options.max_partitions,
+        )
+        return Planner(context_of(options), f"spark-{options.group}", sizes)
+
+    @cached_property
+    def _backlog(self) -> Backlog:
+        return Backlog(context_of(self._options))
 
     def _finish(self, start: dict[str, Any]) -> None:
         """Ack the batch that ends here, once; raises LeaseLost, if that fails the query."""

@@ -12,6 +12,8 @@ _CLOSE = 0.75  # so much of the letters has to agree
 
 _ELSEWHERE = {  # in Spark's sources for Kafka, Kinesis and files, and in SQS: letters only, in lower case
     "maxoffsetspertrigger": "maxMessagesPerTrigger",
+    "minoffsetspertrigger": "minMessagesPerTrigger",
+    "maxtriggerdelay": "maxTriggerDelaySeconds",
     "maxbytespertrigger": "maxMessagesPerTrigger",
     "maxfilespertrigger": "maxMessagesPerTrigger",
     "maxrecordsperfetch": "maxMessagesPerTrigger",

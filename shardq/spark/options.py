@@ -80,6 +80,11 @@ class ClaimStreamOptions(StreamOptions, frozen=True, kw_only=True, rename="camel
 
     group: _Text = "spark"
     max_messages_per_trigger: _Count = 100_000
+    min_messages_per_trigger: _Count = 1  # with fewer a batch waits
+    max_trigger_delay_seconds: _Seconds = 900.0  # for no longer than this
+    min_partitions: _Count = 1  # tasks of a batch, as far as there are shards
+    max_partitions: _Count = 10_000_000
+    backlog_seconds: _Seconds | None = None  # how often what waits is counted, for the progress of the query
     lease_seconds: _Lease = 300.0
     ack_mode: Literal["commit", "manual"] = "commit"
     fail_on_lease_loss: bool = False
@@ -164,7 +169,15 @@ def parse(kind: type[Kind], given: Mapping[str, str]) -> Kind:
             )
     chosen = _convert(kind, {fields[name].encode_name: value for name, value in _lower(given).items()})
     check_between_processes(chosen.url, "the workers of Spark are processes of their own")
+    if isinstance(chosen, ClaimStreamOptions):
+        _check_bounds("MessagesPerTrigger", chosen.min_messages_per_trigger, chosen.max_messages_per_trigger)
+        _check_bounds("Partitions", chosen.min_partitions, chosen.max_partitions)
     return chosen
+
+
+def _check_bounds(name: str, least: int, most: int) -> None:
+    if least > most:
+        raise InvalidSetting(f"option min{name}={least} is above max{name}={most}: lower it")
 
 
 def _fields(kind: type[QueueOptions]) -> dict[str, msgspec.structs.FieldInfo]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from shardq.browsing import slices
 from shardq.context.queue_context import QueueContext
 from shardq.sharding.shard import Shard
 from shardq.spark.rows import Piece, piece_of_view
-from shardq.storage.requests import Peek
+from shardq.storage.requests import Peek, StoredSlice
 
 __all__ = ["pieces_of_shard"]
 
@@ -16,12 +16,19 @@ PAGE_MESSAGES = 2_000
 
 
 def pieces_of_shard(
-    context: QueueContext, shard: Shard, *, processed: bool, bodies: bool, since: int, until: int
+    context: QueueContext,
+    shard: Shard,
+    *,
+    processed: bool,
+    bodies: bool,
+    since: int,
+    until: int,
+    keeps: Callable[[StoredSlice], bool] = lambda _: True,
 ) -> Iterator[Piece]:
     """What is stored in a shard: of the history what was acked in the period, else what was sent in it."""
     request = Peek(
         shard, PAGE_MESSAGES, processed=processed, since=since, until=until, bodies=bodies
     )  # the period is of the history only
     for stored in slices(context, request):
-        if processed or since <= stored.bundle.enqueued_at < until:
+        if keeps(stored) and (processed or since <= stored.bundle.enqueued_at < until):
             yield piece_of_view(shard, stored)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from shardq.browsing import slices
 from shardq.context.queue_context import QueueContext
 from shardq.sharding.ownership import Ownership
@@ -12,9 +14,10 @@ from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import EntryState, Peek, Probe
 
-__all__ = ["Plan", "Planner"]
+__all__ = ["Plan", "Planner", "Sizes"]
 
 PAGE_MESSAGES = 10_000
+COUNT_AGAIN = 1_000_000  # microseconds
 LEAST_FOR_A_TASK = 1_000  # messages: below this a batch is not cut into more tasks
 MOST_SHARDS = 256  # of a batch that needs no more tasks: each costs the ack a look at what was claimed there
 
@@ -22,30 +25,67 @@ Plan = dict[tuple[Shard, ...], int]
 """The shards that a task claims from, one after the other, until it has so many messages."""
 
 
+class Sizes(msgspec.Struct, frozen=True):
+    """How large a batch and its tasks are to be."""
+
+    min_messages: int = 1
+    max_delay: int = 0  # microseconds for which a batch waits for that many
+    min_tasks: int = 1
+    max_tasks: int = 10_000_000
+
+
 class Planner:
     """Plans by what the shards offer, without counting what waits: a plan costs the same for any backlog."""
 
-    def __init__(self, context: QueueContext, name: str) -> None:
-        self._context = context
+    def __init__(self, context: QueueContext, name: str, sizes: Sizes | None = None) -> None:
+        self._context, self._sizes = context, sizes or Sizes()
         self._reader = ShardReader(context.store, context.name, Ownership(name))
         self._idle = False  # the last plan was empty
+        self._few_since: int | None = None  # since when there is something, but too little for a batch
+        self._count_at = 0  # until then it is not counted again
         self._done: set[Shard] = set()  # with AvailableNow: they have nothing any more that was due in time
 
-    def plan(self, most: int, last: int | None) -> Plan:
+    def plan(self, most: int, last: int | None, *, patient: bool = False) -> Plan:
         """What each task is to claim, what is due longest first; empty: nothing is due.
 
         The tasks have nearly equal parts of the limit. What a shard holds is not known, so each has several.
 
         With ``last``, the same in every call, shards that offer only what was due later are left out; without, a plan
         after an empty one first looks as an idle consumer does, and at every shard only when it finds something.
+        When it is patient, a batch that would be too small is put off.
         """
         settings = self._context.settings
+        if patient and self._context.store.now() < self._count_at:
+            return {}
         if settings.delivery_paused or (last is None and self._idle and not self._stirs(settings.layout)):
             return {}
         offers = self._context.retry(self._reader.offers, settings.layout)
         shards = [offer.shard for offer in offers if last is None or self._offers_in_time(offer, last)]
         self._idle = not shards
-        return _divided(shards, most)
+        if patient and self._are_too_few(shards):
+            return {}
+        return _divided(shards, most, self._sizes)
+
+    def _are_too_few(self, shards: Sequence[Shard]) -> bool:
+        """Tell whether the batch is to wait; it counts no more often than every second."""
+        now, sizes = self._context.store.now(), self._sizes
+        if not shards or sizes.min_messages <= 1:
+            return False
+        since = now if self._few_since is None else self._few_since
+        left = since + sizes.max_delay - now
+        if left <= 0 or self._hold_enough(shards):
+            self._few_since = None
+            return False
+        self._few_since, self._count_at = since, now + min(left, COUNT_AGAIN)
+        return True
+
+    def _hold_enough(self, shards: Sequence[Shard]) -> bool:
+        missing = self._sizes.min_messages
+        for shard in shards:
+            missing -= self._context.retry(self._context.store.count, shard).ready
+            if missing <= 0:
+                return True
+        return False
 
     def _stirs(self, layout: Layout) -> bool:
         """Tell by a glance whether there may be work, or a shard that cannot be read.
@@ -73,11 +113,11 @@ class Planner:
         return found
 
 
-def _divided(shards: Sequence[Shard], most: int) -> Plan:
+def _divided(shards: Sequence[Shard], most: int, sizes: Sizes) -> Plan:
     """Deal shards to tasks in turn: each may be the only one that holds much."""
-    wanted = max(1, most // LEAST_FOR_A_TASK)
+    wanted = max(most // LEAST_FOR_A_TASK, sizes.min_tasks)
     chosen = shards[: min(most, max(wanted, MOST_SHARDS))]
-    tasks = min(wanted, len(chosen))
+    tasks = min(max(wanted, 1), sizes.max_tasks, len(chosen))
     return {tuple(chosen[place::tasks]): _share(most, tasks, place) for place in range(tasks)}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 
 from pyspark.sql.datasource import (
@@ -15,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from shardq.errors import InvalidSetting
 from shardq.spark.browse_stream import BrowseStream
-from shardq.spark.browsing import Browser
+from shardq.spark.browsing import Browser, FilteringBrowser
 from shardq.spark.claim_stream import ClaimStream
 from shardq.spark.options import (
     BrowseOptions,
@@ -32,6 +33,10 @@ from shardq.spark.sinks import BatchSettler, BatchWriter, StreamSettler, StreamW
 from shardq.spark.tables import of_the_user, remember, remembered
 
 __all__ = ["ShardqDataSource"]
+
+
+_PUSHDOWN = "pyspark.sql.worker.data_source_pushdown_filters"
+"""What Spark runs where it hands filters over. Elsewhere it refuses a reader that could take them."""
 
 
 class ShardqDataSource(DataSource):
@@ -54,7 +59,8 @@ class ShardqDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Looks at the queue."""
-        return Browser(parse(BrowseOptions, self._options(schema)), schema)
+        browser = FilteringBrowser if _PUSHDOWN in sys.modules else Browser
+        return browser(parse(BrowseOptions, self._options(schema)), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Receives messages, or looks at what comes in."""

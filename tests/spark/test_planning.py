@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.spark.planning import Planner
+from shardq.spark.planning import Planner, Sizes
 
 
 @pytest.fixture
@@ -77,3 +77,67 @@ def test_a_limit_is_divided_over_few_tasks_and_all_shards(wide) -> None:
 def test_a_task_has_no_more_shards_than_messages(wide, most, shards, tasks) -> None:
     planned = Planner(wide._context, "test").plan(most, None)
     assert (sum(map(len, planned)), len(planned), sum(planned.values())) == (shards, tasks, most)
+
+
+def planner(queue: shardq.Queue, **sizes: int) -> Planner:
+    return Planner(queue._context, "test", Sizes(**sizes))
+
+
+@pytest.mark.parametrize(
+    ("most", "least_tasks", "most_tasks", "tasks"),
+    [
+        (100_000, 1, 4, 4),
+        (5, 3, 100, 3),
+        (1_000, 12, 100, 12),
+        (1_000, 99, 100, 16),
+        (4_000, 6, 8, 6),
+        (1, 9, 9, 1),
+    ],
+)
+def test_the_tasks_of_a_batch_are_bounded_and_claim_all_of_it(
+    wide, most, least_tasks, most_tasks, tasks
+) -> None:
+    planned = planner(wide, min_tasks=least_tasks, max_tasks=most_tasks).plan(most, None)
+    assert (len(planned), sum(planned.values())) == (tasks, most)
+    assert len({shard for shards in planned for shard in shards}) == min(16, most)
+
+
+def test_a_batch_waits_until_there_is_enough_for_it(narrow, clock) -> None:
+    planning = planner(narrow, min_messages=100, max_delay=60_000_000)
+    send(narrow, 60)
+    for _ in range(3):
+        assert planning.plan(1_000, None, patient=True) == {}
+        clock.advance(1)
+    send(narrow, 40)
+    clock.advance(1)
+    assert planning.plan(1_000, None, patient=True)
+
+
+def test_a_batch_waits_no_longer_than_is_allowed_and_the_next_one_waits_again(narrow, clock) -> None:
+    planning = planner(narrow, min_messages=100, max_delay=60_000_000)
+    send(narrow, 10)
+    assert planning.plan(1_000, None, patient=True) == {}
+    clock.advance(59)
+    assert planning.plan(1_000, None, patient=True) == {}
+    clock.advance(1)
+    assert planning.plan(1_000, None, patient=True)
+    assert planning.plan(1_000, None, patient=True) == {}
+
+
+def test_what_waits_for_more_is_counted_no_more_often_than_every_second(narrow, clock, monkeypatch) -> None:
+    planning = planner(narrow, min_messages=100, max_delay=60_000_000)
+    send(narrow, 10)
+    counted = []
+    count = narrow._context.store.count
+    monkeypatch.setattr(narrow._context.store, "count", lambda shard: counted.append(shard) or count(shard))
+    for _ in range(20):
+        assert planning.plan(1_000, None, patient=True) == {}
+        clock.advance(0.1)
+    assert len(counted) == 2
+
+
+@pytest.mark.parametrize("last", [None, "now"])
+def test_the_only_trigger_of_a_query_does_not_wait(narrow, clock, last) -> None:
+    send(narrow, 10)
+    moment = None if last is None else clock.now()
+    assert planner(narrow, min_messages=100, max_delay=60_000_000).plan(1_000, moment)

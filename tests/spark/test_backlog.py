@@ -1,0 +1,47 @@
+"""The progress of a query says what waits."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from shardq.spark.backlog import Backlog
+from shardq.spark.claim_stream import ClaimStream
+from shardq.spark.options import ClaimStreamOptions
+from shardq.spark.row_schema import schema_of
+
+
+def test_a_backlog_is_counted_no_more_often_than_is_asked(connect, clock) -> None:
+    queue = connect().create_queue("counted", shards=4, time_shards=2)
+    backlog = Backlog(queue._context)
+    assert (backlog.report(10)["ready"], backlog.report(10)["readySince"]) == (0, None)
+    queue.producer().send_many([b"x"] * 5)
+    queue.producer().send(b"x", delay=60)
+    queue.consumer().receive(2)
+    clock.advance(9)
+    assert backlog.report(10)["ready"] == 0
+    clock.advance(1)
+    found = backlog.report(10)
+    assert (found["ready"], found["delayed"], found["inFlight"]) == (3, 1, 2)
+    assert found["readySince"] is not None
+
+
+def test_the_progress_of_a_query_has_the_backlog_where_it_is_asked_for(pipes, queue) -> None:
+    queue.producer().send_many([b"x"] * 30)
+    query = pipes.run(
+        pipes.stream(queue, maxMessagesPerTrigger=10, backlogSeconds=0).writeStream.format("noop")
+    )
+    reports = [json.loads(progress.sources[0].latestOffset) for progress in query.recentProgress]
+    assert reports[0]["ready"] == 30
+    assert reports[-1]["ready"] < 30
+
+
+@pytest.mark.parametrize(("limit", "waits"), [(ReadMaxRows(100), True), (ReadAllAvailable(), False)])
+def test_a_batch_waits_only_where_another_trigger_follows(queue, url, limit, waits) -> None:
+    queue.producer().send(b"x")
+    options = ClaimStreamOptions(url=url, queue=queue.name, min_messages_per_trigger=10)
+    reader = ClaimStream(options, schema_of(options))
+    start = reader.initialOffset()
+    assert (reader.latestOffset(start, limit) == start) is waits
