@@ -29,6 +29,7 @@ from pyspark.sql.types import StructType
 from shardq.clock import microseconds
 from shardq.errors import LeaseLost
 from shardq.held import HeldSlice
+from shardq.receiving.duties import Duties
 from shardq.receiving.named_claims import ClaimName, NamedClaims, Taking
 from shardq.sharding.shard import Shard
 from shardq.spark.backlog import Backlog
@@ -97,6 +98,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Ack the batch that ends at the start, as it is done; then plan the next one."""
         self._finish(start)
+        self._duties.attend()
         most = self._options.max_messages_per_trigger
         if isinstance(limit, ReadMaxRows):
             most = limit.max_rows
@@ -181,6 +183,10 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             max_tasks=options.max_partitions,
         )
         return Planner(context_of(options), f"spark-{options.group}", sizes)
+
+    @cached_property
+    def _duties(self) -> Duties:
+        return Duties(context_of(self._options))
 
     @cached_property
     def _backlog(self) -> Backlog:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 
-from shardq.clock import SystemClock
-from shardq.context.queue_context import QueueContext, QueueContexts
-from shardq.logs.event_log import write_entries
-from shardq.receiving.trimming import drop_oldest
+from shardq.client import Client, connect
+from shardq.context.queue_context import QueueContext
 from shardq.spark.options import QueueOptions
-from shardq.storage.opening import open_store
 
 __all__ = ["context_of"]
 
@@ -20,11 +17,10 @@ def context_of(options: QueueOptions, queue: str | None = None) -> QueueContext:
 
     A process opens a store once, as Spark uses its Python workers again and forks them.
     """
-    contexts = _contexts(options.url, options.retry_seconds, os.getpid())
-    return contexts.of(queue or options.queue)
+    client = _client(options.url, options.retry_seconds, os.getpid())
+    return client.queue(queue or options.queue)._context  # noqa: SLF001 - a source is a part of the client's own
 
 
 @lru_cache(maxsize=8)
-def _contexts(url: str, retry_seconds: float, _process: int) -> QueueContexts:
-    store = open_store(url, SystemClock())
-    return QueueContexts(store, drop_oldest, write_entries, retry_seconds=retry_seconds)
+def _client(url: str, retry_seconds: float, _process: int) -> Client:
+    return connect(url, retry_seconds=retry_seconds)

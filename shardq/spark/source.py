@@ -30,6 +30,7 @@ from shardq.spark.options import (
 )
 from shardq.spark.row_schema import schema_of
 from shardq.spark.sinks import BatchSettler, BatchWriter, StreamSettler, StreamWriter
+from shardq.spark.subscriptions import with_queue
 from shardq.spark.tables import of_the_user, remember, remembered
 
 __all__ = ["ShardqDataSource"]
@@ -54,7 +55,7 @@ class ShardqDataSource(DataSource):
     def schema(self) -> StructType:
         """The columns of a reader with these options; raises InvalidSetting in ``load()`` for what none can take."""
         given = of_the_user(self.options)
-        columns = schema_of(check_reader(given))
+        columns = schema_of(check_reader(with_queue(given)))
         return remember(columns, given) if given != dict(self.options) else columns
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -87,7 +88,7 @@ class ShardqDataSource(DataSource):
 
     def _options(self, schema: StructType) -> dict[str, str]:
         """The options that were given here, and those with which the table was made."""
-        return remembered(schema) | of_the_user(self.options)
+        return with_queue(remembered(schema) | of_the_user(self.options))
 
 
 def _browses(given: Mapping[str, str]) -> bool:

@@ -175,3 +175,17 @@ def test_text_bodies_come_as_strings(pipes, queue) -> None:
     found = pipes.read(queue, bodyFormat="text", bodyMode="failfast")
     assert sorted(row.body for row in found.collect()) == ["one", "two"]
     assert CORRUPT not in found.columns
+
+
+def test_a_query_goes_on_with_more_columns_than_it_began_with(pipes, queue) -> None:
+    out = str(pipes.folder / "out")
+    for body, schema in (
+        (b'{"a": 1}', "a INT"),
+        (b'{"a": 2, "b": "x"}', "a INT"),
+        (b'{"a": 3, "b": "y"}', "a INT, b STRING"),
+    ):
+        queue.producer().send(body)
+        stream = pipes.stream(queue, bodyFormat="json", bodySchema=schema).select("body.*").writeStream
+        pipes.run(stream.format("parquet").option("path", out))
+    found = pipes.spark.read.option("mergeSchema", "true").parquet(out).orderBy("a").collect()
+    assert [(row.a, row.b) for row in found] == [(1, None), (2, None), (3, "y")]

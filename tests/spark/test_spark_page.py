@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -12,16 +15,19 @@ PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 def test_the_examples_of_the_page_run(spark, url, client, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     client.create_queue("orders")
+    client.create_queue("sales")
     names = {"spark": spark, "url": url}
     fences = (token for token in MarkdownIt().parse(PAGE.read_text()) if token.type == "fence")
     blocks = [token.content for token in fences if token.info == 'python title="on Spark"']
-    assert len(blocks) == 6
+    assert len(blocks) == 9
     good, bad = b'{"customer": "c1", "amount": 2.5}', [b'{"customer": ', b"\xff\xfe", b""]
     for number, block in enumerate(blocks, start=1):
         if "sort_out" in block:
             client.queue("orders").producer().send_many([good, *bad])
+        if '"sales"' in block or "ledger" in block:
+            client.queue("sales").producer().send_many([good, good, *bad])
         code = block.replace('"path", "orders"', f'"path", "{tmp_path}/orders"')
-        for name in ("orders-checkpoint", "sorting-checkpoint", "sorted-orders"):
+        for name in re.findall(r'"([a-z]+-checkpoint|sorted-orders|audited)"', block):
             code = code.replace(f'"{name}"', f'"{tmp_path}/{name}"')
         exec(compile(code, f"spark.md, block {number}", "exec"), names)
     assert spark.read.parquet(f"{tmp_path}/orders").count() == 1_001
@@ -32,5 +38,14 @@ def test_the_examples_of_the_page_run(spark, url, client, tmp_path, monkeypatch)
     assert sorted((message.body, message.headers["shardq-reason"]) for message in letters) == sorted(
         (body, "no order") for body in bad
     )
-    client.delete_queue("orders")
+    assert [
+        (row.customer, row.amount) for row in spark.table("totals").where("customer = 'c1'").collect()
+    ] == [("c1", 5.0)]
+    with closing(sqlite3.connect("ledger.db")) as ledger:
+        assert ledger.execute("SELECT customer, amount FROM sale").fetchall() == [("c1", 2.5)] * 2
+    assert [bytes(row.body) for row in spark.read.parquet(f"{tmp_path}/audited").collect()] == [b"7.50"]
+    assert (client.queue("sales").counts().ready, client.queue("sales").counts().in_flight) == (0, 0)
+    client.delete_topic("prices")
+    for name in ("orders", "sales"):
+        client.delete_queue(name)
     client.delete_queue("orders.dead")

@@ -1,0 +1,69 @@
+"""A stream looks after its queue as any consumer does: it relays for subscriptions and sends for schedules."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+import shardq
+from shardq.spark.claim_stream import ClaimStream
+from shardq.spark.options import ClaimStreamOptions
+from shardq.spark.row_schema import schema_of
+from shardq.spark.source import ShardqDataSource
+
+
+def bodies_in(reader: ClaimStream) -> list[bytes]:
+    """What comes first."""
+    start = reader.initialOffset()
+    deadline = time.monotonic() + 60
+    while (end := reader.latestOffset(start, ReadMaxRows(10))) == start:
+        assert time.monotonic() < deadline, "nothing came"
+        time.sleep(0.02)
+    found = [
+        bytes(body)
+        for task in reader.partitions(start, end)
+        for batch in reader.read(task)
+        for body in batch.column("body").to_pylist()
+    ]
+    reader.latestOffset(end, ReadMaxRows(10))
+    reader.stop()
+    return found
+
+
+def test_a_stream_relays_what_is_published_to_its_subscription(client, url) -> None:
+    topic = client.create_topic("orders")
+    topic.subscribe("audit")
+    source = ShardqDataSource({"url": url, "topic": "orders", "subscription": "audit"})
+    reader = source.streamReader(source.schema())
+    assert isinstance(reader, ClaimStream)
+    publisher = shardq.connect(url)
+    publisher.topic("orders").publish(b"x")
+    publisher.close()
+    assert bodies_in(reader) == [b"x"]
+    client.delete_topic("orders")
+
+
+def test_a_stream_sends_what_is_scheduled(client, queue, url) -> None:
+    client.schedules.create("tick", queue=queue.name, every=1.0, body=b"tick")
+    options = ClaimStreamOptions(url=url, queue=queue.name)
+    assert set(bodies_in(ClaimStream(options, schema_of(options)))) == {b"tick"}
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"subscription": "audit"}, "option 'topic' is missing"),
+        ({"subscription": "audit", "topic": "orders", "queue": "q"}, "both given"),
+        ({"subscription": "audit", "topic": "none"}, "topic 'none' does not exist"),
+        ({"topic": "orders"}, "did you mean 'queue'"),
+    ],
+)
+def test_a_subscription_is_named_with_its_topic(
+    client: shardq.Client, url, given: dict[str, Any], text
+) -> None:
+    client.create_queue("q")
+    with pytest.raises(shardq.ShardqError, match=text):
+        ShardqDataSource({"url": url} | given).schema()
