@@ -58,7 +58,9 @@ def test_a_period_is_that_of_the_filters() -> None:
 @pytest.fixture
 def mixed(make_queue):
     """Messages of three priorities; some are in flight and some are in the history."""
-    queue = make_queue(history_retention=3_600.0)
+    queue = make_queue(
+        history_retention=3_600.0, visibility_timeout=3_600.0
+    )  # what a slow machine reads stays held
     for priority in (0, 5, 9):
         queue.producer(bundle_messages=5).send_many([b"%d" % priority] * 20, priority=priority)
     consumer = queue.consumer()
