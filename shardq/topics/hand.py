@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 
+from shardq.clock import from_datetime, microseconds
 from shardq.errors import LeaseLost, ShardqError
 from shardq.message import Message
 from shardq.topics.envelopes import MOST_BYTES
@@ -21,7 +21,6 @@ class Hand:
 
     def __init__(self, messages: Iterable[Message]) -> None:
         self._messages = {message.id: message for message in messages}
-        self._held_since = time.monotonic()
 
     def __bool__(self) -> bool:
         return bool(self._messages)
@@ -30,9 +29,13 @@ class Hand:
         """Take messages that were claimed just now beside those that are here."""
         self._messages.update((message.id, message) for message in messages)
 
-    def next(self) -> list[Message]:
-        """Those of one round. They are held now: what was claimed a while ago is held on to, or left out if lost."""
-        if time.monotonic() - self._held_since > LEASE_SECONDS / 3:
+    def next(self, now: int) -> list[Message]:
+        """Those of one round. They are held now: what was claimed a while ago is held on to, or left out if lost.
+
+        A while by the store's clock: while the machine is suspended, that of the process may stand still.
+        """
+        soon = now + microseconds(LEASE_SECONDS * 2 / 3)
+        if any(from_datetime(message.lease_until) < soon for message in self._messages.values()):
             self._hold_on()
         chosen: list[Message] = []
         size = 0
@@ -68,7 +71,6 @@ class Hand:
                 message.give_back()
 
     def _hold_on(self) -> None:
-        self._held_since = time.monotonic()
         for message in list(self._messages.values()):
             try:
                 message.extend(LEASE_SECONDS)

@@ -239,7 +239,7 @@ class Relay:
             )
             return state.entered(round_), round_, chunk.envelopes
         self._filled = False
-        chosen = hand.next()
+        chosen = hand.next(self._log_context.store.now())
         if not chosen:
             return state, None, ()
         round_ = Round(at, due, self._name, tuple(message.receipt for message in chosen))

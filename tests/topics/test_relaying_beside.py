@@ -15,6 +15,7 @@ from shardq.queue import Queue
 from shardq.testing import ManualClock
 from shardq.topics import Topic
 from shardq.topics.background import Background
+from shardq.topics.hand import LEASE_SECONDS, Hand
 from shardq.topics.relay import Relay
 from shardq.topics.state import Held, TopicState, open_register
 from tests.topics.receiving import received, waiting
@@ -158,3 +159,25 @@ def test_what_was_relayed_at_one_moment_comes_once_whatever_the_clocks_of_its_pu
     assert sorted(received(late)) == sorted(
         kind + b"%d" % number for kind in (b"a", b"b") for number in range(100)
     )
+
+
+def test_a_relay_does_not_relay_again_what_another_one_has_relayed_since_its_leases_were_over(
+    client: shardq.Client, topic: Topic, clock: ManualClock, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mail = topic.subscribe("mail")
+    topic.publish(b"one")
+    late = Relay(client, topic.name)
+    take = late._take
+
+    def take_later(hand: Hand, patience: float | None = None) -> object:
+        """The machine is suspended: the store's clock goes on, and that of the process stands still."""
+        monkeypatch.setattr(late, "_take", take)
+        clock.advance(LEASE_SECONDS + 1)
+        with shardq.connect(url, clock=clock) as other:
+            other.topic(topic.name).relay()
+        return take(hand, patience)
+
+    monkeypatch.setattr(late, "_take", take_later)
+    late.run()
+    late.close()
+    assert received(mail) == [b"one"]
