@@ -28,8 +28,11 @@ _PATIENCE = 2_000_000  # for which who has decided upon an occurrence is given t
 
 
 def keep_going(context: QueueContext, name: str) -> int:
-    """Do for a schedule of the queue what is due; returns when it has something to do again, in microseconds."""
-    plans, own = Plans(context.store, context.retry), False
+    """Do for a schedule of the queue what is due; returns when it has something to do again, in microseconds.
+
+    One occurrence at most is sent, so that a schedule faster than its store does not keep its consumers from receiving.
+    """
+    plans, own, done = Plans(context.store, context.retry), False, False
     seen = plans.load(name)
     while seen is not None and seen.plan.queue == context.name:
         plan, now = seen.plan, context.store.now()
@@ -43,10 +46,13 @@ def keep_going(context: QueueContext, name: str) -> int:
             changed = plan.brought_near(now)
             if changed == plan:
                 return plan.next
+        elif done:
+            return now
         else:
             changed = plan.turned(now, waits=_waits(context, plan))
         replaced = plans.replace(seen, changed)
         own = replaced is not None
+        done = done or changed.pending is None
         seen = replaced or _again(plans, name, seen)
     return _FAR
 

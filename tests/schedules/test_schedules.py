@@ -407,3 +407,27 @@ def test_an_occurrence_costs_as_many_requests_as_is_said(
             received(client.queue("q").consumer())
     sends = ["append", "confirm_keys", "reserve_keys"]
     assert asked == sorted(["load_queue", "update_queue", "update_queue", *sends, *looks])
+
+
+class Slow(WrappedStore):
+    """Takes longer to send than a schedule waits."""
+
+    clock: ManualClock
+
+    def _call(self, method: str, do: Any, *args: Any, **kwargs: Any) -> Any:
+        if method == "append":
+            self.clock.advance(3)
+        return super()._call(method, do, *args, **kwargs)
+
+
+def test_a_schedule_that_is_faster_than_its_store_does_not_keep_consumers_from_receiving(
+    client: shardq.Client, url: str, clock: ManualClock
+) -> None:
+    client.schedules.create("s", queue="q", every=1)
+    clock.advance(1)
+    store = Slow(open_store(url, clock))
+    store.clock = clock
+    with shardq.Client(store) as slow, slow.queue("q").consumer() as consumer:
+        for _ in range(3):
+            assert len(consumer.receive(10)) <= 1
+    assert client.schedules.get("s").sent == 3
