@@ -134,6 +134,7 @@ class TaskWorker(Worker):
                 idle_since = time.monotonic()
                 continue
             left = WAIT_SECONDS if idle_exit is None else max(0.0, idle_since + idle_exit - time.monotonic())
+            held = self._room.held  # before the look, which does not see what those send that end during it
             try:
                 batch = consumer.receive(min(room, self._options.batch), wait=min(left, WAIT_SECONDS))
                 self._look_after_results()
@@ -146,9 +147,9 @@ class TaskWorker(Worker):
                 idle_since = time.monotonic()
                 self._tally.add(batches=1)
                 self._begin(units_of(batch), executor)
-            elif self._room.held:
+            elif held:
                 idle_since = time.monotonic()
-                self._room.wait_for_less(0.5)
+                self._room.wait_for_less(held, 0.5)
             elif idle_exit is not None and time.monotonic() - idle_since >= idle_exit:
                 self._look_after_results(at_once=self._threads > 0)
                 return
@@ -218,10 +219,9 @@ class _Room:
             self._changed.wait_for(lambda: self._free > 0, seconds)
             return self._free
 
-    def wait_for_less(self, seconds: float) -> None:
-        """Sleep until something that is held has ended."""
+    def wait_for_less(self, held: int, seconds: float) -> None:
+        """Sleep until fewer than ``held`` are held."""
         with self._changed:
-            held = self.held
             self._changed.wait_for(lambda: self.held < held, seconds)
 
     def take(self, count: int) -> int:

@@ -6,14 +6,18 @@ import asyncio
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import shardq
+from shardq.batch import Batch
+from shardq.consumer import Consumer
 from shardq.storage.opening import open_store
-from shardq.tasks import TaskFailed, Tasks, TaskWorker
+from shardq.tasks import TaskFailed, Tasks, TaskWorker, chain
 from shardq.tasks.pool import tasks_named
 from shardq.testing import ManualClock
 from tests.dying_store import Died
@@ -56,6 +60,35 @@ def test_a_slow_task_does_not_hold_up_what_comes_after_it(tasks: Tasks) -> None:
     result = slow.options(priority=0).send()
     quick.send_many(quick.signature(number == 499) for number in range(500))
     assert TaskWorker(tasks, tasks.binding.client, threads=2, idle_exit=0).run().worked == 501
+    assert result.get(timeout=0) is True
+
+
+def test_what_a_task_sends_while_the_worker_looks_in_vain_runs_before_it_ends(
+    tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_in_vain = threading.Event()
+    receive = Consumer.receive
+
+    @tasks.task
+    def first() -> bool:
+        return looked_in_vain.wait(60)
+
+    @tasks.task
+    def last(found: bool) -> bool:
+        return found
+
+    def look(consumer: Consumer, *args: Any, **options: Any) -> Batch:
+        batch = receive(consumer, *args, **options)
+        if not batch and worker.report.in_flight:
+            looked_in_vain.set()
+            while worker.report.in_flight:
+                time.sleep(0.01)
+        return batch
+
+    result = chain(first.signature(), last.then()).send()
+    worker = TaskWorker(tasks, tasks.binding.client, threads=1, idle_exit=0)
+    monkeypatch.setattr(Consumer, "receive", look)
+    worker.run()
     assert result.get(timeout=0) is True
 
 
