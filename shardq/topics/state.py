@@ -65,7 +65,7 @@ class SubscriptionRecord(msgspec.Struct, frozen=True):
     incarnation: str
     filter: Filter
     layout: Layout
-    since: int  # of what was published before this moment the relay copies nothing
+    since: int  # of what was published before this moment the relay copies nothing; 0: all, whatever the clocks say
     filling: Filling | None = None  # until it is None only the history is copied
     missed: int = 0  # microseconds of the history that were over before it got them
 

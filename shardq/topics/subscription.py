@@ -220,14 +220,12 @@ def moment_of(argument: str, start: object) -> int:
     return from_datetime(start)
 
 
-def relayed_from(since: int | None, now: int) -> int:
+def relayed_from(since: int, now: int) -> int:
     """The moment of publishing from which a subscription gets what is not relayed yet.
 
     It is a minute ago or earlier, or well ahead: the clock of a publisher may be slow, and nothing is missed for that.
     """
-    if since is not None and since > now + _SKEW:
-        return since
-    return max(0, min(now if since is None else since, now - _SKEW))
+    return since if since > now + _SKEW else max(0, min(since, now - _SKEW))
 
 
 def filling_from(since: int) -> Filling:

@@ -207,12 +207,11 @@ class Topic:
         queue = self._client.create_queue(queue_of(self.name, name, incarnation), **settings)
         context = context_of(self._client, queue.name)
         context.live.assign(duty_of(self.name))
-        now = context.store.now()
         record = SubscriptionRecord(
             incarnation,
             wanted,
             queue.settings.layout,
-            since=relayed_from(since, now),
+            since=0 if since is None else relayed_from(since, context.store.now()),
             filling=None if since is None else filling_from(since),
         )
 

@@ -66,6 +66,17 @@ def test_what_a_publisher_with_a_slow_clock_publishes_after_a_start_comes(
     assert received(mail) == [b"one"]
 
 
+def test_a_subscription_that_was_made_while_the_clock_was_ahead_misses_nothing_when_it_is_put_right(
+    client: shardq.Client, topic: Topic, url: str, clock: ManualClock
+) -> None:
+    with shardq.connect(url, clock=ManualClock(clock.now() + 3_600_000_000)) as ahead:
+        ahead.topic(topic.name).subscribe("mail")
+    topic.publish(b"one")
+    clock.advance(3_601)
+    topic.relay()
+    assert received(topic.subscription("mail")) == [b"one"]
+
+
 def test_a_subscription_whose_queue_is_deleted_is_listed_no_more(topic: Topic, client: shardq.Client) -> None:
     mail = topic.subscribe("mail")
     topic.subscribe("audit")
