@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 import shardq  # whose annotations name what is built on queues: it is loaded when they are read
 from shardq.client_duties import ClientDuties
@@ -37,6 +37,7 @@ from shardq.semaphore import (
 from shardq.settings import QueueSettingsArguments, check_number
 from shardq.sharding.shard import check_queue_name, listed
 from shardq.storage.opening import open_store
+from shardq.storage.per_process import PerProcess
 from shardq.storage.requests import Finding
 from shardq.storage.store import Store
 from shardq.storage.transactional_store import TransactionalStore
@@ -87,6 +88,7 @@ class Client(Closing):
         self._outside: Client | None = None  # of one that is part of a transaction
         self._store, self._retry = store, self._contexts.retry
         self._semaphores: dict[str, Semaphore] = {}
+        self._relaying: dict[str, PerProcess[Any]] = {}  # topics, for all who have opened them
         self._hooks = hooks
 
     def create_queue(

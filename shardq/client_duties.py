@@ -13,7 +13,6 @@ from shardq.sharding.shard import INTERNAL
 
 if TYPE_CHECKING:
     from shardq.client import Client
-    from shardq.topics import Topic
 
 __all__ = ["ClientDuties"]
 
@@ -27,7 +26,6 @@ class ClientDuties:
 
     def __init__(self, client: Client) -> None:
         self._client = weakref.ref(client)
-        self._relayed: dict[str, Topic] = {}  # topics that consumers of their subscriptions look after
 
     def attend(self, context: QueueContext, duty: str) -> int:
         """Attend to a duty of a queue; returns when it has something to do again, in microseconds."""
@@ -35,7 +33,7 @@ class ClientDuties:
         if own is not None and duty.startswith(_TOPICS):
             from shardq.topics.duty import relay_beside
 
-            return relay_beside(own, context, duty, self._relayed)
+            return relay_beside(own, context, duty)
         from shardq.schedules import keep_going
 
         return keep_going(context, duty)

@@ -1,4 +1,4 @@
-"""Running the relay beside consumers and publishers: one thread for each topic that a process has opened."""
+"""Running the relay beside consumers and publishers: one thread for each topic that a client has opened."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import time
 import weakref
 from collections.abc import Callable
 
+from shardq.client import Client
 from shardq.consumer import Consumer
 from shardq.errors import Closed, QueueNotFound, ShardqError
+from shardq.storage.per_process import PerProcess
+from shardq.topics.copying import outside_of
 from shardq.topics.relay import Relay
 
-__all__ = ["Background"]
+__all__ = ["Background", "background_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -109,6 +112,13 @@ class Background:
                 relay.run()
             else:
                 return
+
+
+def background_of(client: Client, topic: str) -> PerProcess[Background]:
+    """That of a topic: one for all who have opened it with the client, or within its transactions."""
+    outside = outside_of(client)  # threads have no part in a transaction
+    own = PerProcess(lambda: Background(lambda: Relay(outside, topic), outside.close))
+    return outside._relaying.setdefault(topic, own)  # noqa: SLF001 - the client keeps it, and users do not see it
 
 
 def with_relay(open_relay: Callable[[], Relay], use: Callable[[Relay], None]) -> None:

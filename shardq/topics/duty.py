@@ -9,9 +9,9 @@ from __future__ import annotations
 from shardq.client import Client
 from shardq.clock import microseconds
 from shardq.context.queue_context import QueueContext
+from shardq.topics.background import background_of
 from shardq.topics.copying import outside_of
 from shardq.topics.names import topic_of_duty
-from shardq.topics.topic import Topic
 
 __all__ = ["relay_beside"]
 
@@ -19,13 +19,9 @@ _AGAIN_SECONDS = 30.0
 _SERVED_SECONDS = 90.0
 
 
-def relay_beside(client: Client, context: QueueContext, duty: str, known: dict[str, Topic]) -> int:
-    """Let a thread relay while somebody receives; returns when to ask for it again, in microseconds.
-
-    ``known`` are the topics that this was done for with the client.
-    """
+def relay_beside(client: Client, context: QueueContext, duty: str) -> int:
+    """Let a thread relay while somebody receives; returns when to ask for it again, in microseconds."""
     name = topic_of_duty(duty)
     if name is not None and outside_of(client) is client:
-        topic = known.get(duty) or known.setdefault(duty, Topic(client, name))
-        topic._background.get().serve_for(_SERVED_SECONDS)  # noqa: SLF001 - users leave it to the topic
+        background_of(client, name).get().serve_for(_SERVED_SECONDS)
     return context.store.now() + microseconds(_AGAIN_SECONDS)

@@ -14,7 +14,7 @@ from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.outgoing_message import HeaderValue, OutgoingMessage
 from shardq.settings import QueueSettings, QueueSettingsArguments
 from shardq.storage.per_process import PerProcess
-from shardq.topics.background import Background
+from shardq.topics.background import background_of
 from shardq.topics.copying import context_of, outside_of
 from shardq.topics.envelopes import TopicMessage, envelope, envelopes
 from shardq.topics.errors import SubscriptionExists, SubscriptionNotFound, TopicNotFound
@@ -61,8 +61,7 @@ class Topic:
         ensure_state(client, name)
         self._singles, self._bulk = self._log.producer(), self._log.producer(bundle_messages=1)
         self._relay = PerProcess(self._open_relay)
-        outside = outside_of(client)  # threads have no part in a transaction
-        self._background = PerProcess(lambda: Background(lambda: Relay(outside, name), outside.close))
+        self._background = background_of(client, name)
 
     @property
     def retention(self) -> float:

@@ -51,6 +51,23 @@ def test_a_publish_within_a_transaction_is_relayed_when_that_is_committed(url: s
         assert found == [b"COMMIT"]
 
 
+def test_one_thread_relays_a_topic_however_often_a_client_opens_it(url: str) -> None:
+    others = set(threading.enumerate())
+    with shardq.connect(url) as client:
+        mail = client.create_topic("orders").subscribe("mail")
+        db = sqlite3.connect(url.removeprefix("sqlite:///").partition("?")[0], isolation_level=None)
+        for _ in range(5):
+            client.topic("orders").publish(b"one")
+            db.execute("BEGIN IMMEDIATE")
+            with client.transaction(connection=db) as within:
+                within.topic("orders").publish(b"one")
+            db.execute("COMMIT")
+        db.close()
+        with mail.consumer() as consumer, client.topic("orders").subscription("mail").consumer() as second:
+            assert consumer.receive(1, wait=30).bodies == second.receive(1, wait=30).bodies == [b"one"]
+        assert [thread.name for thread in {*threading.enumerate()} - others].count("shardq-relay") == 1
+
+
 @pytest.mark.parametrize("rewinds", [False, True])
 def test_what_a_publisher_with_a_slow_clock_publishes_after_a_start_comes(
     topic: Topic, url: str, clock: ManualClock, rewinds: bool
