@@ -97,8 +97,8 @@ class Client(Closing):
         """Create a queue, with its dead-letter queue, and the store's schema if it is missing.
 
         The settings are those of :class:`~shardq.QueueSettings`. With ``exist_ok`` an existing queue is
-        returned as it is, with its own settings; if it expires, that counts as a use. Raises InvalidName,
-        InvalidSetting or QueueExists, with nothing created.
+        returned as it is, with its own settings, and a warning is logged for each that was given and differs; if it
+        expires, that counts as a use. Raises InvalidName, InvalidSetting or QueueExists, with nothing created.
         """
         create_queue(self._contexts, name, settings, exist_ok=exist_ok)
         return self.queue(name)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
+
 from shardq.context.queue_context import QueueContexts
 from shardq.errors import InvalidSetting, QueueExists, QueueNotFound
 from shardq.limits.queue_limits import check_limits
@@ -12,6 +15,8 @@ from shardq.sharding.shard import check_queue_name
 from shardq.storage.requests import QueueRecord
 
 __all__ = ["create_queue", "delete_queue"]
+
+_log = logging.getLogger(__name__)
 
 
 def create_queue(
@@ -30,6 +35,7 @@ def create_queue(
         _prepare(contexts, name, chosen, is_new=created.value)
     live = contexts.of(name).live
     live.use()
+    _tell_of_others(name, live.known, given)
     if live.known.has_dead_letters:
         create_dead_letter_queue(store, retry, name, live.known)
 
@@ -53,6 +59,19 @@ def _checked(contexts: QueueContexts, name: str, given: QueueSettingsArguments) 
     check_limits(name, chosen)
     check_store(chosen, contexts.store.capabilities)
     return chosen
+
+
+def _tell_of_others(name: str, settings: QueueSettings, given: Mapping[str, object]) -> None:
+    """Warn of settings that were given for a queue that existed with others."""
+    for setting, value in given.items():
+        if (kept := getattr(settings, setting)) != value:
+            _log.warning(
+                "queue %r exists with %s=%r: %r was not applied; `alter` changes it",
+                name,
+                setting,
+                kept,
+                value,
+            )
 
 
 def _prepare(contexts: QueueContexts, name: str, settings: QueueSettings, *, is_new: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -82,6 +83,7 @@ class Session:
 
     def __init__(self, url: str) -> None:
         self._url = url
+        self._absence: threading.Timer | None = None
 
     @property
     def url(self) -> str:
@@ -98,10 +100,13 @@ class Session:
     @cached_property
     def store(self) -> Store:
         """The store, which opens its connections itself."""
-        from shardq.clock import SystemClock  # noqa: PLC0415 - the help needs none of these
+        from shardq.cli.absence import tell_of_absence  # noqa: PLC0415 - the help needs none of these
+        from shardq.clock import SystemClock  # noqa: PLC0415
         from shardq.storage.opening import open_store  # noqa: PLC0415
 
-        return open_store(self.url, SystemClock())
+        store = open_store(self.url, SystemClock())
+        self._absence = tell_of_absence(store)
+        return store
 
     @cached_property
     def client(self) -> Client:
@@ -130,6 +135,8 @@ class Session:
 
     def close(self) -> None:
         """Close the client and the store, if they were opened."""
+        if self._absence is not None:
+            self._absence.cancel()
         for opened in ("client", "store"):
             if opened in vars(self):
                 vars(self)[opened].close()

@@ -41,7 +41,7 @@ class ConsumerIdentity(msgspec.Struct, frozen=True, array_like=True):
     def make(cls, name: str | None = None, lease: int | None = None) -> ConsumerIdentity:
         """A new consumer of this process. Raises InvalidSetting for a name that cannot be one."""
         host, pid, identity = socket.gethostname(), os.getpid(), secrets.token_hex(_ID_BYTES)
-        chosen = _check_name(name) if name else f"{host}-{pid}-{identity[:8]}"
+        chosen = _check_name(name) if name is not None else f"{host}-{pid}-{identity[:8]}"
         return cls(chosen, identity, host, pid, time.time_ns() // 1000, lease)
 
     @classmethod
@@ -68,9 +68,9 @@ def holder_id(token: bytes) -> str:
 
 
 def _check_name(name: str) -> str:
-    if not isinstance(name, str) or len(name) > _MOST_CHARACTERS or not name.isprintable():
+    if not (isinstance(name, str) and 0 < len(name) <= _MOST_CHARACTERS and name.isprintable()):
         raise InvalidSetting(
-            f"name={name!r} cannot be the name of a consumer: give up to {_MOST_CHARACTERS} printable characters"
+            f"name={name!r} cannot be the name of a consumer: give 1 to {_MOST_CHARACTERS} printable characters"
         )
     return name
 

@@ -118,7 +118,7 @@ def test_what_a_claim_of_spark_holds_has_an_owner_too(filled: shardq.Queue) -> N
 
 
 def test_a_name_that_cannot_be_one_is_refused(queue: shardq.Queue) -> None:
-    for name in ("x" * 201, "two\nlines", "\ud800", 5):
+    for name in ("", "x" * 201, "two\nlines", "\ud800", 5):
         with pytest.raises(shardq.InvalidSetting, match="name of a consumer"):
             queue.consumer(name=name)  # type: ignore[arg-type]
 

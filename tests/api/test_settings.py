@@ -127,11 +127,19 @@ def test_a_queue_whose_dead_letter_queue_could_not_be_named_is_refused_with_noth
     assert client.queues("y") == ("y" * 200,)
 
 
-def test_a_queue_exists_once(client: shardq.Client, queue: shardq.Queue) -> None:
+def test_a_queue_exists_once(
+    client: shardq.Client, queue: shardq.Queue, caplog: pytest.LogCaptureFixture
+) -> None:
     with pytest.raises(shardq.QueueExists):
         client.create_queue(queue.name, shards=3)
-    same = client.create_queue(queue.name, exist_ok=True, shards=3)
+    kept = queue.settings.shards
+    same = client.create_queue(queue.name, exist_ok=True, shards=kept, max_deliveries=7)
     assert same.settings == queue.settings
+    (told,) = caplog.messages
+    assert told == (
+        f"queue {queue.name!r} exists with max_deliveries={queue.settings.max_deliveries}: 7 was not applied; "
+        "`alter` changes it"
+    )
 
 
 def test_queues_of_shardqs_own_are_listed_only_for_who_asks_for_them(client: shardq.Client) -> None:

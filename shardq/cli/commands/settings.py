@@ -11,7 +11,7 @@ import click
 from shardq.cli.command import ExampleCommand, Session, queue_argument
 from shardq.cli.printing import note
 from shardq.cli.times import duration
-from shardq.errors import InvalidName, InvalidSetting
+from shardq.errors import InvalidName, InvalidSetting, QueueExists
 from shardq.settings import QueueSettings
 from shardq.sharding.shard import INTERNAL
 
@@ -124,7 +124,13 @@ def create(ctx: click.Context, /, queue: str, exist_ok: bool, **_: object) -> No
             f"queue name {queue!r} is one of those that shardq makes for itself: choose another"
         )
     chosen = chosen_settings(ctx)
-    found = ctx.ensure_object(Session).client.create_queue(queue, exist_ok=exist_ok, **chosen)
+    client = ctx.ensure_object(Session).client
+    try:
+        found = client.create_queue(queue, **chosen)
+    except QueueExists:
+        if not exist_ok:
+            raise
+        found = client.create_queue(queue, exist_ok=True)
     if others := _others(found.settings, chosen):
         raise InvalidSetting(
             f"queue {queue!r} is there with other settings, and these were not applied: {', '.join(others)}; "

@@ -1,0 +1,32 @@
+"""Telling people that the store does not answer, while the command still tries."""
+
+from __future__ import annotations
+
+import threading
+
+from shardq.cli.printing import note
+from shardq.errors import ShardqError, StoreUnavailable
+from shardq.pinging import ping
+from shardq.storage.store import Store
+
+__all__ = ["tell_of_absence"]
+
+QUIET_SECONDS = 3.0  # that a command may take without anybody wondering
+PING_SECONDS = 5.0
+
+
+def tell_of_absence(store: Store) -> threading.Timer:
+    """Ping the store a moment from now, and write why there is no answer; cancel the timer when the command ends."""
+    timer = threading.Timer(QUIET_SECONDS, _tell, [store])
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def _tell(store: Store) -> None:
+    try:
+        ping(store, PING_SECONDS)
+    except StoreUnavailable as error:
+        note(f"shardq: still trying: {error}")
+    except ShardqError:
+        return  # the command meets it too
