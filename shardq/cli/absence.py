@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 from shardq.cli.printing import note
 from shardq.errors import ShardqError, StoreUnavailable
-from shardq.pinging import ping
-from shardq.storage.store import Store
+
+if TYPE_CHECKING:
+    from shardq.storage.store import Store
 
 __all__ = ["tell_of_absence"]
 
@@ -24,6 +26,8 @@ def tell_of_absence(store: Store) -> threading.Timer:
 
 
 def _tell(store: Store) -> None:
+    from shardq.pinging import ping  # noqa: PLC0415 - most commands have ended before
+
     try:
         ping(store, PING_SECONDS)
     except StoreUnavailable as error:
