@@ -1,0 +1,42 @@
+"""What a store holds for a queue, found by the URL of the store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from shardq.testing import RawQueue
+
+from .cassandra_rows import read_cassandra
+from .mongodb_documents import read_mongodb
+from .sqlite_rows import read_sqlite
+
+__all__ = ["read_by_url"]
+
+
+def read_by_url(url: str, queue: str) -> RawQueue:
+    """Read everything of the queue. Nobody may be at work meanwhile."""
+    return {"sqlite": _sqlite, "mongodb": _mongodb, "cassandra": _cassandra}[urlsplit(url).scheme](url, queue)
+
+
+def _sqlite(url: str, queue: str) -> RawQueue:
+    return read_sqlite(Path(unquote(urlsplit(url).path).removeprefix("/")), queue)
+
+
+def _mongodb(url: str, queue: str) -> RawQueue:
+    from pymongo import MongoClient  # noqa: PLC0415 -- only this store needs the driver
+
+    client: MongoClient[dict[str, Any]] = MongoClient(url)
+    with client:
+        return read_mongodb(client[urlsplit(url).path.strip("/")], queue)
+
+
+def _cassandra(url: str, queue: str) -> RawQueue:
+    from cassandra.cluster import Cluster  # noqa: PLC0415 -- as above
+
+    from shardq.storage.cassandra.url import parse  # noqa: PLC0415
+
+    address = parse(url)
+    with Cluster(address.hosts, port=address.port) as cluster:
+        return read_cassandra(cluster.connect(), address.keyspace, queue)
