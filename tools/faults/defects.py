@@ -10,12 +10,13 @@ import msgspec
 
 from shardq.storage.requests import Acknowledge, Append, DedupeEntry, Fenced
 from shardq.storage.store import Capabilities, Store
+from shardq.tasks.results import RESULTS
 from shardq.testing import WrappedStore
 from shardq.testing.broken_stores import BROKEN_STORES
 
 __all__ = ["DEFECTS", "ByShard"]
 
-RARE = 1_000
+RARE, FEW = 1_000, 15
 TOPICS, TICKS = "_shardq/topics/", ".ticks"  # how names of queues begin and end
 SLOW = 3.0  # seconds; more than who sends an occurrence is waited for
 
@@ -91,6 +92,21 @@ class SchedulesUnderRandomIds(WrappedStore):
             time.sleep(SLOW)
 
 
+class DropsOneEntryInFifteen(WrappedStore):
+    """Confirms now and then what became of tasks without storing it."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self._written = random.randrange(FEW)
+
+    def append(self, request: Append) -> None:
+        if request.shard.queue == RESULTS:
+            self._written += 1
+            if self._written % FEW == 0:
+                return
+        super().append(request)
+
+
 DEFECTS: dict[str, type[WrappedStore]] = {
     each.__name__: each
     for each in (
@@ -99,5 +115,6 @@ DEFECTS: dict[str, type[WrappedStore]] = {
         AcksBeforeStoring,
         StoresCopiesWithTheNext,
         SchedulesUnderRandomIds,
+        DropsOneEntryInFifteen,
     )
 }

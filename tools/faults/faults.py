@@ -12,6 +12,8 @@ from contextlib import closing
 from functools import partial
 from typing import TypeAlias
 
+import msgspec
+
 import shardq
 from shardq.clock import SystemClock
 from shardq.storage.opening import open_store
@@ -94,6 +96,17 @@ class Faults(Bystanders):
     def kill_subscriber(self, step: Step) -> tuple[str, None]:
         return self._kill(step, "subscribe", "tick")
 
+    def kill_runners(self, step: Step) -> tuple[str, None]:
+        """Kill workers of tasks, and who sends workflows, one shortly after the other."""
+        dice = random.Random(step.victim)
+        names = []
+        for _ in range(2 + int(step.strength * 5)):
+            roles = ("run", "run", "order") if self.stage.of_role("order") else ("run",)
+            victim = msgspec.structs.replace(step, victim=dice.random())
+            names.append(self._kill(victim, dice.choice(roles))[0])
+            self.over.wait(dice.uniform(0.1, 0.7))
+        return ", ".join(names), None
+
     def pause_producer(self, step: Step) -> tuple[str, Undo]:
         return self._pause(step, "produce", "ask", "publish")
 
@@ -111,6 +124,9 @@ class Faults(Bystanders):
 
     def pause_subscriber(self, step: Step) -> tuple[str, Undo]:
         return self._pause(step, "subscribe", "tick")
+
+    def pause_runner(self, step: Step) -> tuple[str, Undo]:
+        return self._pause(step, "run", "order")
 
     def roll_clients(self, step: Step) -> tuple[str, None]:
         """Replace the clients one after the other, as a release of an application does."""

@@ -25,6 +25,7 @@ CLAIMS = "/claims"  # what follows a client's name where its claims are told
 SIDE = frozenset({"supply", "carry", "move", "redrive", "arrive"})
 ASKED = frozenset({"ask", "answer", "finish", "take-permit", "give-permit"})
 BUILT = frozenset({"publish", "hear", "heard", "tick", "ended-tick", "ticked"})
+FLOWS = frozenset({"order", "see-end", "seek-step", "take-step", "run-step", "end-flow"})
 
 
 class Phase(Enum):
@@ -70,6 +71,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     # of the asked queue: ask (send; notes the id), answer (receive), finish (ack of ids), take-permit, give-permit
     # of what is built on queues: publish, hear (receive), heard (ack of ids), tick (receive), ended-tick (ack of ids),
     # ticked (notes how many occurrences a schedule had)
+    # of workflows: order (send; notes the id), see-end (of an id), seek-step (receive), take-step (what that gave, by
+    # the ids of steps), run-step, end-flow (notes what became of it)
     phase: Phase
     bodies: tuple[str, ...] = ()  # of a claim: ids
     deliveries: tuple[Delivery, ...] = ()
@@ -95,8 +98,8 @@ def is_of_asked(event: Event) -> bool:
 
 
 def is_of_built(event: Event) -> bool:
-    """It is about the topic or the schedule."""
-    return event.verb in BUILT
+    """It is about the topic, the schedule, or workflows."""
+    return event.verb in BUILT or event.verb in FLOWS
 
 
 class Log:

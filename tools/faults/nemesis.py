@@ -62,12 +62,14 @@ class Nemesis:
             "kill_prefetcher",
             "kill_mover",
             "kill_subscriber",
+            "kill_runners",
             "pause_producer",
             "pause_consumer",
             "pause_keeper",
             "pause_prefetcher",
             "pause_mover",
             "pause_subscriber",
+            "pause_runner",
         ]
         found += ["skew_clock", "change_layout", "purge_bystander", "roll_clients"]
         found += ["suspend_machine", "shard_away", "recreate_bystander", "purge_many", "purge_huge"]

@@ -17,6 +17,7 @@ from .assignment import Assignment
 from .away import Away
 from .defects import DEFECTS, ByShard
 from .dial import Dial
+from .flowing import Ordering, Running
 from .logged_claims import LoggedClaims
 from .moving import Moving
 from .producing import Producing, Supplying
@@ -43,6 +44,8 @@ ROLES = {
     "publish": Publishing,
     "subscribe": Subscribing,
     "tick": Ticking,
+    "order": Ordering,
+    "run": Running,
 }
 
 
