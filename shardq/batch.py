@@ -9,7 +9,7 @@ from typing import Any, overload
 
 from shardq.clock import to_datetime
 from shardq.errors import InvalidSetting
-from shardq.held import HeldSlice, Selection, SettleState
+from shardq.held import HeldSlice, Selection, SettleState, count_of
 from shardq.message import Message
 from shardq.settler import Settler
 
@@ -30,7 +30,7 @@ class Batch(Sequence[Message]):
         self._selections = tuple(Selection(piece, list(range(piece.count))) for piece in held)
         self._settler = settler
         self._acking = acking  # called when all of it is about to be acked
-        self._length = sum(piece.count for piece in held)
+        self._length = count_of(held)
 
     def __len__(self) -> int:
         return self._length

@@ -15,7 +15,7 @@ from shardq.codec import BYTES, Codec, check_codec
 from shardq.context.identity import ConsumerIdentity
 from shardq.context.queue_context import QueueContext
 from shardq.errors import Closed, LeaseLost, OutcomeUnknown, StoreUnavailable
-from shardq.held import HeldSlice, first_of
+from shardq.held import HeldSlice, count_of, first_of
 from shardq.large.writing import keep_body
 from shardq.message import Message
 from shardq.receiving.idling import Idling
@@ -211,7 +211,7 @@ class Consumer(Closing):
 
     def _next_claim(self, held: Sequence[HeldSlice], limit: int) -> Callable[[], None]:
         """What an ack of the batch begins: only a full one says that more is due."""
-        full = sum(piece.count for piece in held) >= limit
+        full = count_of(held) >= limit
         if not full or self._prefetcher or self._context.store.capabilities.requests_at_once == 1:
             return lambda: None
         return lambda: None if self._stopped.is_set() else self._overlap.begin(limit)

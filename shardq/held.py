@@ -13,9 +13,18 @@ from shardq.large.body import LargeBody
 from shardq.receipt import MessageId
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, decode_bundle
-from shardq.storage.requests import Bundle, ClaimedSlice, Span
+from shardq.storage.requests import Bundle, ClaimedSlice, Span, StoredSlice
 
-__all__ = ["Cover", "HeldSlice", "Selection", "SettleState", "claimed_once", "first_of", "held_unseen"]
+__all__ = [
+    "Cover",
+    "HeldSlice",
+    "Selection",
+    "SettleState",
+    "claimed_once",
+    "count_of",
+    "first_of",
+    "held_unseen",
+]
 
 
 class SettleState(IntEnum):
@@ -187,9 +196,17 @@ def held_unseen(shard: Shard, span: Span) -> HeldSlice:
     return HeldSlice(shard, claimed, span.token, 0)
 
 
+def count_of(slices: Iterable[HeldSlice | ClaimedSlice | StoredSlice]) -> int:
+    """How many messages are in slices."""
+    count = 0
+    for piece in slices:
+        count += piece.count
+    return count
+
+
 def first_of(held: Sequence[HeldSlice], limit: int) -> tuple[list[HeldSlice], list[HeldSlice]]:
     """Split slices of which nothing is settled into the first ``limit`` messages and the rest."""
-    if sum(piece.count for piece in held) <= limit:
+    if count_of(held) <= limit:
         return list(held), []
     if limit <= 0:
         return [], list(held)
@@ -205,6 +222,8 @@ def first_of(held: Sequence[HeldSlice], limit: int) -> tuple[list[HeldSlice], li
 
 def claimed_once(held: Sequence[HeldSlice]) -> list[HeldSlice]:
     """Leave out messages that were claimed again later in the list: their first lease had expired."""
+    if len(held) < 2:
+        return list(held)
     by_bundle: dict[bytes, list[HeldSlice]] = {}
     for piece in held:
         earlier = by_bundle.setdefault(piece.bundle.id, [])

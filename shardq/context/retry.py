@@ -10,7 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Generic, ParamSpec, TypeVar
 
 import msgspec
@@ -36,6 +36,30 @@ class Answer(msgspec.Struct, Generic[T], frozen=True):
     after_unknown: bool
 
 
+class _Here(threading.local):
+    """What holds for the calls of one thread."""
+
+    until: float | None = None  # the moment after which nothing is repeated
+    over: Callable[[], bool] | None = None  # tells when no attempt is to be made any more
+
+
+class _Within:
+    """A block whose calls repeat nothing after a moment. A class, as every request to a store is in such a block."""
+
+    __slots__ = ("_here", "_outer", "_seconds")
+
+    def __init__(self, here: _Here, seconds: float) -> None:
+        self._here, self._seconds = here, seconds
+
+    def __enter__(self) -> None:
+        self._outer = outer = self._here.until
+        until = time.monotonic() + self._seconds
+        self._here.until = until if outer is None or until < outer else outer
+
+    def __exit__(self, *error: object) -> None:
+        self._here.until = self._outer
+
+
 class Retry:
     """Calls the store, and repeats calls that fail with a retryable error for some seconds. Pauses are random and grow.
 
@@ -44,7 +68,7 @@ class Retry:
 
     def __init__(self, seconds: float, repeated: Callable[[], None] = lambda: None) -> None:
         self._seconds, self._repeated = seconds, repeated
-        self._here = threading.local()
+        self._here = _Here()
         self._closed = False
 
     def close(self) -> None:
@@ -56,20 +80,13 @@ class Retry:
         if self._closed:
             raise Closed("this client is closed: open another one with shardq.connect()")
 
-    @contextmanager
-    def within(self, seconds: float | None = None) -> Iterator[None]:
+    def within(self, seconds: float | None = None) -> AbstractContextManager[None]:
         """Limit the repetitions of all calls that this thread makes in the block to so many seconds together.
 
         None: to the seconds of one call. With 0 nothing is repeated. A block within another one gets no more time than
         that one has left.
         """
-        outer: float | None = getattr(self._here, "until", None)
-        until = time.monotonic() + (self._seconds if seconds is None else min(seconds, self._seconds))
-        self._here.until = until if outer is None else min(until, outer)
-        try:
-            yield
-        finally:
-            self._here.until = outer
+        return _Within(self._here, self._seconds if seconds is None else min(seconds, self._seconds))
 
     @contextmanager
     def unless(self, over: Callable[[], bool]) -> Iterator[None]:
@@ -81,11 +98,11 @@ class Retry:
         try:
             yield
         finally:
-            del self._here.over
+            self._here.over = None
 
     @property
     def _is_over(self) -> bool:
-        over: Callable[[], bool] | None = getattr(self._here, "over", None)
+        over = self._here.over
         return over is not None and over()
 
     @property
@@ -95,7 +112,7 @@ class Retry:
 
     @property
     def _left(self) -> float:
-        until: float | None = getattr(self._here, "until", None)
+        until = self._here.until
         return self._seconds if until is None else until - time.monotonic()
 
     def __call__(self, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -104,8 +121,9 @@ class Retry:
 
     def ask(self, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Answer[T]:
         """Like calling this object, but also says whether an earlier attempt may have been carried out."""
-        self.check_open()
-        if self._is_over:
+        if self._closed:
+            self.check_open()
+        if self._here.over is not None and self._is_over:
             raise StoreUnavailable("the store was not asked, as there was no time left for that")
         try:
             return Answer(operation(*args, **kwargs), after_unknown=False)

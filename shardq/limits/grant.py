@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from shardq.held import HeldSlice, first_of
+from shardq.held import HeldSlice, count_of, first_of
 from shardq.limits.permits import Permits
 from shardq.limits.windows import units
 
@@ -48,7 +48,7 @@ class Grant:
             if any(piece.lease_until < until for piece in self._held):
                 self._permits.hold(self._held, permit_lease(lease))
                 self._held = [part for piece in self._held for part in piece.held_parts]
-            return sum(piece.count for piece in self._held) >= units(self._messages, self._weight)
+            return count_of(self._held) >= units(self._messages, self._weight)
 
     def give_back(self) -> None:
         """Give back the permits that no message needs any more."""

@@ -22,7 +22,7 @@ from shardq.context.identity import ConsumerIdentity
 from shardq.context.patient_claims import claim_patiently
 from shardq.context.queue_context import Counters, QueueContext
 from shardq.context.retry import Retry
-from shardq.held import HeldSlice, first_of
+from shardq.held import HeldSlice, count_of, first_of
 from shardq.limits.blocks import MOST_PERMITS, Blocks
 from shardq.sending.doors import PERMIT, append
 from shardq.sending.planned_bundles import PlannedBundle
@@ -80,7 +80,7 @@ class Permits:
         Raises QueueNotFound when their queue does not exist.
         """
         taken = self._find(count, limit, lease)
-        missing = count - sum(piece.count for piece in taken)
+        missing = count - count_of(taken)
         if missing and self._is_time_to_make(limit, urgent=not taken) and self.make(limit):
             taken += self._find(missing, limit, lease)
         return taken
@@ -157,7 +157,7 @@ class Permits:
             below, beyond = self._sorted(self._claim(wanted, lease), limit)
             found, surplus = first_of(below, missing)
             taken += found
-            missing -= sum(piece.count for piece in found)
+            missing -= count_of(found)
             if beyond:
                 self.give_back(beyond, _ASIDE)
             if surplus:

@@ -10,7 +10,7 @@ from typing import Protocol, Self, TypeAlias
 
 from shardq.context.queue_context import QueueContext
 from shardq.errors import ShardqError
-from shardq.held import HeldSlice, SettleState, first_of
+from shardq.held import HeldSlice, SettleState, count_of, first_of
 from shardq.limits.grant import Grant, permit_lease
 from shardq.limits.permits import Permits
 from shardq.limits.windows import units
@@ -51,7 +51,7 @@ class _Taken:
     @property
     def messages(self) -> int:
         """How many messages may be claimed."""
-        return sum(piece.count for piece in self._held) * self._weight
+        return count_of(self._held) * self._weight
 
     def give_back(self) -> None:
         """Give back the permits that are not used."""
@@ -71,7 +71,7 @@ class _Taken:
         Those that the claim finished cannot be given back.
         """
         done = [piece for piece in held if piece.finished]
-        room = permits * self._weight - sum(piece.count for piece in done)
+        room = permits * self._weight - count_of(done)
         kept, others = first_of([piece for piece in held if not piece.finished], max(0, room))
         if others:
             with suppress(ShardqError):  # they come back when their lease is over
@@ -86,12 +86,12 @@ class InFlightShare(_Taken):
         """Hold permits for longer than the messages. Those that the claim finished are in flight no more."""
         done = [piece for piece in held if piece.finished]
         flying = [piece for piece in held if not piece.finished]
-        used = self._use(sum(piece.count for piece in flying))
+        used = self._use(count_of(flying))
         until = max((piece.lease_until for piece in flying), default=0)
         if any(piece.lease_until < until for piece in used):
             used = self._held_until(used, until)
-            flying = self._covered(context, flying, sum(piece.count for piece in used))
-        grant = Grant(self._permits, used, self._weight, sum(piece.count for piece in flying))
+            flying = self._covered(context, flying, count_of(used))
+        grant = Grant(self._permits, used, self._weight, count_of(flying))
         for piece in flying:
             piece.grant = grant
         return done + flying
@@ -115,7 +115,7 @@ class RateShare(_Taken):
 
     def cover(self, context: QueueContext, held: list[HeldSlice]) -> list[HeldSlice]:
         """Let the permits of these messages come back in a period from now: all of them were claimed before."""
-        used = self._use(sum(piece.count for piece in held))
+        used = self._use(count_of(held))
         if used:
             self._permits.give_back(used, self._period)
         return self._covered(context, held, sum(map(self._away, used)))

@@ -10,7 +10,7 @@ from shardq.clock import microseconds
 from shardq.context.identity import ConsumerIdentity
 from shardq.context.queue_context import QueueContext
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
-from shardq.held import HeldSlice, claimed_once, first_of
+from shardq.held import HeldSlice, claimed_once, count_of, first_of
 from shardq.large.collecting import collect_bodies
 from shardq.limits.queue_limits import QueueLimits
 from shardq.receiving.delivery_filter import DeliveryFilter, expires_before
@@ -206,7 +206,7 @@ class QueueClaims:
                     raise OutcomeUnknown(
                         f"a message of shard {shard} may have been acked: {error}"
                     ) from error
-            missing = limit - sum(piece.count for piece in held)
+            missing = limit - count_of(held)
         return claimed_once(held)
 
     def _is_time_to_hand_out(self, held: Sequence[HeldSlice]) -> bool:
@@ -229,7 +229,7 @@ class QueueClaims:
         ]
         tell_claimed(self._context, self._consumer.name, held)
         done = [piece for piece in held if piece.finished]  # of what the filter would keep back nothing is
-        missing = limit - sum(piece.count for piece in done)
+        missing = limit - count_of(done)
         rest = [piece for piece in held if not piece.finished]
         wanted, surplus = first_of(rest, missing) if missing > 0 else ([], rest)
         try:
@@ -295,6 +295,6 @@ class QueueClaims:
         self.reader.claimed(shard)
         if claimed.contended:
             self.reader.avoid(shard, CONTENTION_PAUSE)
-        elif sum(piece.count for piece in claimed.slices) >= limit:
+        elif count_of(claimed.slices) >= limit:
             last = claimed.slices[-1].bundle
             self.reader.put_back(shard, last.priority, last.due)

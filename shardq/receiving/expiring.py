@@ -13,7 +13,7 @@ from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
 from shardq.context.unique_keys import sweep_keys
 from shardq.errors import ShardqError
-from shardq.held import HeldSlice
+from shardq.held import HeldSlice, count_of
 from shardq.receipt import MessageId
 from shardq.receiving.delivery_filter import DeliveryFilter, is_expired
 from shardq.settling.settle import give_back_unseen
@@ -74,7 +74,7 @@ def _expired_in_front(context: QueueContext, shard: Shard) -> int:
     page = context.retry(context.store.peek, Peek(shard, PAGE_MESSAGES, bodies=False))
     claimable = (piece for piece in page.slices if is_claimable(context, piece))
     found = takewhile(lambda piece: is_expired(context, piece.bundle), claimable)
-    return min(sum(piece.count for piece in found), PAGE_MESSAGES)
+    return min(count_of(found), PAGE_MESSAGES)
 
 
 def _let_rest_go(context: QueueContext, shard: Shard) -> int:
@@ -120,7 +120,7 @@ def claim_unseen(context: QueueContext, shard: Shard, count: int) -> list[HeldSl
 
 
 def _messages(held: Iterable[HeldSlice]) -> int:
-    return sum(piece.count for piece in held)
+    return count_of(held)
 
 
 def _remove_rest(context: QueueContext, shard: Shard) -> int:

@@ -23,7 +23,7 @@ from shardq.context.patient_claims import claim_patiently
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
 from shardq.errors import LeaseLost
-from shardq.held import HeldSlice, Selection, held_unseen
+from shardq.held import HeldSlice, Selection, count_of, held_unseen
 from shardq.limits.queue_limits import check_unlimited
 from shardq.receiving.claim_entries import ClaimEntry, Runs, Taken
 from shardq.receiving.delivery_filter import DeliveryFilter, is_expired
@@ -99,10 +99,10 @@ class NamedClaims:
         if run not in ("", entry.run):
             held, given_up = self._delivered_again(claim, run, held)
         got = sum(taken.count for taken in entry.taken)
-        missing = got - len(given_up) - sum(piece.count for piece in held)
+        missing = got - len(given_up) - count_of(held)
         if missing:
             self._tell_missing(claim, missing, strict=strict)
-        self._context.counters.add(received=sum(piece.count for piece in held))
+        self._context.counters.add(received=count_of(held))
         return Taking(held, got)
 
     def extend(self, claims: Sequence[ClaimName]) -> int:

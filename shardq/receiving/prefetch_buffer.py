@@ -6,7 +6,7 @@ from collections import deque
 
 import msgspec
 
-from shardq.held import HeldSlice, first_of
+from shardq.held import HeldSlice, count_of, first_of
 
 __all__ = ["PrefetchBuffer"]
 
@@ -47,7 +47,7 @@ class PrefetchBuffer:
     def add(self, held: list[HeldSlice], now: float) -> None:
         """Let these wait behind the others."""
         self._emptied = False
-        self._messages += sum(piece.count for piece in held)
+        self._messages += count_of(held)
         self._waiting.extend(_Waiting(piece, now) for piece in held)
 
     def put_back(self, held: list[HeldSlice], now: float) -> None:
@@ -71,8 +71,8 @@ class PrefetchBuffer:
             self._waiting.extendleft(_Waiting(piece, waiting.since) for piece in rest)
             left.append(waiting.piece)
             taken += parts
-            limit -= sum(part.count for part in parts)
-        count = sum(piece.count for piece in taken)
+            limit -= count_of(parts)
+        count = count_of(taken)
         self._served += count
         self._messages -= count
         return taken, left, rest

@@ -11,7 +11,7 @@ from functools import partial
 from shardq.clock import seconds
 from shardq.context.queue_context import QueueContext
 from shardq.errors import OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
-from shardq.held import HeldSlice
+from shardq.held import HeldSlice, count_of
 from shardq.receiving.idling import Idling
 from shardq.receiving.prefetch_buffer import PrefetchBuffer
 from shardq.receiving.receiving import SURVEY_SECONDS, Receiving
@@ -109,7 +109,7 @@ class Prefetcher:
                 error = self._start(taken)
             held = self._of_this_consumer(taken)
             if held:
-                self._turns.took(held[0].shard.queue, sum(piece.count for piece in held))
+                self._turns.took(held[0].shard.queue, count_of(held))
             if held or error is None:
                 return held
             failing.add(taken[0].shard.queue)

@@ -16,7 +16,7 @@ from shardq.context.identity import ENLIST_LIFETIME, ConsumerIdentity
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
-from shardq.held import HeldSlice, SettleState
+from shardq.held import HeldSlice, SettleState, count_of
 from shardq.receiving.claiming import CLAIM_PATIENCE, QueueClaims
 from shardq.receiving.left_out import LeftOut
 from shardq.receiving.turns import InOrder, Turns
@@ -245,7 +245,7 @@ class Receiving:
             claim = partial(queue.claim, limits[queue.name], finish=finish)
             held: list[HeldSlice] = self._left_out.try_(queue, claim, instead=[])
             if held:
-                self._turns.took(queue.name, sum(piece.count for piece in held))
+                self._turns.took(queue.name, count_of(held))
                 return held
         return []
 
@@ -292,9 +292,9 @@ class Receiving:
             raise failures.error(f"{which} gave nothing, and could not be read")
 
     def _count(self, held: Sequence[HeldSlice]) -> None:
-        received = sum(piece.count for piece in held)
-        redelivered = sum(piece.count for piece in held if piece.deliveries > 1)
-        acked = sum(piece.count for piece in held if piece.finished)
+        received = count_of(held)
+        redelivered = count_of([piece for piece in held if piece.deliveries > 1])
+        acked = count_of([piece for piece in held if piece.finished])
         self._counters.add(
             received=received, redelivered=redelivered, acked=acked, empty_reads=int(not received)
         )

@@ -9,29 +9,27 @@ from shardq.context.fullness import Waiting
 from shardq.context.queue_context import QueueContext
 from shardq.errors import QueueFull
 from shardq.settings import QueueSettings
-from shardq.storage.requests import Bundle
+from shardq.storage.requests import Append, Bundle
 
 __all__ = ["let_in"]
 
 
 @contextmanager
-def let_in(context: QueueContext, bundles: Sequence[Bundle]) -> Iterator[None]:
-    """Store bundles within the block. If they do not fit, QueueFull is raised before it, or the oldest are dropped.
+def let_in(context: QueueContext, request: Append, bundles: Sequence[Bundle]) -> Iterator[Append]:
+    """Store the request within the block, in a queue with bounds. Raises QueueFull before it, or drops the oldest.
 
+    The ``bundles``, those of the request that are new, are what room is needed for.
     What waits is counted at most every second (see :class:`~shardq.context.fullness.Fullness`), so that what other
-    clients send between two counts comes on top of the bounds. A queue without bounds costs nothing.
+    clients send between two counts comes on top of the bounds.
     """
     settings = context.settings
-    if not settings.is_bounded:
-        yield
-        return
     more = Waiting(sum(bundle.count for bundle in bundles), sum(len(bundle.data) for bundle in bundles))
     fullness = context.fullness
     with fullness.lock.get():
         _make_room(context, settings, more)
         fullness.begin(more)
     try:
-        yield
+        yield request
     finally:
         with fullness.lock.get():
             fullness.end(more)

@@ -10,8 +10,8 @@ a key that is not confirmed proves that nobody has received the message. The lim
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
 
@@ -112,8 +112,9 @@ def too_large(context: QueueContext, size: int) -> MessageTooLarge:
     )
 
 
-@contextmanager
-def admitted(context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]) -> Iterator[Append]:
+def admitted(
+    context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]
+) -> AbstractContextManager[Append]:
     """The request that stores bundles of one shard, in the block. Raises QueuePaused, MessageTooLarge or QueueFull.
 
     Owners of large bodies are entered first, so that nobody takes the bodies for those of no message. What may be
@@ -124,9 +125,11 @@ def admitted(context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]
         if planned.large is not None:
             _enter_owner(context, planned, planned.large)
     request = Append(bundles[0].shard, tuple(planned.bundle for planned in bundles))
-    new = [planned.bundle for planned in bundles if not planned.again]
-    with let_in(context, new) if door.obeys_bounds and new else nullcontext():
-        yield request
+    if door.obeys_bounds and context.settings.is_bounded:
+        new = [planned.bundle for planned in bundles if not planned.again]
+        if new:
+            return let_in(context, request, new)
+    return nullcontext(request)
 
 
 def _enter_owner(context: QueueContext, planned: PlannedBundle, body: LargeBody) -> None:

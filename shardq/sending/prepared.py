@@ -47,6 +47,7 @@ MAX_HEADER_NAME_LENGTH = 200
 MAX_KEY_LENGTH = 200
 MAX_GROUP_LENGTH = 200
 RESERVED_KEYS = "shardq-"  # what moves, copies, runs and named claims keep begins so
+_CONFLICTS = get_args(OnConflict)
 _LANE = re.compile("[1-9][0-9]{0,2}")
 _INT64 = range(-(2**63), 2**64)
 
@@ -231,7 +232,7 @@ def check_unique_key(key: object) -> str:
 def _check_unique(message: OutgoingMessage) -> str | None:
     """The unique key, which goes with what is to be done on a conflict, and without a dedupe key."""
     key, conflict = message.unique_key, message.on_conflict
-    if conflict not in get_args(OnConflict):
+    if conflict not in _CONFLICTS:
         raise InvalidMessage(f"on_conflict={conflict!r}: give 'keep', 'raise' or 'replace'")
     if key is None:
         if conflict != "keep":

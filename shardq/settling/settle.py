@@ -5,7 +5,7 @@ Each shard is settled by itself, so that a shard which fails does not keep the o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Answer, Failures
@@ -108,9 +108,10 @@ class Settling:
 
     def run(self, selections: Sequence[Selection], last: Iterable[Shard] = ()) -> Settling:
         """Settle the messages that are open; the others are lost. The shards in ``last`` come after the others."""
-        barred = [selection.in_states(*self._verb.barred) for selection in selections]
-        self.lost += [selection for selection in barred if selection.positions]
         still_open = [selection.in_states(SettleState.OPEN) for selection in selections]
+        for selection, rest in zip(selections, still_open, strict=True):
+            if len(rest.positions) < len(selection.positions):
+                self._note_barred(selection)
         grants = {each.held.grant for each in still_open if each.held.grant is not None}
         if grants and self._verb.keeps_open:
             still_open = self._covered(still_open, grants)
@@ -119,12 +120,8 @@ class Settling:
         with self._context.retry.within(0):
             for shard in sorted(groups, key=late.__contains__):
                 self._settle(shard, groups[shard])
-        with self._context.retry.within():
-            for shard in self.failures.retryable if self._context.retry.repeats else ():
-                self._settle(shard, groups[shard])
-        for shard, group in groups.items():
-            if shard in self.failures:
-                self._note_failed([selection.in_states(SettleState.OPEN) for selection in group])
+        if self.failures:
+            self._repeat(groups)
         done = sum(len(selection.positions) for selection in self.done)
         self._context.counters.add(**{self._verb.counter: done})
         for grant in grants if self.lost or not self._verb.keeps_open else ():
@@ -133,6 +130,21 @@ class Settling:
         tell_settled(self._context, self._verb, self.own, self._duration, self._story)
         self._remove_bodies()
         return self
+
+    def _repeat(self, groups: Mapping[Shard, Sequence[Selection]]) -> None:
+        """Settle again the messages of the shards that failed, and note those of which that fails too."""
+        with self._context.retry.within():
+            for shard in self.failures.retryable if self._context.retry.repeats else ():
+                self._settle(shard, groups[shard])
+        for shard, group in groups.items():
+            if shard in self.failures:
+                self._note_failed([selection.in_states(SettleState.OPEN) for selection in group])
+
+    def _note_barred(self, selection: Selection) -> None:
+        """Messages whose states forbid the verb are lost to it."""
+        barred = selection.in_states(*self._verb.barred)
+        if barred.positions:
+            self.lost.append(barred)
 
     @property
     def own(self) -> list[Selection]:
@@ -200,6 +212,9 @@ class Settling:
                 answer = self._call(shard, rest)
                 if answer.after_unknown:
                     self._note_unanswered(rest)
+                if not answer.value.lost and not answer.value.gone:
+                    self._mark_done(rest)
+                    break
                 self._by_others += [each.within(answer.value.gone) for each in rest if answer.value.gone]
                 taken = self._taken(rest, answer.value)
                 kept = (selection.without(away) for selection, away in zip(rest, taken, strict=True))
@@ -221,8 +236,6 @@ class Settling:
 
     def _taken(self, group: Sequence[Selection], answer: Fenced) -> list[Selection]:
         """Which of the messages the store's answer takes from the caller."""
-        if not answer.lost and not answer.gone:
-            return [Selection(selection.held, []) for selection in group]
         moved = self._verb.moves and self._were_moved(group, answer.lost)
         return [
             self._lost(selection.within(answer.lost), moved=moved).joined(

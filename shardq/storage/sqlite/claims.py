@@ -91,8 +91,8 @@ def take(sql: sqlite3.Connection, request: Claim, now: int) -> Taken:
         _PROLONG.run(sql, [row[0] for row in taken.rows], until)
         return taken
     values = (until, request.token, int(not request.started))
-    if taken.whole:
-        _TAKE.run(sql, taken.whole, *values)
+    if whole := taken.whole:
+        _TAKE.run(sql, whole, *values)
     stripped = list(taken.stripped)
     if taken.left:
         key, _, count, *_ = taken.rows[-1]

@@ -68,6 +68,10 @@ class _Slice(msgspec.Struct, frozen=True):
     def end(self) -> int:
         return self.first + self.count
 
+    def holds(self, span: Span) -> bool:
+        """True when it is all that the span names, under its token."""
+        return (self.first, self.count, self.token) == (span.first, span.count, span.token)
+
 
 def cut(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span]) -> Cut:
     """Cut the slices at the borders of what each span still holds under its token.
@@ -80,6 +84,8 @@ def cut(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span]) -
 
 def _whole(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span]) -> tuple[int, ...]:
     """Return the slices if every span is one of them, whole, and they are a good part of their claims; none if not."""
+    if len(spans) < _FEW:
+        return ()
     named = Counter([span.token for span in spans])
     if len(spans) < _FEW * len(named):
         return ()
@@ -102,6 +108,9 @@ def _cut_each(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Sp
             for each in _covering(sql, shard_key, span.bundle_id, span.first, end)
             if each.processed_at is None
         ]
+        if len(stored) == 1 and stored[0].holds(span):
+            keys[stored[0].key] = None
+            continue
         held = [each for each in stored if each.token == span.token]
         keys.update((_isolate(sql, each, span.first, end), None) for each in held)
         lost += covered(span, [(each.first, each.end) for each in stored if each.token != span.token])
