@@ -18,10 +18,9 @@ from shardq.sending.doors import REDRIVE, admit, too_large
 from shardq.sending.planned_bundles import sizes
 from shardq.settling.dead_letters import came_from, existing_dead_letters
 from shardq.settling.lease_keeper import LeaseKeeper
-from shardq.settling.moves import BackToSource, group_of_letters, unmarked
+from shardq.settling.moves import BackToSource, unmarked
 from shardq.settling.settle import give_back_unseen
 from shardq.settling.settlement import Settlement
-from shardq.sharding.shard import Shard, group_shard
 
 __all__ = ["redrive"]
 
@@ -62,8 +61,7 @@ def redrive(target: QueueContext, limit: int) -> int:
             letters = [_Letters(target, piece) for piece in held]
             largest = max(largest, *(each.largest for each in letters))
             own = _first(held, letters, limit - moved)
-            for group in _by_target(own, target):
-                settlement.move(group, BackToSource(source, target))
+            settlement.move(own, BackToSource(source, target))
             moved += sum(len(selection.positions) for selection in own)
             claimed = [piece for piece in claimed if piece.open]
     except BaseException:
@@ -87,15 +85,6 @@ def _first(held: Sequence[HeldSlice], letters: Sequence[_Letters], limit: int) -
         selections.append(Selection(piece, each.fitting[:limit]))
         limit -= len(selections[-1].positions)
     return selections
-
-
-def _by_target(selections: Sequence[Selection], target: QueueContext) -> list[list[Selection]]:
-    """Those that go to one shard of groups together, and those without a group."""
-    found: dict[Shard | None, list[Selection]] = {}
-    for selection in selections:
-        group = group_of_letters(selection)
-        found.setdefault(group_shard(target.name, group) if group else None, []).append(selection)
-    return list(found.values())
 
 
 class _Letters:

@@ -4,7 +4,8 @@ A shard is copied as it is, to another queue of the same store or another one. B
 due time and order are kept; the copies are new messages, which were never delivered. The id of a copy's bundle follows
 from the slice that it was in, so a copy that is made again is stored once, as long as the source is cut into the same
 slices. How each shard was cut is entered into the target's decision log by the first attempt of a run; an attempt that
-finds it cut otherwise, as after somebody received from it, is refused.
+finds it cut otherwise, as after somebody received from it, is refused. So is how many lanes a group had in the target,
+for attempts after that was changed.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from shardq.context.decision_log import DecisionLog
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidSetting, ReplayConflict
 from shardq.large.writing import carry_body
+from shardq.outgoing_message import group_of
 from shardq.receipt import MessageId
 from shardq.sending.doors import COPY, REPLAY, admit, append
+from shardq.sending.lanes import lane_among
 from shardq.sending.planned_bundles import PlannedBundle, choose_shard, grouped_by_shard, sizes
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, decode_bundle, encode_bundle
@@ -81,8 +84,10 @@ def copy_shard(source: QueueContext, shard: Shard, target: QueueContext, run: st
     """
     looked = Peek(shard, PAGE_MESSAGES, bodies=False)
     cut = sum(map(_cut, slices(source, looked))) % _HASH_RANGE
-    entry = DecisionLog(target, _PREFIX).decide(f"{run}:{shard}", f"{cut:016x}", _MEMORY)
-    if entry.value != f"{cut:016x}":
+    offered = f"{cut:016x}:{target.settings.group_concurrency}"
+    entry = DecisionLog(target, _PREFIX).decide(f"{run}:{shard}", offered, _MEMORY)
+    decided, _, lanes = entry.value.partition(":")
+    if decided != f"{cut:016x}":
         raise _conflict(shard, target)
     total, copied = Copied(), 0
     stored = slices(source, Peek(shard, PAGE_MESSAGES))
@@ -90,7 +95,7 @@ def copy_shard(source: QueueContext, shard: Shard, target: QueueContext, run: st
         copies = []
         for piece in some:
             data = _messages(piece)
-            copies.append(_copy(piece, _carried(source, target, shard, piece, data), target))
+            copies.append(_copy(piece, _carried(source, target, shard, piece, data), target, int(lanes or 1)))
             total += _hashed(piece, data)
             copied += _cut(piece)
         for group in grouped_by_shard(copies):
@@ -114,13 +119,13 @@ def replay(source: QueueContext, target: QueueContext, since: int, until: int) -
     Raises QueuePaused or MessageTooLarge; the copies that were sent before stay sent.
     """
     admit(target, REPLAY)
-    run = secrets.token_hex(8)
+    run, lanes = secrets.token_hex(8), target.settings.group_concurrency
     sent = 0
     for origin, piece in history_slices(source, since, until):
         data = _carried(source, target, origin, piece, _messages(piece))
         now = target.store.now()
         identity = derive_bundle_id(piece.bundle.id, "replay", run, str(piece.first), str(piece.due))
-        priority, group = piece.bundle.priority, piece.bundle.group
+        priority, group = piece.bundle.priority, lane_among(piece.bundle.group, lanes)
         shard = choose_shard(target, now, piece.count, group)
         body = encode_bundle(data)
         bundle = Bundle(identity, priority, now, now, piece.count, body, group=group)
@@ -152,14 +157,14 @@ def _carried(
     return msgspec.structs.replace(data, large=carry_body(source, target, data.large, str(identity)))
 
 
-def _copy(piece: StoredSlice, data: BundleData, target: QueueContext) -> PlannedBundle:
+def _copy(piece: StoredSlice, data: BundleData, target: QueueContext, lanes: int) -> PlannedBundle:
     source, due, layout = piece.bundle, _due(piece), target.settings.layout
     identity = derive_bundle_id(source.id, "copy", target.name, str(piece.first), str(piece.count))
     shard = Shard(target.name, layout.time_shard(due), int.from_bytes(identity[-4:]) % layout.shards)
-    if source.group:
-        shard = choose_shard(target, due, piece.count, source.group)
+    if group := lane_among(source.group, lanes):
+        shard = choose_shard(target, due, piece.count, group)
     changes = {"id": identity, "due": due, "count": piece.count, "data": encode_bundle(data)}
-    bundle = msgspec.structs.replace(source, **changes)
+    bundle = msgspec.structs.replace(source, **changes, group=group)
     return PlannedBundle(shard, bundle, largest=max(sizes(data)), large=data.large)
 
 
@@ -179,7 +184,8 @@ def _hashed(piece: StoredSlice, data: BundleData) -> Copied:
     headers: Sequence[object] = data.headers or [None] * messages
     keys: Sequence[object] = data.dedupe_keys or [None] * messages
     source = piece.bundle
-    common = (source.priority, source.enqueued_at, _due(piece), source.expires_at, source.group)
+    group = group_of(source.group) or ""
+    common = (source.priority, source.enqueued_at, _due(piece), source.expires_at, group)
     total = 0
     for body, header, key in zip(data.bodies, headers, keys, strict=True):
         message = _encoder.encode((body, header or None, key, *common))

@@ -13,10 +13,10 @@ from zlib import crc32
 
 import msgspec
 
-from shardq.outgoing_message import stored_group
+from shardq.outgoing_message import group_of, lane_of, stored_group
 from shardq.sending.prepared import PreparedMessage, SendOptions
 
-__all__ = ["in_lanes"]
+__all__ = ["in_lanes", "lane_among"]
 
 
 def in_lanes(messages: Sequence[PreparedMessage], lanes: int) -> Sequence[PreparedMessage]:
@@ -27,6 +27,14 @@ def in_lanes(messages: Sequence[PreparedMessage], lanes: int) -> Sequence[Prepar
     """
     turns: dict[str, int] = {}
     return [msgspec.structs.replace(each, options=_in_lane(each.options, lanes, turns)) for each in messages]
+
+
+def lane_among(group: str, lanes: int) -> str:
+    """The group of a moved message in a queue with so many lanes: its lane there is the remainder of the one before.
+
+    So what was in one lane is in one lane there, and there are no more lanes than the queue has.
+    """
+    return stored_group(group_of(group) or "", lane_of(group) % lanes)
 
 
 def _in_lane(options: SendOptions, lanes: int, turns: dict[str, int]) -> SendOptions:

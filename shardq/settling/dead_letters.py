@@ -5,7 +5,8 @@ from __future__ import annotations
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Retry
 from shardq.errors import InvalidName, InvalidSetting, QueueNotFound
-from shardq.outgoing_message import Headers
+from shardq.held import Selection
+from shardq.outgoing_message import Headers, group_of, lane_of, stored_group
 from shardq.settings import QueueSettings
 from shardq.sharding.shard import MAX_NAME_LENGTH
 from shardq.storage.requests import QueueRecord
@@ -24,6 +25,7 @@ __all__ = [
     "dead_letter_name",
     "existing_dead_letters",
     "group_before",
+    "group_of_letters",
     "origin",
     "original_headers",
 ]
@@ -33,8 +35,8 @@ EXHAUSTED = "delivered too often"
 EXPIRED = "expired"
 
 _QUEUE, _ID, _DELIVERIES, REASON = "shardq-queue", "shardq-id", "shardq-deliveries", "shardq-reason"
-_GROUP = "shardq-group"
-_MARKS = frozenset((_QUEUE, _ID, _DELIVERIES, REASON, _GROUP))
+_GROUP, _LANE = "shardq-group", "shardq-lane"
+_MARKS = frozenset((_QUEUE, _ID, _DELIVERIES, REASON, _GROUP, _LANE))
 
 
 def dead_letter_name(queue: str, settings: QueueSettings) -> str:
@@ -98,9 +100,13 @@ def dead_letter_context(source: QueueContext) -> QueueContext:
 
 
 def dead_letter_headers(queue: str, identity: str, deliveries: int, reason: str, group: str = "") -> Headers:
-    """What a dead letter tells of its life: queue, id, deliveries and group that it had, and why it is here."""
+    """What a dead letter tells of its life: queue, id, deliveries, group and lane that it had, and why it is here."""
     headers: Headers = {_QUEUE: queue, _ID: identity, _DELIVERIES: deliveries, REASON: reason[:500]}
-    return headers | {_GROUP: group} if group else headers
+    if name := group_of(group):
+        headers[_GROUP] = name
+    if lane := lane_of(group):
+        headers[_LANE] = lane
+    return headers
 
 
 def check_reason(reason: object, name: str = "reason") -> str:
@@ -126,9 +132,16 @@ def origin(headers: Headers | None) -> str | None:
 
 
 def group_before(headers: Headers | None) -> str:
-    """The group that a dead letter had; "" for none."""
-    group = (headers or {}).get(_GROUP)
-    return group if isinstance(group, str) else ""
+    """The group that a dead letter had, with its lane, as it was stored; "" for none."""
+    group, lane = (headers or {}).get(_GROUP), (headers or {}).get(_LANE)
+    name = group_of(group) if isinstance(group, str) else None
+    return stored_group(name, lane if isinstance(lane, int) else 0) if name else ""
+
+
+def group_of_letters(selection: Selection) -> str:
+    """The group that selected dead letters had when they were sent; "" for none. Those of a bundle had one group."""
+    headers = selection.held.messages.headers
+    return group_before(headers[selection.positions[0]]) if headers and selection.positions else ""
 
 
 def original_headers(headers: Headers | None) -> Headers | None:

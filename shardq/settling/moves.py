@@ -20,18 +20,19 @@ from shardq.held import Selection
 from shardq.outgoing_message import Headers
 from shardq.receipt import MessageId
 from shardq.sending.doors import Door, admit, admitted, moved_bundle
+from shardq.sending.lanes import lane_among
 from shardq.sending.planned_bundles import PlannedBundle, choose_shard, sizes
 from shardq.settling.dead_letters import (
     dead_letter_context,
     dead_letter_headers,
-    group_before,
+    group_of_letters,
     original_headers,
 )
 from shardq.settling.settle import settle, spans_of
 from shardq.settling.stepwise import Moved, move_step_by_step
 from shardq.settling.telling import Story
 from shardq.settling.verbs import DEAD_LETTER, FORWARD, REDRIVE, REPLACE, UNBLOCK, Verb
-from shardq.sharding.shard import Shard
+from shardq.sharding.shard import Shard, group_shard
 from shardq.storage.bundle_data import BundleData
 from shardq.storage.bundle_id import derive_bundle_id
 from shardq.storage.requests import Fenced
@@ -44,7 +45,6 @@ __all__ = [
     "ToQueue",
     "Unblock",
     "WithBody",
-    "group_of_letters",
     "unmarked",
 ]
 
@@ -78,6 +78,7 @@ class Move:
         self, source: QueueContext, target: QueueContext, verb: Verb, changes: Changes = UNCHANGED
     ) -> None:
         self._source, self._target, self.verb, self._changes = source, target, verb, changes
+        self._lanes = target.settings.group_concurrency  # the same for all, whoever changes it meanwhile
         self.story = Story(source=source, target=target)
 
     @property
@@ -85,8 +86,19 @@ class Move:
         assert self.verb.door is not None
         return self.verb.door
 
+    def parts(self, selections: Sequence[Selection]) -> list[list[Selection]]:
+        """The messages that may go together: those of one shard of groups in the target, and those without a group."""
+        found: dict[Shard | None, list[Selection]] = {}
+        for selection in selections:
+            group = self.group(selection)
+            found.setdefault(group_shard(self._target.name, group) if group else None, []).append(selection)
+        return list(found.values())
+
     def carry_out(self, shard: Shard, group: Sequence[Selection]) -> Answer[Fenced]:
-        """Move the selected messages of one shard, all or none. Raises QueuePaused, QueueFull or MessageTooLarge."""
+        """Move selected messages of one shard and one part, all or none.
+
+        Raises QueuePaused, QueueFull or MessageTooLarge.
+        """
         moved = [self._moved(selection) for selection in group]
         admit(self._target, self._door, max(size for each in moved for size in sizes(each.messages)))
         if not self._in_one_step:
@@ -130,8 +142,8 @@ class Move:
         return PlannedBundle(shard, bundle, large=moved.messages.large)
 
     def group(self, selection: Selection) -> str:
-        """The group in which they are to be in the target. For those of one shard, that is in one shard there."""
-        return selection.held.bundle.group
+        """The group in which they are to be in the target, in one of its lanes."""
+        return lane_among(selection.held.bundle.group, self._lanes)
 
     @property
     def _in_one_step(self) -> bool:
@@ -161,6 +173,10 @@ class InPlace(Move):
     def changed(self, selection: Selection) -> BundleData:
         """The messages as they are to be, with their unique key."""
         return msgspec.structs.replace(super().changed(selection), unique_key=selection.held.unique_key)
+
+    def group(self, selection: Selection) -> str:
+        """The group and the lane in which they are."""
+        return selection.held.bundle.group
 
     def planned(self, moved: Sequence[Moved]) -> list[PlannedBundle]:
         """They stay in their shard."""
@@ -230,10 +246,7 @@ class DeadLetters(Move):
 
 
 class BackToSource(Move):
-    """From the dead-letter queue to the queue that a letter came from, without the headers of a dead letter.
-
-    All of one call had no group, or groups of one shard.
-    """
+    """From the dead-letter queue to the queue that a letter came from, without the headers of a dead letter."""
 
     def __init__(self, source: QueueContext, target: QueueContext) -> None:
         super().__init__(source, target, REDRIVE)
@@ -243,14 +256,8 @@ class BackToSource(Move):
         return unmarked(_chosen(selection))
 
     def group(self, selection: Selection) -> str:
-        """The group that the letters had."""
-        return group_of_letters(selection)
-
-
-def group_of_letters(selection: Selection) -> str:
-    """The group that selected dead letters had when they were sent; "" for none. Those of a bundle had one group."""
-    headers = selection.held.messages.headers
-    return group_before(headers[selection.positions[0]]) if headers and selection.positions else ""
+        """The group that the letters had, in one of the target's lanes."""
+        return lane_among(group_of_letters(selection), self._lanes)
 
 
 def unmarked(messages: BundleData) -> BundleData:

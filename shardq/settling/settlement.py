@@ -176,14 +176,20 @@ class Settlement:
         return open_body(self._context, body, identity)
 
     def move(self, selections: Sequence[Selection], move: Move) -> None:
-        """Move messages: all of a shard, or none. If some of them are lost, the others are moved without them."""
+        """Move messages: all that go from one shard to one, or none. If some are lost, the others are moved."""
         self._raise_if_any(self._move(selections, move), move.verb)
 
     def _move(self, selections: Sequence[Selection], move: Move) -> Settling:
-        settling = Settling(
+        settling = self._moving(move)
+        for part in move.parts(selections):
+            settling.add(self._settle(self._moving(move), part))
+        self._failing = frozenset(settling.failures)
+        return settling
+
+    def _moving(self, move: Move) -> Settling:
+        return Settling(
             self._context, move.verb, move.carry_out, by_receipt=self._by_receipt, story=move.story
         )
-        return self._settle(settling, selections)
 
     def _give_up(self, selections: Sequence[Selection], reason: str, verb: Verb) -> Settling:
         """Let messages block their groups where the queue asks for it, and move the others."""

@@ -22,10 +22,12 @@ from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Answer
 from shardq.errors import OutcomeUnknown, RepeatTooLate, StoreUnavailable
 from shardq.held import Selection
+from shardq.outgoing_message import group_of, lane_of, stored_group
 from shardq.receipt import MessageId
 from shardq.sending.doors import Door, append, moved_bundle
-from shardq.sending.place import Place
+from shardq.sending.place import Place, place_of
 from shardq.sending.planned_bundles import PlannedBundle, choose_shard, grouped_by_shard
+from shardq.settling.dead_letters import group_of_letters
 from shardq.settling.settle import settle, spans_of
 from shardq.settling.telling import Story
 from shardq.settling.verbs import KEEP, Verb
@@ -60,8 +62,16 @@ class Moved(msgspec.Struct, frozen=True):
 
     @property
     def is_placed(self) -> bool:
-        """True when their due time or priority is not as usual, so that their keys have to say it."""
-        return self.delay > 0 or self.bundle.priority != self.selection.held.bundle.priority
+        """True when due time, priority or lane do not follow from their ids, so that their keys have to say it."""
+        changed = self.delay > 0 or self.bundle.priority != self.selection.held.bundle.priority
+        return changed or self.bundle.group != ""
+
+    def group_at(self, place: Place) -> str:
+        """The group of the copy in a place that an earlier attempt chose, maybe as a dead letter."""
+        if not place.id.shard.is_grouped:
+            return ""
+        known = self.bundle.group or self.selection.held.bundle.group or group_of_letters(self.selection)
+        return stored_group(group_of(known) or "", place.lane)
 
 
 def move_step_by_step(
@@ -100,7 +110,7 @@ def entry_of_copy(move_key: str, identity: MessageId, bundle: Bundle) -> DedupeE
     """The key that a stored copy carries, as it was reserved."""
     key = move_key.removesuffix(_PLACED)
     placed = key != move_key
-    return DedupeEntry(key, Place(identity, bundle.priority, bundle.due, placed=placed).text)
+    return DedupeEntry(key, msgspec.structs.replace(place_of(identity, bundle), placed=placed).text)
 
 
 class _Copy(msgspec.Struct, frozen=True):
@@ -113,7 +123,9 @@ class _Copy(msgspec.Struct, frozen=True):
     def at(self, door: Door, place: Place) -> PlannedBundle:
         """The message in its place."""
         carried = msgspec.structs.replace(self.message, move_key=self.key + _PLACED * place.placed)
-        common = msgspec.structs.replace(self.moved.bundle, priority=place.priority)
+        common = msgspec.structs.replace(
+            self.moved.bundle, priority=place.priority, group=self.moved.group_at(place)
+        )
         bundle = moved_bundle(door, common, place.id.bundle_id, place.due, carried)
         return PlannedBundle(place.id.shard, bundle, self.key, large=self.message.large)
 
@@ -156,6 +168,7 @@ def _offered(target: QueueContext, copies: Sequence[_Copy], now: int) -> list[De
                 copy.moved.bundle.priority,
                 made_at(identity) + copy.moved.delay,
                 placed=copy.moved.is_placed,
+                lane=lane_of(copy.moved.bundle.group),
             ).text,
         )
         for identity, copy in zip(ids, copies, strict=True)

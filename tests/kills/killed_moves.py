@@ -72,8 +72,10 @@ class KilledMoves:
     def test_a_move_that_is_cut_short_leaves_each_message_once_in_the_end(
         self, moves: Scene, move: Callable[[shardq.Queue, int], None]
     ) -> None:
+        # Of one group, in three lanes; the target has one, and two for those who complete it
+        in_lanes = move is forward and moves.healthy.capabilities.groups
         for requests in every_third(MOST, MOVES.index(move), moves.killer.turn):
-            name = self._given(moves, dead=move is send_back)
+            name = self._given(moves, dead=move is send_back, group="a" if in_lanes else None)
 
             def act(store: Store, name: str = name) -> None:
                 move(Client(store).queue(name), 100)
@@ -85,6 +87,8 @@ class KilledMoves:
             source, target = client.queue(name), client.queue(f"{name}.dead")
             if move is send_back:
                 source, target = target, source
+            if in_lanes:
+                target.alter(group_concurrency=2)
             for _ in range(TRIES):
                 move(client.queue(name), 2)
                 counts = source.counts()
@@ -99,15 +103,20 @@ class KilledMoves:
         else:
             pytest.fail("the move has no end")
 
-    def _given(self, scene: Scene, *, dead: bool) -> str:
+    def _given(self, scene: Scene, *, dead: bool, group: str | None) -> str:
         name = scene.new_name()
         client = Client(scene.healthy)
         queue = client.create_queue(
-            name, shards=1, time_shards=1, max_deliveries=50, visibility_timeout=scene.lease / 1e6
+            name,
+            shards=1,
+            time_shards=1,
+            max_deliveries=50,
+            visibility_timeout=scene.lease / 1e6,
+            group_concurrency=3,
         )
         client.queue(f"{name}.dead").alter(visibility_timeout=scene.lease / 1e6)
         with queue.producer(bundle_messages=3) as producer:
-            producer.send_many(BODIES)
+            producer.send_many(BODIES, group=group)
         while dead and queue.counts().ready:
             dead_letter(queue, 3)
         scene.queues.append(f"{name}.dead")

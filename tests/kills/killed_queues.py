@@ -148,17 +148,24 @@ class KilledQueues:
         assert not queues.healthy.list_keys(name)
         assert queues.audit(name) == []
 
-    def test_a_key_whose_send_was_cut_short_stands_for_one_message(self, queues: Scene) -> None:
-        """Whoever sends the key next completes the send, or finds it done."""
+    @pytest.mark.parametrize("group", [None, "a"], ids=["alone", "in lanes"])
+    def test_a_key_whose_send_was_cut_short_stands_for_one_message(
+        self, queues: Scene, group: str | None
+    ) -> None:
+        """Whoever sends the key next completes the send, or finds it done, also when a group has other lanes then."""
+        if group is not None and not queues.healthy.capabilities.groups:
+            pytest.skip("the store has no groups")
 
         def send(store: Store, each: int) -> None:
-            Client(store).queue(name).producer().send(b"first", dedupe_key=f"key {each}")
+            Client(store).queue(name).producer().send(b"first", dedupe_key=f"key {each}", group=group)
 
         name = queues.new_name()
         Client(queues.healthy).create_queue(name, shards=1, time_shards=1, max_deliveries=None)
         for each, _, heir in self._at_every_request(queues, send):
             queue = Client(heir).queue(name)
-            identity = queue.producer().send(b"second", dedupe_key=f"key {each}")
+            if group is not None:
+                queue.alter(group_concurrency=7 - 6 * (each % 2))
+            identity = queue.producer().send(b"second", dedupe_key=f"key {each}", group=group)
             with queue.consumer() as consumer:
                 batch = consumer.receive(10, wait=0)
                 assert [message.id for message in batch] == [identity]

@@ -156,6 +156,22 @@ class LimitContract(ApplicationContract):
         assert len(set(lanes)) == 2
         assert not other.consumer().receive(1)
 
+    def test_what_moves_has_no_more_lanes_than_its_new_queue(self, apps: Applications) -> None:
+        self._need_groups(apps)
+        queue, _ = self._queues(apps, visibility_timeout=LONG, group_concurrency=3, group="a")
+        target = apps.other.create_queue(f"{apps.name}.next", max_deliveries=None)
+        batch = queue.consumer().receive(10)
+        assert len({each.lane for each in batch}) == 3
+        batch.part(batch[:5]).forward(target.name, atomic=False)
+        batch.part(batch[5:]).dead_letter("for later")
+        queue.alter(group_concurrency=1)
+        assert queue.redrive() == 5
+        for each in (target, queue):
+            assert apps.until(lambda each=each: each.counts().ready == 5)  # type: ignore[misc]
+            (first,) = each.consumer().receive(1)
+            assert (first.group, first.headers) == ("a", {})
+            assert not each.consumer().receive(10)
+
     def _semaphores(self, apps: Applications, *, permits: int, lease: float = LONG) -> list[Semaphore]:
         clients: tuple[Client, ...] = (apps.client, apps.other)
         return [each.semaphore(apps.name, permits=permits, lease=apps.seconds(lease)) for each in clients]
