@@ -7,12 +7,17 @@ same time, appends the same bundles, and a store takes each once. When all are s
 the part is skipped, also long after the store has forgotten its bundles. If an attempt has other messages than the one
 before, it is refused and nothing is stored.
 
+A run may be executed again by an application that cannot have the same messages any more, such as a query whose
+leases were over when it was restarted. The next execution of such a run sends a part that has changed as a further
+edition of it: the messages that both have are stored twice, and none is left out. Within one execution it is refused.
+
 Messages can be delivered twice in two cases: a part is interrupted and repeated after more than 15 minutes, and one of
 its bundles was finished in between; or a run is repeated after ``window``.
 """
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +26,7 @@ from typing import TypeVar
 
 import msgspec
 
-from shardq.context.decision_log import DecisionLog
+from shardq.context.decision_log import Decision, DecisionLog
 from shardq.context.queue_context import QueueContext
 from shardq.errors import ReplayConflict
 from shardq.outgoing_message import DEFAULT_PRIORITY, Headers
@@ -36,7 +41,10 @@ from shardq.storage.requests import Bundle
 
 __all__ = ["Run", "RunPart"]
 
+_log = logging.getLogger(__name__)
+
 APPEND_BYTES = 1_048_576
+MOST_EDITIONS = 1_000
 _PREFIX = "shardq-run:"
 
 Value = TypeVar("Value")
@@ -69,6 +77,7 @@ class _Terms(msgspec.Struct, array_like=True, frozen=True):
     turn_messages: int = (
         0  # so many messages of incomplete bundles go to one shard; 0, as before: each has its own
     )
+    execution: str = ""  # of the run
 
     def groups(self, part: RunPart) -> list[_Group]:
         """What may share a bundle."""
@@ -108,7 +117,8 @@ class _Turn:
 class Run:
     """Sends the parts of one run to one queue. Safe for threads.
 
-    ``pace`` is called with the number of messages before they are appended, and may wait.
+    ``pace`` is called with the number of messages before they are appended, and may wait. With ``execution``, which
+    all attempts of one execution have in common, a part that another execution had otherwise is sent once more.
     """
 
     def __init__(
@@ -120,8 +130,10 @@ class Run:
         bundle_messages: int,
         bundle_bytes: int,
         pace: Callable[[int], None] = lambda _: None,
+        execution: str = "",
     ) -> None:
         self._context, self._name, self._window, self._pace = context, name, window, pace
+        self._execution = execution
         self._bundle_messages, self._bundle_bytes = bundle_messages, bundle_bytes
         self._decisions = DecisionLog(context, f"{_PREFIX}{name}:")
 
@@ -139,13 +151,11 @@ class Run:
             (),
             lanes_by_shard=True,
             turn_messages=self._bundle_messages,
+            execution=self._execution,
         )
         counts = tuple(self._counts(part.bodies, offered.groups(part)))
         offered = msgspec.structs.replace(offered, counts=counts)
-        entry = self._decisions.decide(part.name, msgspec.json.encode(offered).decode(), self._window)
-        terms = _decode_terms(entry.value)
-        if terms.fingerprint != part.fingerprint:
-            raise self._conflict(part)
+        part, terms, entry = self._decide(part, offered)
         if entry.done:
             return 0
         bundles = self._bundles(part, terms)
@@ -156,6 +166,27 @@ class Run:
             append(self._context, RUN, group)
         self._decisions.finish(part.name, entry.value)
         return len(part.bodies)
+
+    def _decide(self, part: RunPart, offered: _Terms) -> tuple[RunPart, _Terms, Decision]:
+        """The edition of the part that holds these messages, with the terms that stand for it."""
+        text = msgspec.json.encode(offered).decode()
+        for edition in range(MOST_EDITIONS):
+            name = f"{part.name}~{edition}" if edition else part.name
+            entry = self._decisions.decide(name, text, self._window)
+            terms = _decode_terms(entry.value)
+            if terms.fingerprint == part.fingerprint:
+                return msgspec.structs.replace(part, name=name), terms, entry
+            if self._execution in ("", terms.execution):
+                break
+            self._tell_changed(part, terms, edition)
+        raise self._conflict(part)
+
+    def _tell_changed(self, part: RunPart, standing: _Terms, edition: int) -> None:
+        _log.warning(
+            "part %s of run %r to queue %r held %d messages in an earlier execution, edition %d, and holds %d others "
+            "now: those that both have may be stored twice",
+            part.name, self._name, self._context.name, sum(standing.counts), edition, len(part.bodies),
+        )  # fmt: skip
 
     def _is_missing(self, planned: PlannedBundle) -> bool:
         """True unless an earlier attempt stored it. A queue with bounds would make room for it again."""

@@ -47,6 +47,7 @@ __all__ = ["ClaimPartition", "ClaimStream", "claims_for", "partitions_of"]
 _log = logging.getLogger(__name__)
 
 CLAIM_MESSAGES = 10_000
+_GO_ON = "; to go on without them, restart the query once with failOnLeaseLoss=false"
 
 
 @dataclass
@@ -163,7 +164,10 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         strict = options.fail_on_lease_loss and options.ack_mode == "commit"
         claims = claims_for(options)
-        return claims.take(claim, limit, owner=f"spark-{options.group}", strict=strict, run=run)
+        try:
+            return claims.take(claim, limit, owner=f"spark-{options.group}", strict=strict, run=run)
+        except LeaseLost as error:
+            raise LeaseLost(f"{error}{_GO_ON}", error.messages) from error
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: see ``latestOffset``, which is asked earlier and for every batch."""
@@ -220,7 +224,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "lease was over and they are delivered again; raise leaseSeconds"
             )
             _log.warning("%s", text)
-            self._lost = LeaseLost(text) if self._options.fail_on_lease_loss else None
+            self._lost = LeaseLost(text + _GO_ON) if self._options.fail_on_lease_loss else None
 
     def _keep(self, claims: Sequence[ClaimName], end: dict[str, Any]) -> None:
         """Extend the leases of these claims from now on, and of no others, until their batch is finished."""

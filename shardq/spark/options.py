@@ -118,6 +118,7 @@ class SendOptions(QueueOptions, frozen=True, kw_only=True, rename="camel"):
     throughput_rows_per_sec: Annotated[float, msgspec.Meta(gt=0.0)] | None = None  # of each task
     run_id: Annotated[str, msgspec.Meta(min_length=1, max_length=120)] | None = None
     replay_window_seconds: _Seconds = _DAY
+    fail_on_replay_conflict: bool | None = None  # by default a job fails, and a stream goes on
     truncate: bool = False
 
 

@@ -23,9 +23,13 @@ BUNDLE_BYTES = 262_144
 
 
 def send_partition(
-    batches: Iterable[pa.RecordBatch], columns: Columns, options: SendOptions, run: str
+    batches: Iterable[pa.RecordBatch], columns: Columns, options: SendOptions, run: str, execution: str = ""
 ) -> tuple[int, int]:
-    """Send the rows of this task's partition; returns how many there are and how many of them were stored now."""
+    """Send the rows of this task's partition; returns how many there are and how many of them were stored now.
+
+    ``execution`` names what all attempts of one execution of the run have in common; empty: whatever executes it has
+    to have the same rows.
+    """
     task = TaskContext.get()
     partition = task.partitionId() if task is not None else 0
     sender = Run(
@@ -35,6 +39,7 @@ def send_partition(
         bundle_messages=options.bundle_messages,
         bundle_bytes=BUNDLE_BYTES,
         pace=Throttle(options.throughput_rows_per_sec).pass_through,
+        execution=execution,
     )
     parts = parts_of(batches, columns, options, partition=partition, start=_start(run))
     in_flight = 1 if options.shard_by == "key" else options.concurrent_writes

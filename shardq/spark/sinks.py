@@ -43,9 +43,12 @@ class TaskReport(WriterCommitMessage):
 class _Sender:
     """What sending in a batch and in a stream have in common."""
 
-    def __init__(self, schema: StructType, options: SendOptions) -> None:
+    def __init__(self, schema: StructType, options: SendOptions, *, strict: bool) -> None:
         self.options = options
         self.columns = Columns.of(schema, options)
+        chosen = options.fail_on_replay_conflict
+        strict = strict if chosen is None else chosen
+        self._execution = "" if strict else secrets.token_hex(8)
         queue = context_of(options)
         if queue.settings.sends_paused:
             raise QueuePaused(
@@ -55,7 +58,7 @@ class _Sender:
 
     def send(self, iterator: Iterator[pa.RecordBatch], run: str) -> TaskReport:
         """Send a partition."""
-        return TaskReport(*send_partition(iterator, self.columns, self.options, run))
+        return TaskReport(*send_partition(iterator, self.columns, self.options, run, self._execution))
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -67,7 +70,7 @@ class BatchWriter(DataSourceArrowWriter):
                 'mode("overwrite") would remove every message of the queue: write mode("append"), '
                 'or allow it with option("truncate", "true")'
             )
-        self._sender = _Sender(schema, options)
+        self._sender = _Sender(schema, options, strict=True)
         self._run = options.run_id or secrets.token_hex(8)
         if overwrite:
             context = context_of(options)
@@ -85,14 +88,17 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Sends the rows of each micro-batch as a run of its own, named by the query and the batch."""
+    """Sends the rows of each micro-batch as a run of its own, named by the query and the batch.
+
+    Spark makes one for each execution of a batch.
+    """
 
     def __init__(self, schema: StructType, options: SendOptions) -> None:
         if options.run_id is not None:
             raise InvalidSetting(
                 "option runId is for batch jobs: the runs of a stream are named by its checkpoint"
             )
-        self._sender = _Sender(schema, options)
+        self._sender = _Sender(schema, options, strict=False)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         """Send the rows of a task."""

@@ -15,7 +15,7 @@ from shardq.sending.runs import Run, RunPart
 PART = RunPart("0-0", "same", 3, [b"%d" % number for number in range(1_000)])
 
 
-def run(queue: shardq.Queue, name: str = "job", **options: int) -> Run:
+def run(queue: shardq.Queue, name: str = "job", **options: int | str) -> Run:
     chosen: Any = {"window": 86_400_000_000, "bundle_messages": 100, "bundle_bytes": 262_144} | options
     return Run(queue._context, name, **chosen)
 
@@ -141,6 +141,31 @@ def test_two_attempts_at_the_same_time_store_one_part(connect, queue) -> None:
     for thread in threads:
         thread.join()
     assert queue.counts().ready == 1_000
+
+
+def part_of(first: int, last: int) -> RunPart:
+    return RunPart("0-0", f"{first}-{last}", 3, [b"%d" % number for number in range(first, last)])
+
+
+def test_another_execution_of_a_run_may_have_lost_messages_and_stores_what_is_left_once(queue) -> None:
+    whole, left, less = part_of(0, 1_000), part_of(10, 1_000), part_of(20, 1_000)
+    assert run(queue, execution="first").send(whole) == 1_000
+    for _ in range(2):
+        assert run(queue, execution="second").send(left) == (990 if not _ else 0)
+        assert run(queue, execution="third").send(less) == (980 if not _ else 0)
+        assert run(queue, execution="fourth").send(left) == 0
+        assert run(queue, execution="fifth").send(whole) == 0
+    assert queue.counts().ready == 2_970
+    assert {int(body) for body in received(queue)} == set(range(1_000))
+
+
+def test_a_part_that_changes_within_one_execution_is_refused(queue) -> None:
+    run(queue, execution="first").send(part_of(0, 100))
+    run(queue, execution="second").send(part_of(10, 100))
+    for execution in ("first", "second", ""):
+        with pytest.raises(shardq.ReplayConflict):
+            run(queue, execution=execution).send(part_of(20, 100))
+    assert queue.counts().ready == 190
 
 
 def test_another_run_or_another_part_is_stored_beside_it(queue) -> None:

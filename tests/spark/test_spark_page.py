@@ -16,10 +16,11 @@ def test_the_examples_of_the_page_run(spark, url, client, tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     client.create_queue("orders")
     client.create_queue("sales")
+    client.create_queue("amounts").producer().send_many([b"4", b"no number", b"5"])
     names = {"spark": spark, "url": url}
     fences = (token for token in MarkdownIt().parse(PAGE.read_text()) if token.type == "fence")
     blocks = [token.content for token in fences if token.info == 'python title="on Spark"']
-    assert len(blocks) == 9
+    assert len(blocks) == 10
     good, bad = b'{"customer": "c1", "amount": 2.5}', [b'{"customer": ', b"\xff\xfe", b""]
     for number, block in enumerate(blocks, start=1):
         if "sort_out" in block:
@@ -27,7 +28,7 @@ def test_the_examples_of_the_page_run(spark, url, client, tmp_path, monkeypatch)
         if '"sales"' in block or "ledger" in block:
             client.queue("sales").producer().send_many([good, good, *bad])
         code = block.replace('"path", "orders"', f'"path", "{tmp_path}/orders"')
-        for name in re.findall(r'"([a-z]+-checkpoint|sorted-orders|audited)"', block):
+        for name in re.findall(r'"([a-z]+-checkpoint|sorted-orders|audited|shares)"', block):
             code = code.replace(f'"{name}"', f'"{tmp_path}/{name}"')
         exec(compile(code, f"spark.md, block {number}", "exec"), names)
     assert spark.read.parquet(f"{tmp_path}/orders").count() == 1_001
@@ -41,11 +42,13 @@ def test_the_examples_of_the_page_run(spark, url, client, tmp_path, monkeypatch)
     assert [
         (row.customer, row.amount) for row in spark.table("totals").where("customer = 'c1'").collect()
     ] == [("c1", 5.0)]
+    shares = spark.read.parquet(f"{tmp_path}/shares").collect()
+    assert sorted(row.share for row in shares) == [20.0, 25.0]
+    assert [message.body for message in client.queue("amounts.dead").peek(10)] == [b"no number"]
     with closing(sqlite3.connect("ledger.db")) as ledger:
         assert ledger.execute("SELECT customer, amount FROM sale").fetchall() == [("c1", 2.5)] * 2
     assert [bytes(row.body) for row in spark.read.parquet(f"{tmp_path}/audited").collect()] == [b"7.50"]
     assert (client.queue("sales").counts().ready, client.queue("sales").counts().in_flight) == (0, 0)
     client.delete_topic("prices")
-    for name in ("orders", "sales"):
+    for name in ("orders", "sales", "amounts", "orders.dead", "amounts.dead"):
         client.delete_queue(name)
-    client.delete_queue("orders.dead")

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext
 
 
 def forget_the_last_commit(checkpoint: Path) -> None:
@@ -64,3 +69,35 @@ def test_what_comes_in_streams_without_being_received(pipes, queue) -> None:
     pipes.run(stream.writeStream.format("parquet").option("path", out))
     assert pipes.spark.read.parquet(out).count() == 500
     assert queue.counts().ready == 500
+
+
+def fail_in_the_last_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+    if TaskContext.get().partitionId() == 1:
+        raise RuntimeError("this task was meant to fail")
+
+
+def test_a_stream_from_queue_to_queue_goes_on_though_its_batch_lost_messages_after_a_part_was_sent(
+    pipes, make_queue, numbers_in
+) -> None:
+    source, target = make_queue(shards=2, time_shards=1), make_queue()
+    with source.producer(bundle_messages=50) as producer:
+        producer.send_many([b"%d" % number for number in range(400)])
+
+    def run(change=None) -> None:
+        rows = pipes.stream(source, includeHeaders="packed", leaseSeconds=1, minPartitions=2)
+        rows = rows if change is None else rows.mapInArrow(change, rows.schema)
+        pipes.run(rows.writeStream.format("shardq").options(**pipes.options(target)))
+
+    with pytest.raises(Exception, match="meant to fail"):
+        run(fail_in_the_last_task)
+    assert target.counts().ready > 0
+    with source.consumer() as consumer:  # its leases end, and others take some of its messages
+        taken = consumer.receive(15, wait=10.0)
+        taken.ack()
+    lost = [int(message.body) for message in taken]
+    run()
+    sent = numbers_in(target)
+    assert len(lost) > 0
+    assert sorted({*sent, *lost}) == list(range(400))
+    assert (source.counts().ready, source.counts().in_flight) == (0, 0)
