@@ -1,4 +1,4 @@
-"""What the checker says of what is built on queues: subscriptions of a topic, and occurrences of a schedule."""
+"""What the checker says of what is built on queues: subscriptions, occurrences of schedules, large bodies."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tools.faults.films import judge_films
 from tools.faults.history import Delivery, Event, Phase
 from tools.faults.offence import Offence
 from tools.faults.published import judge_published
@@ -45,6 +46,18 @@ class Script:
 
     def end_schedule(self, *, after: int) -> None:
         self._event("ticked", Phase.OK, note=str(after))
+
+    def film(self, *verbs: str, phase: Phase = Phase.OK, identity: str = "one") -> None:
+        """What became of a large body: ``film`` is a send, what is not a verb is what was read."""
+        for verb in verbs:
+            known = verb in ("film", "pass", "watched")
+            if not known:
+                got = [Delivery("f1-1", identity, 5, 0, 1)]
+                self._event("watch", Phase.OK, deliveries=got)
+            number = next(self._at)
+            name = verb if known else "view"
+            self._event(name, Phase.INVOKE, number, bodies=("f1-1",))
+            self._event(name, phase, number, bodies=("f1-1",), note="" if known else verb)
 
     def verdict(self, judge: Callable[[Sequence[Event]], list[Offence]]) -> dict[str, int]:
         return {each.promise: each.count for each in judge(self.events)}
@@ -133,3 +146,37 @@ def test_all_that_was_missed_sent_at_once_is_a_burst(script: Script) -> None:
     for second in range(60):
         script.tick(second, late=60 - second)
     assert script.verdict(judge_ticks) == {"a burst of occurrences": 48}
+
+
+def test_a_large_body_is_read_whole_moved_and_gone_once_it_is_acked(script: Script) -> None:
+    script.film("film", "whole", "pass")
+    script.film("whole", "watched", "gone", identity="two")
+    assert script.verdict(judge_films) == {}
+
+
+def test_a_large_body_that_nobody_read_is_lost_if_its_send_was_confirmed(script: Script) -> None:
+    script.film("film", phase=Phase.UNKNOWN)
+    assert script.verdict(judge_films) == {}
+    script.film("film")
+    assert script.verdict(judge_films) == {"large body lost": 1}
+
+
+@pytest.mark.parametrize(
+    ("history", "promise"),
+    [
+        (["film", "whole", "cut: 3 of 5 bytes", "watched"], "large body cut"),
+        (["film", "gone", "whole", "watched"], "large body gone before its message"),
+        (["whole", "watched"], "large body of nobody"),
+    ],
+)
+def test_a_large_body_that_is_not_what_was_sent_breaks_a_promise(
+    script: Script, history: list[str], promise: str
+) -> None:
+    script.film(*history)
+    assert script.verdict(judge_films) == {promise: 1}
+
+
+def test_a_large_body_under_two_ids_that_was_not_moved_is_stored_twice(script: Script) -> None:
+    script.film("film", "whole")
+    script.film("whole", identity="two")
+    assert script.verdict(judge_films) == {"large body stored twice": 1}

@@ -11,7 +11,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """One client: its role, its queue, where it writes its history, and how its surroundings are distorted."""
 
     # produce, work, keep, ahead, overlap, collect; of the side queue: supply, move, arrive; of the asked: ask, answer,
-    # permit; of the topic: publish, subscribe; of the schedule: tick; of workflows: order, run
+    # permit; of the topic: publish, subscribe; of the schedule: tick; of workflows: order, run; of large bodies: film,
+    # watch
     role: str
     name: str
     seed: int

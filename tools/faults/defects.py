@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from shardq.large.layout import BODIES, is_owner
+from shardq.sharding.shard import Shard
 from shardq.storage.requests import Acknowledge, Append, DedupeEntry, Fenced
 from shardq.storage.store import Capabilities, Store
 from shardq.tasks.results import RESULTS
@@ -107,6 +109,24 @@ class DropsOneEntryInFifteen(WrappedStore):
         super().append(request)
 
 
+class LosesParts(WrappedStore):
+    """Confirms one in twenty parts of large bodies without storing it."""
+
+    def append(self, request: Append) -> None:
+        is_part = request.shard.queue == BODIES and not any(is_owner(each.id) for each in request.bundles)
+        if not is_part or random.random() > 1 / 20:
+            super().append(request)
+
+
+class KeepsParts(WrappedStore):
+    """Confirms that a part of a large body is removed, and keeps it now and then."""
+
+    def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
+        if shard.queue == BODIES and not is_owner(bundle_id) and random.random() < 1 / 3:
+            return True
+        return super().remove(shard, bundle_id, position)
+
+
 DEFECTS: dict[str, type[WrappedStore]] = {
     each.__name__: each
     for each in (
@@ -116,5 +136,7 @@ DEFECTS: dict[str, type[WrappedStore]] = {
         StoresCopiesWithTheNext,
         SchedulesUnderRandomIds,
         DropsOneEntryInFifteen,
+        LosesParts,
+        KeepsParts,
     )
 }

@@ -107,6 +107,9 @@ class Faults(Bystanders):
             self.over.wait(dice.uniform(0.1, 0.7))
         return ", ".join(names), None
 
+    def kill_reader(self, step: Step) -> tuple[str, None]:
+        return self._kill(step, "film", "watch")
+
     def pause_producer(self, step: Step) -> tuple[str, Undo]:
         return self._pause(step, "produce", "ask", "publish")
 
@@ -127,6 +130,9 @@ class Faults(Bystanders):
 
     def pause_runner(self, step: Step) -> tuple[str, Undo]:
         return self._pause(step, "run", "order")
+
+    def pause_reader(self, step: Step) -> tuple[str, Undo]:
+        return self._pause(step, "film", "watch")
 
     def roll_clients(self, step: Step) -> tuple[str, None]:
         """Replace the clients one after the other, as a release of an application does."""

@@ -24,7 +24,9 @@ __all__ = [
 CLAIMS = "/claims"  # what follows a client's name where its claims are told
 SIDE = frozenset({"supply", "carry", "move", "redrive", "arrive"})
 ASKED = frozenset({"ask", "answer", "finish", "take-permit", "give-permit"})
-BUILT = frozenset({"publish", "hear", "heard", "tick", "ended-tick", "ticked"})
+BUILT = frozenset(
+    {"publish", "hear", "heard", "tick", "ended-tick", "ticked", "film", "watch", "view", "pass", "watched"}
+)
 FLOWS = frozenset({"order", "see-end", "seek-step", "take-step", "run-step", "end-flow"})
 
 
@@ -73,6 +75,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     # ticked (notes how many occurrences a schedule had)
     # of workflows: order (send; notes the id), see-end (of an id), seek-step (receive), take-step (what that gave, by
     # the ids of steps), run-step, end-flow (notes what became of it)
+    # of large bodies: film (send), watch (receive), view (read; notes whether whole), pass (move), watched (ack)
     phase: Phase
     bodies: tuple[str, ...] = ()  # of a claim: ids
     deliveries: tuple[Delivery, ...] = ()
@@ -98,7 +101,7 @@ def is_of_asked(event: Event) -> bool:
 
 
 def is_of_built(event: Event) -> bool:
-    """It is about the topic, the schedule, or workflows."""
+    """It is about the topic, the schedule, workflows, or large bodies."""
     return event.verb in BUILT or event.verb in FLOWS
 
 

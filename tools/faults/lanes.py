@@ -11,7 +11,7 @@ __all__ = ["Lanes"]
 
 # One deed at a time in each lane: these would undo each other, meet the same queue, or take too many nodes.
 _LANES = {
-    "kill": "kill_producer kill_consumer kill_keeper kill_prefetcher kill_mover kill_subscriber",
+    "kill": "kill_producer kill_consumer kill_keeper kill_prefetcher kill_mover kill_subscriber kill_reader",
     "runners": "kill_runners",
     "roll": "roll_clients",
     "machine": "suspend_machine",

@@ -63,6 +63,7 @@ class Nemesis:
             "kill_mover",
             "kill_subscriber",
             "kill_runners",
+            "kill_reader",
             "pause_producer",
             "pause_consumer",
             "pause_keeper",
@@ -70,6 +71,7 @@ class Nemesis:
             "pause_mover",
             "pause_subscriber",
             "pause_runner",
+            "pause_reader",
         ]
         found += ["skew_clock", "change_layout", "purge_bystander", "roll_clients"]
         found += ["suspend_machine", "shard_away", "recreate_bystander", "purge_many", "purge_huge"]

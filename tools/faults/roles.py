@@ -17,6 +17,7 @@ from .assignment import Assignment
 from .away import Away
 from .defects import DEFECTS, ByShard
 from .dial import Dial
+from .filming import Filming, Watching
 from .flowing import Ordering, Running
 from .logged_claims import LoggedClaims
 from .moving import Moving
@@ -46,6 +47,8 @@ ROLES = {
     "tick": Ticking,
     "order": Ordering,
     "run": Running,
+    "film": Filming,
+    "watch": Watching,
 }
 
 

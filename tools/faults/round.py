@@ -17,6 +17,7 @@ from shardq.storage.opening import open_store
 from .asked import asked_queue, create_asked, finish_asked, start_askers
 from .assignment import Assignment
 from .behind import audit
+from .films import audit_films, create_films, films_queue, finish_films, start_films
 from .flows import create_flows, finish_flows, flows_queue, start_flows
 from .history import read_history
 from .liveness import Progress, progress
@@ -131,6 +132,7 @@ def _create(client: Client, plan: Plan, target: Target) -> None:
     create_published(client, plan.queue, target.lease)
     create_ticks(client, plan.queue, target.lease)
     create_flows(client, plan.queue, target.lease)
+    create_films(client, plan.queue, target.lease)
 
 
 def _template(target: Target, plan: Plan) -> Assignment:
@@ -166,6 +168,7 @@ def _start_clients(stage: Stage, client: Client, plan: Plan) -> None:
     start_publishers(stage, client, plan.queue, plan.messages, plan.seconds)
     start_ticks(stage, plan.queue)
     start_flows(stage, plan.queue, plan.messages, plan.seconds)
+    start_films(stage, plan.queue, plan.messages, plan.seconds)
 
 
 def _finish(
@@ -197,6 +200,8 @@ def _finish(
     watch.lap("ticked")
     problems += finish_flows(stage, nemesis.client, plan.queue, FINISHING)
     watch.lap("workflows ended")
+    problems += finish_films(stage, nemesis.client, plan.queue, FINISHING)
+    watch.lap("large bodies read")
     remains = _remains(queue)
     problems += _collect(stage, {"collect": f"{plan.queue}.dead", "arrive": side_queues(plan.queue)[-1]})
     problems += [f"client {name} died" for name in stage.deaths()]
@@ -204,8 +209,9 @@ def _finish(
     stage.end()
     watch.lap("clients ended")
     queues = [plan.queue, *(f"{plan.queue}.{each}" for each in BESIDE), *side_queues(plan.queue)]
-    queues += [asked_queue(plan.queue), ticked_queue(plan.queue), flows_queue(plan.queue)]
-    problems += audit(target, queues)
+    queues += [asked_queue(plan.queue), ticked_queue(plan.queue)]
+    queues += [flows_queue(plan.queue), films_queue(plan.queue)]
+    problems += audit(target, queues) + audit_films(target, plan.queue, plan.defect)
     watch.lap("audited")
     events = read_history(stage.logs)
     promise = Promise(target.lease, MAX_DELIVERIES, target.tolerance, remains)

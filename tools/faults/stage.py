@@ -22,9 +22,9 @@ __all__ = ["AT_WORK", "CONSUMERS", "SENDERS", "Actor", "Stage"]
 
 ROOT = Path(__file__).parents[2]
 LEAVING = 15.0  # seconds that a client has to end by itself
-SENDERS = ("produce", "supply", "ask", "publish", "order")  # roles that are done at some time
+SENDERS = ("produce", "supply", "ask", "publish", "order", "film")  # roles that are done at some time
 CONSUMERS = ("work", "keep", "ahead", "overlap")  # roles, until the queue is drained
-AT_WORK = (*SENDERS, *CONSUMERS, "move", "answer", "permit", "subscribe", "tick", "run")
+AT_WORK = (*SENDERS, *CONSUMERS, "move", "answer", "permit", "subscribe", "tick", "run", "watch")
 
 
 class Actor:
@@ -192,5 +192,6 @@ class Stage:
         return sum(
             len(each.bodies)
             for each in events
-            if each.verb in ("send", "supply", "ask", "publish", "order") and each.phase is Phase.INVOKE
+            if each.verb in ("send", "supply", "ask", "publish", "order", "film")
+            and each.phase is Phase.INVOKE
         )

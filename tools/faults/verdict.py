@@ -9,6 +9,7 @@ from itertools import pairwise
 import msgspec
 
 from .asked import judge_asked
+from .films import judge_films
 from .flows import judge_flows
 from .history import Event, Phase
 from .lives import Life, Lives
@@ -39,7 +40,7 @@ def judge(events: Sequence[Event], promise: Promise) -> Verdict:
     lives = Lives(events)
     found = [_offence(name, lives, promise) for name in RULES]
     found += [_order(lives, promise), *judge_moves(events), *judge_asked(events, promise.tolerance)]
-    found += [*judge_published(events), *judge_ticks(events), *judge_flows(events)]
+    found += [*judge_published(events), *judge_ticks(events), *judge_flows(events), *judge_films(events)]
     return Verdict(_figures(lives, events, promise), tuple(each for each in found if each.count))
 
 
