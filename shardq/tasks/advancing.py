@@ -11,24 +11,25 @@ The last step of a bucket decides the bucket's entry in the same way, and goes o
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from shardq.errors import InvalidMessage, MessageTooLarge
+from shardq.errors import InvalidMessage
 from shardq.tasks.binding import Binding
 from shardq.tasks.errors import Failure, ResultMissing
 from shardq.tasks.gathering import AT_ONCE, gather
 from shardq.tasks.ids import split_step
-from shardq.tasks.plans import Plan, joined, with_input
+from shardq.tasks.plans import Plan, Step, joined, joined_up_to, with_input
 from shardq.tasks.results import Decided, Entry
 
-__all__ = ["Seen", "advance", "send_next", "send_steps"]
+__all__ = ["Seen", "advance", "inputs_of", "send_next", "send_steps"]
 
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
 KEPT_BYTES = 250_000  # of the values of a bucket's steps, which are repeated in its entry up to this size
+HEADER_BYTES = 2_000  # that are left for the headers of a step beside what it takes
 MOST_AT_ONCE = 256  # entries of which one request asks whether they are there
 
 
@@ -53,8 +54,18 @@ def advance(binding: Binding, step: str, seen: Seen) -> None:
         ended += _go_on(binding, ended.pop(), seen)
 
 
-def send_steps(binding: Binding, workflow: str, plan: Plan, bodies: dict[int, bytes]) -> None:
+def inputs_of(binding: Binding, plan: Plan, value: bytes | None) -> dict[int, bytes | None]:
+    """The bodies of the steps that wait for none, of which some take what the bucket takes that they are in."""
+    return {
+        number: with_input(plan.steps[number], _fitting(binding, plan.steps[number], value))
+        for number in plan.first
+    }
+
+
+def send_steps(binding: Binding, workflow: str, plan: Plan, bodies: Mapping[int, bytes | None]) -> None:
     """Store the messages of steps, those of one queue together. Those that are in their queue stay as they are.
+
+    A step without a body takes what does not fit into its message: its worker reads that.
 
     A queue with bounds may take some of them only. Then this is repeated, and leaves out those that have ended.
     """
@@ -62,7 +73,7 @@ def send_steps(binding: Binding, workflow: str, plan: Plan, bodies: dict[int, by
     for number in bodies:
         by_queue.setdefault(plan.steps[number].queue, []).append(number)
     for queue, numbers in by_queue.items():
-        if len(numbers) > 1 and binding.queue(queue).settings.is_bounded:
+        if len(numbers) > 1 and binding.settings(queue).is_bounded:
             numbers = _open(binding, workflow, numbers)  # noqa: PLW2901
         binding.send(
             queue,
@@ -116,28 +127,52 @@ def _go_on(binding: Binding, step: str, seen: Seen) -> list[str]:
 def send_next(binding: Binding, workflow: str, plan: Plan, other: int) -> list[str] | None:
     """Send a step if all before it are done, else None; returns it when it cannot be sent, and has failed by that."""
     try:
-        value = _input(binding, workflow, plan, other)
-        if value is None:
+        if not _is_ready(binding, workflow, plan, other):
             return None
+        value = _input(binding, workflow, plan, other)
         send_steps(binding, workflow, plan, {other: with_input(plan.steps[other], value)})
+    except ResultMissing:
+        return None
     except InvalidMessage as error:  # it is too large
         failed = Entry("failed", failure=Failure.of(error, 0))
         return _decide(binding, [f"{workflow}#{other}"], failed, plan.keep)
     return []
 
 
+def _is_ready(binding: Binding, workflow: str, plan: Plan, other: int) -> bool:
+    """True when all before a step are done, as far as its input does not tell that."""
+    step = plan.steps[other]
+    return step.takes is not None or _are_done(binding, workflow, step.after)
+
+
 def _input(binding: Binding, workflow: str, plan: Plan, other: int) -> bytes | None:
-    """What a step takes; None when not all before it are done. Raises MessageTooLarge."""
+    """What a step takes; None when it is too large for its message. Raises ResultMissing when not all is done."""
     step = plan.steps[other]
     if step.takes is None:
-        return b"" if _are_done(binding, workflow, step.after) else None
+        return b""
+    if not step.many:
+        identity = f"{workflow}#{step.after[0]}"
+        entry = binding.results.read(identity)
+        if entry is None or entry.state != "done":
+            raise ResultMissing(f"step {identity} has no value")
+        return None if entry.large else _fitting(binding, step, entry.value)
     values = (each.value for each in gather(binding, workflow, plan, step.after))
-    try:
-        if not step.many:
-            return next(values)
-        return _joined(values, binding.client.queue(step.queue).settings.max_message_bytes, step.task)
-    except ResultMissing:
-        return None
+    value = joined_up_to(values, _room(binding, step))
+    if value is None and not _are_done(binding, workflow, step.after):
+        raise ResultMissing(f"step {workflow}#{other} waits for others")
+    return value
+
+
+def _fitting(binding: Binding, step: Step, value: bytes | None) -> bytes | None:
+    """What a step takes, if it fits into its message."""
+    if value is None or step.takes is None:
+        return value
+    return value if len(value) <= _room(binding, step) else None
+
+
+def _room(binding: Binding, step: Step) -> int:
+    """The bytes that there are in the message of a step for what it takes."""
+    return binding.settings(step.queue).max_message_bytes - len(step.body) - HEADER_BYTES
 
 
 def _are_done(binding: Binding, workflow: str, numbers: Sequence[int]) -> bool:
@@ -150,22 +185,6 @@ def _are_done(binding: Binding, workflow: str, numbers: Sequence[int]) -> bool:
     )
 
 
-def _joined(values: Iterable[bytes], most: int, task: str) -> bytes:
-    """A list of values; raises MessageTooLarge as soon as they are too many to be sent."""
-    kept: list[bytes] = []
-    size = 0
-    for value in values:
-        kept.append(value)
-        size += len(value)
-        if size > most:
-            raise MessageTooLarge(
-                f"step {task!r} takes a list of what the steps before it returned: {len(kept):,} of them have "
-                f"{size:,} bytes already, and a message of its queue may have {most:,}; let them return less, such as "
-                "where a result is stored"
-            )
-    return joined(kept)
-
-
 def _closed(binding: Binding, bucket: str, plan: Plan, seen: Seen) -> list[str]:
     """Write the entry of a bucket all of whose ends have ended. It repeats their values if they are small."""
     if any(plan.steps[end].is_bucket for end in plan.ends):
@@ -173,18 +192,26 @@ def _closed(binding: Binding, bucket: str, plan: Plan, seen: Seen) -> list[str]:
             return []
         entry = Entry("done", apart=True)
     else:
-        values: list[bytes] = []
-        size = 0
-        try:
-            for each in gather(binding, bucket, plan, plan.ends):
-                size += len(each.value)
-                if size <= KEPT_BYTES:
-                    values.append(each.value)
-        except ResultMissing:  # one of them is not done
+        found = _values(binding, bucket, plan.ends)
+        if found is None:
             return []
-        entry = Entry("done", joined(values)) if size <= KEPT_BYTES else Entry("done", apart=True)
+        entry = found
     seen.sent.add(bucket)
     return _decide(binding, [bucket], entry, plan.keep)
+
+
+def _values(binding: Binding, bucket: str, ends: Sequence[int]) -> Entry | None:
+    """The entry of a bucket whose steps are these; None when not all of them are done."""
+    values: list[bytes] | None = []
+    size = 0
+    for some in _cut([f"{bucket}#{end}" for end in ends], AT_ONCE):
+        found = binding.results.read_many(some)
+        for each in some:
+            if (entry := found.get(each)) is None or entry.state != "done":
+                return None
+            size += len(entry.value)
+            values = None if values is None or entry.large or size > KEPT_BYTES else [*values, entry.value]
+    return Entry("done", apart=True) if values is None else Entry("done", joined(values))
 
 
 def _all_ended(

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO
 
 from shardq.client import Client
-from shardq.errors import BodyNotFound, QueueNotFound
+from shardq.errors import BodyNotFound, MessageTooLarge, QueueNotFound, SchemaMismatch
 from shardq.message import StoredMessage
 from shardq.outgoing_message import Headers, OutgoingMessage
 from shardq.producer import Producer
 from shardq.queue import Queue
 from shardq.receipt import MessageId
+from shardq.settings import QueueSettings
 from shardq.storage.requests import EntryState
 from shardq.tasks.buckets import read_plans
 from shardq.tasks.ids import in_run, key_of, split_step, step_id
@@ -21,6 +23,8 @@ from shardq.tasks.plans import KEEP, NAME, RUN, WORKFLOW, Plan, read_plan
 from shardq.tasks.results import ResultLog
 
 __all__ = ["Binding"]
+
+_log = logging.getLogger(__name__)
 
 MOST_PLANS = 100
 
@@ -32,7 +36,9 @@ class Binding:
         self.client, self.results = client, ResultLog(client)
         self._settings = settings
         self._lock = threading.Lock()
-        self._producers: dict[str, Producer] = {}
+        self._queues: dict[str, Queue] = {}
+        self._producers: dict[str, Producer] = {}  # of these
+        self._told: set[str] = set()  # the queues of which was told that they deliver too seldom
         self._plans: dict[str, Plan] = {}  # of the workflows that were seen last
 
     def send(self, queue: str, messages: Sequence[OutgoingMessage]) -> Sequence[str]:
@@ -43,6 +49,18 @@ class Binding:
         except QueueNotFound:  # it was deleted
             self._producers.pop(queue, None)
             return _sent(self._producer(queue), messages)
+        except MessageTooLarge as error:
+            raise self._too_large(queue, messages) from error
+
+    def settings(self, queue: str) -> QueueSettings:
+        """The settings of a queue of tasks, at most a second old. One that is missing is created."""
+        self._producer(queue)
+        try:
+            return self._queues[queue].settings
+        except QueueNotFound:  # it was deleted
+            self._producers.pop(queue, None)
+            self._producer(queue)
+            return self._queues[queue].settings
 
     def send_stream(self, queue: str, body: Callable[[], BinaryIO], message: OutgoingMessage) -> str:
         """Store a message whose body is what a file gives, and return its id. A queue that is missing is created."""
@@ -55,7 +73,26 @@ class Binding:
 
     def queue(self, name: str) -> Queue:
         """A queue of tasks; created if it is missing."""
-        return self.client.create_queue(name, exist_ok=True, **self._settings(name))
+        wanted = self._settings(name)
+        try:
+            found = self.client.queue(name)
+        except (QueueNotFound, SchemaMismatch):  # or nothing is in the database yet
+            return self.client.create_queue(name, exist_ok=True, **wanted)
+        self._tell_of_fewer(name, found.settings.max_deliveries, wanted.get("max_deliveries", 0))
+        return found
+
+    def _tell_of_fewer(self, name: str, most: int | None, wanted: int) -> None:
+        if most is not None and most < wanted and name not in self._told:
+            self._told.add(name)
+            _log.warning(
+                "queue %r has max_deliveries=%r, so a task with retry=%r is tried less often: "
+                "`shardq alter %s --max-deliveries %r`",
+                name,
+                most,
+                wanted,
+                name,
+                wanted,
+            )
 
     def find(self, task: str) -> StoredMessage | None:
         """The message of a task, or of a step of a workflow, if it is in its queue."""
@@ -102,6 +139,15 @@ class Binding:
         message = OutgoingMessage(body=b"", headers=headers, unique_key=key_of("again", run))
         self.send(MessageId.parse(in_run(run, 0)).shard.queue, [message])
 
+    def _too_large(self, queue: str, messages: Sequence[OutgoingMessage]) -> MessageTooLarge:
+        largest = max(messages, key=lambda each: len(each.body))
+        name = largest.headers[NAME] if largest.headers else None
+        return MessageTooLarge(
+            f"the arguments of task {name!r} have {len(largest.body):,} bytes, and with its headers a message of queue "
+            f"{queue!r} may have {self.settings(queue).max_message_bytes:,} (max_message_bytes): store what is large "
+            "elsewhere and send where it is, or raise the limit"
+        )
+
     def _unbegun(self, message: StoredMessage) -> Plan:
         if message.large is None:
             return read_plan(message.body)
@@ -126,7 +172,8 @@ class Binding:
         if queue not in self._producers:
             with self._lock:
                 if queue not in self._producers:
-                    self._producers[queue] = self.queue(queue).producer()
+                    opened = self._queues[queue] = self.queue(queue)
+                    self._producers[queue] = opened.producer()
         return self._producers[queue]
 
 

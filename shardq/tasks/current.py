@@ -12,7 +12,7 @@ import msgspec
 
 from shardq.errors import InvalidSetting
 from shardq.tasks.errors import ResultRejected, TaskCancelled
-from shardq.tasks.results import ResultLog
+from shardq.tasks.results import MAX_ENTRY_BYTES, ResultLog
 
 __all__ = ["CurrentTask", "current_task", "running"]
 
@@ -69,7 +69,7 @@ class CurrentTask:
         """Note how far the task is: any value that msgspec can write. :meth:`Result.progress` shows the last one.
 
         It is written twice a second at most, unless ``at_once``; what comes sooner is left out. Raises ResultRejected
-        for what cannot be written.
+        for what cannot be written, or is larger than a megabyte.
         """
         try:
             body = msgspec.msgpack.encode(value)
@@ -77,6 +77,10 @@ class CurrentTask:
             raise ResultRejected(
                 f"progress {value!r} of task {self.name!r} cannot be stored: {error}; give plain values"
             ) from error
+        if len(body) > MAX_ENTRY_BYTES:
+            raise ResultRejected(
+                f"progress of task {self.name!r} has {len(body):,} bytes, and may have {MAX_ENTRY_BYTES:,}: tell less"
+            )
         now = time.monotonic()
         if self._log is None or not self._keep or not (at_once or now - self._told_at >= TELL_SECONDS):
             return

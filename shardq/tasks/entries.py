@@ -6,12 +6,14 @@ worker removes it.
 
 from __future__ import annotations
 
+import io
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from shardq.client import Client
-from shardq.errors import QueueNotFound
+from shardq.errors import BodyNotFound, QueueNotFound
 from shardq.message import StoredMessage
 from shardq.outgoing_message import OutgoingMessage
 from shardq.queue import Queue
@@ -39,6 +41,22 @@ class EntryQueue:
         except QueueNotFound:  # it was deleted
             self._queue = None
             self._opened(create=True).producer().send_many(messages)
+
+    def write_large(self, key: str, value: bytes, keep: float) -> None:
+        """Store a value of any size beside the queue, under a key, unless that is taken."""
+        try:
+            self._send_large(key, value, keep)
+        except QueueNotFound:  # it was deleted
+            self._queue = None
+            self._send_large(key, value, keep)
+
+    def read_large(self, key: str) -> bytes | None:
+        """Read :meth:`write_large`; None when it is over."""
+        if (found := self.find([key]).get(key)) is None:
+            return None
+        with suppress(BodyNotFound), self._opened().open(found.id) as file:
+            return file.read()
+        return None
 
     def find(self, keys: Sequence[str]) -> Mapping[str, StoredMessage]:
         """The entries that stand and are not over, by their keys."""
@@ -95,6 +113,10 @@ class EntryQueue:
         except QueueNotFound:
             self._queue = None
         return removed
+
+    def _send_large(self, key: str, value: bytes, keep: float) -> None:
+        producer = self._opened(create=True).producer()
+        producer.send_stream(io.BytesIO(value), unique_key=key, delay=keep, on_conflict="keep")
 
     def _opened(self, *, create: bool = False) -> Queue:
         if self._queue is None:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
+import msgspec
+
+from shardq.errors import MessageTooLarge
 from shardq.tasks.errors import ResultMissing
-from shardq.tasks.plans import Plan, Step, parted
-from shardq.tasks.results import Entry
+from shardq.tasks.ids import split_step
+from shardq.tasks.plans import Plan, Step, joined_up_to, parted, with_input
+from shardq.tasks.results import MAX_RESULT_BYTES, Entry
 
 if TYPE_CHECKING:
     from shardq.tasks.binding import Binding
 
-__all__ = ["AT_ONCE", "Value", "gather", "values_in"]
+__all__ = ["AT_ONCE", "Value", "body_of", "gather", "values_in"]
 
-AT_ONCE = 16  # entries that are read together; each has up to a megabyte
+AT_ONCE = (
+    16  # entries that are read together; each has up to a megabyte, and a larger value is read for itself
+)
 
 
 class Value(NamedTuple):
@@ -38,12 +44,39 @@ def gather(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int]) 
 def values_in(binding: Binding, identity: str, step: Step, entry: Entry) -> Iterator[Value]:
     """What a step that is done returned, or the steps of a bucket. Raises ResultMissing."""
     if not step.is_bucket:
-        yield Value(step.task, entry.value)
+        yield Value(step.task, binding.results.value(identity, entry))
         return
-    if (plan := binding.plan(identity)) is None:
-        raise ResultMissing(f"the plan of {identity} is not kept any more")
+    plan = _planned(binding, identity)
     if entry.apart or any(plan.steps[end].is_bucket for end in plan.ends):
         yield from gather(binding, identity, plan, plan.ends)
         return
     for end, value in zip(plan.ends, parted(entry.value), strict=True):
         yield Value(plan.steps[end].task, value)
+
+
+def body_of(binding: Binding, step: str, body: bytes) -> bytes:
+    """The body of a step with what it takes, which did not fit into its message. Raises ResultMissing, MessageTooLarge.
+
+    What the first steps of a bucket take is what the bucket takes.
+    """
+    workflow, number = split_step(step)
+    own = _planned(binding, workflow).steps[number]
+    waiting = own
+    while not waiting.after:
+        workflow, number = split_step(workflow)
+        waiting = _planned(binding, workflow).steps[number]
+    values = (each.value for each in gather(binding, workflow, _planned(binding, workflow), waiting.after))
+    value = joined_up_to(values, MAX_RESULT_BYTES) if waiting.many else next(values)
+    if value is None:
+        raise MessageTooLarge(
+            f"step {own.task!r} takes a list of what the steps before it returned, which has more than "
+            f"{MAX_RESULT_BYTES:,} bytes: let them return less, such as where a result is stored, or read "
+            "result.values() of the group"
+        )
+    return cast("bytes", with_input(msgspec.structs.replace(own, body=body), value))
+
+
+def _planned(binding: Binding, workflow: str) -> Plan:
+    if (plan := binding.plan(workflow)) is None:
+        raise ResultMissing(f"the plan of {workflow} is not kept any more")
+    return plan

@@ -10,6 +10,7 @@ from shardq.outgoing_message import Headers, OutgoingMessage
 from shardq.tasks.ids import step_id
 
 __all__ = [
+    "APART",
     "KEEP",
     "NAME",
     "RUN",
@@ -19,6 +20,7 @@ __all__ = [
     "Plan",
     "Step",
     "joined",
+    "joined_up_to",
     "parted",
     "read_plan",
     "with_input",
@@ -27,6 +29,9 @@ __all__ = [
 
 NAME, KEEP, TIMEOUT, STEP = "task", "task-keep", "task-timeout", "task-step"
 """The headers of a task's message; the last one only of a step's: the id under which its result is stored."""
+
+APART = "task-input-apart"
+"""Of a step that takes what does not fit into its message: its worker reads what the steps before it returned."""
 
 RUN = "task-run"
 """Of the message that begins another run of a workflow: the id of the run."""
@@ -55,10 +60,15 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """True for a part of a large group."""
         return self.task == WORKFLOW
 
-    def message(self, workflow: str, number: int, keep: float, body: bytes) -> OutgoingMessage:
-        """Its message. Two of them are never in the queue: its key is the step's own."""
+    def message(self, workflow: str, number: int, keep: float, body: bytes | None) -> OutgoingMessage:
+        """Its message; without a body, what it takes is read by its worker.
+
+        Two of them are never in the queue: its key is the step's own.
+        """
         identity = step_id(workflow, number)
         headers: Headers = {NAME: self.task, KEEP: float(keep), STEP: identity.text}
+        if body is None:
+            body, headers[APART] = self.body, 1
         if self.timeout is not None:
             headers[TIMEOUT] = float(self.timeout)
         return OutgoingMessage(
@@ -101,10 +111,15 @@ def read_plan(stored: bytes) -> Plan:
     return _DECODER.decode(stored)
 
 
-def with_input(step: Step, value: bytes) -> bytes:
-    """The body of a step whose input is known. That of a bucket is the input itself, for its first steps."""
+def with_input(step: Step, value: bytes | None) -> bytes | None:
+    """The body of a step whose input is known. That of a bucket is the input itself, for its first steps.
+
+    None for a step whose input is None, because it is read by the step's worker.
+    """
     if step.takes is None:
         return step.body
+    if value is None:
+        return None
     if step.is_bucket:
         return value
     return _ENCODER.encode({**_ARGUMENTS.decode(step.body), step.takes: msgspec.Raw(value)})
@@ -115,11 +130,24 @@ def joined(values: Iterable[bytes]) -> bytes:
     return _ENCODER.encode([msgspec.Raw(value) for value in values])
 
 
+def joined_up_to(values: Iterable[bytes], most: int) -> bytes | None:
+    """A list of what several steps returned; None when it is longer. Only so much is drawn and kept."""
+    kept: list[bytes] = []
+    size = _LIST_BYTES
+    for value in values:
+        size += len(value)
+        if size > most:
+            return None
+        kept.append(value)
+    return joined(kept)
+
+
 def parted(values: bytes) -> list[bytes]:
     """Read :func:`joined`."""
     return [bytes(value) for value in _VALUES.decode(values)]
 
 
+_LIST_BYTES = 5  # that say how long a list is
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Plan)
 _VALUES = msgspec.msgpack.Decoder(list[msgspec.Raw])

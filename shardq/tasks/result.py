@@ -147,7 +147,7 @@ class Result(Generic[T_co]):
             raise ResultMissing(
                 f"{self.id} is a part of a large group: ask the result of its workflow for values()"
             )
-        return decoded(self._task, entry.value)  # type: ignore[no-any-return]
+        return decoded(self._task, self._binding.results.value(self.id, entry))  # type: ignore[no-any-return]
 
     def _checked(self, entry: Entry) -> Entry:
         if entry.state == "cancelled":

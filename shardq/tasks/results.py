@@ -18,14 +18,15 @@ from shardq.client import Client
 from shardq.message import StoredMessage
 from shardq.outgoing_message import OnConflict, OutgoingMessage
 from shardq.tasks.entries import EntryQueue
-from shardq.tasks.errors import Failure
+from shardq.tasks.errors import Failure, ResultMissing
 from shardq.tasks.ids import buckets_of, in_run, key_of, run_of, runs_of
 
-__all__ = ["MAX_RESULT_BYTES", "Decided", "Entry", "ResultLog"]
+__all__ = ["MAX_ENTRY_BYTES", "MAX_RESULT_BYTES", "Decided", "Entry", "ResultLog"]
 
 RESULTS = "_shardq/tasks/results"
 WORKFLOWS = "_shardq/tasks/workflows"
-MAX_RESULT_BYTES = 1_000_000
+MAX_RESULT_BYTES = 100_000_000
+MAX_ENTRY_BYTES = 1_000_000  # of a value that is stored in its entry, and not beside the queue
 _WORKFLOW = "workflow"  # the header of its plan: its id
 _PAUSE = 0.05  # seconds
 
@@ -40,6 +41,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     failure: Failure | None = None
     seconds: float | None = None  # for which its last attempt ran
     apart: bool = False  # of a bucket: its values are those of its steps, and not repeated here
+    large: str = ""  # of a task whose value is stored beside the queue: the id under which it is
 
 
 class Decided(msgspec.Struct, frozen=True):
@@ -58,9 +60,19 @@ class ResultLog:
 
     def decide(self, decided: Sequence[Decided]) -> None:
         """Write entries where none stands. May be repeated, whatever came of the first time."""
+        entries = [(each, self._stored(each)) for each in decided]
         self._results.write(
-            [_message("r", each.task, _ENCODER.encode(each.entry), each.keep) for each in decided]
+            [_message("r", each.task, _ENCODER.encode(entry), each.keep) for each, entry in entries]
         )
+
+    def value(self, task: str, entry: Entry) -> bytes:
+        """What a task returned, also if that is stored beside its entry. Raises ResultMissing."""
+        if not entry.large:
+            return entry.value
+        found = self._results.read_large(key_of("v", entry.large))
+        if found is None:
+            raise ResultMissing(f"the value of {task} is not kept any more")
+        return found
 
     def read(self, task: str) -> Entry | None:
         """What became of a task; None: nothing yet, or it is over."""
@@ -129,6 +141,13 @@ class ResultLog:
             if begun < _RUNS:
                 return last
 
+    def _stored(self, decided: Decided) -> Entry:
+        """The entry, whose value is stored beside the queue if it is large: before the entry, which names it."""
+        if len(decided.entry.value) <= MAX_ENTRY_BYTES:
+            return decided.entry
+        self._results.write_large(key_of("v", decided.task), decided.entry.value, decided.keep)
+        return msgspec.structs.replace(decided.entry, value=b"", large=decided.task)
+
     def _overtaken(self, tasks: Sequence[str]) -> set[str]:
         """Those of steps whose workflow has begun a later run."""
         later = {task: in_run(task, run_of(task) + 1).partition("#")[0] for task in tasks if "#" in task}
@@ -177,7 +196,7 @@ class ResultLog:
 
     def forget(self, task: str) -> None:
         """Remove what is kept of a task."""
-        for kind in ("r", "p"):
+        for kind in ("r", "p", "v"):
             self._results.remove(key_of(kind, task))
 
     def wait(self, seconds: float) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import msgspec
 
 from shardq.message import Message
-from shardq.tasks.advancing import Seen, advance, send_next, send_steps
+from shardq.tasks.advancing import Seen, advance, inputs_of, send_next, send_steps
 from shardq.tasks.binding import Binding
 from shardq.tasks.buckets import read_plans
 from shardq.tasks.errors import ResultMissing
 from shardq.tasks.gathering import AT_ONCE
 from shardq.tasks.ids import run_of, split_step
-from shardq.tasks.plans import Plan, read_plan, with_input, write_plan
+from shardq.tasks.plans import Plan, read_plan, write_plan
 
 __all__ = ["start_bucket", "start_run", "start_workflow"]
 
@@ -33,14 +33,16 @@ def start_workflow(binding: Binding, message: Message) -> None:
     send_steps(binding, message.id, plan, {number: plan.steps[number].body for number in plan.first})
 
 
-def start_bucket(binding: Binding, bucket: str, value: bytes) -> None:
-    """Send the steps of a bucket that wait for none; the value is for those that take one. May be repeated."""
+def start_bucket(binding: Binding, bucket: str, value: bytes | None) -> None:
+    """Send the steps of a bucket that wait for none; the value is for those that take one. May be repeated.
+
+    Without a value, which is too large for a message, their workers read it.
+    """
     plan = _plan(binding, bucket)
     if run_of(bucket):
         _start_rest(binding, bucket, plan, value)
         return
-    bodies = {number: with_input(plan.steps[number], value) for number in plan.first}
-    send_steps(binding, bucket, plan, bodies)
+    send_steps(binding, bucket, plan, inputs_of(binding, plan, value))
 
 
 def start_run(binding: Binding, run: str) -> None:
@@ -50,10 +52,10 @@ def start_run(binding: Binding, run: str) -> None:
     _start_rest(binding, run, plan, b"")
 
 
-def _start_rest(binding: Binding, workflow: str, plan: Plan, value: bytes) -> None:
+def _start_rest(binding: Binding, workflow: str, plan: Plan, value: bytes | None) -> None:
     """Send the steps of which nothing stands, and that wait for none which is not done."""
     stands = _states(binding, workflow, plan)
-    bodies: dict[int, bytes] = {}
+    bodies, inputs = dict[int, bytes | None](), inputs_of(binding, plan, value)
     for number, step in enumerate(plan.steps):
         if number in stands or any(stands.get(other) != "done" for other in step.after):
             continue
@@ -61,7 +63,7 @@ def _start_rest(binding: Binding, workflow: str, plan: Plan, value: bytes) -> No
             for failed in send_next(binding, workflow, plan, number) or ():
                 advance(binding, failed, Seen({}))
         else:
-            bodies[number] = with_input(step, value)
+            bodies[number] = inputs[number]
     send_steps(binding, workflow, plan, bodies)
     if all(end in stands for end in plan.ends):  # whoever ended the last one did not come to the bucket
         advance(binding, f"{workflow}#{plan.ends[0]}", Seen({}))

