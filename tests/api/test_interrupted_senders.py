@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
@@ -121,6 +122,7 @@ class _InterruptAt:
 
     def __call__(self, call: Callable[[], object]) -> bool:
         """True when the call has so many moments."""
+        gc.disable()  # the callbacks of a collection swallow what is raised in them
         sys.setprofile(self._seen)
         try:
             call()
@@ -128,6 +130,7 @@ class _InterruptAt:
             return True
         finally:
             sys.setprofile(None)
+            gc.enable()
         return self._left <= 0
 
     def _seen(self, frame: FrameType, event: str, _: Any) -> None:
