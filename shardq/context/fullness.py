@@ -50,6 +50,7 @@ class Fullness:
         self._store, self._retry, self._queue, self._timer = store, retry, queue, timer
         self.counted = self._sent = Waiting()
         self._began = self._took = float("-inf")
+        self.is_put_off_known = False  # since that count
         self._under_way = PerProcess(list[Waiting])
         self.lock = OwnLock()
         """Held by whoever counts, or lets something in by what was counted."""
@@ -70,6 +71,11 @@ class Fullness:
         self._under_way.get().remove(more)
         self._sent += more
 
+    def put_off(self, messages: int) -> None:
+        """Note how many of those that were counted as delayed are so for longer than a moment."""
+        self.counted = msgspec.structs.replace(self.counted, delayed=messages)
+        self.is_put_off_known = True
+
     def dropped(self, messages: int) -> None:
         """Note that this client has dropped so many of what was counted."""
         share = self.counted.bytes * messages // max(self.counted.messages, 1)
@@ -84,5 +90,6 @@ class Fullness:
         counted = Waiting()
         for shard in self._retry(self._store.shards, self._queue):
             counted += Waiting.of(self._retry(self._store.count, shard, sizes=sizes))
+        self.is_put_off_known = False
         self.counted, self._sent, self._began, self._took = counted, Waiting(), now, self._timer() - now
         return True

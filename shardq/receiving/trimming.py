@@ -5,12 +5,16 @@ from __future__ import annotations
 import heapq
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
-from shardq.browsing import slices
+import msgspec
+
+from shardq.browsing import remove, slices
 from shardq.context.decision_log import DecisionLog
 from shardq.context.queue_context import QueueContext
 from shardq.errors import ShardqError
+from shardq.receipt import MessageId
 from shardq.receiving.expiring import PAGE_MESSAGES, claim_unseen, is_claimable
 from shardq.settling.settle import Settling
 from shardq.settling.verbs import OVERFLOW
@@ -29,14 +33,17 @@ _TURN = 1_000_000
 def drop_oldest(context: QueueContext, count: int) -> int:
     """Drop about so many ready messages, those that were sent first; returns how many. None while another client does.
 
-    Of each shard the first in the order of delivery go. What is held is not touched, nor what is delayed. What cannot
-    be dropped because the store fails is dropped another time.
+    Of each shard the first in the order of delivery go. What is held is not touched, nor what is delayed. What no claim
+    gets, as it waits behind such a message of its group, is removed one by one, up to 1,000 at a time. What cannot be
+    dropped because the store fails is dropped another time.
     """
     try:
         mine = context.fullness.owner.get()
         if DecisionLog(context, _PREFIX).decide("turn", mine, _TURN).value != mine:
             return 0
-        return sum(_drop(context, shard, number) for shard, number in _chosen(context, count).items())
+        chosen = _chosen(context, count)
+        dropped = sum(_drop(context, shard, number) for shard, number in _claimable(chosen).items())
+        return dropped + _remove(context, (each for each in chosen if each.is_stuck))
     except ShardqError as error:
         _log.warning(
             "queue %s has more than its bounds allow, which was not dropped: %s", context.name, error
@@ -44,25 +51,49 @@ def drop_oldest(context: QueueContext, count: int) -> int:
         return 0
 
 
-def _chosen(context: QueueContext, count: int) -> Counter[Shard]:
-    """How many messages of each shard are the oldest."""
+class _Ready(msgspec.Struct, frozen=True):
+    """Messages of a slice that is ready."""
+
+    sent: int  # not before what comes before it in its shard
+    shard: Shard
+    bundle_id: bytes
+    first: int
+    count: int
+    is_stuck: bool  # behind a message of its group that no claim gets
+
+
+def _chosen(context: QueueContext, count: int) -> list[_Ready]:
+    """The oldest messages, so many."""
     shards = context.retry(context.store.shards, context.name)
-    chosen: Counter[Shard] = Counter()
-    for _, shard, messages in heapq.merge(*(_ready(context, shard, count) for shard in shards)):
-        chosen[shard] += min(messages, count)
-        count -= min(messages, count)
+    chosen: list[_Ready] = []
+    ready = (_ready(context, shard, count) for shard in shards)
+    for each in heapq.merge(*ready, key=lambda each: (each.sent, each.shard)):
+        chosen.append(msgspec.structs.replace(each, count=min(each.count, count)))
+        count -= chosen[-1].count
         if not count:
             break
     return chosen
 
 
-def _ready(context: QueueContext, shard: Shard, count: int) -> Iterator[tuple[int, Shard, int]]:
-    """When the ready slices of a shard were sent, with their messages, in the order of delivery."""
-    latest = 0
+def _ready(context: QueueContext, shard: Shard, count: int) -> Iterator[_Ready]:
+    """The ready slices of a shard, in the order of delivery."""
+    latest, stuck = 0, set[str]()
     for piece in slices(context, Peek(shard, min(count, PAGE_MESSAGES), bodies=False)):
+        bundle = piece.bundle
         if is_claimable(context, piece):
-            latest = max(latest, piece.bundle.enqueued_at)  # what comes behind goes after it
-            yield latest, shard, piece.count
+            latest = max(latest, bundle.enqueued_at)  # what comes behind goes after it
+            yield _Ready(latest, shard, bundle.id, piece.first, piece.count, bundle.group in stuck)
+        elif bundle.group:
+            stuck.add(bundle.group)
+
+
+def _claimable(chosen: Iterable[_Ready]) -> Counter[Shard]:
+    """How many of the messages of each shard a claim gets."""
+    counts: Counter[Shard] = Counter()
+    for each in chosen:
+        if not each.is_stuck:
+            counts[each.shard] += each.count
+    return counts
 
 
 def _drop(context: QueueContext, shard: Shard, count: int) -> int:
@@ -77,3 +108,15 @@ def _drop(context: QueueContext, shard: Shard, count: int) -> int:
             break
         dropped += done
     return dropped
+
+
+def _remove(context: QueueContext, stuck: Iterable[_Ready]) -> int:
+    """Remove messages one by one. One that was received meanwhile is worked on, and cannot come again."""
+    ids = (
+        MessageId(each.shard, each.bundle_id, each.first + position)
+        for each in stuck
+        for position in range(each.count)
+    )
+    removed = sum(remove(context, identity, event="dropped") for identity in islice(ids, PAGE_MESSAGES))
+    context.counters.add(dropped=removed)
+    return removed

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from shardq.browsing import slices
 from shardq.context.fullness import Waiting
 from shardq.context.queue_context import QueueContext
 from shardq.errors import QueueFull
 from shardq.settings import QueueSettings
-from shardq.storage.requests import Append, Bundle
+from shardq.storage.requests import Append, Bundle, EntryState, Peek
 
 __all__ = ["let_in"]
+
+PAGE_MESSAGES = 1_000
+_SOON = 1_000_000  # microseconds
 
 
 @contextmanager
@@ -43,6 +47,8 @@ def _make_room(context: QueueContext, settings: QueueSettings, more: Waiting) ->
     if _excess(settings, fullness.known + more):
         counted = fullness.count(sizes=sizes, again=True) or counted
     if settings.overflow == "drop_oldest":
+        if not fullness.is_put_off_known and _excess(settings, _that_stays(fullness.known) + more):
+            fullness.put_off(_delayed(context))
         _check(context, settings, _that_stays(fullness.known), more)
         if counted and (excess := _excess(settings, fullness.counted + more)):
             fullness.dropped(context.make_room(context, excess))
@@ -69,6 +75,17 @@ def _check(context: QueueContext, settings: QueueSettings, there: Waiting, more:
 def _bytes(settings: QueueSettings, waiting: Waiting) -> str:
     """How many bytes those are, for a queue that counts them."""
     return "" if settings.max_bytes is None else f" ({waiting.bytes:,} bytes)"
+
+
+def _delayed(context: QueueContext) -> int:
+    """How many messages are delayed for longer than clocks differ: who sent one may have a later time."""
+    soon = context.store.now() + _SOON
+    return sum(
+        piece.count
+        for shard in context.retry(context.store.shards, context.name)
+        for piece in slices(context, Peek(shard, PAGE_MESSAGES, bodies=False))
+        if piece.state is EntryState.DELAYED and piece.due > soon
+    )
 
 
 def _that_stays(waiting: Waiting) -> Waiting:
