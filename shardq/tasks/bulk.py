@@ -34,7 +34,9 @@ def send_calls(binding: Binding, calls: Iterable[Signature[T]]) -> list[Result[T
 
 def _checked(calls: Iterable[Signature[T]]) -> Iterator[Signature[T]]:
     if isinstance(calls, Signature) or not isinstance(calls, Iterable):
-        raise InvalidSetting(f"{calls!r} is no list of calls: give several, or an iterator of them")
+        raise InvalidSetting(
+            f"a {type(calls).__name__} is no list of calls: give several, or an iterator of them"
+        )
     for call in calls:
         if not isinstance(call, Signature):
             raise InvalidSetting(f"{call!r} is no call: give what task.signature(...) returns")

@@ -14,6 +14,7 @@ from shardq.receipt import MessageId
 __all__ = [
     "StepId",
     "buckets_of",
+    "check_task_id",
     "in_run",
     "key_of",
     "run_of",
@@ -66,6 +67,11 @@ def in_run(task: str, run: int) -> str:
 def runs_of(task: str) -> list[str]:
     """The ids of a step in its run and in those before it."""
     return [task, *(in_run(task, run) for run in reversed(range(run_of(task))))]
+
+
+def check_task_id(task: object) -> None:
+    """Raise InvalidReceipt for what is no id of a task, or of a step."""
+    MessageId.parse(in_run(task.partition("#")[0], 0) if isinstance(task, str) else task)  # type: ignore[arg-type]
 
 
 def key_of(kind: str, task: str) -> str:

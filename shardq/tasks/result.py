@@ -125,9 +125,10 @@ class Result(Generic[T_co]):
         entry = self._entry()
         if entry is not None or not sure or self.state != "missing":
             return entry
+        remedy = "; retry its workflow" if "#" in self.id else ""
         raise ResultMissing(
             f"task {self.id} has no result and is no longer in its queue: its result was kept for {self._keep:g} "
-            "seconds, or it was removed, has expired or became a dead letter (`shardq peek` shows those)"
+            f"seconds, or it was removed, has expired or became a dead letter (`shardq peek` shows those){remedy}"
         )
 
     def _awaited(self, timeout: float | None) -> Entry:

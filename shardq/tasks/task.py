@@ -16,6 +16,7 @@ from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.outgoing_message import Headers, OutgoingMessage
 from shardq.tasks.arguments import Arguments
 from shardq.tasks.errors import ArgumentsRejected
+from shardq.tasks.ids import check_task_id
 from shardq.tasks.options import CallKeywords, Named, TaskOptions
 from shardq.tasks.plans import KEEP, NAME, TIMEOUT
 from shardq.tasks.result import Result
@@ -141,6 +142,8 @@ class Task(Generic[P, R, T]):
         """A workflow of one call for each value, which do not wait for each other: see :func:`group`."""
         from shardq.tasks.workflow import group_of  # noqa: PLC0415 - it is built on this
 
+        if not isinstance(values, Iterable):
+            raise InvalidSetting(f"map: {values!r} is no list of values: give one for each call")
         return group_of(self.signature(value) for value in values)  # type: ignore[call-arg]
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> Result[T]:
@@ -167,7 +170,8 @@ class Task(Generic[P, R, T]):
         return self.app.run_here(self, self.arguments.encode(args, kwargs))
 
     def result(self, task_id: str) -> Result[T]:
-        """The result of a call of this task that was sent before, by its id."""
+        """The result of a call of this task that was sent before, by its id. Raises InvalidReceipt."""
+        check_task_id(task_id)
         return Result(self.app.binding, task_id, self, self._options.keep_result)
 
     def _unique_key(self, body: bytes, args: Sequence[Any], kwargs: dict[str, Any]) -> str | None:

@@ -198,9 +198,10 @@ class Runner:
         name = message.headers.get(NAME)
         task = self._tasks.get(name) if isinstance(name, str) else None
         if task is None:
+            then = "retry its workflow" if STEP in message.headers else "redrive"
             raise UnknownTask(
                 f"this worker has no task {name!r}: load the module that defines it, or give a task its old name with "
-                "@tasks.task(name=...), then redrive"
+                f"@tasks.task(name=...), then {then}"
             )
         return task
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 import shardq
-from shardq.tasks import TaskFailed, Tasks, chord, group
+from shardq.tasks import TaskFailed, Tasks, chain, chord, group
 from shardq.testing import ManualClock
 
 
@@ -103,3 +104,37 @@ def test_a_chord_of_what_is_no_list_is_refused(tasks: Tasks) -> None:
 
     with pytest.raises(shardq.InvalidSetting, match=r"is no list of steps: give chord\(\[...\], callback\)"):
         chord(one.signature(), one.signature())  # type: ignore[arg-type]
+
+
+def test_what_is_no_list_or_no_id_is_refused_where_it_is_given(tasks: Tasks) -> None:
+    @tasks.task
+    def one(number: int) -> int:
+        return number
+
+    wrong: list[Any] = [None, 7]
+    for each in wrong:
+        with pytest.raises(shardq.InvalidSetting, match="no list of values"):
+            one.map(each)
+    for each in [*wrong, "nothing"]:
+        with pytest.raises(shardq.InvalidReceipt, match="is no message id"):
+            one.result(each)
+
+
+def test_the_remedy_for_a_step_that_no_worker_knows_is_to_retry_its_workflow(
+    client: shardq.Client, tasks: Tasks
+) -> None:
+    @tasks.task(queue="tasks")
+    def new(number: int) -> int:
+        return number
+
+    older = Tasks()
+    older.bind(client)
+    result, alone = chain(new.signature(1), new.then()).send(), new.send(2)
+    older.drain(queues=["tasks"])
+    with pytest.raises(TaskFailed, match=r"has no task 'new': .* then retry its workflow"):
+        result.get(timeout=0)
+    with pytest.raises(TaskFailed, match=r"has no task 'new': .* then redrive"):
+        alone.get(timeout=0)
+    assert result.retry()
+    tasks.drain()
+    assert result.get(timeout=0) == 1

@@ -20,9 +20,9 @@ WORKER += ["--threads", "8"]
 
 
 @dramatiq.actor(**({"store_results": True} if KEEPS else {}))  # type: ignore[untyped-decorator]
-def empty() -> int:
+def empty() -> int | None:
     ran()
-    return 1
+    return 1 if KEEPS else None  # else it warns of each
 
 
 def send(count: int) -> None:
