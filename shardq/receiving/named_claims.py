@@ -11,8 +11,10 @@ one more delivery of what it holds, and what was delivered too often becomes a d
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from hashlib import blake2b
 
 import msgspec
@@ -43,6 +45,9 @@ _log = logging.getLogger(__name__)
 CLAIMS_AT_ONCE = 8
 """How many claims are settled together. What they got is kept in memory, in the worst case a span for each message."""
 
+SETTLED_AT_ONCE = 4
+"""How many times that many, by threads of their own."""
+
 _PREFIX = "shardq-claim:"
 
 
@@ -59,6 +64,8 @@ class ClaimName(msgspec.Struct, frozen=True):
 
 
 _Place = tuple[bytes, int]  # a bundle, and a message in it
+_Group = Sequence[ClaimName]
+_Settled = tuple[list[Selection], Failures]  # what is lost, and what failed
 
 
 class Taking(msgspec.Struct, frozen=True):
@@ -190,14 +197,18 @@ class NamedClaims:
         A shard that fails costs the others nothing; the error comes at the end.
         """
         lost, failures = list[Selection](), Failures()
-        for start in range(0, len(claims), CLAIMS_AT_ONCE):
-            settling = Settling(self._context, verb, duration=duration, by_receipt=True)
-            settling.run(self._got(claims[start : start + CLAIMS_AT_ONCE]))
-            lost += settling.lost
-            failures.take_over(settling.failures)
+        groups = [claims[start : start + CLAIMS_AT_ONCE] for start in range(0, len(claims), CLAIMS_AT_ONCE)]
+        for away, failed in _at_once(partial(self._settle_group, verb, duration), groups):
+            lost += away
+            failures.take_over(failed)
         if failures:
             raise failures.error(f"claims of queue {self._context.name!r} were not settled")
         return lost
+
+    def _settle_group(self, verb: Verb, duration: int, claims: _Group) -> _Settled:
+        settling = Settling(self._context, verb, duration=duration, by_receipt=True)
+        settling.run(self._got(claims))
+        return settling.lost, settling.failures
 
     def _got(self, claims: Sequence[ClaimName]) -> list[Selection]:
         """What the claims got."""
@@ -207,6 +218,14 @@ class NamedClaims:
             for claim, entry in zip(claims, entries, strict=True)
             for taken in (ClaimEntry.read(entry.value).taken if entry is not None else ())
         ]
+
+
+def _at_once(settle: Callable[[_Group], _Settled], groups: Sequence[_Group]) -> Iterator[_Settled]:
+    if len(groups) < 2:
+        yield from map(settle, groups)
+        return
+    with ThreadPoolExecutor(SETTLED_AT_ONCE, thread_name_prefix="shardq-settle") as pool:
+        yield from pool.map(settle, groups)
 
 
 def _key(claim: ClaimName) -> str:

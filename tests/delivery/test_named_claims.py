@@ -10,7 +10,7 @@ import pytest
 
 import shardq
 from shardq.clock import microseconds
-from shardq.receiving.named_claims import ClaimName, NamedClaims
+from shardq.receiving.named_claims import SETTLED_AT_ONCE, ClaimName, NamedClaims
 from shardq.sharding.shard import Shard, group_shard
 from shardq.testing import ManualClock
 
@@ -108,7 +108,33 @@ def test_what_many_claims_got_is_settled_some_claims_at_a_time(queue, claims, mo
         lambda *arguments: read.append(len(arguments[1])) or reserve(*arguments),
     )
     assert settling.ack(names) == 0
-    assert read == [8, 8, 4]
+    assert sorted(read) == [4, 8, 8]
+    assert queue.counts() == shardq.QueueCounts(0, 0, 0, 0, None)
+
+
+def test_claims_are_settled_some_at_the_same_time_and_no_more_than_that(queue, claims, monkeypatch) -> None:
+    fill(queue, 0, 100)
+    names = [named(f"a{number}") for number in range(100)]
+    assert sorted(number for name in names for number in take(claims(), name.name, 1)) == list(range(100))
+    settling, another = claims(), threading.Event()
+    running, most = [0], [0]
+    reserve = settling._context.store.reserve_keys
+
+    def count(*arguments):
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        if arguments[1][0].key.endswith(named("a0").token.hex()):
+            assert another.wait(30)
+        else:
+            another.set()
+        try:
+            return reserve(*arguments)
+        finally:
+            running[0] -= 1
+
+    monkeypatch.setattr(settling._context.store, "reserve_keys", count)
+    assert settling.ack(names) == 0
+    assert 2 <= most[0] <= SETTLED_AT_ONCE
     assert queue.counts() == shardq.QueueCounts(0, 0, 0, 0, None)
 
 
