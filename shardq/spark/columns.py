@@ -38,7 +38,8 @@ _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 _BYTES = (StringType, BinaryType)
 _HEADER = (StringType, BinaryType, BooleanType, FloatType, DoubleType, *_WHOLE)
 _MADE_BY_READERS = frozenset(
-    {"id", "receipt", "state", "shard", "enqueued_at", "deliveries", "processed_at", "dedupe_key", "lease_until"}
+    {"id", "receipt", "state", "shard", "enqueued_at", "deliveries", "processed_at", "dedupe_key", "lease_until",
+     "corrupt_body"}
 )  # fmt: skip
 _ROLES = {  # default name, types, what to do about another type
     "body": (_BYTES, "cast it to string or binary, or use to_json(struct(...))"),

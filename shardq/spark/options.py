@@ -25,6 +25,7 @@ __all__ = [
     "StreamOptions",
     "check_reader",
     "choose",
+    "for_a_sink",
     "parse",
 ]
 
@@ -143,6 +144,12 @@ _SPELLED = {
 def choose(given: Mapping[str, str], name: str, default: str) -> str:
     """One option, looked at before it is known which others there may be."""
     return _lower(given).get(name.lower(), default).lower()
+
+
+def for_a_sink(given: Mapping[str, str]) -> dict[str, str]:
+    """The options of a table without those that only its readers have, such as ``bodyFormat``."""
+    only_for_readers = _fields(BrowseOptions).keys() - _fields(SendOptions).keys()
+    return {name: value for name, value in given.items() if name.lower() not in only_for_readers}
 
 
 def check_reader(given: Mapping[str, str]) -> RowOptions:

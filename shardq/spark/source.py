@@ -26,6 +26,7 @@ from shardq.spark.options import (
     SettleOptions,
     check_reader,
     choose,
+    for_a_sink,
     parse,
 )
 from shardq.spark.row_schema import schema_of
@@ -72,7 +73,7 @@ class ShardqDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Sends rows, or settles receipts."""
-        given = self._options(schema)
+        given = self._options_to_write(schema)
         if choose(given, "operation", "send") != "send":
             return BatchSettler(schema, parse(SettleOptions, given), overwrite=overwrite)
         return BatchWriter(schema, parse(SendOptions, given), overwrite=overwrite)
@@ -81,7 +82,7 @@ class ShardqDataSource(DataSource):
         """Sends rows, or settles receipts, micro-batch by micro-batch."""
         if overwrite:
             raise InvalidSetting('a queue is written with outputMode("append")')
-        given = self._options(schema)
+        given = self._options_to_write(schema)
         if choose(given, "operation", "send") != "send":
             return StreamSettler(schema, parse(SettleOptions, given))
         return StreamWriter(schema, parse(SendOptions, given))
@@ -89,6 +90,11 @@ class ShardqDataSource(DataSource):
     def _options(self, schema: StructType) -> dict[str, str]:
         """The options that were given here, and those with which the table was made."""
         return with_queue(remembered(schema) | of_the_user(self.options))
+
+    def _options_to_write(self, schema: StructType) -> dict[str, str]:
+        """The options that were given here, and those of the table that are not for its readers."""
+        kept = for_a_sink(remembered(schema))
+        return with_queue(kept | of_the_user(self.options))
 
 
 def _browses(given: Mapping[str, str]) -> bool:

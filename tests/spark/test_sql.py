@@ -41,6 +41,30 @@ def test_a_table_keeps_its_options_and_is_written_and_read(pipes, queue, table) 
     assert (queue.counts().ready, queue.counts().in_flight) == (0, 0)
 
 
+def test_a_table_of_texts_takes_and_gives_strings(pipes, queue) -> None:
+    given = f"OPTIONS (url '{pipes.url}', queue '{queue.name}', bodyFormat 'text')"
+    pipes.spark.sql(f"CREATE TABLE texts USING shardq {given}")
+    try:
+        pipes.spark.sql("INSERT INTO texts (body) VALUES ('a')")
+        pipes.spark.range(1).selectExpr("'b' AS body").writeTo("texts").append()
+        rows = pipes.spark.sql("SELECT body, corrupt_body FROM texts ORDER BY body").collect()
+        assert [tuple(row) for row in rows] == [("a", None), ("b", None)]
+        with pytest.raises(Exception, match="column 'body' is null in a row"):
+            pipes.spark.sql("INSERT INTO texts BY NAME SELECT NULL AS body, binary('c') AS corrupt_body")
+        assert queue.counts().ready == 2
+    finally:
+        pipes.spark.sql("DROP TABLE texts")
+
+
+def test_a_stream_goes_to_a_table_with_the_options_of_its_queue(pipes, queue, table) -> None:
+    pipes.bodies(3).write.parquet(str(pipes.folder / "landing"))
+    rows = pipes.spark.readStream.schema("body string").parquet(str(pipes.folder / "landing"))
+    writer = rows.writeStream.options(**pipes.options(queue)).trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(pipes.folder / "checkpoint")).toTable("orders")
+    assert query.awaitTermination(120)
+    assert queue.counts().ready == 3
+
+
 @pytest.mark.parametrize(
     ("statement", "text"),
     [
