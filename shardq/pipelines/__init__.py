@@ -15,6 +15,7 @@ from shardq.pipelines.pipeline import Pipeline
 from shardq.pipelines.pool import PipelinePool
 from shardq.pipelines.report import LinkReport, PipelineReport
 from shardq.pipelines.returned import Forward, Split
+from shardq.pipelines.throughput import LinkRate, rates_of
 from shardq.pipelines.worker import PipelineWorker
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "InvalidPipeline",
     "Link",
     "LinkFunction",
+    "LinkRate",
     "LinkReport",
     "Pipeline",
     "PipelineCycle",
@@ -34,4 +36,5 @@ __all__ = [
     "Split",
     "UndeclaredTarget",
     "depths_of",
+    "rates_of",
 ]

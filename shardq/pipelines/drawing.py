@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from shardq import graphs
 from shardq.graphs import Node
 from shardq.pipelines.depths import QueueDepth
+from shardq.pipelines.link import Link
 from shardq.pipelines.pipeline import Pipeline
+from shardq.pipelines.throughput import LinkRate
 
 __all__ = ["as_dot", "as_mermaid", "as_svg", "as_text"]
 
@@ -20,19 +22,23 @@ _COLOURS = {
 }
 
 Depths = Sequence[QueueDepth]
+Rates = Mapping[str, LinkRate]
 
 
-def as_text(pipeline: Pipeline, depths: Depths = ()) -> str:
+def as_text(pipeline: Pipeline, depths: Depths = (), rates: Rates | None = None) -> str:
     """A tree for each source. A queue that was drawn already is named, and not followed again."""
     seen: set[str] = set()
     facts = {each.queue: f"  {_facts(each)}" for each in depths}
+    labels = {link.source: f"{link.label}{_through(link, rates)}" for link in pipeline.links}
     lines = [pipeline.name]
     for source in pipeline.sources:
-        lines += _branch(pipeline, source, facts, seen)
+        lines += _branch(pipeline, source, facts, labels, seen)
     return "\n".join(lines)
 
 
-def _branch(pipeline: Pipeline, queue: str, facts: dict[str, str], seen: set[str]) -> Iterator[str]:
+def _branch(
+    pipeline: Pipeline, queue: str, facts: dict[str, str], labels: dict[str, str], seen: set[str]
+) -> Iterator[str]:
     link = next((each for each in pipeline.links if each.source == queue), None)
     if link is None:
         yield f"{queue}  (output){facts.get(queue, '')}"
@@ -41,35 +47,49 @@ def _branch(pipeline: Pipeline, queue: str, facts: dict[str, str], seen: set[str
         yield f"{queue}  (above)"
         return
     seen.add(queue)
-    yield f"{queue}  {link.label}{'' if link.targets else '  (sink)'}{facts.get(queue, '')}"
+    yield f"{queue}  {labels[queue]}{'' if link.targets else '  (sink)'}{facts.get(queue, '')}"
     for target in link.targets:
-        first, *others = _branch(pipeline, target, facts, seen)
+        first, *others = _branch(pipeline, target, facts, labels, seen)
         yield f"  -> {first}"
         yield from (f"     {line}" for line in others)
 
 
-def as_mermaid(pipeline: Pipeline, depths: Depths = ()) -> str:
+def as_mermaid(pipeline: Pipeline, depths: Depths = (), rates: Rates | None = None) -> str:
     """A flowchart for Mermaid."""
-    return graphs.as_mermaid(_nodes(pipeline, depths), _COLOURS)
+    return graphs.as_mermaid(_nodes(pipeline, depths, rates), _COLOURS)
 
 
-def as_svg(pipeline: Pipeline, depths: Depths = ()) -> str:
+def as_svg(pipeline: Pipeline, depths: Depths = (), rates: Rates | None = None) -> str:
     """An SVG, from left to right."""
-    return graphs.as_svg(_nodes(pipeline, depths), _COLOURS)
+    return graphs.as_svg(_nodes(pipeline, depths, rates), _COLOURS)
 
 
-def _nodes(pipeline: Pipeline, depths: Depths) -> list[Node]:
+def _through(link: Link, rates: Rates | None) -> str:
+    """How many messages a second went through a link, if that was asked for."""
+    return "" if rates is None else f" {rates.get(link.source, LinkRate(link.source)).worked:,.1f}/s"
+
+
+def _nodes(pipeline: Pipeline, depths: Depths, rates: Rates | None) -> list[Node]:
     """A box for each queue, and one for each sink, behind those that lead to it."""
     counted = {each.queue: each for each in depths}
     numbers: dict[str, int] = {}
     nodes: list[Node] = []
     for name in _in_order(pipeline):
         before = [link for link in pipeline.links if name in link.targets]
-        after, labels = tuple(numbers[link.source] for link in before), tuple(link.label for link in before)
+        after, labels = (
+            tuple(numbers[link.source] for link in before),
+            tuple(f"{link.label}{_through(link, rates)}" for link in before),
+        )
         numbers[name] = len(nodes)
         nodes.append(_node(name, counted.get(name), after, labels))
     nodes += [
-        Node(link.label, "sink", "sink", f"sink of {link.source}", (numbers[link.source],))
+        Node(
+            f"{link.label}{_through(link, rates)}",
+            "sink",
+            "sink",
+            f"sink of {link.source}",
+            (numbers[link.source],),
+        )
         for link in pipeline.links
         if not link.targets
     ]
@@ -107,14 +127,14 @@ def _rate(depth: QueueDepth) -> str:
     return "" if depth.per_second is None else f" {depth.per_second:+,.1f}/s"
 
 
-def as_dot(pipeline: Pipeline, depths: Depths = ()) -> str:
+def as_dot(pipeline: Pipeline, depths: Depths = (), rates: Rates | None = None) -> str:
     """A graph for Graphviz."""
     lines = ["digraph {", "  rankdir=LR; node [shape=box];"]
     for depth in depths:
         text = _quoted(f"{depth.queue}\n{depth.waiting:,}{_rate(depth)}")
         lines.append(f"  {_quoted(depth.queue)} [label={text}];")
     for link in pipeline.links:
-        label = _quoted(link.label)
+        label = _quoted(f"{link.label}{_through(link, rates)}")
         lines += [
             f"  {_quoted(link.source)} -> {_quoted(target)} [label={label}];" for target in link.targets
         ]

@@ -8,7 +8,9 @@ from shardq.client import Client
 from shardq.pipelines.pipeline import Pipeline
 from shardq.pipelines.report import LinkTally, PipelineReport
 from shardq.pipelines.stepping import LinkHandler
+from shardq.pipelines.throughput import Notes
 from shardq.worker import Worker
+from shardq.worker.attempt import Attempt
 from shardq.worker.options import LoopKeywords
 
 __all__ = ["PipelineKeywords", "PipelineWorker"]
@@ -37,6 +39,7 @@ class PipelineWorker(Worker):
         pipeline.check_queues(client)
         sources = tuple(link.source for link in pipeline.links)
         self._links = LinkTally(sources)
+        self._notes = Notes(client, pipeline.name)
         handlers: dict[str, Any] = {
             link.source: LinkHandler(link, client, pipeline.codec, self._links) for link in pipeline.links
         }
@@ -56,3 +59,8 @@ class PipelineWorker(Worker):
         """Work until stopped or idle, as :meth:`shardq.worker.Worker.run` does."""
         super().run()
         return self.report
+
+    def _work(self, attempt: Attempt) -> None:
+        super()._work(attempt)
+        with self._leaving():
+            self._notes.tell(self.report.links)

@@ -20,6 +20,7 @@ from shardq.pipelines import (
     DuplicateLink,
     Forward,
     InvalidPipeline,
+    LinkRate,
     LinkReport,
     Pipeline,
     PipelineCycle,
@@ -28,6 +29,8 @@ from shardq.pipelines import (
     Split,
     UndeclaredTarget,
     depths_of,
+    rates_of,
+    throughput,
 )
 from shardq.pipelines.depths import with_rates
 from shardq.pipelines.drawing import as_dot, as_mermaid, as_svg, as_text
@@ -269,6 +272,30 @@ def test_pictures_tell_what_waits_in_each_queue_and_how_fast_it_grows(queues: sh
     assert len(drawn.findall("{http://www.w3.org/2000/svg}path")) == 3
 
 
+def test_links_tell_how_many_messages_a_second_went_through_them_lately(
+    queues: shardq.Client, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(throughput, "NOTE_SECONDS", 0.0)
+    assert rates_of(PIPELINE, queues) == {}
+    one = Pipeline(PIPELINE.name).link("raw", "bad", same).output("bad")
+    for _ in range(2):  # two workers, one after the other
+        queues.queue("raw").producer().send_many([b"x"] * 4)
+        PipelineWorker(one, queues, idle_exit=0).run()
+    assert rates_of(PIPELINE, queues)["raw"].worked > 0
+    assert rates_of(PIPELINE, queues)["raw"].sent > 0
+    assert rates_of(Pipeline("other").link("raw", "bad", same).output("bad"), queues) == {}
+    known = {"raw": LinkRate("raw", worked=96.04, sent=0.0)}
+    assert as_text(PIPELINE, (), known).startswith("clean\nraw  same 96.0/s\n  -> good  same 0.0/s  (sink)\n")
+    assert '|"same 96.0/s"|' in as_mermaid(PIPELINE, (), known)
+    assert "same 96.0/s" in as_svg(PIPELINE, (), known) and "same 96.0/s" in as_dot(PIPELINE, (), known)
+    clock.advance(throughput.COUNTED_SECONDS + 1)
+    assert rates_of(PIPELINE, queues) == {}
+    queues.queue("raw").producer().send(b"x")
+    PipelineWorker(one, queues, idle_exit=0).run()
+    (note,) = queues.queue(throughput.QUEUE).peek(10)  # those of the workers before are gone
+    assert note.headers == {"pipeline": "clean"}
+
+
 def test_a_queue_is_drawn_behind_all_that_lead_to_it() -> None:
     pipeline = Pipeline("p").sink("end", same).link("late", "end", same)
     pipeline.link("early", ["end", "late"], same).link("a<b", "late", same)
@@ -289,6 +316,7 @@ def test_the_command_line_draws_a_pipeline_with_its_depths(url: str, tmp_path: P
     told = CliRunner().invoke(main, [*command, "--depths", "--interval", "0.01", "--json"])
     assert json.loads(told.output)["queues"][0]["per_second"] == 0
     assert json.loads(told.output)["links"][0]["targets"] == ["good", "bad"]
+    assert json.loads(told.output)["links"][0]["worked_per_second"] == 0
     path = tmp_path / "flow.svg"
     assert CliRunner().invoke(main, [*command, "--depths", "--svg", str(path)]).output == ""
     assert ">1</text>" in path.read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -12,7 +13,7 @@ from shardq.cli.command import ExampleCommand, ExampleGroup, Session, json_optio
 from shardq.cli.commands.work import USUAL, run_pool, summary, work_progress
 from shardq.cli.printing import many, note, print_json, print_line
 from shardq.cli.times import duration
-from shardq.pipelines import Pipeline, PipelinePool, depths_of
+from shardq.pipelines import Link, LinkRate, Pipeline, PipelinePool, depths_of, rates_of
 from shardq.pipelines.drawing import as_dot, as_mermaid, as_svg, as_text
 from shardq.pipelines.pool import pipeline_named
 from shardq.pipelines.report import LinkReport, PipelineReport
@@ -117,23 +118,31 @@ def show(
 ) -> None:
     """Draw a pipeline.
 
-    No store is needed, but for --depths. With --interval each queue shows by how many messages it grows in a second,
-    all states but the processed ones together; below 0 it shrinks.
+    No store is needed, but for --depths. Each link then shows how many messages a second went through it lately. With
+    --interval each queue shows by how many messages it grows in a second, all states but the processed ones together;
+    below 0 it shrinks.
     """
     if interval is not None and not depths:
         raise click.UsageError("--interval is for rates: give --depths too")
     found = _loaded(pipeline)
     found.check()
     counted = depths_of(found, session.client, interval=interval) if depths else []
+    rates = rates_of(found, session.client) if depths else None
     if svg is not None:
-        svg.write(as_svg(found, counted) + "\n")
+        svg.write(as_svg(found, counted, rates) + "\n")
     if as_json:
-        links = [
-            {"source": link.source, "targets": link.targets, "function": link.label} for link in found.links
-        ]
+        links = [_link_view(link, rates) for link in found.links]
         print_json({"name": found.name, "links": links, "outputs": found.outputs, "queues": counted})
     elif svg is None:
-        print_line(_DRAWINGS[form](found, counted))
+        print_line(_DRAWINGS[form](found, counted, rates))
+
+
+def _link_view(link: Link, rates: Mapping[str, LinkRate] | None) -> dict[str, object]:
+    view: dict[str, object] = {"source": link.source, "targets": link.targets, "function": link.label}
+    if rates is not None:
+        rate = rates.get(link.source, LinkRate(link.source))
+        view |= {"worked_per_second": rate.worked, "sent_per_second": rate.sent}
+    return view
 
 
 @pipeline.command(cls=ExampleCommand, example="shardq pipeline check shop.flow:pipeline")

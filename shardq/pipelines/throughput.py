@@ -1,0 +1,106 @@
+"""How fast messages go through the links: each worker notes now and then what it has done since its note before.
+
+A note is one message for each worker, which the next one replaces, in a queue of shardq's own. It is delayed until
+nobody would count it any more; whoever notes something then removes those that are due. Notes are only for who looks:
+when one cannot be written, the worker goes on.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+import msgspec
+
+from shardq.client import Client
+from shardq.errors import QueueNotFound, ShardqError
+from shardq.pipelines.pipeline import Pipeline
+from shardq.pipelines.report import LinkReport
+from shardq.storage.requests import EntryState
+
+__all__ = ["NOTE_SECONDS", "LinkRate", "Notes", "rates_of"]
+
+QUEUE = "_shardq/pipelines"
+NOTE_SECONDS = 5.0
+COUNTED_SECONDS = 3 * NOTE_SECONDS  # a worker that has noted nothing for so long does nothing
+MOST_NOTES = 10_000
+_NAME = "pipeline"
+
+
+class LinkRate(msgspec.Struct, frozen=True):
+    """How many messages a second went through a link lately, over all its workers.
+
+    ``worked`` are those that its function took, and that were done; ``sent`` those that went on.
+    """
+
+    source: str
+    worked: float = 0.0
+    sent: float = 0.0
+
+
+class Notes:
+    """The notes of one worker."""
+
+    def __init__(self, client: Client, pipeline: str) -> None:
+        self._client, self._pipeline = client, pipeline
+        self._key = secrets.token_hex(8)
+        self._told: Mapping[str, LinkReport] = {}
+        self._at = time.monotonic()
+
+    def tell(self, links: Mapping[str, LinkReport]) -> None:
+        """Note what was done since the note before, once in five seconds at most."""
+        seconds = time.monotonic() - self._at
+        if seconds < NOTE_SECONDS:
+            return
+        rates = [_rate(source, each, self._told.get(source), seconds) for source, each in links.items()]
+        self._told, self._at = links, time.monotonic()
+        with suppress(ShardqError):
+            self._write(_ENCODER.encode(rates))
+
+    def _write(self, body: bytes) -> None:
+        try:
+            queue = self._client.queue(QUEUE)
+        except QueueNotFound:
+            queue = self._client.create_queue(QUEUE, exist_ok=True, shards=1, max_deliveries=None)
+        with queue.producer() as producer:
+            producer.send(
+                body,
+                headers={_NAME: self._pipeline},
+                unique_key=self._key,
+                on_conflict="replace",
+                delay=COUNTED_SECONDS,
+            )
+        with queue.consumer() as consumer:
+            consumer.receive(MOST_NOTES).ack()
+
+
+def rates_of(pipeline: Pipeline, client: Client) -> dict[str, LinkRate]:
+    """How fast messages went through the links of a pipeline in the last seconds, by their sources.
+
+    Those that did nothing for a quarter of a minute may be missing.
+    """
+    found: dict[str, LinkRate] = {}
+    try:
+        notes = client.queue(QUEUE).peek(MOST_NOTES)
+    except QueueNotFound:
+        return found
+    for note in notes:
+        if note.state is EntryState.DELAYED and note.headers.get(_NAME) == pipeline.name:
+            for each in _DECODER.decode(note.body):
+                before = found.get(each.source, LinkRate(each.source))
+                found[each.source] = LinkRate(
+                    each.source, before.worked + each.worked, before.sent + each.sent
+                )
+    return found
+
+
+def _rate(source: str, now: LinkReport, before: LinkReport | None, seconds: float) -> LinkRate:
+    then = before or LinkReport()
+    span = max(seconds, 0.001)
+    return LinkRate(source, (now.worked - then.worked) / span, (now.sent - then.sent) / span)
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(list[LinkRate])
