@@ -15,7 +15,7 @@ from collections.abc import Callable
 from shardq.context.identity import ConsumerIdentity
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Retry
-from shardq.errors import InvalidSetting, QueueNotFound
+from shardq.errors import InvalidName, InvalidSetting, QueueNotFound
 from shardq.held import HeldSlice
 from shardq.limits.grant import permit_lease
 from shardq.limits.permits import PERMITS_SUFFIX, Permits, create_permits_queue, permits_queue
@@ -24,6 +24,7 @@ from shardq.limits.waiting import PermitWait
 from shardq.limits.windows import Window, units
 from shardq.rate import Rate
 from shardq.settings import QueueSettings
+from shardq.sharding.shard import MAX_NAME_LENGTH
 from shardq.storage.store import Store
 
 __all__ = ["QueueLimits", "check_limits", "check_unlimited", "drop_permits", "limit_names"]
@@ -38,11 +39,14 @@ def limit_names(queue: str) -> tuple[str, str]:
 
 def check_limits(queue: str, settings: QueueSettings) -> None:
     """Raise InvalidName when the permits of a limit that is set cannot have a queue."""
-    in_flight, rate = limit_names(queue)
-    if settings.max_in_flight is not None:
-        permits_queue(in_flight)
-    if settings.rate_limit is not None:
-        permits_queue(rate)
+    for setting, suffix in (("max_in_flight", _IN_FLIGHT), ("rate_limit", _RATE)):
+        longest = MAX_NAME_LENGTH - len(suffix + PERMITS_SUFFIX)
+        if getattr(settings, setting) is not None and len(queue) > longest:
+            raise InvalidName(
+                f"{setting}={getattr(settings, setting)!r}: queue {queue[:20]!r}... has a name of {len(queue)} "
+                f"characters, to which {suffix + PERMITS_SUFFIX!r} is added for that of its permits: give it a name of "
+                f"at most {longest}, or set {setting}=None"
+            )
 
 
 def check_unlimited(queue: str, settings: QueueSettings) -> None:
