@@ -148,6 +148,12 @@ class QueueLimits:
         return known
 
     def _create(self, limit: str) -> None:
-        """Create the queue of a limit's permits, unless the queue that they are for is gone."""
-        self._context.live.refresh()
-        create_permits_queue(self._context.store, self._context.retry, limit, QueueSettings())
+        """Create the queue of a limit's permits; raises QueueNotFound when the queue that they are for is gone."""
+        live, store, retry = self._context.live, self._context.store, self._context.retry
+        live.refresh()
+        create_permits_queue(store, retry, limit, QueueSettings())
+        try:
+            live.refresh()
+        except QueueNotFound:  # who deleted it meanwhile may not have seen the permits
+            drop_permits(store, retry, self._context.name)
+            raise

@@ -131,10 +131,21 @@ def _begin(kind: LogKind, context: QueueContext) -> Log | None:
     plain = QueueSettings(shards=_shards(store), time_shards=1, max_deliveries=None)
     if retry(store.create_queue, QueueRecord.new(name, plain.encode())):
         retry(store.prepare, plain.layout.all_shards(name))
+        if not _is_there(context):  # who deleted it meanwhile may not have seen the log
+            retry(store.drop_queue, name)
+            return None
         _drop_old(context, kind, kept)
     live = LiveSettings(store, retry, name, timer=lambda: 0.0)  # they never change
     log = msgspec.structs.replace(context, name=name, live=live, counters=Counters(), hooks=None)
     return Log(log, microseconds(until))
+
+
+def _is_there(context: QueueContext) -> bool:
+    try:
+        context.live.refresh()
+    except QueueNotFound:
+        return False
+    return True
 
 
 def _append(log: QueueContext, lines: Iterable[Line]) -> None:

@@ -60,7 +60,7 @@ def write_results(
 ) -> list[Result]:
     """Store what single messages, which are held, are to be acked with. Nothing is stored when one cannot be.
 
-    Raises InvalidSetting when their queue keeps no results.
+    Raises InvalidSetting when their queue keeps no results, QueueNotFound when it is gone.
     """
     at = context.store.now()
     made = [
@@ -68,6 +68,7 @@ def write_results(
         for (held, position), value in (((each.held, each.positions[0]), value) for each, value in results)
     ]
     if not context.settings.keep_results or not write(RESULTS, context, [_line(each) for each in made]):
+        context.live.refresh()
         raise InvalidSetting(
             f"queue {context.name!r} keeps no results: `shardq alter {context.name} --keep-results "
             "--history-retention 7d` changes that"
