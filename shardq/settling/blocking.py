@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from shardq.context.blocked import BLOCKED_UNTIL, enter_reason
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Answer
-from shardq.held import HeldSlice, Selection
+from shardq.held import Selection
 from shardq.settling.settle import settle, spans_of
 from shardq.settling.verbs import BLOCK
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Fenced
 
-__all__ = ["block", "blocks"]
+__all__ = ["block", "may_block"]
 
 
-def blocks(context: QueueContext, held: HeldSlice) -> bool:
-    """True when messages are to stay where they are, and hold up their group, if they are given up."""
-    return held.shard.is_grouped and context.settings.on_dead_letter == "block"
+def may_block(context: QueueContext, shard: Shard) -> bool:
+    """True when messages of a shard are to stay where they are, and hold up their group, if they are given up."""
+    return shard.is_grouped and context.settings.on_dead_letter == "block"
 
 
 def block(context: QueueContext, shard: Shard, group: Sequence[Selection], *, reason: str) -> Answer[Fenced]:

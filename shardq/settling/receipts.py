@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shardq.browsing import find_slice
 from shardq.codec import BYTES, Codec
+from shardq.context.blocked import is_blocked
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
 from shardq.errors import InvalidReceipt, LeaseLost, ShardqError
-from shardq.held import HeldSlice, Selection, held_unseen
+from shardq.held import HeldSlice, Selection, SettleState, held_unseen
 from shardq.receipt import Receipt
+from shardq.settling.blocking import may_block
 from shardq.settling.settlement import Settlement
 from shardq.storage.requests import ClaimedSlice, EntryState, Span
 
@@ -34,10 +36,14 @@ def ack_receipts(
     values = _values(context, parsed, results or {})
     read = [each for each in parsed if each in values or context.hooks is not None]
     found, failures = _read(context, read)
-    selections = [each.selection for each in found]
-    selections += [
-        Selection(_unseen(each), [0]) for each in parsed if each not in values and context.hooks is None
-    ]
+    for each in found:
+        if each.blocks:
+            each.selection.held.mark([0], SettleState.LOST)
+    unread, others = _unread(
+        context, [] if context.hooks else [each for each in parsed if each not in values]
+    )
+    failures.take_over(others)
+    selections = [each.selection for each in found] + unread
     kept = [
         (each.selection, values[each.receipt])
         for each in found
@@ -54,12 +60,14 @@ def ack_receipts(
 
 def release_receipts(context: QueueContext, receipts: Iterable[str], delay: float) -> None:
     """Give messages back, deliverable again after so many seconds."""
-    _settlement(context).release(_selections(context, receipts), delay)
+    settlement = _settlement(context)
+    _settle(context, receipts, lambda selections: settlement.release(selections, delay), "released")
 
 
 def extend_receipts(context: QueueContext, receipts: Iterable[str], seconds: float) -> None:
     """Hold messages for so many seconds from now on."""
-    _settlement(context).extend(_selections(context, receipts), seconds)
+    settlement = _settlement(context)
+    _settle(context, receipts, lambda selections: settlement.extend(selections, seconds), "extended")
 
 
 def dead_letter_receipts(context: QueueContext, receipts: Iterable[str], reason: str) -> None:
@@ -84,8 +92,33 @@ def _settlement(context: QueueContext) -> Settlement:
     return Settlement(context, BYTES, by_receipt=True)
 
 
-def _selections(context: QueueContext, receipts: Iterable[str]) -> list[Selection]:
-    return [Selection(_unseen(receipt), [0]) for receipt in _parsed(context, receipts)]
+def _settle(
+    context: QueueContext, receipts: Iterable[str], act: Callable[[Sequence[Selection]], None], done: str
+) -> None:
+    """Settle messages that need not be read; where one may block its group, that is looked at."""
+    selections, failures = _unread(context, _parsed(context, receipts))
+    try:
+        act(selections)
+    except LeaseLost:
+        if not failures:
+            raise
+    if failures:
+        raise failures.error(
+            f"messages of queue {context.name!r} were not {done}, as they could not be read,"
+        )
+
+
+def _unread(context: QueueContext, receipts: Sequence[Receipt]) -> tuple[list[Selection], Failures]:
+    """The messages, and the shards that could not be read. What blocks its group is lost to who gave it up."""
+    looked_at = {receipt for receipt in receipts if may_block(context, receipt.id.shard)}
+    found, failures = _read(context, looked_at)
+    selections = [Selection(_unseen(receipt), [0]) for receipt in receipts if receipt not in looked_at]
+    for each in found:
+        held = _unseen(each.receipt)
+        if each.blocks:
+            held.mark([0], SettleState.LOST)
+        selections.append(Selection(held, [0]))
+    return selections, failures
 
 
 def _parsed(context: QueueContext, receipts: Iterable[str]) -> list[Receipt]:
@@ -110,6 +143,7 @@ class _Found(NamedTuple):
     receipt: Receipt
     selection: Selection
     may_be_held: bool  # under the receipt's claim; when the lease is over only an ack shows it
+    blocks: bool = False  # its group: nobody holds it any more
 
 
 def _read(context: QueueContext, receipts: Iterable[Receipt]) -> tuple[list[_Found], Failures]:
@@ -133,7 +167,8 @@ def _stored(context: QueueContext, receipt: Receipt) -> _Found:
     claimed = ClaimedSlice(found.bundle, place.position, 1, found.deliveries)
     held = HeldSlice(place.shard, claimed, receipt.token, found.due)
     mine = found.token in (None, receipt.token) and found.state is not EntryState.PROCESSED
-    return _Found(receipt, Selection(held, [0]), may_be_held=mine)
+    blocks = is_blocked(found)
+    return _Found(receipt, Selection(held, [0]), may_be_held=mine and not blocks, blocks=blocks)
 
 
 def _unseen(receipt: Receipt) -> HeldSlice:

@@ -24,7 +24,7 @@ from shardq.logs.results import take_back, write_results
 from shardq.message import Message
 from shardq.sending.prepared import check_delay, check_headers, check_priority
 from shardq.settings import QueueSettings, check_number
-from shardq.settling.blocking import block, blocks
+from shardq.settling.blocking import block, may_block
 from shardq.settling.dead_letters import EXHAUSTED, check_reason
 from shardq.settling.moves import Changes, DeadLetters, Move, ToQueue, WithBody
 from shardq.settling.settle import Settling, by_shard, settle, spans_of
@@ -196,7 +196,7 @@ class Settlement:
         blocking: list[Selection] = []
         moving: list[Selection] = []
         for each in selections:
-            (blocking if blocks(self._context, each.held) else moving).append(each)
+            (blocking if may_block(self._context, each.held.shard) else moving).append(each)
         if not blocking:
             return self._move(moving, DeadLetters(self._context, reason, verb))
         call = partial(block, self._context, reason=reason)
@@ -220,16 +220,23 @@ class Settlement:
 
     def _extend(self, selections: Sequence[Selection], lease: int, verb: Verb) -> None:
         untils: dict[Shard, int] = {}
+        kept: set[Shard] = (
+            set()
+        )  # where nothing is shortened: it may be a block that another thread has begun
 
         def extend(shard: Shard, group: Sequence[Selection]) -> Answer[Fenced]:
             untils[shard] = self._context.store.now() + lease
-            return settle(self._context, verb, shard, spans_of(group), lease)
+            if verb.shortens and may_block(self._context, shard):
+                kept.add(shard)
+            careful = KEEP if shard in kept else verb
+            return settle(self._context, careful, shard, spans_of(group), lease)
 
         settling = Settling(self._context, verb, extend, duration=lease, by_receipt=self._by_receipt)
         settled = self._settle(settling, selections).done
         for selection in settled:  # not of what is lost: an ack of it must raise LeaseLost too
             held, until = selection.held, untils[selection.held.shard]
-            held.lease_until = until if verb.shortens else max(until, held.lease_until)
+            shortens = verb.shortens and held.shard not in kept
+            held.lease_until = until if shortens else max(until, held.lease_until)
             held.started = held.started or verb.starts
         self._raise_if_any(settling, verb)
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 import shardq
+from shardq.settling.receipts import dead_letter_receipts
+from shardq.storage.cross_shard_store import Settle
 from shardq.storage.opening import open_store
+from shardq.storage.requests import Extend, Fenced
+from shardq.storage.store import Store
+from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
 from tests.any_store import any_url, connect_any, name
 
@@ -106,7 +111,104 @@ def test_two_that_redrive_at_once_deliver_a_blocked_message_once(connect_any: Co
     assert sorted(drained(queue)) == [b"a1", b"a2", b"a3", b"b1"]
 
 
+def test_whoever_gave_up_a_message_that_blocks_its_group_holds_it_no_more(
+    connect_any: Connect, name: str
+) -> None:
+    queue = connect_any().create_queue(name, shards=1, on_dead_letter="block")
+    fill(queue)
+    with queue.consumer() as consumer:
+        batch = consumer.receive(10)
+        (first,) = [message for message in batch if message.body == b"a1"]
+        alone = [message.receipt for message in batch if message.group == "b"]
+        first.dead_letter("no such account")
+        elsewhere = connect_any().queue(name)
+        for settle in (elsewhere.ack, elsewhere.release, lambda receipts: elsewhere.extend(receipts, 0)):
+            with pytest.raises(shardq.LeaseLost) as lost:
+                settle([first.receipt, *alone])
+            assert list(lost.value.messages) == [first.receipt]
+            alone = []
+    assert blocked(queue) == [(b"a1", "no such account")]
+
+
+def test_what_is_dropped_from_a_full_queue_may_wait_for_a_message_that_blocks(
+    connect_any: Connect, name: str
+) -> None:
+    queue = connect_any().create_queue(
+        name, shards=1, on_dead_letter="block", max_messages=100, overflow="drop_oldest"
+    )
+    fill(queue)
+    give_up_first(queue)
+    make_room = queue._context.make_room
+    assert make_room(queue._context, 1) == 1
+    assert [message.body for message in queue.peek() if message.group == "a"] == [b"a1", b"a3"]
+
+
 # -- on SQLite, in time that is moved
+
+
+class Overtaken(WrappedStore):
+    """Has something done before the next extension is carried out."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.first: Callable[[], object] | None = None
+
+    def _overtake(self) -> None:
+        act, self.first = self.first, None
+        if act is not None:
+            act()
+
+    def extend(self, request: Extend) -> Fenced:
+        self._overtake()
+        return super().extend(request)
+
+    def settle(self, requests: Sequence[Settle]) -> tuple[Fenced, ...]:
+        self._overtake()
+        return super().settle(requests)
+
+
+@pytest.mark.parametrize("by_receipt", [True, False])
+def test_an_extension_that_comes_just_after_a_block_does_not_end_it(
+    blocking: shardq.Queue, url: str, clock: ManualClock, *, by_receipt: bool
+) -> None:
+    store = Overtaken(open_store(url, clock))
+    with shardq.Client(store) as client, blocking.consumer() as consumer:
+        queue = client.queue("orders")
+        held = queue.consumer().receive(1)
+        (message,) = held if held[0].body == b"a1" else queue.consumer().receive(1)
+        store.first = lambda: dead_letter_receipts(blocking._context, [message.receipt], "no")
+        if by_receipt:
+            queue.extend([message.receipt], 60)
+        else:
+            message.extend(60)
+        clock.advance(61)
+        assert [message.group for message in consumer.receive(10)] in (["b"], [])
+        assert [body for body, _ in blocked(blocking)] == [b"a1"]
+
+
+def test_a_lease_may_be_shortened_where_nothing_blocks(client: shardq.Client, clock: ManualClock) -> None:
+    queue = client.create_queue("skipping", shards=1)
+    fill(queue)
+    queue.consumer().receive(10).extend(5)
+    clock.advance(6)
+    assert len(drained(queue)) == 4
+
+
+@pytest.mark.parametrize("hooks", [None, shardq.Hooks()])
+def test_a_result_comes_too_late_for_a_message_that_blocks(
+    url: str, clock: ManualClock, hooks: shardq.Hooks | None
+) -> None:
+    with shardq.connect(url, clock=clock, hooks=hooks) as client:
+        queue = client.create_queue(
+            "results", shards=1, on_dead_letter="block", history_retention=60, keep_results=True
+        )
+        fill(queue)
+        (message,) = queue.consumer().receive(1)
+        message.dead_letter("no")
+        for results in ({}, {message.receipt: b"done"}):
+            with pytest.raises(shardq.LeaseLost):
+                queue.ack([message.receipt], results=results)
+        assert len(blocked(queue)) == 1
 
 
 def test_the_last_delivery_that_is_released_blocks(blocking: shardq.Queue) -> None:
