@@ -22,8 +22,8 @@ class Hand:
     def __init__(self, messages: Iterable[Message]) -> None:
         self._messages = {message.id: message for message in messages}
 
-    def __bool__(self) -> bool:
-        return bool(self._messages)
+    def __len__(self) -> int:
+        return len(self._messages)
 
     def add(self, messages: Iterable[Message]) -> None:
         """Take messages that were claimed just now beside those that are here."""

@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from shardq.client import Client
+from shardq.clock import from_datetime, microseconds
 from shardq.context.queue_context import QueueContext
 from shardq.errors import LeaseLost, QueueNotFound, StoreUnavailable
 from shardq.message import Message
@@ -43,10 +44,12 @@ from shardq.topics.state import Held, Round, SubscriptionRecord, TopicState, ope
 __all__ = ["APART", "Relay"]
 
 _COURTESY = 10_000_000  # microseconds; a round that is younger is left to who began it
+_TURN = 1.0  # seconds for which others go from round to round before somebody who waits completes theirs, and is next
 _PATIENCE = 15.0  # seconds for which the state is waited for
 _LEASE_AND_MORE = LEASE_SECONDS + 10.0  # a change waits until what a relay that died holds is free
 _PAUSE = 0.02  # seconds between looks at a round of somebody else
 _ENVELOPES = 90
+_MOST_IN_HAND = 900  # while it is waited for those of a relay that died
 APART = 1_000
 """Microseconds between rounds: the ids of one's copies, which count time, end before those of the next."""
 
@@ -67,20 +70,24 @@ class Relay:
         self._unmarked = 0  # the moment of the last round whose markers are removed
         self._filled = False  # the last round filled a subscription
 
-    def run(self, *, wait: float = 0.0) -> int:
+    def run(self, *, wait: float = 0.0, fills: bool = False) -> int:
         """Relay what waits, and fill what is to be filled; returns how many envelopes were relayed.
 
-        Waits up to so many seconds for the first one. Raises QueueNotFound when the topic is deleted.
+        Waits up to so many seconds for the first one. What is published later than that is left to the next call: it
+        does not go on for as long as somebody publishes. With ``fills`` all but the first is left to it, too. Raises
+        QueueNotFound when the topic is deleted.
         """
-        relayed = 0
+        relayed, came_later = 0, False
         with self._lock.get():
+            until = 0 if fills else self._log_context.store.now() + microseconds(wait)
             while True:
-                batch = self._consumer.receive(_ENVELOPES, wait=0.0 if relayed or self._done else wait)
-                if not batch and not self._is_due():
+                messages = [] if came_later else self._receive(0.0 if relayed or self._done else wait)
+                if not messages and not (self._done if came_later else self._is_due()):
                     return relayed
-                if not self._relay(list(batch)):
+                if not self._relay(messages):
                     return relayed
-                relayed += len(batch)
+                relayed += len(messages)
+                came_later = came_later or self._are_later(messages, until)
 
     def fill(self, name: str, incarnation: str) -> SubscriptionRecord | None:
         """Relay until a subscription has what it is to get of the history, though another relay may be at that.
@@ -88,7 +95,7 @@ class Relay:
         Returns it as it is then; None when it is gone. Errors as in :meth:`run`.
         """
         while True:
-            self.run()
+            self.run(fills=True)
             record = self.look().subscriptions.get(name)
             if record is None or record.incarnation != incarnation:
                 return None
@@ -139,6 +146,12 @@ class Relay:
 
     # -- rounds -------------------------------------------------------------------------------------------------
 
+    def _receive(self, wait: float) -> list[Message]:
+        return list(self._consumer.receive(_ENVELOPES, wait=wait))
+
+    def _are_later(self, messages: Sequence[Message], moment: int) -> bool:
+        return bool(messages) and all(from_datetime(each.enqueued_at) > moment for each in messages)
+
     def _is_due(self) -> bool:
         """True when the state has to be looked at though nothing is published."""
         if self._done:
@@ -159,31 +172,34 @@ class Relay:
 
     def _take(self, hand: Hand, patience: float | None = None) -> Held | None:
         """Claim the state, with no round under way that is not complete; None when others have it for too long."""
-        until = time.monotonic() + (_PATIENCE if patience is None else patience)
+        began = time.monotonic()
+        until = began + (_PATIENCE if patience is None else patience)
         while (left := until - time.monotonic()) > 0:
             held = self._register.take(left)
             if held is None:
                 return None
             try:
-                if self._is_free(held.state, hand):
+                if self._is_free(held.state, hand, courteous=time.monotonic() < began + _TURN):
                     return held
             except BaseException:
                 held.give_back()
                 raise
             held.give_back()
             time.sleep(_PAUSE)
-            hand.add(self._consumer.receive(_ENVELOPES))  # maybe what a round of somebody who died has
         return None
 
-    def _is_free(self, state: TopicState, hand: Hand) -> bool:
+    def _is_free(self, state: TopicState, hand: Hand, *, courteous: bool) -> bool:
         """True when no round is under way, or the one that is was completed now."""
         round_ = state.round
         if round_ is None or round_.at == self._done:
             return True
-        if round_.by != self._name and self._log_context.store.now() - round_.at < _COURTESY:
+        is_young = self._log_context.store.now() - round_.at < _COURTESY
+        if courteous and is_young and round_.by != self._name:
             return False
         self._copy(state, round_, None)
         if not round_.filling and not self._acked(round_, hand):
+            if len(hand) < _MOST_IN_HAND:
+                hand.add(self._receive(0.0))  # maybe what the relay that died had
             return False
         self._done = round_.at
         return True
@@ -198,6 +214,7 @@ class Relay:
             raise
         if state == before:
             held.give_back()
+            self._done = 0  # another relay has entered that it is over
             return False
         if not self._replace(held, state):
             return True

@@ -6,6 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from itertools import count
 
 import pytest
 
@@ -157,14 +158,14 @@ def test_it_returns_when_all_is_copied_though_another_relay_has_the_topic_for_lo
             held.append(other.take(10))
             return state
 
-        def count(relay: Relay, *, wait: float = 0.0) -> int:
+        def count_runs(relay: Relay, *, wait: float = 0.0, fills: bool = False) -> int:
             runs.append(relay)
             if len(runs) == 3 and held[0] is not None:
                 held[0].give_back()
-            return run(relay, wait=wait)
+            return run(relay, wait=wait, fills=fills)
 
         monkeypatch.setattr(Relay, "change", change_and_be_overtaken)
-        monkeypatch.setattr(Relay, "run", count)
+        monkeypatch.setattr(Relay, "run", count_runs)
         if begins:
             mail = topic.subscribe("late", start="earliest")
         else:
@@ -208,4 +209,111 @@ def test_a_relay_does_not_relay_again_what_another_one_has_relayed_since_its_lea
     monkeypatch.setattr(late, "_take", take_later)
     late.run()
     late.close()
+    assert received(mail) == [b"one"]
+
+
+@pytest.mark.parametrize("call", ["relay", "subscribe", "begin", "seek"])
+def test_who_asks_for_a_topic_to_be_relayed_does_not_wait_for_publishers_that_go_on(
+    topic: Topic, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    mail = topic.subscribe("mail")
+    topic.publish(b"first")
+    enough, relay = count(), Relay._relay
+
+    def and_publish(self: Relay, messages: list[shardq.Message]) -> bool:
+        assert next(enough) < 20, f"{call} goes on for as long as somebody publishes"
+        done = relay(self, messages)
+        clock.advance(1)
+        topic.publish(b"and so on")
+        return done
+
+    monkeypatch.setattr(Relay, "_relay", and_publish)
+    if call == "relay":
+        assert topic.relay() >= 1
+    elif call == "seek":
+        mail.seek("earliest")
+        assert not mail.state().filling
+    else:
+        late = topic.subscribe("late", start="earliest" if call == "begin" else "latest")
+        assert (b"first" in received(late)) is (call == "begin")
+    assert b"first" in received(mail)
+
+
+def test_a_relay_that_waits_for_another_one_claims_no_more_than_it_can_relay(
+    topic: Topic, client: shardq.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shardq.topics.relay._PATIENCE", 0.3)
+    monkeypatch.setattr("shardq.topics.relay._ENVELOPES", 2)
+    mail = topic.subscribe("mail")
+    for number in range(30):
+        topic.publish(b"%d" % number)
+    other = Relay(client, "orders")
+    with monkeypatch.context() as patch:
+        patch.setattr(Relay, "_copy", _stand_still)
+        with pytest.raises(StandsStill):
+            other.run()  # its round is under way
+    claimed: list[shardq.Message] = []
+    receive = Relay._receive
+
+    def and_count(relay: Relay, wait: float) -> list[shardq.Message]:
+        claimed.extend(found := receive(relay, wait))
+        return found
+
+    monkeypatch.setattr(Relay, "_receive", and_count)
+    assert topic.relay() == 0
+    assert len(claimed) <= 2
+    assert received(mail) == []
+
+
+class StandsStill(Exception):
+    """A relay goes no further."""
+
+
+def _stand_still(*_: object) -> None:
+    raise StandsStill
+
+
+@pytest.mark.parametrize("call", ["subscribe", "seek", "delete", "relay"])
+def test_whoever_waits_has_its_turn_while_another_relay_goes_from_round_to_round(
+    topic: Topic, client: shardq.Client, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    monkeypatch.setattr("shardq.topics.relay._TURN", 0.05)
+    monkeypatch.setattr("shardq.topics.relay._LEASE_AND_MORE", 2.0)
+    mail, audit = topic.subscribe("mail"), topic.subscribe("audit")
+    topic.publish(b"one")
+    other = Relay(client, "orders")
+    with monkeypatch.context() as patch:
+        patch.setattr(Relay, "_copy", _stand_still)
+        with pytest.raises(StandsStill):
+            other.run()  # whenever somebody looks, a round is under way that has just begun
+    if call == "subscribe":
+        assert received(topic.subscribe("late")) == []
+    elif call == "seek":
+        audit.seek("earliest")
+    elif call == "delete":
+        audit.delete()
+    else:
+        topic.publish(b"two")
+        assert topic.relay() == 1
+    other.run()
+    assert received(mail) == [b"one"] + ([b"two"] if call == "relay" else [])
+    assert call == "delete" or b"one" in received(audit)
+
+
+def test_a_relay_whose_round_was_completed_by_another_one_comes_to_rest(
+    topic: Topic, client: shardq.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shardq.topics.relay._TURN", 0.05)
+    mail = topic.subscribe("mail")
+    topic.publish(b"one")
+    slow, relay, times = Relay(client, "orders"), Relay._relay, count()
+    slow._relay(slow._receive(0.0))  # its round is carried out, and still entered as under way
+    topic.relay()
+
+    def and_count(self: Relay, messages: list[shardq.Message]) -> bool:
+        assert next(times) < 5, "it goes on for ever"
+        return relay(self, messages)
+
+    monkeypatch.setattr(Relay, "_relay", and_count)
+    assert slow.run() == 0
     assert received(mail) == [b"one"]
