@@ -10,7 +10,7 @@ from pymongo.database import Database
 
 from shardq.errors import StoreUnavailable
 from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
-from shardq.storage.mongodb import groups, transactions
+from shardq.storage.mongodb import group_changes, groups, transactions
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, Extend, Release, Span
 from shardq.testing import BundleFactory
@@ -68,6 +68,24 @@ def test_an_append_that_a_dead_client_holds_up_can_be_repeated(
             assert raised.value.retryable
     store.append(Append(grouped, (more,)))
     assert store.count(grouped).ready == 2
+
+
+def test_a_purge_removes_all_groups_but_those_that_others_are_changing(
+    store: MongoStore, grouped: Shard, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_changes, "PATIENT", transactions.BRIEF, raising=False)
+    with pytest.MonkeyPatch.context() as brief:
+        brief.setattr(groups.in_transaction, "__defaults__", (transactions.BRIEF,))
+        given(store, grouped, *"aabbccdd")
+        with database.client.start_session() as dead, dead.start_transaction():
+            database[str(grouped)].update_one({"_id": bytes(16) + b"b"}, {"$inc": {"y": 1}}, session=dead)
+            with pytest.raises(StoreUnavailable) as raised:
+                store.purge(grouped)
+            assert raised.value.retryable
+            assert store.count(grouped).ready == 2
+    assert store.purge(grouped) == 2
+    given(store, grouped, "a")
+    assert store.purge(grouped) == 1
 
 
 def test_requests_of_each_operation_on_groups(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -13,6 +13,7 @@ from shardq.storage.mongodb.documents import GROUP, PLACE, SENT_DUE, Row, Slice
 from shardq.storage.mongodb.groups import Groups, in_transaction
 from shardq.storage.mongodb.shard_rows import GROUP_INDEX
 from shardq.storage.mongodb.slicing import by_bundle, cut, fenced
+from shardq.storage.mongodb.transactions import BRIEF, PATIENT, Disturbed
 from shardq.storage.requests import Bundle, Fenced, Span
 
 __all__ = ["append", "change", "end", "give_back", "places", "purge", "put_back", "settle"]
@@ -55,19 +56,54 @@ def end(client: Client, shard: Shard, bundle_id: bytes, decide: Decision) -> boo
 
 
 def purge(client: Client, shard: Shard) -> int:
-    """Remove all but the history, group after group; returns how many messages that were."""
+    """Remove all but the history; returns how many messages that were.
 
-    def remove(groups: Groups) -> int:
-        waiting = {GROUP: {"$gte": ""}, PLACE: {"$gt": -1}}
-        found = groups.rows.find(waiting, hint=GROUP_INDEX, limit=_AT_ONCE)
+    Of all groups together; while others are at work on some, one of which may have crashed, group after group. Raises
+    Disturbed when some were changed by others all the time: all others are removed then.
+    """
+    messages = 0
+    try:
+        for count in _purge(client, shard, {"$gte": ""}, BRIEF):
+            messages += count
+    except Disturbed:
+        messages += _purge_group_after_group(client, shard)
+    return messages
+
+
+def _purge_group_after_group(client: Client, shard: Shard) -> int:
+    messages, group, disturbed = 0, _next(client, shard, ""), None
+    while group:
+        try:
+            messages += sum(_purge(client, shard, group, PATIENT))
+        except Disturbed as error:
+            disturbed = error
+        group = _next(client, shard, group)
+    if disturbed is not None:
+        raise disturbed
+    return messages
+
+
+def _next(client: Client, shard: Shard, after: str) -> str:
+    """The next group that has messages; "" when there is none."""
+    waiting = {GROUP: {"$gt": after}, PLACE: {"$gt": -1}}
+    rows = in_transaction(client, shard, lambda groups: groups.rows.find(waiting, hint=GROUP_INDEX, limit=1))
+    return rows[0].group if rows else ""
+
+
+def _purge(client: Client, shard: Shard, group: object, pauses: Sequence[float]) -> Iterator[int]:
+    """Remove what there is of a group, or of those that a condition names; returns how many messages, bit by bit."""
+
+    def remove(groups: Groups) -> list[Row]:
+        found = groups.rows.find({GROUP: group, PLACE: {"$gt": -1}}, hint=GROUP_INDEX, limit=_AT_ONCE)
         for row in groups.read(row.id for row in found).values():
             groups.change(row, Change((), row.kept), ends=True)
-        return sum(each.count for row in found for each in row.slices)
+        return found
 
-    messages = 0
-    while removed := in_transaction(client, shard, remove):
-        messages += removed
-    return messages
+    more = True
+    while more:
+        removed = in_transaction(client, shard, remove, pauses)
+        yield sum(each.count for row in removed for each in row.slices)
+        more = len(removed) == _AT_ONCE  # else these were all
 
 
 def change(groups: Groups, spans: Sequence[Span], decide: Decision, *, ends: bool) -> Fenced:
