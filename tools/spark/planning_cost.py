@@ -20,6 +20,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.bundle_id import repeatable_bundle_id
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Append, Bundle
+from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
 
 BATCH = ReadMaxRows(100_000)
@@ -44,11 +46,13 @@ BATCH = ReadMaxRows(100_000)
 class Counting(WrappedStore):
     """Counts the requests of the port."""
 
-    calls = 0
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.calls, self._lock = 0, Lock()
 
     def _call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if method != "now":
-            self.calls += 1
+        with self._lock:
+            self.calls += method != "now"
         return super()._call(method, do, *args, **kwargs)
 
 
