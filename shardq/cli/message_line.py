@@ -125,6 +125,8 @@ def _as_new(line: MessageLine) -> MessageLine:
         )
     if not isinstance(line.enqueued_at, datetime):
         return line
+    if line.blocked is not UNSET:  # due never, until it is redriven: that goes for the other one only
+        line = msgspec.structs.replace(line, due=UNSET)
     own_key = isinstance(line.dedupe_key, str) and line.dedupe_key.startswith(RESERVED_KEYS)
     return msgspec.structs.replace(line, id=UNSET, dedupe_key=UNSET if own_key else line.dedupe_key)
 

@@ -95,8 +95,8 @@ def row_of(message: StoredMessage, codec: str) -> str:
 
 
 def _row(message: StoredMessage, short: str) -> str:
-    state, due = _state(message), message.due.strftime("%Y-%m-%d %H:%M:%S")
-    row = f"{message.id}  {state:<9}  p{message.priority}  x{message.deliveries}  {due}  {short}"
+    due = "" if message.blocked is not None else f"{message.due:%Y-%m-%d %H:%M:%S}  "  # blocked: never
+    row = f"{message.id}  {_state(message):<9}  p{message.priority}  x{message.deliveries}  {due}{short}"
     if message.result is not None:
         return f"{row}  -> {_preview(message.result)}"
     reason = message.headers.get(REASON)

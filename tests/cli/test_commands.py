@@ -465,6 +465,7 @@ def test_a_group_waits_for_a_message_that_was_given_up(jobs) -> None:
     jobs.ok("send", "jobs", "--group", "a", "first", "second")
     jobs.ok("work", "jobs", "--exec", "exit 65", "--idle-exit", "0.2")
     assert "blocked: " in jobs.ok("peek", "jobs", "--blocked").stdout
+    assert "9000" not in jobs.ok("peek", "jobs", "--blocked").stdout  # its due time is never
     (found,) = jobs.lines("peek", "jobs", "--blocked")
     assert (found["body"], found["group"], "65" in found["blocked"]) == ("first", "a", True)
     assert jobs.ok("receive", "jobs", "--limit", "9").stdout == ""
@@ -473,6 +474,17 @@ def test_a_group_waits_for_a_message_that_was_given_up(jobs) -> None:
     assert (check["ok"], check["value"], "shardq redrive jobs" in check["remedy"]) == (False, "1 group", True)
     assert 1 in jobs.json("redrive", "jobs").values()
     assert jobs.ok("receive", "jobs", "--limit", "9", "--ack").stdout == "first\nsecond\n"
+
+
+def test_the_copy_of_a_message_that_blocks_its_group_is_delivered(jobs, tmp_path) -> None:
+    jobs.ok("alter", "jobs", "--on-dead-letter", "block", "--max-deliveries", "1")
+    jobs.ok("send", "jobs", "--group", "a", "first", "second")
+    jobs.ok("work", "jobs", "--exec", "exit 65", "--idle-exit", "0.2")
+    lines = tmp_path / "jobs.jsonl"
+    lines.write_text(jobs.ok("peek", "jobs", "--json").stdout)
+    jobs.ok("create", "copies")
+    jobs.ok("send", "copies", "--jsonl", "--file", str(lines))
+    assert jobs.ok("receive", "copies", "--limit", "9", "--ack").stdout == "first\nsecond\n"
 
 
 def test_a_queue_is_described_from_its_name_on(jobs) -> None:
