@@ -177,8 +177,15 @@ def _event(entry: Entry, first: MessageId, to: MessageId | None, names: dict[str
         kind=cast("EventKind", entry.kind),
         message_id=str(first),
         delivery=entry.delivery or None,
-        owner=entry.owner or names.get(entry.holder) or entry.holder or None,
+        owner=_owner(entry, names),
         delay=None if entry.delay is None else seconds(entry.delay),
         text=entry.text or None,
         to=None if to is None else str(to),
     )
+
+
+def _owner(entry: Entry, names: dict[str, str]) -> str | None:
+    """Who held the message. Not of a redrive: whoever held it before it was given up did not send it back."""
+    if entry.kind == "redriven":
+        return None
+    return entry.owner or names.get(entry.holder) or entry.holder or None

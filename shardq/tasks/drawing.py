@@ -54,9 +54,16 @@ def _nodes(views: Sequence[TaskView]) -> list[Node]:
 def _line(view: TaskView) -> str:
     after = "" if len(view.after) < 2 else f"after {_ranges(view.after)}"
     ended = "" if view.ended is None else view.ended.strftime("%Y-%m-%d %H:%M:%S")
-    seconds = "" if view.seconds is None else f"{view.seconds:.3g} s"
+    seconds = "" if view.seconds is None else _seconds(view.seconds)
     facts = [view.number, _name(view), view.state, ended, seconds, view.failure or "", after]
     return "  ".join(" ".join(fact.split()) for fact in facts if fact)
+
+
+def _seconds(seconds: float) -> str:
+    """A duration without an exponent."""
+    if 0 < seconds < 0.0001:
+        return f"{seconds * 1_000_000:.3g} µs"
+    return f"{seconds:.3g} s" if seconds < 1_000 else f"{seconds:,.0f} s"
 
 
 def _name(view: TaskView) -> str:

@@ -10,6 +10,7 @@ import msgspec
 from shardq.errors import QueueNotFound
 from shardq.message import StoredMessage
 from shardq.queue_internals import holders_of
+from shardq.settling.dead_letters import REASON
 from shardq.storage.requests import EntryState
 from shardq.tasks.binding import Binding
 from shardq.tasks.gathering import AT_ONCE
@@ -49,13 +50,16 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def view_of_message(message: StoredMessage, queue: str) -> TaskView:
-    """A task whose message is in its queue."""
+    """A task whose message is in its queue. A dead letter has failed."""
+    reason = message.headers.get(REASON)
+    at_work: TaskState = "running" if message.state is EntryState.IN_FLIGHT else "waiting"
     return TaskView(
         id=str(message.headers.get(STEP, message.id)),
         task=str(message.headers[NAME]),
-        state="running" if message.state is EntryState.IN_FLIGHT else "waiting",
+        state=at_work if reason is None else "failed",
         queue=queue,
         deliveries=message.deliveries,
+        failure=None if reason is None else str(reason),
     )
 
 

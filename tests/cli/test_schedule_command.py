@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -34,6 +35,8 @@ def test_a_schedule_is_created_shown_changed_and_deleted(tmp_path: Path) -> None
     shown = run(tmp_path, "schedule", "show", "s")[1]
     assert "hello" in shown
     assert "catch up   one" in shown
+    assert "paused     no\n" in shown
+    assert re.search(r"^next +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$", shown, re.MULTILINE)
     assert len(json.loads(run(tmp_path, "schedule", "list", "--json")[1])["schedules"]) == 1
     assert run(tmp_path, "schedule", "delete", "s")[0] == 0
 

@@ -60,6 +60,7 @@ def test_the_story_of_one_of_many_messages_goes_through_dead_letters_and_a_redri
     assert [each.kind for each in story] == [
         "sent", "claimed", "dead_lettered", "claimed", "redriven", "claimed", "acked",
     ]  # fmt: skip
+    assert story[4].owner is None  # nobody who held it has sent it back
     letter = story[2].to or ""
     assert queue.trace(last or "") == client.queue(f"{queue.name}.dead").trace(letter) == story
 

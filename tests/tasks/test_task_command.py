@@ -12,6 +12,8 @@ from click.testing import CliRunner
 import shardq
 from shardq.cli.main import main
 from shardq.tasks import ResultMissing, buckets, chain, chord, group
+from shardq.tasks.drawing import as_text
+from shardq.tasks.views import TaskView
 from tests.tasks.sums import Sums
 
 Run = Callable[..., tuple[int, str, str]]
@@ -41,7 +43,12 @@ def test_tasks_and_workflows_that_wait_are_listed_queue_by_queue(run: Run, sums:
     assert f"shardq.workflow waiting 0 others {flow.id}" in " ".join(text.split())
     sums.tasks.drain(queues=["others"])
     found = json.loads(run("list", "tasks", "others.dead", "--json")[1])["tasks"]
-    assert {(each["task"], each["queue"]) for each in found} == {("add", "tasks"), ("fail", "others.dead")}
+    assert {(each["task"], each["queue"], each["state"]) for each in found} == {
+        ("add", "tasks", "waiting"), ("fail", "others.dead", "failed"),
+    }  # fmt: skip
+    assert [
+        each["failure"] for each in json.loads(run("list", "--state", "failed", "--json")[1])["tasks"]
+    ] == [each["failure"] for each in found if each["state"] == "failed"]
     assert len(json.loads(run("list", "--limit", "1", "--json")[1])["tasks"]) == 1
 
 
@@ -129,6 +136,18 @@ def test_the_steps_of_a_large_group_are_shown_bucket_by_bucket(
     assert result.steps(f"{result.id}#2")[1].state == "missing"
     with pytest.raises(ResultMissing):
         sums.tasks.workflow(sums.add.send(1, 1).id).steps()
+
+
+def test_the_seconds_of_a_step_are_shown_without_an_exponent() -> None:
+    steps = [
+        TaskView(id=f"f#{seconds}", task="t", state="done", seconds=seconds)
+        for seconds in (2.59e-05, 0.0131, 4_321.0)
+    ]
+    assert [line.split("  ")[-1] for line in as_text(steps).splitlines()] == [
+        "25.9 µs",
+        "0.0131 s",
+        "4,321 s",
+    ]
 
 
 def test_tasks_and_workflows_are_cancelled_and_workflows_retried(run: Run, sums: Sums) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
@@ -159,5 +159,7 @@ def _row(found: Schedule) -> tuple[object, ...]:
 
 def _text(value: object) -> str:
     if isinstance(value, datetime):
-        return value.isoformat()
+        return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

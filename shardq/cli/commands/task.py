@@ -27,7 +27,12 @@ __all__ = ["task"]
 
 _DRAWINGS = {"mermaid": as_mermaid, "svg": as_svg}
 _STATES = ("waiting", *get_args(WorkflowState))
-_OPEN = (None, "waiting", "running")  # states of tasks that are in their queues
+_OPEN = (
+    None,
+    "waiting",
+    "running",
+    "failed",
+)  # states of tasks that are in queues, those of dead letters too
 _PAGE = 100
 _TIME = "%Y-%m-%d %H:%M:%S"
 
@@ -67,9 +72,9 @@ def list_tasks(
 ) -> None:
     """List the tasks that wait or run, and the workflows that have begun.
 
-    Those of the queues that are named, else of all; dead letters are listed under their own queue. A workflow that
-    waits is called shardq.workflow. Once it has begun it is listed with its state and times, the newest first, for as
-    long as it is kept; its steps that wait or run are among the tasks, with ids that begin with its own.
+    Those of the queues that are named, else of all; dead letters have failed, and are listed under their own queue. A
+    workflow that waits is called shardq.workflow. Once it has begun it is listed with its state and times, the newest
+    first, for as long as it is kept; its steps that wait or run are among the tasks, with ids that begin with its own.
     """
     tasks = list(islice(_tasks_in(session, queues or session.client.queues(), state, name), limit))
     flows = _flows_in(session, queues or None, state, name, limit)
