@@ -37,12 +37,14 @@ class Interruption(CommandListener):
         self._do: Callable[[], object] = _nothing
         self.came = False  # the command with the number
         self.commands: list[str] = []
+        self.synced: list[str] = []  # those of them that wait for disks
 
     @contextmanager
     def before(self, number: int, do: Callable[[], object]) -> Iterator[None]:
         """Let that be done before the command with this number, the first of which is 0."""
         self._at, self._do, self.came = number, do, False
         self.commands.clear()
+        self.synced.clear()
         try:
             yield
         finally:
@@ -51,6 +53,8 @@ class Interruption(CommandListener):
     def started(self, event: CommandStartedEvent) -> None:
         if self._at >= 0:
             self.commands.append(event.command_name)
+            if event.command.get("writeConcern", {}).get("j"):
+                self.synced.append(event.command_name)
             if len(self.commands) == self._at + 1:
                 self.came = True
                 self._do()

@@ -16,6 +16,7 @@ from shardq.storage.mongodb import queues, room
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Acknowledge, Append, Claim, Forward, Peek, QueueRecord, Span, Sweep
 from shardq.testing import BundleFactory
+from tests.mongodb.interruption import interrupted_client
 
 pytestmark = pytest.mark.mongodb
 
@@ -250,6 +251,35 @@ def test_the_index_of_the_history_is_made_by_whoever_keeps_some(
     # Then all that was ever kept is found
     assert other.count(shard).processed == (1 if use == "sweep" else 2)
     assert len(other.peek(Peek(shard, 10, processed=True)).slices) == other.count(shard).processed
+
+
+def test_a_collection_that_a_primary_loses_while_it_is_made_is_made_again(
+    store: MongoStore, mongodb_url: str, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a client that makes the collection of a shard, which is lost before any one of its requests
+    queue = f"c{os.urandom(6).hex()}"
+    store.create_queue(QueueRecord(queue, b"", 1))
+    client, interruption = interrupted_client(mongodb_url, monkeypatch)
+    make, came, number = BundleFactory(store.now), True, 0
+    client.load_queue(queue)
+    while came:
+        shard = Shard(queue, number, 0)
+
+        def lose(index: int = number) -> None:
+            for name in names(database, queue):
+                if f":{index}:" in name and database[name].find_one({"n": 1}) is None:  # not stored yet
+                    database.drop_collection(name)
+
+        with interruption.before(number, lose):
+            client.append(Append(shard, (make(),)))
+        # Then the bundle is in one that is listed and has its indexes
+        came, number = interruption.came, number + 1
+        assert shard in store.shards(queue)
+        assert store.count(shard).ready == 1
+        assert store.claim(Claim(shard, os.urandom(16), 1, MINUTE)).slices
+    assert number > 8
+    client.close()
+    store.drop_queue(queue)
 
 
 def test_an_ack_that_keeps_what_is_not_there_any_more_makes_no_collection(

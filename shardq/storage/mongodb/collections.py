@@ -64,20 +64,20 @@ def reserve(session: Session, room: Room, queue: str, wanted: Sequence[Shard]) -
 def make(session: Session, room: Room, shard: Shard) -> Document | None:
     """Make the collection of a shard; return what `find` tells of it. Raises InvalidSetting for one too many.
 
-    Raises StoreUnavailable when the server cannot open it yet.
+    Raises StoreUnavailable when the server cannot open it yet. A write that follows and waits has to make sure of it.
     """
     room.check(1)
     with session.translated(writing=True):
-        schema.make(session.database, schema.shard_collection(grouped=shard.is_grouped), str(shard))
+        schema.make(session.unsynced, schema.shard_collection(grouped=shard.is_grouped), str(shard))
     room.made()
     if (made := find(session, shard)) is not None:
-        end(session, shard, uuid_of(made))
+        end(session, shard, uuid_of(made), synced=False)
     return made
 
 
-def end(session: Session, shard: Shard, uuid: Binary) -> bool:
+def end(session: Session, shard: Shard, uuid: Binary, *, synced: bool = True) -> bool:
     """Let its claim index have an end; False when it is another collection by now."""
-    return ShardRows(session, shard).insert([END], uuid, any_shape=True)
+    return ShardRows(session, shard).insert([END], uuid, any_shape=True, synced=synced)
 
 
 def index(session: Session, shard: Shard, uuid: Binary, *, history: bool = False) -> bool:
@@ -156,8 +156,8 @@ def uuid_of(found: Document) -> Binary:
 
 
 def open_again(session: Session, shard: Shard) -> None:
-    """Let bundles be inserted."""
-    _validate(session, shard, schema.shard_collection().validator)
+    """Let bundles be inserted. A write that follows and waits has to make sure of it."""
+    _validate(session, shard, schema.shard_collection().validator, writeConcern={"w": 1})
 
 
 def close(session: Session, shard: Shard) -> bool:
@@ -189,7 +189,7 @@ def _shard_of(name: str) -> Shard:
     return Shard(queue, int(time_shard), int(number))
 
 
-def _validate(session: Session, shard: Shard, validator: Document, **options: int) -> None:
+def _validate(session: Session, shard: Shard, validator: Document, **options: object) -> None:
     with session.translated(writing=True):
         try:
             session.database.command(

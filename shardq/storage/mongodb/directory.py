@@ -13,9 +13,11 @@ import os
 from collections.abc import Sequence
 
 from bson.binary import Binary
+from pymongo.database import Database
 
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import collections, queues, schema
+from shardq.storage.mongodb.changing import attempts
 from shardq.storage.mongodb.documents import NUMBER, QUEUE, TIME_SHARD, Document
 from shardq.storage.mongodb.peeking import is_empty
 from shardq.storage.mongodb.room import Room
@@ -82,26 +84,36 @@ class Open:
 
 
 def enter(session: Session, room: Room, shard: Shard) -> Binary:
-    """List the shard and open its collection, made if need be; return its uuid. Raises QueueNotFound."""
+    """List the shard and open its collection, made if need be; return its uuid. Raises QueueNotFound.
+
+    Only the last write waits for disks: on one primary it confirms those before it, and where another one took over in
+    between, an append finds no open collection with that uuid. An index that is missing then is made by who needs it.
+    """
     queues.require(session, shard.queue)
-    enter_again(session, shard)
-    found = collections.find(session, shard)
-    if found is None or not collections.index(session, shard, collections.uuid_of(found)):
-        found = collections.make(session, room, shard)
-    if found is not None and found["options"].get("validator") != schema.shard_collection().validator:
-        collections.end(session, shard, collections.uuid_of(found))
-        collections.open_again(session, shard)
-    enter_again(session, shard)
-    queues.require(session, shard.queue)
-    if found is None:
-        raise queues.not_found(queues.parted(shard.queue)[0])
-    return collections.uuid_of(found)
+    for _ in attempts(shard):
+        with session.translated(writing=True):
+            _list(session.unsynced, shard)
+        found = collections.find(session, shard)
+        if found is None or not collections.index(session, shard, collections.uuid_of(found)):
+            found = collections.make(session, room, shard)
+        if found is not None and found["options"].get("validator") != schema.shard_collection().validator:
+            collections.end(session, shard, collections.uuid_of(found), synced=False)
+            collections.open_again(session, shard)
+        enter_again(session, shard)
+        queues.require(session, shard.queue)
+        if found is not None:
+            return collections.uuid_of(found)
+    raise AssertionError("attempts have no other end")
 
 
 def enter_again(session: Session, shard: Shard) -> None:
     """List the shard; whoever was about to take it out leaves it listed."""
     with session.translated(writing=True):
-        session.collection(SHARDS).update_one({"_id": key(shard)}, {"$unset": {"leaving": 1}}, upsert=True)
+        _list(session.database, shard)
+
+
+def _list(database: Database[Document], shard: Shard) -> None:
+    database[SHARDS].update_one({"_id": key(shard)}, {"$unset": {"leaving": 1}}, upsert=True)
 
 
 def forget(session: Session, opened: Open, shard: Shard) -> bool:

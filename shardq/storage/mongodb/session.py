@@ -114,6 +114,14 @@ class Session:
         return self.client.read_preference.mongos_mode
 
     @property
+    def unsynced(self) -> Database[Document]:
+        """The database, with writes that the primary confirms from memory. Use it within :meth:`translated`.
+
+        They are for what counts only once a later write is confirmed, which waits, and what is seen to be missing then.
+        """
+        return self.database.with_options(write_concern=WriteConcern(1))
+
+    @property
     def has_transactions(self) -> bool:
         """True when the servers are known to be a replica set; asks nobody."""
         connected = self._connected.known()

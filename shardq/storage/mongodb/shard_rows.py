@@ -192,16 +192,20 @@ class ShardRows:
             raise write_error(detail, str(self.session.address))
         return int(answer["n"]) - 1
 
-    def insert(self, documents: Sequence[Document], uuid: Binary, *, any_shape: bool = False) -> bool:
+    def insert(
+        self, documents: Sequence[Document], uuid: Binary, *, any_shape: bool = False, synced: bool = True
+    ) -> bool:
         """Insert those whose ids are free; False when this collection is not open for it any more.
 
-        ``any_shape``: whatever the validator says.
+        ``any_shape``: whatever the validator says. Without ``synced`` a later write has to make sure of it.
 
         The collection is named by its uuid, so that an insert never makes one by itself.
         """
         command: Document = {"insert": self.name, "documents": list(documents), "collectionUUID": uuid}
         if any_shape:
             command["bypassDocumentValidation"] = True
+        if not synced:
+            command["writeConcern"] = {"w": 1}
         details = self._write(command).get("writeErrors", ())
         if any(detail["code"] in _NOT_OPEN or _is_barred(detail) for detail in details):
             return False
@@ -239,7 +243,7 @@ class ShardRows:
             command["maxTimeMS"] = _LONGEST_WRITE
         with self.session.translated(writing=True):
             if self.transaction is None:
-                command["writeConcern"] = self.session.write_concern
+                command.setdefault("writeConcern", self.session.write_concern)
             answer = self.session.database.command(command, session=self.transaction)
         if "writeConcernError" in answer:  # which the driver passes over
             raise write_concern_error(answer["writeConcernError"], str(self.session.address))
