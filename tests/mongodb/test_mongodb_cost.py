@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from pymongo.database import Database
 
 from shardq.sharding.shard import Shard
@@ -17,6 +18,7 @@ from shardq.storage.mongodb.documents import inserted
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Acknowledge, Append, Claim, Extend, Fenced, Peek, Span, Sweep
 from shardq.testing import BundleFactory
+from tests.mongodb.interruption import interrupted_client
 from tests.sharing import share
 
 pytestmark = pytest.mark.mongodb
@@ -66,6 +68,39 @@ def test_a_claim_reads_what_it_takes_whatever_waits_and_was_consumed(
     assert all("IXSCAN" in each["planSummary"] or "IDHACK" in each["planSummary"] for each in done)
     assert sum(each.get("keysExamined", 0) for each in done) <= 330
     assert sum(each.get("docsExamined", 0) for each in done) <= 230
+
+
+def test_a_claim_reads_a_body_more_than_it_takes_at_most_whatever_was_claimed_before(
+    store: MongoStore, shard: Shard, database: Database
+) -> None:
+    # Given bundles of 50, of which one message was claimed alone, and as many in shards that are new to the client
+    second, third = (replace(shard, number=number) for number in (1, 2))
+    make = BundleFactory(store.now)
+    for each in (shard, second, third):
+        store.append(Append(each, tuple(make(50) for _ in range(30))))
+    assert len(take(store, shard, 1)) == 1
+    # When all of a few bundles is claimed
+    for each, limit in ((shard, 149), (second, 149), (third, 150)):
+        with profiled(database) as done:
+            spans = take(store, each, limit)
+        # Then the look has fetched these bundles, and another one where they do not hold just as many
+        (look,) = (one for one in done if "aggregate" in one["command"])
+        assert sum(span.count for span in spans) == limit
+        spare, of_directory = int(limit % 50 > 0), 1
+        assert look["docsExamined"] == len(spans) + spare + of_directory
+
+
+def test_the_first_append_to_a_shard_waits_for_disks_twice(
+    mongodb_url: str, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a client that makes the collection of a shard by its first append
+    store, interruption = interrupted_client(mongodb_url, monkeypatch)
+    with interruption.before(99, lambda: None):
+        fill(store, shard, 1)
+    store.close()
+    # Then only the entry of the directory and the bundle are waited for
+    assert "create" in interruption.commands
+    assert interruption.synced == ["update", "insert"]
 
 
 def test_a_probe_reads_an_index_entry_or_two_for_each_priority(

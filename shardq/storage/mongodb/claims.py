@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from math import ceil
 
 import msgspec
 
@@ -38,22 +39,50 @@ __all__ = ["Claims"]
 _ATTEMPTS = 4
 _ATTEMPTS_AT_GROUPS = 8
 _MOST_ROWS = 1000
-_SPARE_ROWS = 1
+
+
+class _Size(msgspec.Struct, frozen=True):
+    """How many messages the bundles of a shard had to claim of late."""
+
+    messages: float
+    alike: bool  # as many in each
+
+    def rows_for(self, messages: int) -> int:
+        """Return how many bundles are likely to hold so many messages: one more than that, unless they fit exactly.
+
+        One too many costs its body, and one too few another look.
+        """
+        rows = ceil(messages / self.messages)
+        return rows if self.alike and rows * self.messages == messages else rows + 1
+
+
+_GUESS = _Size(8.0, alike=False)
 
 
 class _Sizes:
-    """How many messages a bundle of each shard had of late, so that a claim reads no more bundles than it needs."""
+    """How large the bundles of each shard were of late, so that a claim reads hardly more of them than it needs."""
 
     def __init__(self) -> None:
-        self._messages: dict[Shard, float] = {}
+        self._of_shards: dict[Shard, _Size] = {}
+        self._of_queues: dict[str, _Size] = {}
 
     def rows_for(self, shard: Shard, messages: int) -> int:
-        """Return how many bundles are likely to hold so many messages."""
-        return min(_MOST_ROWS, int(messages / self._messages.get(shard, 8.0)) + _SPARE_ROWS)
+        """Return how many bundles to read.
 
-    def learn(self, shard: Shard, rows: int, messages: int) -> None:
-        """So many bundles had so many messages to claim."""
-        self._messages[shard] = max(messages / rows, 1.0)
+        In a shard that is new to this client, they are as large as elsewhere in the queue; of eight messages, where
+        those are smaller, as a guess that is wrong would cost many bodies.
+        """
+        size = self._of_shards.get(shard) or self._of_queues.get(shard.queue, _GUESS)
+        if shard not in self._of_shards and size.messages < _GUESS.messages:
+            size = _GUESS
+        return min(_MOST_ROWS, size.rows_for(messages))
+
+    def learn(self, shard: Shard, pieces: Sequence[Piece], now: int) -> None:
+        """Bundles were chosen; what they have to claim counts, whether or not all of it was taken."""
+        rows = {piece.row.id: piece.row for piece in pieces}.values()
+        found = [sum(each.count for each in row.slices if each.due <= now) for row in rows]
+        size = _Size(sum(found) / len(found), alike=min(found) == max(found))
+        self._of_shards[shard] = self._of_queues[shard.queue] = size
 
 
 class _Found(msgspec.Struct, frozen=True):
@@ -233,8 +262,9 @@ class Claims:
         start: tuple[int, int, bytes] | None = None
         messages = 0
         while True:
-            # As many as it takes if each has one message; beyond the last, reads cross what was consumed.
-            wanted = min(_MOST_ROWS, request.limit - messages + _SPARE_ROWS)
+            # As many as it takes if each has one message, after the one that was read last; beyond the last of them,
+            # reads cross what was consumed.
+            wanted = min(_MOST_ROWS, request.limit - messages + 1)
             if not found:
                 wanted = self._sizes.rows_for(request.shard, request.limit)
             page = rows.first(cursor.due(now, start), wanted)
@@ -246,7 +276,7 @@ class Claims:
             pieces, messages = choose(found, request.limit, now, complete=complete)
             if complete or messages >= request.limit or len(found) >= _MOST_ROWS:
                 if pieces:
-                    self._sizes.learn(request.shard, len({piece.row.id for piece in pieces}), messages)
+                    self._sizes.learn(request.shard, pieces, now)
                 return _Found(cursor, pieces, not complete or messages >= request.limit, page.late)
 
     def _move(self, shard: Shard, found: _Found, now: int, until: int) -> None:
