@@ -55,7 +55,7 @@ def _live(session: Session, queues: Sequence[str], now: int) -> dict[str, tuple[
     found: dict[str, list[str]] = {queue: [] for queue in queues}
     wanted = {"$or": [_of(queue) for queue in queues], UNTIL: {"$gt": now}}
     with session.translated(writing=False):
-        for each in session.collection(CONSUMERS).find(wanted, {"_id": 1}):
+        for each in session.read({"find": CONSUMERS, "filter": wanted, "projection": {"_id": 1}}):
             found[each["_id"][QUEUE]].append(each["_id"][CONSUMER])
     return {queue: tuple(sorted(live)) for queue, live in found.items()}
 

@@ -145,7 +145,8 @@ def listings(session: Session, queues: Sequence[str]) -> dict[str, list[Shard]]:
     """Return the shards of several queues, sorted."""
     listed: dict[str, list[Shard]] = {queue: [] for queue in queues}
     with session.translated(writing=False):
-        for found in session.collection(SHARDS).find({"$or": [_of(queue) for queue in queues]}, {"_id": 1}):
+        listed_in = {"$or": [_of(queue) for queue in queues]}
+        for found in session.read({"find": SHARDS, "filter": listed_in, "projection": {"_id": 1}}):
             shard = shard_of(found)
             listed[shard.queue].append(shard)
     return {queue: sorted(shards) for queue, shards in listed.items()}

@@ -20,6 +20,7 @@ from shardq.storage.requests import Probe
 __all__ = ["DeepLook", "look", "probe"]
 
 _AT_ONCE = 50
+_MOST_ANSWERS = 20 * _AT_ONCE + 1  # what is due and what lies ahead of ten priorities
 _INDEX = "index"  # of the shard among those that are asked for
 
 
@@ -49,7 +50,7 @@ def _probe(client: Client, shards: Sequence[Shard], now: int, glance: bool) -> I
         pipeline.append(_due(index, shard, cursor, now))
         pipeline += [] if glance else [_firsts(index, shard, _ahead(now))]
     with session.translated(writing=False):
-        for found in session.database.aggregate(pipeline):
+        for found in session.read(_together(pipeline)):
             index, due = found[_INDEX], found[DUE]
             if due <= now:
                 first[index] = (found[PRIORITY], due)
@@ -61,6 +62,10 @@ def _probe(client: Client, shards: Sequence[Shard], now: int, glance: bool) -> I
             cursors.moved(shard, cursor, now)
         priority, due = first.get(index, (None, None))
         yield Probe(shard, priority, due, ahead.get(index))
+
+
+def _together(pipeline: list[Document]) -> Document:
+    return {"aggregate": 1, "pipeline": pipeline, "cursor": {"batchSize": _MOST_ANSWERS}}
 
 
 def _due(index: int, shard: Shard, cursor: ReadCursor, now: int) -> Document:
@@ -149,6 +154,6 @@ def _all_firsts(
     ]
     found: dict[tuple[int, bool], dict[int, int]] = {}
     with session.translated(writing=False):
-        for each in session.database.aggregate(pipeline):
+        for each in session.read(_together(pipeline)):
             found.setdefault((each[_INDEX], each[DUE] <= now), {})[each[PRIORITY]] = each[DUE]
     return found

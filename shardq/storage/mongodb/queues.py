@@ -101,7 +101,7 @@ def load(session: Session, name: str) -> QueueRecord | None:
 def load_all(session: Session, names: Sequence[str]) -> dict[str, tuple[QueueRecord, str]]:
     """Return the records of the queues that exist, each with what it is called."""
     with session.translated(writing=False):
-        found = session.collection(QUEUES).find({"_id": {"$in": list(names)}} | _ALIVE)
+        found = session.read({"find": QUEUES, "filter": {"_id": {"$in": list(names)}} | _ALIVE})
         return {
             each["_id"]: (QueueRecord(each["_id"], each["settings"], each["version"]), _called(each))
             for each in found
@@ -211,7 +211,8 @@ def _called(found: Document) -> str:
 
 def _find(session: Session, name: str) -> Document | None:
     with session.translated(writing=False):
-        return session.collection(QUEUES).find_one({"_id": name} | _ALIVE)
+        found = session.read({"find": QUEUES, "filter": {"_id": name} | _ALIVE, "limit": 1})
+    return found[0] if found else None
 
 
 class Incarnations:

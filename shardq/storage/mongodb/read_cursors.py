@@ -69,7 +69,7 @@ def read(session: Session, shards: Sequence[Shard]) -> dict[Shard, LowWatermarks
     """Return the low watermarks of the shards; none for those that are not listed."""
     keys = {"_id": {"$in": [directory.key(shard) for shard in shards]}}
     with session.translated(writing=False):
-        found = list(session.collection(directory.SHARDS).find(keys))
+        found = session.read({"find": directory.SHARDS, "filter": keys})
     return {directory.shard_of(each): _decode(each) for each in found}
 
 

@@ -70,8 +70,8 @@ _decoder = msgspec.json.Decoder(_File)
 def version(session: Session) -> int:
     """Return the number of the last migration that was applied; 0 when none was."""
     with session.translated(writing=False):
-        found = session.collection(_VERSIONS).find_one({"_id": "shardq"})
-    return int(found["version"]) if found else 0
+        found = session.read({"find": _VERSIONS, "filter": {"_id": "shardq"}, "limit": 1})
+    return int(found[0]["version"]) if found else 0
 
 
 def require_current(session: Session) -> None:

@@ -6,14 +6,16 @@ import calendar
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import msgspec
-from bson.codec_options import TypeDecoder, TypeRegistry
+from bson.codec_options import CodecOptions, TypeDecoder, TypeRegistry
 from bson.int64 import Int64
 from pymongo import MongoClient, WriteConcern
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
+from pymongo.errors import AutoReconnect
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 
@@ -29,6 +31,9 @@ _PATIENCE = {"serverSelectionTimeoutMS": 10_000, "connectTimeoutMS": 10_000, "so
 
 _SAMPLES = 8
 
+_NOT_PLAIN = frozenset((Int64, dict, list))
+_AS_IT_IS: CodecOptions[Document] = CodecOptions(tz_aware=True)
+
 
 class Address(msgspec.Struct, frozen=True):
     """What a URL says. Its text names hosts and database, never the credentials."""
@@ -42,6 +47,20 @@ class Address(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"<{self}>"
+
+
+def _plain(value: Any) -> Any:
+    """Do what :class:`_PlainIntegers` does, which the driver leaves out where it is asked for a command's answer."""
+    kind = type(value)
+    if kind is Int64:
+        return int(value)
+    if kind is dict:
+        for name, each in value.items():
+            if type(each) in _NOT_PLAIN:
+                value[name] = _plain(each)
+    elif kind is list:
+        value[:] = map(_plain, value)
+    return value
 
 
 class _PlainIntegers(TypeDecoder):
@@ -109,17 +128,17 @@ class Session:
         return dict(self._connected.get().write_concern.document)
 
     @property
-    def read_preference(self) -> str:
-        """The read preference of the URL, which nothing goes by."""
-        return self.client.read_preference.mongos_mode
-
-    @property
     def unsynced(self) -> Database[Document]:
         """The database, with writes that the primary confirms from memory. Use it within :meth:`translated`.
 
         They are for what counts only once a later write is confirmed, which waits, and what is seen to be missing then.
         """
         return self.database.with_options(write_concern=WriteConcern(1))
+
+    @property
+    def read_preference(self) -> str:
+        """The read preference of the URL, which nothing goes by."""
+        return self.client.read_preference.mongos_mode
 
     @property
     def has_transactions(self) -> bool:
@@ -135,6 +154,32 @@ class Session:
     def collection(self, name: str) -> Collection[Document]:
         """One collection. Use it within :meth:`translated`."""
         return self.database[name]
+
+    def read(self, command: Document, transaction: ClientSession | None = None) -> list[Document]:
+        """Return all documents that a ``find`` or an ``aggregate`` finds. Use it within :meth:`translated`.
+
+        Each is parsed once, where the driver's own cursors parse it twice. Like theirs, the first request is made once
+        more when the connection breaks.
+        """
+        if transaction is None:
+            command = command | {"readConcern": {"level": "local"}}
+        try:
+            cursor = self._ask(command, transaction)
+        except AutoReconnect:
+            if transaction is not None:
+                raise
+            cursor = self._ask(command, transaction)
+        found: list[Document] = cursor["firstBatch"]
+        while cursor["id"]:
+            name = cursor["ns"].partition(".")[2]
+            cursor = self._ask({"getMore": Int64(cursor["id"]), "collection": name}, transaction)
+            found += cursor["nextBatch"]
+        return [_plain(document) for document in found]
+
+    def _ask(self, command: Document, transaction: ClientSession | None) -> Document:
+        answer = self.database.command(command, codec_options=_AS_IT_IS, session=transaction)
+        cursor: Document = answer["cursor"]
+        return cursor
 
     @contextmanager
     def translated(self, *, writing: bool) -> Iterator[None]:

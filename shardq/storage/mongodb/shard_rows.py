@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 from bson.binary import Binary
 from pymongo.client_session import ClientSession
-from pymongo.collection import Collection
 from pymongo.read_concern import ReadConcern
 
 from shardq.errors import StoreUnavailable
@@ -54,9 +53,6 @@ OTHER_COLLECTION = 361  # or none, of that name
 _NOT_OPEN = frozenset((OTHER_COLLECTION, 121))  # or closed by its validator
 _AT_ONCE = 1000
 _LONGEST_WRITE = 10_000  # milliseconds; a transaction of a client that crashed may stand in the way
-
-
-T = TypeVar("T")
 
 
 class CollectionGone(Exception):
@@ -116,14 +112,12 @@ class ShardRows:
         bodies: bool = False,
     ) -> list[Row]:
         """The documents that a filter finds in an index."""
-        shown = None if bodies else WITHOUT_BODIES
-        found = self._by_index(
-            hint,
-            lambda rows: rows.find(
-                filter, shown, hint=hint, limit=limit, batch_size=limit, session=self.transaction
-            ),
-        )
-        return [decode(raw) for raw in found]
+        command: Document = {"find": self.name, "filter": filter, "hint": hint, "batchSize": _AT_ONCE + 1}
+        if limit:
+            command["limit"] = limit
+        if not bodies:
+            command["projection"] = WITHOUT_BODIES
+        return [decode(raw) for raw in self._by_index(hint, command)]
 
     def first(self, ranges: Sequence[Document], limit: int) -> Page:
         """The first documents in these ranges of the claim index, which follow each other.
@@ -132,10 +126,7 @@ class ShardRows:
         pause, and leaves out a document whose key is another one by then. One that others move on meanwhile may come
         twice: the last one counts.
         """
-        pipeline = [*one_after_the_other(self.name, ranges, limit), _listed(self.shard)]
-        found = self._by_index(
-            CLAIM_INDEX, lambda rows: rows.aggregate(pipeline, hint=CLAIM_INDEX, batchSize=limit + 2)
-        )
+        found = self.aggregate([*one_after_the_other(self.name, ranges, limit), _listed(self.shard)])
         late = found.pop().get("late") if found and isinstance(found[-1]["_id"], dict) else None
         rows = {raw["_id"]: decode(raw) for raw in found}
         ordered = sorted(rows.values(), key=lambda row: (row.priority, row.due, row.id))
@@ -155,8 +146,9 @@ class ShardRows:
 
     def aggregate(self, pipeline: list[Document], *, hint: str = CLAIM_INDEX) -> list[Document]:
         """The results of a pipeline on an index."""
+        most = {"batchSize": _AT_ONCE + 2}
         return self._by_index(
-            hint, lambda rows: rows.aggregate(pipeline, hint=hint, session=self.transaction)
+            hint, {"aggregate": self.name, "pipeline": pipeline, "hint": hint, "cursor": most}
         )
 
     def change(self, statements: Sequence[Statement], *, ordered: bool = False) -> int:
@@ -214,14 +206,14 @@ class ShardRows:
             raise write_error(detail, str(self.session.address))
         return True
 
-    def _by_index(self, hint: str, read: Callable[[Collection[Document]], Iterable[T]]) -> list[T]:
+    def _by_index(self, hint: str, command: Document) -> list[Document]:
         """Read by an index that is named; make those that the collection lacks when it is not there.
 
         Where there is none for the history, nothing was ever kept.
         """
         try:
             with self.session.translated(writing=False):
-                return list(read(self.session.collection(self.name)))
+                return self.session.read(command, self.transaction)
         except StoreUnavailable as error:
             if _NO_INDEX not in str(error.__cause__):
                 raise
@@ -230,7 +222,7 @@ class ShardRows:
         with self.session.translated(writing=True):
             made = schema.shard_collection(grouped=self.shard.is_grouped)
             schema.index(self.session.database, made, self.name)
-            return list(read(self.session.collection(self.name)))
+            return self.session.read(command, self.transaction)
 
     def _update(self, updates: Sequence[Document], **options: object) -> dict[str, Any]:
         """Change documents, whatever the validator says: it is there for inserts, and the shard may be closed."""
