@@ -62,17 +62,16 @@ def reserve(session: Session, room: Room, queue: str, wanted: Sequence[Shard]) -
 
 
 def make(session: Session, room: Room, shard: Shard) -> Document | None:
-    """Make the collection of a shard; return what `find` tells of it. Raises InvalidSetting for one too many.
+    """Make the collection of a shard, without its end; return what `find` tells of it.
 
-    Raises StoreUnavailable when the server cannot open it yet. A write that follows and waits has to make sure of it.
+    Raises InvalidSetting for one too many, or StoreUnavailable when the server cannot open it yet. A write that follows
+    and waits has to make sure of it.
     """
     room.check(1)
     with session.translated(writing=True):
         schema.make(session.unsynced, schema.shard_collection(grouped=shard.is_grouped), str(shard))
     room.made()
-    if (made := find(session, shard)) is not None:
-        end(session, shard, uuid_of(made), synced=False)
-    return made
+    return find(session, shard)
 
 
 def end(session: Session, shard: Shard, uuid: Binary, *, synced: bool = True) -> bool:

@@ -96,9 +96,10 @@ def enter(session: Session, room: Room, shard: Shard) -> Binary:
         found = collections.find(session, shard)
         if found is None or not collections.index(session, shard, collections.uuid_of(found)):
             found = collections.make(session, room, shard)
-        if found is not None and found["options"].get("validator") != schema.shard_collection().validator:
+        if found is not None:  # who made it may have died before it had its end
             collections.end(session, shard, collections.uuid_of(found), synced=False)
-            collections.open_again(session, shard)
+            if found["options"].get("validator") != schema.shard_collection().validator:
+                collections.open_again(session, shard)
         enter_again(session, shard)
         queues.require(session, shard.queue)
         if found is not None:
