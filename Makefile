@@ -48,10 +48,11 @@ test-cluster: $(READY)  ## three nodes of Cassandra and of MongoDB, of which one
 test-spark: $(READY)  ## the tests on Spark, on every store (10 minutes; needs Java 17)
 	CI=true SHARDQ_TEST_WIDE=1 $(BIN)/pytest -n 2 --dist loadgroup -m spark $(ARGS)
 
-spark-trials: $(READY)  ## what is too long for CI: Spark on clusters, a million rows, a driver that is killed, the driver's memory, a migration that is killed (needs Java 17)
+spark-trials: $(READY)  ## what is too long for CI: Spark on clusters, a million rows, drivers and jobs that are killed, the driver's memory, a migration that is killed (needs Java 17)
 	$(BIN)/python tools/spark/check_clusters.py
 	$(BIN)/python tools/spark/million.py
 	$(BIN)/python tools/spark/killed_driver.py
+	$(BIN)/python tools/spark/killed_jobs.py --rows 200000
 	$(BIN)/python tools/spark/driver_memory.py
 	$(BIN)/python tools/servers/mongodb.py run -- $(BIN)/python tools/servers/cassandra.py run -- $(BIN)/python tools/spark/migration.py
 

@@ -1,0 +1,143 @@
+"""Rows of mixed types go into a queue and out of it with `shardq spark load` and `drain`, each killed on the way.
+
+    python tools/spark/killed_jobs.py [--url URL] [--rows N]
+    python tools/servers/mongodb.py run -- python tools/spark/killed_jobs.py --url {url}
+    python tools/servers/cassandra.py run -- python tools/spark/killed_jobs.py --url {url}
+
+Each job is killed with its JVM and workers about half-way and run again. Ends with 0 when the count, the different rows
+and the sum of hashes are equal for the rows and for what was read back from the drained files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from local_session import local_session
+from process_tree import descendants_of
+from pyspark.sql import DataFrame, SparkSession, functions
+
+import shardq
+from shardq.spark.jobs.load import EXACT
+
+NAME = "mixed"
+SECONDS = 1_500.0
+Result = TypeVar("Result")
+COLUMNS = """
+    id, cast(id % 100 as tinyint) as small, concat('row ', id, ' \u00e4"') as name,
+    cast(id * 1.01 as decimal(20, 4)) as amount, if(id % 7 = 0, double('NaN'), id / 3) as ratio, id % 2 = 0 as even,
+    timestamp_micros(1700000000000000 + id * 1001) as at, cast(timestamp_micros(id) as timestamp_ntz) as local,
+    date_add(date'2024-01-01', cast(id % 1000 as int)) as day, unhex(sha2(cast(id as string), 256)) as raw,
+    make_dt_interval(cast(id % 50 as int), 1, 2, 3.000004) as took, if(id % 3 = 0, null, array(id, null)) as numbers,
+    map('k', id % 5, 'null', null) as attributes, named_struct('x', id, 'y', array(cast(id as string))) as nested
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--url", help="The store. Default: a fresh SQLite file.")
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="shardq-mixed-") as folder:
+        url = options.url or f"sqlite:///{folder}/mixed.db"
+        with shardq.connect(url) as client:
+            queue = client.create_queue(NAME, shards=8, time_shards=4)
+            try:
+                same = _there_and_back(queue, url, Path(folder), options.rows)
+            finally:
+                client.delete_queue(NAME)
+    sys.exit(0 if same else 1)
+
+
+def _there_and_back(queue: shardq.Queue, url: str, folder: Path, rows: int) -> bool:
+    _in_spark(lambda spark: spark.range(0, rows, 1, 4).selectExpr(*_columns()).write.parquet(f"{folder}/in"))
+    shell = [str(Path(sys.executable).with_name("shardq")), "--url", url, "spark"]
+    load = [*shell, "load", NAME, f"{folder}/in", "--set", "runId=mixed"]
+    drain = [*shell, "drain", NAME, f"{folder}/out", "--set", "maxMessagesPerTrigger=200000"]
+    begun = time.monotonic()
+    _kill(load, lambda: queue.counts().ready >= rows // 2)
+    _run(load)
+    loaded, stored = time.monotonic(), queue.counts().ready
+    _kill(drain, lambda: queue.counts().ready <= rows // 2)
+    _run(drain)
+    drained, left = time.monotonic(), queue.counts()
+    sums = _in_spark(
+        lambda spark: _sums(spark.read.parquet(f"{folder}/in"), spark.read.parquet(f"{folder}/out"))
+    )
+    same = sums[0] == sums[1] and sums[0][:2] == (rows, rows) and stored == rows
+    same = same and (left.ready, left.delayed, left.in_flight) == (0, 0, 0)
+    seconds = {"load": round(loaded - begun, 1), "drain": round(drained - loaded, 1)}
+    print(json.dumps({"same": same, "stored": stored, "rows": sums[0], "files": sums[1], "seconds": seconds}))
+    return same
+
+
+def _columns() -> Sequence[str]:
+    """The expressions, cut at the commas outside of brackets."""
+    found, depth = [""], 0
+    for letter in COLUMNS:
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and not depth:
+            found.append("")
+        else:
+            found[-1] += letter
+    return [one.strip() for one in found]
+
+
+def _in_spark(work: Callable[[SparkSession], Result]) -> Result:
+    """In a session of its own, which is not there while a job runs."""
+    spark = local_session(NAME, "local[2]", driver_memory="2g", sql_session_timeZone="UTC")
+    try:
+        return work(spark)
+    finally:
+        spark.stop()
+
+
+def _sums(rows: DataFrame, files: DataFrame) -> list[tuple[int, int, str]]:
+    text = functions.col("body").cast("string")
+    parsed = functions.from_json(text, rows.schema, {"mode": "FAILFAST"})
+    return [_sum_of(rows), _sum_of(files.select(parsed.alias("row")).select("row.*"))]
+
+
+def _sum_of(rows: DataFrame) -> tuple[int, int, str]:
+    """How many rows, how many different ones, and the sum of their hashes."""
+    texts = rows.select(functions.to_json(functions.struct("*"), EXACT).alias("text"))
+    hashed = "cast(sum(cast(xxhash64(text) as decimal(38, 0))) as string)"
+    row = texts.selectExpr("count(*)", "count(distinct xxhash64(text))", hashed).first()
+    assert row is not None
+    return row[0], row[1], row[2]
+
+
+def _kill(command: Sequence[str], ready: Callable[[], bool]) -> None:
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + SECONDS
+    try:
+        while not ready():
+            assert process.poll() is None, f"it ended by itself with {process.returncode}"
+            assert time.monotonic() < deadline, "it never came to it"
+            time.sleep(0.05)
+    finally:
+        for victim in [process.pid, *descendants_of(process.pid)]:
+            with suppress(ProcessLookupError):  # it ended with the one before it
+                os.kill(victim, signal.SIGKILL)
+        process.wait()
+    print(f"killed: {' '.join(command[3:5])}", flush=True)
+
+
+def _run(command: Sequence[str]) -> None:
+    subprocess.run(command, stdout=subprocess.DEVNULL, timeout=SECONDS, check=True)
+
+
+if __name__ == "__main__":
+    main()
