@@ -186,9 +186,9 @@ def _interrupted_after(timeout: float | None) -> Iterator[None]:
     interruption = _Interruption(threading.get_ident())
     timer = threading.Timer(timeout, interruption.send)
     timer.daemon = True
-    timer.start()
     try:
         try:
+            timer.start()  # which may take longer than the timeout
             yield
         finally:
             timer.cancel()

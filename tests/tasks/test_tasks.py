@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import sys
+import threading
+import time
 import uuid
 from datetime import UTC, datetime
 
@@ -261,6 +263,25 @@ def test_a_task_that_runs_for_too_long_is_interrupted(tasks: Tasks) -> None:
         assert raised.value.failure.kind == "TaskTimeout"
     with pytest.raises(TaskTimeout):
         spin.call()
+
+
+def test_a_timeout_that_is_over_before_the_function_begins_is_one_of_the_task(
+    tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @tasks.task(timeout=0.01, retry=1)
+    def quick() -> None:
+        pass
+
+    def slow(timer: threading.Timer) -> None:
+        threading.Thread.start(timer)
+        while not timer.finished.is_set():
+            time.sleep(0)
+
+    monkeypatch.setattr(threading.Timer, "start", slow)
+    result = quick.send()
+    assert tasks.drain().dead_lettered == 1
+    with pytest.raises(TaskFailed, match="TaskTimeout"):
+        result.get(timeout=0)
 
 
 def test_options_of_a_call_override_those_of_the_task(
