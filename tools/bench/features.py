@@ -4,8 +4,9 @@
     python -m tools.bench.features sqlite:////tmp/costs.db   # on one; prints a table
 
 Each round sends the same bodies through a new queue of every kind, in turn, and receives and acks them. The cost of a
-kind is its time divided by that of the plain messages of the same round. With ``--before PYTHON``, an
-interpreter that has an older shardq, plain messages of both versions are measured too, each in a process of its own.
+kind is its time divided by that of the plain messages of the same round. With ``--before "NAME=PYTHON"``, an
+interpreter that has an older shardq, plain messages of both versions are measured too, each in a process of its own;
+it may be given several times.
 """
 
 from __future__ import annotations
@@ -17,118 +18,32 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from random import Random
 from statistics import median
-from typing import Any
+from urllib.parse import urlsplit
+from zlib import crc32
 
 import msgspec
 
 import shardq
+from tools.bench import feature_times
+from tools.bench.feature_times import GROUPS, KINDS, PLAIN, Times, measure
 
-BODY = bytes(512)
-GROUPS = 1_000
-BATCH = 500
-PLAIN, BEFORE, NOW = "plain", "plain, before", "plain, now"
-
-
-class Times(msgspec.Struct, frozen=True):
-    """Seconds for each message that is sent, received and acked: in bulk, and one by one."""
-
-    bulk: float
-    single: float
+NOW = "plain, now"
 
 
 Way = Callable[[Times], float]
 WAYS: dict[str, Way] = {"in bulk": lambda each: each.bulk, "one by one": lambda each: each.single}
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of a queue, and what the message of a number has beside its body."""
-
-    settings: Mapping[str, Any] = {}
-    options: Callable[[int], Mapping[str, Any]] = lambda _: {}
-    is_topic: bool = False
-
-    def messages(self, count: int) -> list[Any]:
-        """Messages, no two of which have the same key."""
-        made = [self.options(number) for number in range(count)]
-        return [shardq.OutgoingMessage(body=BODY, **each) if each else BODY for each in made]
-
-
-KINDS = {
-    PLAIN: Kind(),
-    "priority": Kind(options=lambda number: {"priority": number % 10}),
-    "headers": Kind(options=lambda number: {"headers": {"tenant": "north", "number": number}}),
-    "ttl": Kind(options=lambda _: {"ttl": 3_600}),
-    "dedupe_key": Kind(options=lambda _: {"dedupe_key": os.urandom(8).hex()}),
-    "unique_key": Kind(options=lambda _: {"unique_key": os.urandom(8).hex()}),
-    f"group, of {GROUPS:,}": Kind(options=lambda number: {"group": f"customer-{number % GROUPS}"}),
-    "rate_limit": Kind(settings={"rate_limit": "1000000/s"}),
-    "max_in_flight": Kind(settings={"max_in_flight": 100_000}),
-    "max_messages": Kind(settings={"max_messages": 10_000_000}),
-    "events": Kind(settings={"events": 3_600.0}),
-    "history_retention": Kind(settings={"history_retention": 3_600.0}),
-    "a topic with one subscription": Kind(is_topic=True),
-}
-
-
-def measure(client: shardq.Client, kind: Kind, messages: int, singles: int) -> Times:
-    """Send, receive and ack in bulk and then one by one, through a queue of its own."""
-    bulk, few = kind.messages(messages), kind.messages(singles)
-    with place(client, kind) as (send_many, send, queue), queue.consumer() as consumer:
-        began = time.perf_counter()
-        send_many(bulk)
-        receive(consumer, messages, BATCH)
-        between = time.perf_counter()
-        for each in few:
-            send(each)
-        receive(consumer, singles, 1)
-        ended = time.perf_counter()
-    return Times((between - began) / messages, (ended - between) / singles)
-
-
-@contextmanager
-def place(
-    client: shardq.Client, kind: Kind
-) -> Iterator[tuple[Callable[[Sequence[Any]], object], Callable[[Any], object], shardq.Queue]]:
-    """What sends many messages and one, and the queue from which they are received."""
-    name = f"cost-{os.urandom(4).hex()}"
-    if kind.is_topic:
-        topic = client.create_topic(name)
-        try:
-            yield topic.publish_many, topic.publish, topic.subscribe("all").queue
-        finally:
-            client.delete_topic(name)
-        return
-    queue = client.create_queue(name, shards=2, time_shards=4, **kind.settings)
-    try:
-        with queue.producer() as producer:
-            yield producer.send_many, producer.send, queue
-    finally:
-        client.delete_queue(name)
-
-
-def receive(consumer: shardq.Consumer, messages: int, at_once: int) -> None:
-    """Receive and ack so many messages."""
-    while messages > 0:
-        batch = consumer.receive(at_once, wait=60)
-        if not batch:
-            raise SystemExit(f"{messages} messages did not come")
-        batch.ack()
-        messages -= len(batch)
-
-
 def measure_elsewhere(url: str, python: str, options: argparse.Namespace) -> Times:
     """Plain messages by the shardq of an interpreter, in a process and a database of its own."""
-    suffix = "_now" if python == sys.executable else "_before"
-    own = re.sub(r"(\.db|\?|$)", rf"{suffix}\1", url, count=1)
-    command = [python, str(Path(__file__).resolve()), own, "--plain"]
-    command += ["--messages", str(options.messages), "--singles", str(options.singles)]
+    own = re.sub(r"(\.db|\?|$)", rf"_{crc32(python.encode()):x}\1", url, count=1)
+    script = str(Path(feature_times.__file__).resolve())
+    command = [python, script, own, str(options.messages), str(options.singles)]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     return msgspec.json.decode(done.stdout, type=Times)
 
@@ -136,13 +51,15 @@ def measure_elsewhere(url: str, python: str, options: argparse.Namespace) -> Tim
 def compare(url: str, options: argparse.Namespace) -> dict[str, list[Times]]:
     """What each kind took in each round; a first round, which warms up, does not count."""
     found: dict[str, list[Times]] = {}
+    kinds = sorted(name for name, kind in KINDS.items() if urlsplit(url).scheme in kind.stores)
     with shardq.connect(url) as client:
         for number in range(options.rounds + 1):
-            order = Random(number).sample(sorted(KINDS), len(KINDS))  # none is always the first
-            taken = {name: measure(client, KINDS[name], options.messages, options.singles) for name in order}
-            if options.before:
-                taken[BEFORE] = measure_elsewhere(url, options.before, options)
-                taken[NOW] = measure_elsewhere(url, sys.executable, options)
+            order = Random(number).sample(kinds, len(kinds))  # none is always the first
+            taken = {
+                name: measure(client, url, KINDS[name], options.messages, options.singles) for name in order
+            }
+            for name, python in (*options.before, *([(NOW, sys.executable)] if options.before else ())):
+                taken[name] = measure_elsewhere(url, python, options)
             for name, times in taken.items() if number else ():
                 found.setdefault(name, []).append(times)
             print(f"round {number} of {options.rounds}", file=sys.stderr, flush=True)
@@ -156,7 +73,9 @@ class Measured(msgspec.Struct, frozen=True):
     times: dict[str, list[Times]]
 
     def cost(self, kind: str, how: Way, beside: str = PLAIN) -> str:
-        """The median of the rounds' ratios, the lowest and the highest in brackets."""
+        """The median of the rounds' ratios, the lowest and the highest in brackets; a dash where the store has none."""
+        if kind not in self.times:
+            return "-"
         ratios = [
             how(mine) / how(other) for mine, other in zip(self.times[kind], self.times[beside], strict=True)
         ]
@@ -167,7 +86,7 @@ class Measured(msgspec.Struct, frozen=True):
         return f"**{median(1 / how(each) for each in self.times[PLAIN]):,.0f}/s**"
 
 
-def table(stores: Sequence[Measured]) -> str:
+def table(stores: Sequence[Measured], before: Sequence[str]) -> str:
     """A row for each kind, and two columns for each store."""
     columns = [(store, name, how) for store in stores for name, how in WAYS.items()]
     rows = [
@@ -176,8 +95,9 @@ def table(stores: Sequence[Measured]) -> str:
         [PLAIN, *(store.rate(how) for store, _, how in columns)],
         *([kind, *(store.cost(kind, how) for store, _, how in columns)] for kind in KINDS if kind != PLAIN),
     ]
-    if all(BEFORE in store.times for store in stores):
-        rows.append([NOW, *(store.cost(NOW, how, BEFORE) for store, _, how in columns)])
+    rows += [
+        [f"{NOW}, beside {old}", *(store.cost(NOW, how, old) for store, _, how in columns)] for old in before
+    ]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
@@ -187,7 +107,7 @@ def page(stores: Sequence[Measured], options: argparse.Namespace) -> str:
         cpus=os.cpu_count(),
         python=platform.python_version(),
         version=version("shardq"),
-        table=table(stores),
+        table=table(stores, [name for name, _ in options.before]),
         groups=GROUPS,
         before=BEFORE_NOTE if options.before else "",
         rounds=options.rounds,
@@ -213,15 +133,16 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=10_000, help="in bulk; 10,000")
     parser.add_argument("--singles", type=int, default=200, help="one by one; 200")
     parser.add_argument("--rounds", type=int, default=5, help="5")
-    parser.add_argument("--before", metavar="PYTHON", help="an interpreter with an older shardq")
+    parser.add_argument(
+        "--before",
+        metavar="NAME=PYTHON",
+        type=lambda text: tuple(text.split("=", 1)),
+        action="append",
+        default=[],
+        help="an interpreter with an older shardq",
+    )
     parser.add_argument("--page", type=Path, metavar="FILE", help="write this page; without, print the table")
-    parser.add_argument("--plain", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.plain:
-        with shardq.connect(options.urls[0]) as client:
-            times = measure(client, KINDS[PLAIN], options.messages, options.singles)
-        print(msgspec.json.encode(times).decode())
-        return
     with tempfile.TemporaryDirectory(prefix="shardq-bench-") as folder:
         stores = [
             Measured(STORES[url.partition(":")[0]], compare(url, options))
@@ -230,7 +151,7 @@ def main() -> None:
     if options.page:
         options.page.write_text(page(stores, options))
     else:
-        print(table(stores))
+        print(table(stores, [name for name, _ in options.before]))
 
 
 STORES = {"sqlite": "SQLite", "cassandra": "Cassandra", "mongodb": "MongoDB"}
@@ -248,11 +169,16 @@ messages go all the way in a second.
 
 - `dedupe_key` and `unique_key`: every message has a key of its own.
 - Groups: messages of {groups:,} groups in turn.
+- The next occurrence of a schedule that is not due is a year away. An occurrence is decided upon and sent by the
+  consumer that receives it; to create the schedules is not measured. There are at most 200 at a time.
+- A large body has one part, as small as the others' bodies. At most 200 are sent, one by one in both columns.
+- In a transaction of the application all messages are sent in bulk, and those of a batch acked; or a single one.
 - The limits are so high that they hold nothing back. What is measured is the counting.
 {before}"""
 BEFORE_NOTE = """\
-- The last row is the time of plain messages, divided by that with the shardq of November 21, 2026, which had no groups,
-  unique keys, limits, events and topics.
+- The last rows are the time of plain messages, divided by that with an older shardq in the same round, each in a
+  process of its own. That of November 21, 2026 had no groups, unique keys, limits, events and topics; that of
+  November 23 no topics, schedules, large bodies and transactions.
 """
 
 if __name__ == "__main__":
