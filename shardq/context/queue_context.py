@@ -17,6 +17,7 @@ from shardq.context.retry import Retry
 from shardq.errors import OutcomeUnknown, QueueNotFound
 from shardq.hooks import Hooks
 from shardq.settings import QueueSettings, check_number, check_store
+from shardq.sharding.lane_turns import LaneTurns
 from shardq.sharding.placement import Placement
 from shardq.sharding.shard import INTERNAL, check_queue_name
 from shardq.storage.bundle_id import BundleIds
@@ -202,6 +203,7 @@ class QueueContext(msgspec.Struct, frozen=True):
     retry: Retry
     live: LiveSettings
     placement: Placement
+    lane_turns: LaneTurns
     ids: BundleIds
     counters: Counters
     hooks: Hooks | None
@@ -263,6 +265,7 @@ class QueueContexts:
             retry=self.retry,
             live=LiveSettings(self.store, self.retry, name),
             placement=Placement(name),
+            lane_turns=LaneTurns(),
             ids=self._ids,
             counters=self.counters,
             hooks=self._hooks,

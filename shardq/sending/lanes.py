@@ -7,7 +7,6 @@ once, and no store knows of it. The first lane has the group's name, as all grou
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from zlib import crc32
 
@@ -15,17 +14,17 @@ import msgspec
 
 from shardq.outgoing_message import group_of, lane_of, stored_group
 from shardq.sending.prepared import PreparedMessage, SendOptions
+from shardq.sharding.lane_turns import LaneTurns
 
 __all__ = ["in_lanes", "lane_among"]
 
 
-def in_lanes(messages: Sequence[PreparedMessage], lanes: int) -> Sequence[PreparedMessage]:
+def in_lanes(messages: Sequence[PreparedMessage], lanes: int, turns: LaneTurns) -> Sequence[PreparedMessage]:
     """The messages with their lanes as groups.
 
-    Those of a call follow each other round the lanes of their group. One with a key is always in the same lane, so that
+    They follow each other round the lanes of their group. One with a key is always in the same lane, so that
     it is recognised when it is sent again. One that has an id was sent before, and its group names the lane.
     """
-    turns: dict[str, int] = {}
     return [msgspec.structs.replace(each, options=_in_lane(each.options, lanes, turns)) for each in messages]
 
 
@@ -37,12 +36,12 @@ def lane_among(group: str, lanes: int) -> str:
     return stored_group(group_of(group) or "", lane_of(group) % lanes)
 
 
-def _in_lane(options: SendOptions, lanes: int, turns: dict[str, int]) -> SendOptions:
+def _in_lane(options: SendOptions, lanes: int, turns: LaneTurns) -> SendOptions:
     group = options.group
     if not group or options.id is not None:
         return options
     if key := options.unique_key or options.dedupe_key:
         number = crc32(key.encode()) % lanes
     else:
-        number = turns[group] = (turns.get(group, random.randrange(lanes)) + 1) % lanes
+        number = turns.next(group, lanes)
     return msgspec.structs.replace(options, group=stored_group(group, number))

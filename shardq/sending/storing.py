@@ -170,7 +170,7 @@ def plan_send(
     """
     admit(context, SEND)
     lanes = context.settings.group_concurrency
-    planned_as = messages if lanes == 1 else in_lanes(messages, lanes)
+    planned_as = messages if lanes == 1 else in_lanes(messages, lanes, context.lane_turns)
     bundles = plan_bundles(context, planned_as, context.store.now())
     for planned in bundles:
         if planned.again and planned.key is None:

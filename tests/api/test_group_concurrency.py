@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -11,6 +11,7 @@ import pytest
 
 import shardq
 from shardq.outgoing_message import SEPARATOR
+from shardq.sharding import lane_turns
 from shardq.storage.opening import open_store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
 from shardq.worker import Worker
@@ -58,6 +59,32 @@ def test_single_sends_come_to_every_lane(queue: shardq.Queue) -> None:
         for body in numbered(60):
             producer.send(body, group="a")
     assert len({message.lane for message in queue.consumer().receive(60)}) == 3
+
+
+@pytest.mark.parametrize("linger", [0.0, 0.001])
+@pytest.mark.parametrize("groups", [1, 2, 5])
+def test_single_sends_are_spread_evenly_over_the_lanes_of_each_group(
+    queue: shardq.Queue, groups: int, linger: float
+) -> None:
+    names = [f"g{number}" for number in range(groups)]
+    for turn in range(6):  # each with a producer of its own
+        with queue.producer(linger=linger) as producer:
+            for name in names:
+                producer.send(b"%d" % turn, group=name)
+    lanes = Counter((message.group, message.lane) for message in queue.consumer().receive(100))
+    assert sorted(lanes.values()) == [2] * 3 * groups
+    assert {group for group, _ in lanes} == set(names)
+
+
+def test_the_lanes_of_more_groups_than_are_remembered_are_used_all_the_same(
+    queue: shardq.Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane_turns, "MOST_GROUPS", 2)
+    with queue.producer() as producer:
+        for turn in range(20):
+            for name in "abc":
+                producer.send(b"%d" % turn, group=name)
+    assert len({(message.group, message.lane) for message in queue.consumer().receive(100)}) == 9
 
 
 def test_whoever_looks_sees_the_group_and_not_the_lane(client: shardq.Client, queue: shardq.Queue) -> None:
