@@ -3,6 +3,9 @@
 It is the body of one message, alone in a queue. To change it, one claims the message and exchanges it for one with
 another body, which a store does in one step and only while the claim is still held. So changes come one after the
 other, and whoever was overtaken changes nothing.
+
+Beside it is the **mark** of a topic that has a state: a message that is never due, and that nobody touches. It is
+stored in the same step as the first state. A look that a claim overtakes may miss the state. The mark is found.
 """
 
 from __future__ import annotations
@@ -13,9 +16,11 @@ from datetime import timedelta
 import msgspec
 
 from shardq.client import Client
+from shardq.clock import from_datetime
 from shardq.errors import InvalidSetting, LeaseLost, QueueNotFound, StoreUnavailable
 from shardq.message import Message
 from shardq.outgoing_message import DEFAULT_PRIORITY, Bundle
+from shardq.queue import Queue
 from shardq.receipt import Receipt
 from shardq.sending.doors import append
 from shardq.sending.planned_bundles import PlannedBundle
@@ -41,6 +46,8 @@ __all__ = [
 
 _LEASE_SECONDS = 30.0
 _FIRST = 1_600_000_000_000_000  # microseconds; when the first state of every topic was due
+_NEVER = _FIRST + 1_000 * 366 * 86_400_000_000
+_LAST_PRIORITY = 9
 _SAME_ID = timedelta(minutes=10)  # for which a store surely knows an id after its message is finished
 _SLICE = 0.1  # seconds for which it is waited without such a look
 _LOOKS = 20
@@ -184,8 +191,8 @@ class Register:
     def look(self) -> TopicState:
         """The state as it is now."""
         for _ in range(_LOOKS):
-            if found := self._queue.peek(1):
-                return _decode(found[0].body)
+            if (found := _seen(self._queue)) is not None:
+                return _decode(found)
             self._client.queue(self._queue.name)  # or it was deleted
             time.sleep(_PAUSE)
         raise StoreUnavailable(f"the state of topic {self._topic!r} cannot be read: try again")
@@ -195,38 +202,45 @@ class Register:
         self._consumer.close()
 
 
-def _make_state(client: Client, topic: str) -> None:
-    """Store the state of a new topic, if it has none. Whoever does so stores it under the same id: it is there once."""
-    began = client.now()
-    queue = client.create_queue(
-        state_of(topic),
-        exist_ok=True,
-        shards=1,
-        time_shards=1,
-        max_deliveries=None,
-        visibility_timeout=_LEASE_SECONDS,
-    )
-    if queue.peek(1):
+def ensure_state(client: Client, topic: str) -> None:
+    """Make the state of a topic if whoever created the topic did not come to it.
+
+    Whoever does so stores it under the same id, so it is there once. That id is soon forgotten, as the state changes.
+    So whether there is one is not told by a look, but by the mark.
+    """
+    began, queue = client.now(), _state_queue(client, topic)
+    context, shard = context_of(client, queue.name), Shard(queue.name, 0, 0)
+    first, mark = (repeatable_bundle_id(_FIRST, number, queue.name) for number in range(2))
+    if context.retry(context.store.find, shard, mark, 0) is not None:
         return
-    context = context_of(client, queue.name)
+    new = () if _seen(queue) else ((first, DEFAULT_PRIORITY, _FIRST, _encode(TopicState())),)
+    bundles = [
+        Bundle(identity, priority, due, from_datetime(began), 1, encode_bundle(BundleData([body])))
+        for identity, priority, due, body in (*new, (mark, _LAST_PRIORITY, _NEVER, b""))
+    ]
     if client.now() - began > _SAME_ID:
         raise StoreUnavailable(f"topic {topic!r} was not made, as that took too long: try again")
-    identity, data = (
-        repeatable_bundle_id(_FIRST, 0, queue.name),
-        encode_bundle(BundleData([_encode(TopicState())])),
-    )
-    bundle = Bundle(identity, DEFAULT_PRIORITY, _FIRST, context.store.now(), 1, data)
-    append(context, RELAY, [PlannedBundle(Shard(queue.name, 0, 0), bundle)])
+    append(context, RELAY, [PlannedBundle(shard, bundle) for bundle in bundles])
 
 
-def ensure_state(client: Client, topic: str) -> None:
-    """Make the state of a topic if whoever created the topic did not come to it."""
+def _state_queue(client: Client, topic: str) -> Queue:
+    """The queue of the state, which is made if it is missing."""
     try:
-        if client.queue(state_of(topic)).peek(1):
-            return
+        return client.queue(state_of(topic))
     except QueueNotFound:
-        pass
-    _make_state(client, topic)
+        return client.create_queue(
+            state_of(topic),
+            exist_ok=True,
+            shards=1,
+            time_shards=1,
+            max_deliveries=None,
+            visibility_timeout=_LEASE_SECONDS,
+        )
+
+
+def _seen(queue: Queue) -> bytes | None:
+    """The state as it is stored; None when a look does not find it."""
+    return next((each.body for each in queue.peek(2) if each.priority < _LAST_PRIORITY), None)
 
 
 def open_register(client: Client, topic: str) -> Register:

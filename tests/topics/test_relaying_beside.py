@@ -11,12 +11,17 @@ from itertools import count
 import pytest
 
 import shardq
+from shardq.client import Client
 from shardq.clock import to_datetime
 from shardq.queue import Queue
+from shardq.storage.opening import open_store
+from shardq.storage.requests import Peek, PeekPage
+from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
 from shardq.topics import Topic
 from shardq.topics.background import Background
 from shardq.topics.hand import LEASE_SECONDS, Hand
+from shardq.topics.names import state_of
 from shardq.topics.relay import Relay
 from shardq.topics.state import Held, TopicState, open_register
 from tests.topics.receiving import received, waiting
@@ -316,4 +321,48 @@ def test_a_relay_whose_round_was_completed_by_another_one_comes_to_rest(
 
     monkeypatch.setattr(Relay, "_relay", and_count)
     assert slow.run() == 0
+    assert received(mail) == [b"one"]
+
+
+class _Overlooking(WrappedStore):
+    """Its looks at a shard find nothing, as one may that a claim overtakes."""
+
+    blind = False
+
+    def peek(self, request: Peek) -> PeekPage:
+        return PeekPage((), b"") if self.blind else super().peek(request)
+
+
+@pytest.mark.parametrize("later", [0, 3600])
+def test_a_topic_has_one_state_though_whoever_opens_it_does_not_see_it(
+    url: str, clock: ManualClock, nobody_relays: None, later: float
+) -> None:
+    store = _Overlooking(open_store(url, clock))
+    with shardq.connect(url, clock=clock) as client, Client(store) as other:
+        topic = client.create_topic("orders")
+        mail = topic.subscribe("mail")
+        clock.advance(later)  # the store knows the id of the first state no more
+        store.blind = True
+        other.topic("orders")
+        store.blind = False
+        other.topic("orders").publish(b"one")
+        topic.relay()
+        assert other.topic("orders").subscriptions() == ("mail",)
+        assert received(mail) == [b"one"]
+        assert [each.priority < 9 for each in client.queue(state_of("orders")).peek(10)] == [True, False]
+
+
+def test_a_topic_of_before_there_were_marks_keeps_its_state(
+    client: shardq.Client, topic: Topic, clock: ManualClock
+) -> None:
+    mail = topic.subscribe("mail")
+    queue = client.queue(state_of("orders"))
+    (mark,) = (each for each in queue.peek(10) if each.priority == 9)
+    assert queue.remove(mark.id)
+    clock.advance(3600)
+    for _ in range(2):
+        assert client.topic("orders").subscriptions() == ("mail",)
+    assert [each.priority for each in queue.peek(10)] == [5, 9]
+    topic.publish(b"one")
+    topic.relay()
     assert received(mail) == [b"one"]
