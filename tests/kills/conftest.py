@@ -12,4 +12,9 @@ for folder in (TESTS.parent, TESTS / "conformance", TESTS / "mongodb"):
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 
-pytest.register_assert_rewrite("killed_clients", "killed_moves", "killed_queues", "killed_workflows")
+pytest.register_assert_rewrite(
+    *(
+        f"killed_{what}"
+        for what in ("bodies", "clients", "moves", "queues", "schedules", "topics", "workflows")
+    )
+)

@@ -13,7 +13,7 @@ from shardq.storage.store import Store
 from shardq.tasks import Tasks, TaskWorker, Workflow, buckets, chain, chord, group
 from tests.kills.killers import Killer
 from tests.kills.scene import TRIES, Scene
-from tests.sampling import WIDE
+from tests.sampling import fewer_and_fewer
 
 __all__ = ["KilledWorkflows"]
 
@@ -87,7 +87,7 @@ class KilledWorkflows:
         self, flows: Scene, flow: Callable[[Sums], Workflow], tmp_path: Path
     ) -> None:
         value, steps = FLOWS[flow]
-        for requests in kills(flows.killer.turn):
+        for requests in fewer_and_fewer(MOST, flows.killer.turn):
             file, name = tmp_path / str(requests), flows.new_name()
             flows.queues.append(f"{name}.dead")
             Client(flows.healthy).create_queue(name, shards=1, time_shards=1, visibility_timeout=3_600)
@@ -110,9 +110,7 @@ class KilledWorkflows:
     def _go_on(self, scene: Scene, app: Sums, workflow: str, value: object) -> None:
         """Another worker ends the workflow, and does not run the callback again if that was decided."""
         result, queue = app.tasks.workflow(workflow), app.tasks.binding.client.queue(app.queue)
-        for consumer in queue.consumers():  # its leases would last for longer than the test
-            if consumer.held:
-                queue.unlock(consumer.id, force=True)
+        scene.end_leases(queue)
         decided = any(step.task == "total" and step.state == "done" for step in result.steps())
         before = app.called_back()
         for _ in range(TRIES):
@@ -124,12 +122,3 @@ class KilledWorkflows:
         assert not queue.peek(1), "a message is left"
         after = app.called_back()
         assert after == before if decided else after - before == 1
-
-
-def kills(turn: int) -> Iterator[int]:
-    """After how many requests workers die: fewer and fewer of them, the more there were; all in a wide run."""
-    requests, step = turn, 1
-    while requests < MOST:
-        yield requests
-        requests += 1 if WIDE else step
-        step += 12

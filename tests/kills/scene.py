@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from shardq.clock import microseconds
 from shardq.errors import OutcomeUnknown, StoreUnavailable
+from shardq.queue import Queue
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Acknowledge, Claim, Peek, QueueRecord, Span
 from shardq.storage.store import Store
@@ -16,7 +17,7 @@ from shardq.testing.audit import broken_rows, drain, hidden, remains
 from shardq.testing.messages import Message, of_slices
 from tests.kills.killers import Killer
 
-__all__ = ["MOST", "Scene"]
+__all__ = ["MOST", "TRIES", "Scene"]
 
 T = TypeVar("T")
 
@@ -60,6 +61,12 @@ class Scene:
                 assert error.retryable, error
                 self.harness.advance(0.2 * self.harness.time_scale)
         raise AssertionError("the operation cannot be repeated")
+
+    def end_leases(self, queue: Queue) -> None:
+        """Give back what dead consumers hold of a queue, whose leases last for longer than a test."""
+        for consumer in queue.consumers():
+            if consumer.held:
+                queue.unlock(consumer.id, force=True)
 
     def delivered(self, store: Store, *shards: Shard) -> Counter[Message]:
         """Everything that a client gets out of the shards, until they say that they hold nothing; a group in order."""

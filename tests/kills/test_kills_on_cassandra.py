@@ -9,9 +9,12 @@ import pytest
 pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not installed")
 
 from shardq.storage.cassandra.groups import changing as group_changing
+from tests.kills.killed_bodies import KilledBodies
 from tests.kills.killed_clients import KilledClients
 from tests.kills.killed_moves import KilledMoves
 from tests.kills.killed_queues import KilledQueues
+from tests.kills.killed_schedules import KilledSchedules
+from tests.kills.killed_topics import KilledTopics
 from tests.kills.killed_workflows import KilledWorkflows
 from tests.kills.killers import CassandraKiller
 
@@ -35,5 +38,7 @@ def narrow_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_changing, "WINDOW", 1)
 
 
-class TestCassandraKills(KilledClients, KilledQueues, KilledMoves, KilledWorkflows):
+class TestCassandraKills(
+    KilledClients, KilledQueues, KilledMoves, KilledTopics, KilledSchedules, KilledBodies, KilledWorkflows
+):
     """Every operation, on Cassandra."""

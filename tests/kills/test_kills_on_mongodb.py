@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.kills.killed_bodies import KilledBodies
 from tests.kills.killed_clients import KilledClients
 from tests.kills.killed_moves import KilledMoves
 from tests.kills.killed_queues import KilledQueues
+from tests.kills.killed_schedules import KilledSchedules
+from tests.kills.killed_topics import KilledTopics
 from tests.kills.killed_workflows import KilledWorkflows
 from tests.kills.killers import MongoKiller
 
@@ -26,5 +29,7 @@ def killer(replica_set_url: str) -> Iterator[MongoKiller]:
     killer.close()
 
 
-class TestMongoKills(KilledClients, KilledQueues, KilledMoves, KilledWorkflows):
+class TestMongoKills(
+    KilledClients, KilledQueues, KilledMoves, KilledTopics, KilledSchedules, KilledBodies, KilledWorkflows
+):
     """Every operation, on MongoDB."""

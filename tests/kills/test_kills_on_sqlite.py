@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.kills.killed_bodies import KilledBodies
 from tests.kills.killed_clients import KilledClients
 from tests.kills.killed_moves import KilledMoves
 from tests.kills.killed_queues import KilledQueues
+from tests.kills.killed_schedules import KilledSchedules
+from tests.kills.killed_topics import KilledTopics
 from tests.kills.killed_workflows import KilledWorkflows
 from tests.kills.killers import SqliteKiller
 
@@ -16,5 +19,7 @@ def killer(tmp_path_factory: pytest.TempPathFactory) -> SqliteKiller:
     return SqliteKiller(tmp_path_factory.mktemp("kills"))
 
 
-class TestSqliteKills(KilledClients, KilledQueues, KilledMoves, KilledWorkflows):
+class TestSqliteKills(
+    KilledClients, KilledQueues, KilledMoves, KilledTopics, KilledSchedules, KilledBodies, KilledWorkflows
+):
     """Every operation, on SQLite."""
