@@ -105,6 +105,7 @@ def page(stores: Sequence[Measured], options: argparse.Namespace) -> str:
     """docs/benchmarks-features.md."""
     return PAGE.format(
         cpus=os.cpu_count(),
+        load=os.getloadavg()[2],
         python=platform.python_version(),
         version=version("shardq"),
         table=table(stores, [name for name, _ in options.before]),
@@ -159,6 +160,7 @@ PAGE = """\
 # What each feature costs
 
 Made by `make bench-features`; not edited by hand. Measured on {cpus} cores, Linux, CPython {python}, shardq {version}.
+At the end the load of the last 15 minutes was {load:.0f}: above {cpus}, there was other work beside it.
 
 In each of {rounds} rounds {messages:,} messages of 512 B are sent in bulk, received by 500 and acked; then {singles:,}
 are sent, received and acked one by one. Each kind has a new queue. A cost is the time of a kind divided by that of the
