@@ -234,6 +234,8 @@ class Store(KeyRegister, Protocol):
     def peek(self, request: Peek) -> PeekPage:
         """Look at slices in delivery order, all states, without changing anything.
 
+        SHOULD show what is stored all the while it reads, though a claim or a release moves it meanwhile.
+
         With ``since`` or ``until``, what waits MUST be left out that is not due within that time, and what was never
         claimed MUST NOT; the cost MUST NOT depend on the number of other messages. Not asked of a shard of groups.
 

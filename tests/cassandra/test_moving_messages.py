@@ -17,7 +17,7 @@ from shardq.storage.cassandra.session import Answer, Session
 from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.clocks import Moment, uptime
-from shardq.storage.requests import Append, Bundle, Claim, Release, ShardCounts, Span
+from shardq.storage.requests import Append, Bundle, Claim, Peek, Release, ShardCounts, Span
 from shardq.testing import BundleFactory
 from tests.sampling import every_third
 
@@ -44,9 +44,16 @@ class DisturbedSession(Session):
         return super().start_read(query, values, **options)
 
 
+def is_peeked(store: CassandraStore, shard: Shard, bundle_id: bytes, *, bodies: bool) -> bool:
+    page = store.peek(Peek(shard, 10, bodies=bodies))
+    return [each.bundle.id for each in page.slices] == [bundle_id]
+
+
 LOOKS: dict[str, Look] = {
     "count": lambda store, shard, bundle_id: store.count(shard) != ShardCounts(),
     "find": lambda store, shard, bundle_id: store.find(shard, bundle_id, 0) is not None,
+    "peek": lambda store, shard, bundle_id: is_peeked(store, shard, bundle_id, bodies=True),
+    "peek without bodies": lambda store, shard, bundle_id: is_peeked(store, shard, bundle_id, bodies=False),
     "is empty": lambda store, shard, bundle_id: (
         not is_empty(WideRow(store._session, str(store._place(shard))), store.now())
     ),

@@ -366,3 +366,29 @@ def test_a_topic_of_before_there_were_marks_keeps_its_state(
     topic.publish(b"one")
     topic.relay()
     assert received(mail) == [b"one"]
+
+
+class _Overtaken(WrappedStore):
+    """Its first look at a shard misses what a claim moves past it."""
+
+    left = 1
+
+    def peek(self, request: Peek) -> PeekPage:
+        page = super().peek(request)
+        if len(page.slices) < 2 or request.bodies or not self.left:
+            return page
+        self.left -= 1
+        return PeekPage(page.slices[1:], page.after)
+
+
+def test_what_a_look_misses_is_gone_after_a_rewind_too(
+    url: str, clock: ManualClock, nobody_relays: None
+) -> None:
+    with Client(_Overtaken(open_store(url, clock))) as client:
+        topic = client.create_topic("orders")
+        mail = topic.subscribe("mail", shards=1, time_shards=1)
+        for body in (b"one", b"two", b"three"):
+            topic.publish(body)
+            topic.relay()
+        mail.seek("earliest")
+        assert sorted(waiting(mail)) == [b"one", b"three", b"two"]

@@ -55,24 +55,13 @@ class _Shown(msgspec.Struct, frozen=True):
 def peek(row: WideRow, request: Peek, now: int) -> PeekPage:
     """Return a page of what waits in the order of delivery, or of the history in that of processing.
 
-    The cursor is the place of the page's last slice, so that what comes and goes meanwhile shifts nothing.
+    The cursor is the place of the page's last slice, so that what comes and goes meanwhile shifts nothing. What waits
+    is read in parts: a page that a claim overtook is read again, five times at most.
     """
     after = _unpack(request.after)
-    shown = _history(row, request, after) if request.processed else _waiting(row, request, after, now)
-    page: list[_Shown] = []
-    wanted, more = request.limit, False
-    for each in shown:
-        if wanted <= 0:
-            more = True
-            break
-        page.append(each)
-        wanted -= each.slice.count
-    apart = [each.slice.bundle_id for each in page if each.data is None]
-    bundles = row.start_bundles(apart)() if request.bodies else row.heads(apart)
-    slices = (each.stored(bundles, now) for each in page)
-    return PeekPage(
-        tuple(each for each in slices if each is not None), _PLACE.pack(*page[-1].place) if more else b""
-    )
+    if request.processed:
+        return _page(row, request, _history(row, request, after), now)
+    return row.undisturbed(lambda: _page(row, request, _waiting(row, request, after, now), now))[0]
 
 
 def find(row: WideRow, bundle_id: bytes, position: int, now: int) -> StoredSlice | None:
@@ -91,6 +80,23 @@ def is_empty(row: WideRow, now: int) -> bool:
     It ignores low watermarks: a shard that holds something must not be taken out of the directory.
     """
     return row.undisturbed(lambda: _count(row, now) == ShardCounts() and row.holds_nothing()) == (True, True)
+
+
+def _page(row: WideRow, request: Peek, shown: Iterator[_Shown], now: int) -> PeekPage:
+    page: list[_Shown] = []
+    wanted, more = request.limit, False
+    for each in shown:
+        if wanted <= 0:
+            more = True
+            break
+        page.append(each)
+        wanted -= each.slice.count
+    apart = [each.slice.bundle_id for each in page if each.data is None]
+    bundles = row.start_bundles(apart)() if request.bodies else row.heads(apart)
+    slices = (each.stored(bundles, now) for each in page)
+    return PeekPage(
+        tuple(each for each in slices if each is not None), _PLACE.pack(*page[-1].place) if more else b""
+    )
 
 
 def _find(row: WideRow, bundle_id: bytes, position: int, now: int) -> StoredSlice | None:

@@ -21,7 +21,27 @@ def peek(reader: GroupReader, request: Peek, now: int) -> PeekPage:
     """Return a page of what waits, group after group, each in its order.
 
     The cursor is the place of the page's last slice in its group, so that what comes and goes meanwhile shifts nothing.
+    A page that a change overtook is read again, five times at most.
     """
+    return reader.row.undisturbed(lambda: _page(reader, request, now))[0]
+
+
+def find(reader: GroupReader, bundle_id: bytes, position: int, now: int) -> StoredSlice | None:
+    """Return the slice that holds this message, in the history too, or None."""
+    return reader.row.undisturbed(lambda: _find(reader, bundle_id, position, now))[0]
+
+
+def count(reader: GroupReader, now: int, *, sizes: bool) -> ShardCounts:
+    """Messages by state. The cost grows with the number of slices."""
+    return reader.row.undisturbed(lambda: _count(reader, now, sizes=sizes))[0]
+
+
+def is_empty(reader: GroupReader) -> bool:
+    """Tell whether the shard holds nothing, its history included; False while it is changed all the time."""
+    return reader.row.undisturbed(reader.row.holds_nothing) == (True, True)
+
+
+def _page(reader: GroupReader, request: Peek, now: int) -> PeekPage:
     shown: list[tuple[bytes, Member, bytes | None]] = []
     wanted, more = request.limit, False
     for each in _each(reader, *_unpack(request.after), held=request.held):
@@ -40,21 +60,6 @@ def peek(reader: GroupReader, request: Peek, now: int) -> PeekPage:
         if member.slice.bundle_id in bundles
     )
     return PeekPage(slices, _pack(*shown[-1][:2]) if more else b"")
-
-
-def find(reader: GroupReader, bundle_id: bytes, position: int, now: int) -> StoredSlice | None:
-    """Return the slice that holds this message, in the history too, or None."""
-    return reader.row.undisturbed(lambda: _find(reader, bundle_id, position, now))[0]
-
-
-def count(reader: GroupReader, now: int, *, sizes: bool) -> ShardCounts:
-    """Messages by state. The cost grows with the number of slices."""
-    return reader.row.undisturbed(lambda: _count(reader, now, sizes=sizes))[0]
-
-
-def is_empty(reader: GroupReader) -> bool:
-    """Tell whether the shard holds nothing, its history included; False while it is changed all the time."""
-    return reader.row.undisturbed(reader.row.holds_nothing) == (True, True)
 
 
 def _each(
