@@ -145,9 +145,10 @@ class Producer(Closing):
     def send_file(self, path: str | PathLike[str], **options: Unpack[SendArguments]) -> str:
         """Store a message whose body is the content of a file, of any size, and return its id.
 
-        The options and errors are those of :meth:`send_stream`. Raises OSError when the file cannot be read.
+        The options and errors are those of :meth:`send_stream`. Raises OSError when the file cannot be read, and
+        InvalidMessage for what is no path.
         """
-        with Path(path).open("rb") as stream:
+        with _opened(path) as stream:
             return self.send_stream(stream, **options)
 
     def send_stream(self, stream: BinaryIO, **options: Unpack[SendArguments]) -> str:
@@ -225,6 +226,16 @@ class Producer(Closing):
         written = store_send(self._context, send)
         tell_stored(self._context, send, written)
         return written
+
+
+def _opened(path: str | PathLike[str]) -> BinaryIO:
+    """The file of a path. Raises InvalidMessage for what is none."""
+    try:
+        return Path(path).open("rb")
+    except (TypeError, ValueError) as error:
+        raise InvalidMessage(
+            f"path={reprlib.repr(path)} is no path ({error}): give a str or a Path, or send a file with `send_stream`"
+        ) from error
 
 
 def _check_many(bodies: object) -> None:

@@ -77,11 +77,17 @@ def _read(stream: BinaryIO) -> bytes:
     """The next part; shorter than `PART_BYTES` only at the end, whatever the stream gives at a time."""
     pieces: list[bytes] = []
     missing = PART_BYTES
-    while missing and (piece := stream.read(missing)):
-        if not isinstance(piece, bytes | bytearray | memoryview):
+    while missing:
+        piece = stream.read(missing)
+        if not isinstance(
+            piece, bytes | bytearray | memoryview
+        ):  # None: it does not wait, and is not at its end
             raise InvalidMessage(
-                f"stream {stream!r} gives {type(piece).__name__}: give one of bytes, such as open(path, 'rb')"
+                f"stream {stream!r} gives {type(piece).__name__}: give one of bytes that waits for them, such as "
+                "open(path, 'rb')"
             )
+        if not piece:
+            break
         if len(piece) > missing:
             raise InvalidMessage(f"stream {stream!r} gives {len(piece):,} bytes when asked for {missing:,}")
         pieces.append(bytes(piece))

@@ -20,7 +20,7 @@ from shardq.settings import check_number
 __all__ = ["Timing", "moment_of", "timing_of"]
 
 _LONGEST_PERIOD = 10 * 366 * 86_400.0  # seconds
-_LAST_YEAR = 9000
+_FIRST_YEAR, _LAST_YEAR = 1970, 9000
 _FIRST_LOOK_BACK = 60_000_000  # microseconds
 _NAMED = {
     "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *", "@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0",
@@ -94,8 +94,8 @@ def moment_of(name: str, moment: object) -> int:
     """An aware ``datetime`` in microseconds. Raises InvalidSetting."""
     if not isinstance(moment, datetime) or moment.tzinfo is None:
         raise InvalidSetting(f"{name}={moment!r}: give an aware datetime, such as datetime.now(UTC)")
-    if moment.year > _LAST_YEAR:
-        raise InvalidSetting(f"{name}={moment!r}: give a moment before the year {_LAST_YEAR + 1}")
+    if not _FIRST_YEAR <= moment.year <= _LAST_YEAR:
+        raise InvalidSetting(f"{name}={moment!r}: give a moment from the year {_FIRST_YEAR} to {_LAST_YEAR}")
     return from_datetime(moment)
 
 

@@ -12,7 +12,8 @@ from shardq.client import Client
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.outgoing_message import HeaderValue, OutgoingMessage
-from shardq.settings import QueueSettings, QueueSettingsArguments
+from shardq.settings import QueueSettings, QueueSettingsArguments, check_number
+from shardq.settling.settlement import MAX_LEASE_SECONDS
 from shardq.storage.per_process import PerProcess
 from shardq.topics.background import background_of
 from shardq.topics.copying import context_of, outside_of
@@ -168,8 +169,9 @@ class Topic:
         """Copy what waits in the log to the subscriptions, in this thread; returns how many envelopes it were.
 
         Consumers and publishers do so by themselves. It is for processes that do nothing else, and for tests. Waits up
-        to ``wait`` seconds for the first message.
+        to ``wait`` seconds for the first message. Raises InvalidSetting or TopicNotFound.
         """
+        check_number("wait", wait, 0.0, 10 * MAX_LEASE_SECONDS)
         with self._there():
             return self._relay.get().run(wait=wait)
 

@@ -6,6 +6,7 @@ import io
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,6 +128,9 @@ def test_what_cannot_be_sent_is_refused_before_anything_is_stored(
         producer.send_stream("path")  # type: ignore[arg-type]
     with pytest.raises(shardq.InvalidMessage, match="gives str"):
         producer.send_stream(io.StringIO("text"))  # type: ignore[arg-type]
+    for path in (None, 5, b"film", "film\0"):
+        with pytest.raises(shardq.InvalidMessage, match="is no path"):
+            producer.send_file(path)  # type: ignore[arg-type]
     queue.pause(sends=True)
     with pytest.raises(shardq.QueuePaused):
         producer.send_stream(io.BytesIO(CONTENT))
@@ -145,6 +149,26 @@ def test_a_stream_that_breaks_leaves_nothing(client: shardq.Client, queue: shard
 
     with pytest.raises(OSError, match="the disk is gone"):
         queue.producer().send_stream(Broken(CONTENT * 3))
+    assert stored_bodies(client) == {}
+    assert queue.counts().ready == 0
+
+
+@pytest.mark.parametrize("given", [None, "", 0], ids=repr)
+@pytest.mark.parametrize("size", [0, 5, 1 << 20])
+def test_a_stream_that_gives_no_bytes_is_not_taken_to_be_at_its_end(
+    client: shardq.Client, queue: shardq.Queue, size: int, given: Any
+) -> None:
+    class Impatient:  # such as a socket that does not block
+        left = b"x" * size
+
+        def read(self, size: int) -> Any:
+            some, self.left = self.left[:size], self.left[size:]
+            return some or given
+
+    with pytest.raises(
+        shardq.InvalidMessage, match=f"gives {type(given).__name__}: give one of bytes that waits"
+    ):
+        queue.producer().send_stream(Impatient())  # type: ignore[arg-type]
     assert stored_bodies(client) == {}
     assert queue.counts().ready == 0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -295,6 +295,18 @@ def test_moments_in_the_past_are_refused(client: shardq.Client) -> None:
         client.schedules.create("s", queue="q", at=past)
     with pytest.raises(shardq.InvalidSetting, match="until= is before the first occurrence"):
         client.schedules.create("s", queue="q", every=5, until=past)
+
+
+@pytest.mark.parametrize("option", ["at", "until"])
+@pytest.mark.parametrize("moment", [datetime.min, datetime.max])
+@pytest.mark.parametrize("hours", [-14, 0, 14])
+def test_moments_beyond_what_can_be_computed_with_are_refused(
+    client: shardq.Client, option: str, moment: datetime, hours: int
+) -> None:
+    moment = moment.replace(tzinfo=timezone(timedelta(hours=hours)))
+    given: dict[str, Any] = {option: moment} | ({"every": 5} if option == "until" else {})
+    with pytest.raises(shardq.InvalidSetting, match=f"{option}=.*give a moment from the year 1970 to 9000"):
+        client.schedules.create("s", queue="q", **given)
 
 
 def test_a_consumer_of_several_queues_and_a_pop_keep_them_going(

@@ -283,6 +283,9 @@ def test_arguments_that_make_no_sense_are_refused_before_anything_is_stored(
     assert raised.value.position == 1
     with pytest.raises(shardq.InvalidSetting):
         topic.subscribe("mail").seek(datetime(2020, 1, 1))
+    for wait in (None, "5", -1, float("nan"), float("inf")):
+        with pytest.raises(shardq.InvalidSetting, match="wait="):
+            topic.relay(wait=wait)  # type: ignore[arg-type]
     assert topic.relay() == 0
 
 
