@@ -134,8 +134,8 @@ def check_subject(subject: object) -> str | None:
         return None
     if not isinstance(subject, str) or not _is_subject(subject, wildcards=False):
         raise InvalidMessage(
-            f"subject={subject!r}: give a str of at most {_LONGEST} characters, tokens without spaces, '*' and '>' "
-            "that have dots between them, such as 'orders.7.created'"
+            f"subject={subject!r}: give a str of at most {_LONGEST} characters: tokens with single dots between "
+            "them, without spaces, '*' and '>', such as 'orders.7.created'"
         )
     return subject
 

@@ -26,6 +26,7 @@ BODY = bytes(512)
 GROUPS = 1_000
 BATCH = 500
 PLAIN = "plain"
+SOON = 5.0  # seconds; more than it takes to create a schedule
 
 
 class Times(msgspec.Struct, frozen=True):
@@ -113,13 +114,13 @@ def by_schedules(where: Where) -> Iterator[Place]:
     client, made = where.client, list[str]()
 
     def prepare(messages: Sequence[Any]) -> None:
-        due = client.now() + timedelta(seconds=1)
         while made:
             client.schedules.delete(made.pop())
         for body in messages:
             made.append(f"cost-{os.urandom(4).hex()}")
-            client.schedules.create(made[-1], queue=queue.name, at=due, body=body)
-        time.sleep(max(0.0, (due - client.now()).total_seconds()))
+            soon = client.now() + timedelta(seconds=SOON)
+            client.schedules.create(made[-1], queue=queue.name, at=soon, body=body)
+        time.sleep(SOON)  # nobody receives yet: all are due, and none is sent
 
     with a_queue(where) as queue:
         yield Place(queue=queue, send_many=lambda _: None, send=lambda _: None, prepare=prepare)
