@@ -140,7 +140,7 @@ class UniqueKeys:
         was replaced does not have its key. ``entry`` is what was last seen under the key of a single message.
         """
         guesses: dict[tuple[str, str], Holder | None] = {
-            pair: entry or Holder(coming=pair[1]) for pair in wanted
+            pair: entry or (Holder(pair[1]) if delivering else Holder(coming=pair[1])) for pair in wanted
         }
         granted: set[tuple[str, str]] = set()
         for _ in range(_TRIES):

@@ -251,6 +251,15 @@ class Store(KeyRegister, Protocol):
         """
         ...
 
+    def find_many(
+        self, shard: Shard, messages: Sequence[tuple[bytes, int]]
+    ) -> tuple[StoredSlice | None, ...]:
+        """What `find` answers for each of these messages, by bundle id and position, in their order.
+
+        One request for all where the store can. It reads the data of all their bundles, so the caller bounds how many.
+        """
+        ...
+
     def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
         """Remove one message in any state, held and processed ones too. False when it is not stored."""
         ...

@@ -124,6 +124,27 @@ class CountsEveryDelivery(WrappedStore):
         return found and replace(found, started=True)
 
 
+class AnswersOnlyWhatItFinds(WrappedStore):
+    """Leaves out what is not stored, of what is looked for together."""
+
+    def find_many(
+        self, shard: Shard, messages: Sequence[tuple[bytes, int]]
+    ) -> tuple[StoredSlice | None, ...]:
+        return tuple(each for each in super().find_many(shard, messages) if each is not None)
+
+
+class FindsBundlesOnce(WrappedStore):
+    """Answers for each bundle what holds the first message of it that is looked for."""
+
+    def find_many(
+        self, shard: Shard, messages: Sequence[tuple[bytes, int]]
+    ) -> tuple[StoredSlice | None, ...]:
+        found: dict[bytes, StoredSlice | None] = {}
+        for (bundle_id, _), each in zip(messages, super().find_many(shard, messages), strict=True):
+            found.setdefault(bundle_id, each)
+        return tuple(found[bundle_id] for bundle_id, _ in messages)
+
+
 class ShowsWhatNobodyHolds(WrappedStore):
     """Shows everything that waits to whoever looks for what is held."""
 
@@ -175,6 +196,8 @@ BROKEN_LOOKS: tuple[type[WrappedStore], ...] = (
     MeasuresNothing,
     HidesWhoHolds,
     CountsEveryDelivery,
+    AnswersOnlyWhatItFinds,
+    FindsBundlesOnce,
     ShowsWhatNobodyHolds,
     HidesWhatIsHeldForLong,
     ForgetsTheDead,

@@ -64,6 +64,8 @@ CAUGHT_BY = {
     "MeasuresNothing": "LookingContract",
     "HidesWhoHolds": "LookingContract",
     "CountsEveryDelivery": "LookingContract",
+    "AnswersOnlyWhatItFinds": "LookingContract",
+    "FindsBundlesOnce": "LookingContract",
     "ShowsWhatNobodyHolds": "LookingContract",
     "HidesWhatIsHeldForLong": "LookingContract",
     "ForgetsTheDead": "ConsumerContract",

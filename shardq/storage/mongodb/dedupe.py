@@ -50,9 +50,13 @@ class KeyMethods(ABC):
 
     def exchange_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
         """Change the keys that stand as the caller saw them; raises QueueNotFound where one may be new."""
-        enters = any(change.before is None for change in changes)
-        name = self._incarnations.require(queue) if enters else self._incarnations.of(queue)
-        return exchange(self._session, name, changes)
+        if any(change.before is None and change.after is not None for change in changes):
+            return exchange(self._session, self._incarnations.require(queue), changes)
+        return self._incarnations.within(
+            queue,
+            lambda: exchange(self._session, self._incarnations.of(queue), changes),
+            in_vain=lambda standing: any(map(_finds_nothing, changes, standing)),
+        )
 
     def list_keys(self, queue: str, after: str = "", limit: int = 1000) -> tuple[KeyEntry, ...]:
         """Return the next entries, by key."""
@@ -104,18 +108,17 @@ def _confirm(session: Session, queue: str, entries: Sequence[DedupeEntry]) -> No
 
 
 def exchange(session: Session, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
-    """Look at the keys, and change those that stand as the caller saw them; new ones are entered without a look."""
-    new = all(each.before is None and each.after is not None for each in changes)
-    standing = {} if new else _standing(session, queue, changes)
-    wanted = [
-        _change(queue, each)
-        for each in changes
-        if each.before == standing.get(each.key) and each.before != each.after
-    ]
-    if wanted:
-        _write(session, wanted)
-        standing = _standing(session, queue, changes)
+    """Change the keys that stand as the caller saw them, and look at them, unless all were found and changed."""
+    wanted = [_change(queue, each) for each in changes if each.before != each.after]
+    if _write(session, wanted) == len(changes):
+        return tuple(each.after for each in changes)
+    standing = _standing(session, queue, changes)
     return tuple(standing.get(each.key) for each in changes)
+
+
+def _finds_nothing(change: KeyChange, standing: str | None) -> bool:
+    """True where nothing stands, and the change has not removed it."""
+    return standing is None and (change.before is None or change.after is not None)
 
 
 def _change(queue: str, change: KeyChange) -> UpdateOne | DeleteOne:
@@ -159,19 +162,21 @@ def drop(session: Session, queue: str) -> int:
         return session.collection(KEYS).delete_many(_of(queue)).deleted_count
 
 
-def _write(session: Session, operations: Sequence[UpdateOne | DeleteOne]) -> None:
-    """Carry out those that find their key free."""
+def _write(session: Session, operations: Sequence[UpdateOne | DeleteOne]) -> int:
+    """Carry out those that find their key as they want it; returns how many were found, or entered."""
     if not operations:
-        return
+        return 0
     with session.translated(writing=True):
         try:
-            session.collection(KEYS).bulk_write(operations, ordered=False, session=session.transaction)
+            done = session.collection(KEYS).bulk_write(operations, ordered=False, session=session.transaction)
         except BulkWriteError as error:
             failed = [each for each in error.details["writeErrors"] if each["code"] != _DUPLICATE]
             if failed:
                 raise write_error(failed[0], str(session.address)) from error
             if error.details["writeConcernErrors"]:
                 raise
+            return 0
+    return done.matched_count + done.upserted_count + done.deleted_count
 
 
 def _id(queue: str, key: str) -> Document:

@@ -45,7 +45,7 @@ T = TypeVar("T")
 _LOOKS = frozenset(
     [
         *("load_queue", "list_queues", "list_keys", "seen_consumers", "ping", "diagnose", "wait"),
-        *("shards", "peek", "find", "count"),
+        *("shards", "peek", "find", "find_many", "count"),
     ]
 )
 _PAUSE = 0.02  # seconds between looks whether the application has committed

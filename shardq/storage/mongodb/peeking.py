@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from shardq.errors import InvalidCursor
@@ -31,7 +31,7 @@ from shardq.storage.mongodb.documents import (
 from shardq.storage.mongodb.shard_rows import GROUP_INDEX, HISTORY_INDEX, ShardRows
 from shardq.storage.requests import EntryState, Peek, PeekPage, ShardCounts, StoredSlice
 
-__all__ = ["count", "find", "is_empty", "peek"]
+__all__ = ["count", "find", "find_many", "is_empty", "peek"]
 
 _Place: TypeAlias = tuple[int, int, bytes, int]
 _Item: TypeAlias = tuple[_Place, Row, Slice | Kept]
@@ -94,22 +94,31 @@ def _in_order(
 
 
 def find(rows: ShardRows, bundle_id: bytes, position: int, now: int) -> StoredSlice | None:
-    """Return the slice that holds this message, in the history too, or None.
+    """Return the slice that holds this message, in the history too, or None."""
+    return find_many(rows, [(bundle_id, position)], now)[0]
+
+
+def find_many(
+    rows: ShardRows, messages: Sequence[tuple[bytes, int]], now: int
+) -> tuple[StoredSlice | None, ...]:
+    """Return the slices that hold these messages, in the history too, or None.
 
     What is not found is looked for again on a primary that was surely one when it answered: a key that is free rests on
     that, and a message which a deposed primary does not have yet is stored.
     """
-    return _find(rows.read([bundle_id], bodies=True), position, now) or _find(
-        rows.read_surely(bundle_id), position, now
+    read = rows.read(dict.fromkeys(bundle_id for bundle_id, _ in messages), bodies=True)
+    return tuple(
+        _holding(read.get(bundle_id), position, now)
+        or _holding(rows.read_surely(bundle_id).get(bundle_id), position, now)
+        for bundle_id, position in messages
     )
 
 
-def _find(found: dict[bytes, Row], position: int, now: int) -> StoredSlice | None:
-    for row in found.values():
-        pieces: tuple[Slice | Kept, ...] = (*row.slices, *row.kept)
-        for each in pieces:
-            if each.first <= position < each.end:
-                return _stored(row, each, now)
+def _holding(row: Row | None, position: int, now: int) -> StoredSlice | None:
+    pieces: tuple[Slice | Kept, ...] = () if row is None else (*row.slices, *row.kept)
+    for each in pieces:
+        if row is not None and each.first <= position < each.end:
+            return _stored(row, each, now)
     return None
 
 

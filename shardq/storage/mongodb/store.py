@@ -241,6 +241,16 @@ class MongoStore(KeyMethods):
             lambda found: found is None,
         )
 
+    def find_many(
+        self, shard: Shard, messages: Sequence[tuple[bytes, int]]
+    ) -> tuple[StoredSlice | None, ...]:
+        """Return the slices that hold these messages, which one command reads."""
+        return self._within(
+            shard,
+            lambda place: peeking.find_many(ShardRows(self._session, place), messages, self.now()),
+            lambda found: None in found,
+        )
+
     def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
         """Remove one message, out of the history too; False when it is not stored."""
         return self._within(

@@ -231,6 +231,14 @@ class SqliteStore(KeyMethods):
         """Return the slice that holds this message, in the history too, or None."""
         return self._session.read(lambda sql: peeking.find(sql, shard, bundle_id, position, self.now()))
 
+    def find_many(
+        self, shard: Shard, messages: Sequence[tuple[bytes, int]]
+    ) -> tuple[StoredSlice | None, ...]:
+        """Return the slices that hold these messages, as one transaction sees them."""
+        return self._session.read(
+            lambda sql: tuple(peeking.find(sql, shard, *each, self.now()) for each in messages)
+        )
+
     def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
         """Remove one message, out of the history too; False when it is not stored."""
         removed = self._session.write(lambda sql: removal.remove(sql, shard, bundle_id, position, self.now()))

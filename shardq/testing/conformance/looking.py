@@ -181,6 +181,25 @@ class LookingContract(Contract):
         assert (held.first, held.count, held.deliveries, held.due) == (0, 1, 1, until)
         assert (rest.first, rest.count, rest.deliveries, rest.due) == (1, 2, 0, bundle.due)
 
+    def test_messages_that_are_looked_for_together_are_found_as_each_alone(self, bench: Bench) -> None:
+        bundle, other, gone = bench.given(6), bench.given(2, priority=1), bench.given(1, priority=2)
+        taken = bench.claim(3, lease=600)
+        bench.ack(taken.span(0, 1), keep=True)
+        bench.ack(taken.span(1, 1))
+        bench.store.remove(bench.shard, gone.id, 0)
+        places = [(bundle.id, 5), (gone.id, 0), (other.id, 1), *((bundle.id, each) for each in range(7))]
+        places += [(other.id, 0), (bytes(16), 0), (bundle.id, 2)]
+        found = bench.other.find_many(bench.shard, places)
+        assert found == tuple(bench.other.find(bench.shard, *each) for each in places)
+        assert [each and each.state for each in found[3:8]] == [
+            EntryState.PROCESSED,
+            None,
+            EntryState.IN_FLIGHT,
+            EntryState.READY,
+            EntryState.READY,
+        ]
+        assert bench.other.find_many(bench.shard, []) == ()
+
     def test_find_sees_only_its_shard(self, bench: Bench) -> None:
         bundle = bench.given(1)
         assert bench.store.find(bench.shard_of(bench.queue, 1, 0), bundle.id, 0) is None
