@@ -115,13 +115,15 @@ class WorkflowResult:
         return self._wait().__await__()
 
     def cancel(self) -> bool:
-        """Cancel all steps that have not ended; False when all of it had ended. Can be repeated.
+        """Cancel all steps that have not ended; False when all of it had ended, or is missing. Can be repeated.
 
         Steps that run find out as tasks do: see :meth:`Result.cancel`.
         """
         if (plan := self._found()) is None:
             return False
         run = self._run()
+        if self._is_gone(plan, run):
+            return False
         steps = [step_id(run, step).text for step in range(len(plan.steps))]
         self._binding.results.decide([Decided(each, Entry("cancelled"), plan.keep) for each in steps])
         self._binding.remove(run)
@@ -145,6 +147,15 @@ class WorkflowResult:
         self._binding.retry(again)
         self._binding.results.enter_run(again, plan.keep)
         return True
+
+    def _is_gone(self, plan: Plan, run: str) -> bool:
+        """True when none of its ends is still to come, and one will not: it was purged."""
+        states = set[TaskState]()
+        for end in plan.ends:
+            states.add(self._result(plan, run, end).state)
+            if not states <= {"done", "missing"}:
+                return False
+        return "missing" in states
 
     async def _wait(self) -> Any:
         ends = await asyncio.to_thread(lambda: self.results)

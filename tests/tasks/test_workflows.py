@@ -184,6 +184,31 @@ def test_a_step_whose_message_was_removed_is_missing_and_so_is_what_waits_for_it
         result.get(timeout=0)
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_was_purged_of_a_workflow_cannot_be_cancelled_and_what_is_left_can(
+    sums: Sums, client: shardq.Client, *, begun: bool
+) -> None:
+    later = sums.add.options(queue="others", delay=600)
+    gone = chain(sums.add.signature(0, 0), later.then(1)).send()
+    rest = group(sums.add.options(delay=600).signature(1, 1), later.signature(2, 2)).send()
+    if begun:
+        sums.tasks.drain(queues=["tasks"])
+    for queue in ["others"] if begun else ["others", "tasks"]:
+        client.create_queue(queue, exist_ok=True).purge()
+    assert gone.state == "missing"
+    assert not gone.cancel()
+    assert not sums.tasks.workflow(gone.id).cancel()
+    assert gone.state == "missing"
+    assert (rest.cancel(), rest.cancel(), rest.state) == (
+        (True, True, "cancelled") if begun else (False, False, "missing")
+    )
+
+
+def test_a_workflow_that_was_cancelled_before_it_began_can_be_cancelled_again(sums: Sums) -> None:
+    result = chain(sums.add.signature(1, 1), sums.add.then(1)).send()
+    assert (result.cancel(), result.cancel(), result.state) == (True, True, "cancelled")
+
+
 @pytest.fixture
 def dying(url: str, clock: ManualClock) -> Iterator[tuple[Dying, Sums]]:
     store = Dying(open_store(url, clock))
