@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 
@@ -29,6 +29,7 @@ __all__ = [
     "browse_blocked",
     "browse_history",
     "find",
+    "find_many",
     "find_slice",
     "history_slices",
     "period_of",
@@ -96,6 +97,22 @@ def find(context: QueueContext, codec: Codec, identity: MessageId) -> StoredMess
     if piece is None:
         return None
     return _Holders(context).shown(_message(identity, piece, decode_bundle(piece.bundle.data), codec), piece)
+
+
+def find_many(context: QueueContext, codec: Codec, ids: Sequence[str]) -> dict[str, StoredMessage]:
+    """Those of these messages that are stored, by their ids."""
+    by_shard: dict[Shard, list[MessageId]] = {}
+    for identity in map(MessageId.parse, dict.fromkeys(ids)):
+        by_shard.setdefault(identity.shard, []).append(identity)
+    holders, found = _Holders(context), dict[str, StoredMessage]()
+    for shard, some in by_shard.items():
+        places = [(each.bundle_id, each.position) for each in some]
+        pieces = context.retry(context.store.find_many, shard, places)
+        for identity, piece in zip(some, pieces, strict=True):
+            if piece is not None:
+                shown = _message(identity, piece, decode_bundle(piece.bundle.data), codec)
+                found[str(identity)] = holders.shown(shown, piece)
+    return found
 
 
 def find_slice(context: QueueContext, identity: MessageId) -> StoredSlice | None:

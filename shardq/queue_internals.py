@@ -7,16 +7,23 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Literal
 
-from shardq.browsing import browse
+import msgspec
+
+from shardq.browsing import browse, find_many
+from shardq.clock import to_datetime
 from shardq.codec import BYTES, Codec
 from shardq.consumer import Consumer
 from shardq.context.unique_keys import UniqueKeys
 from shardq.errors import InvalidSetting
 from shardq.message import StoredMessage
+from shardq.outgoing_message import OutgoingMessage
 from shardq.queue import MANY, Queue
 from shardq.receiving.turns import check_queues, turns_of
+from shardq.sending.planned_bundles import plan_bundles
+from shardq.sending.prepared import prepare_options
+from shardq.sending.storing import prepare
 
-__all__ = ["consumer_of", "holders_of", "stored_in", "unless", "wait_for"]
+__all__ = ["consumer_of", "found_in", "holders_of", "placed", "stored_in", "unless", "wait_for"]
 
 # ruff: noqa: SLF001 - it is of the same house
 
@@ -65,6 +72,26 @@ def holders_of(queue: Queue, keys: Sequence[str]) -> list[str | None]:
     """
     found = UniqueKeys(queue._context).exchange_all([(key, None, None) for key in keys])
     return [None if each is None else "" if each.coming or each.replaced else each.current for each in found]
+
+
+def found_in(queue: Queue, ids: Sequence[str]) -> Mapping[str, StoredMessage]:
+    """Those of these messages that are stored, in any state, by their ids: one request for each shard that has any."""
+    return find_many(queue._context, BYTES, ids)
+
+
+def placed(queue: Queue, messages: Sequence[OutgoingMessage]) -> list[OutgoingMessage]:
+    """The messages, of bytes and without keys, with the ids and due times under which they can be sent, once or often.
+
+    Those of a bundle have to be sent together, and all again within 14 minutes, as what is ``unsent`` after an error.
+    """
+    context = queue._context
+    prepared = [prepare(context, each.body, prepare_options(each, context.name), BYTES) for each in messages]
+    found = list(messages)
+    for planned in plan_bundles(context, prepared, context.store.now()):
+        due = to_datetime(planned.bundle.due)
+        for place, identity in planned.ids():
+            found[place] = msgspec.structs.replace(found[place], id=str(identity), due=due, delay=0.0)
+    return found
 
 
 def stored_in(queue: Queue, page: int) -> Iterator[StoredMessage]:

@@ -17,12 +17,12 @@ from typing import TypeVar
 from shardq.errors import InvalidMessage
 from shardq.tasks.binding import Binding
 from shardq.tasks.errors import Failure, ResultMissing
-from shardq.tasks.gathering import AT_ONCE, gather
+from shardq.tasks.gathering import entries_of, gather
 from shardq.tasks.ids import split_step
 from shardq.tasks.plans import Plan, Step, joined, joined_up_to, with_input
 from shardq.tasks.results import Decided, Entry
 
-__all__ = ["Seen", "advance", "inputs_of", "send_next", "send_steps"]
+__all__ = ["Seen", "advance", "inputs_of", "open_steps", "send_next", "send_steps"]
 
 T = TypeVar("T")
 
@@ -74,14 +74,14 @@ def send_steps(binding: Binding, workflow: str, plan: Plan, bodies: Mapping[int,
         by_queue.setdefault(plan.steps[number].queue, []).append(number)
     for queue, numbers in by_queue.items():
         if len(numbers) > 1 and binding.settings(queue).is_bounded:
-            numbers = _open(binding, workflow, numbers)  # noqa: PLW2901
+            numbers = open_steps(binding, workflow, numbers)  # noqa: PLW2901
         binding.send(
             queue,
             [plan.steps[each].message(workflow, each, plan.keep, bodies[each]) for each in numbers],
         )
 
 
-def _open(binding: Binding, workflow: str, numbers: Sequence[int]) -> list[int]:
+def open_steps(binding: Binding, workflow: str, numbers: Sequence[int]) -> list[int]:
     """The steps that have not ended."""
     return [
         number
@@ -176,13 +176,8 @@ def _room(binding: Binding, step: Step) -> int:
 
 
 def _are_done(binding: Binding, workflow: str, numbers: Sequence[int]) -> bool:
-    ids = [f"{workflow}#{number}" for number in numbers]
-    return all(
-        (entry := found.get(each)) is not None and entry.state == "done"
-        for some in _cut(ids, AT_ONCE)
-        for found in (binding.results.read_many(some),)
-        for each in some
-    )
+    found = entries_of(binding, [f"{workflow}#{number}" for number in numbers])
+    return all(entry is not None and entry.state == "done" for _, entry in found)
 
 
 def _closed(binding: Binding, bucket: str, plan: Plan, seen: Seen) -> list[str]:
@@ -204,13 +199,11 @@ def _values(binding: Binding, bucket: str, ends: Sequence[int]) -> Entry | None:
     """The entry of a bucket whose steps are these; None when not all of them are done."""
     values: list[bytes] | None = []
     size = 0
-    for some in _cut([f"{bucket}#{end}" for end in ends], AT_ONCE):
-        found = binding.results.read_many(some)
-        for each in some:
-            if (entry := found.get(each)) is None or entry.state != "done":
-                return None
-            size += len(entry.value)
-            values = None if values is None or entry.large or size > KEPT_BYTES else [*values, entry.value]
+    for _, entry in entries_of(binding, [f"{bucket}#{end}" for end in ends]):
+        if entry is None or entry.state != "done":
+            return None
+        size += len(entry.value)
+        values = None if values is None or entry.large or size > KEPT_BYTES else [*values, entry.value]
     return Entry("done", apart=True) if values is None else Entry("done", joined(values))
 
 

@@ -14,11 +14,13 @@ from shardq.message import StoredMessage
 from shardq.outgoing_message import Headers, OutgoingMessage
 from shardq.producer import Producer
 from shardq.queue import Queue
+from shardq.queue_internals import found_in, holders_of
 from shardq.receipt import MessageId
 from shardq.settings import QueueSettings
 from shardq.storage.requests import EntryState
 from shardq.tasks.buckets import read_plans
 from shardq.tasks.ids import in_run, key_of, split_step, step_id
+from shardq.tasks.placing import Places, may_be_placed
 from shardq.tasks.plans import KEEP, NAME, RUN, WORKFLOW, Plan, read_plan
 from shardq.tasks.results import ResultLog
 
@@ -40,6 +42,7 @@ class Binding:
         self._producers: dict[str, Producer] = {}  # of these
         self._told: set[str] = set()  # the queues of which was told that they deliver too seldom
         self._plans: dict[str, Plan] = {}  # of the workflows that were seen last
+        self._places: dict[str, Places] = {}  # of the same
 
     def send(self, queue: str, messages: Sequence[OutgoingMessage]) -> Sequence[str]:
         """Store messages, and return their ids. A queue that is missing is created."""
@@ -154,12 +157,44 @@ class Binding:
         with self._opened(message.id).open(message.id) as file:
             return next(read_plans(file))[1]
 
+    def find_steps(self, workflow: str, plan: Plan, numbers: Sequence[int]) -> dict[int, StoredMessage]:
+        """The messages of those of these steps that are in their queues, by number; some requests for all of them."""
+        found: dict[int, StoredMessage] = {}
+        by_queue: dict[str, list[int]] = {}
+        for number in numbers:
+            by_queue.setdefault(plan.steps[number].queue, []).append(number)
+        for name, some in by_queue.items():
+            with suppress(QueueNotFound):
+                queue = self.client.queue(name)
+                found |= self._in_places(queue, workflow, plan, some)
+                found |= _under_keys(queue, workflow, [each for each in some if each not in found])
+        return {number: each for number, each in found.items() if each.state is not EntryState.PROCESSED}
+
     def _step(self, step: str) -> StoredMessage | None:
         workflow, number = split_step(step)
         plan = self.plan(workflow)
-        if plan is None:
-            return None
-        return self.client.queue(plan.steps[number].queue).get(unique_key=step_id(workflow, number).key)
+        return None if plan is None else self.find_steps(workflow, plan, [number]).get(number)
+
+    def _in_places(
+        self, queue: Queue, workflow: str, plan: Plan, numbers: Sequence[int]
+    ) -> dict[int, StoredMessage]:
+        """First steps that were sent under ids that are written down."""
+        if not may_be_placed(plan) or all(plan.steps[number].after for number in numbers):
+            return {}
+        places = self._places_of(workflow)
+        ids = {places[number].id: number for number in numbers if number in places}
+        return {ids[identity]: message for identity, message in found_in(queue, list(ids)).items()}
+
+    def _places_of(self, workflow: str) -> Places:
+        """Where first steps are; what was read once stays true."""
+        if (known := self._places.get(workflow)) is not None:
+            return known
+        if (found := self.results.places(workflow)) is None:
+            return {}
+        if len(self._places) >= MOST_PLANS:
+            self._places = {}
+        self._places[workflow] = found
+        return found
 
     def _opened(self, task: str) -> Queue:
         return self.client.queue(MessageId.parse(task).shard.queue)
@@ -175,6 +210,17 @@ class Binding:
                     opened = self._queues[queue] = self.queue(queue)
                     self._producers[queue] = opened.producer()
         return self._producers[queue]
+
+
+def _under_keys(queue: Queue, workflow: str, numbers: Sequence[int]) -> dict[int, StoredMessage]:
+    """The messages of steps that have unique keys."""
+    keys = {step_id(workflow, number).key: number for number in numbers}
+    holders = {
+        key: each for key, each in zip(keys, holders_of(queue, list(keys)), strict=True) if each is not None
+    }
+    stored = found_in(queue, [each for each in holders.values() if each])
+    found = {keys[key]: stored.get(each) or queue.get(unique_key=key) for key, each in holders.items()}
+    return {number: each for number, each in found.items() if each is not None}
 
 
 def _sent(producer: Producer, messages: Sequence[OutgoingMessage]) -> Sequence[str]:

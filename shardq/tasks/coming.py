@@ -7,12 +7,10 @@ while this looks is met further on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from shardq.errors import QueueNotFound
-from shardq.queue_internals import holders_of
 from shardq.tasks.binding import Binding
-from shardq.tasks.ids import split_step, step_id
+from shardq.tasks.ids import split_step
 from shardq.tasks.plans import Plan
 
 __all__ = ["may_come"]
@@ -47,7 +45,7 @@ def _any_open(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int
     """True while one of these steps is in its queue, or may come, or steps of it may."""
     if not numbers:
         return False
-    if any(_in_queue(binding, workflow, plan, numbers)):  # it is, most of the time
+    if binding.find_steps(workflow, plan, numbers):  # it is, most of the time
         return True
     entered = dict(
         zip(numbers, binding.results.entered([f"{workflow}#{each}" for each in numbers]), strict=True)
@@ -55,7 +53,7 @@ def _any_open(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int
     for after in {plan.steps[number].after for number in numbers if not entered[number]}:
         if _comes(binding, workflow, plan, after):
             return True
-    if any(_in_queue(binding, workflow, plan, numbers)):
+    if binding.find_steps(workflow, plan, numbers):
         return True
     buckets = sorted((number for number in numbers if plan.steps[number].is_bucket), key=entered.__getitem__)
     return any(_has_open_steps(binding, f"{workflow}#{number}") for number in buckets)
@@ -64,20 +62,3 @@ def _any_open(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int
 def _has_open_steps(binding: Binding, bucket: str) -> bool:
     plan = binding.plan(bucket)
     return plan is not None and _any_open(binding, bucket, plan, plan.ends)
-
-
-def _in_queue(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int]) -> Iterator[bool]:
-    """Which of these steps are in their queues, or are being sent."""
-    by_queue: dict[str, list[str]] = {}
-    for number in numbers:
-        by_queue.setdefault(plan.steps[number].queue, []).append(step_id(workflow, number).text)
-    for queue, steps in by_queue.items():
-        for step, holder in zip(steps, _holders(binding, queue, steps), strict=True):
-            yield holder is not None and binding.find(step) is not None
-
-
-def _holders(binding: Binding, queue: str, steps: Sequence[str]) -> Sequence[str | None]:
-    try:
-        return holders_of(binding.client.queue(queue), [step_id(*split_step(step)).key for step in steps])
-    except QueueNotFound:
-        return [None] * len(steps)

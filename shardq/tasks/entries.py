@@ -17,7 +17,7 @@ from shardq.errors import BodyNotFound, QueueNotFound
 from shardq.message import StoredMessage
 from shardq.outgoing_message import OutgoingMessage
 from shardq.queue import Queue
-from shardq.queue_internals import holders_of, stored_in, wait_for
+from shardq.queue_internals import found_in, holders_of, stored_in, wait_for
 from shardq.storage.requests import EntryState
 
 __all__ = ["EntryQueue"]
@@ -60,15 +60,15 @@ class EntryQueue:
 
     def find(self, keys: Sequence[str]) -> Mapping[str, StoredMessage]:
         """The entries that stand and are not over, by their keys."""
-        found: dict[str, StoredMessage] = {}
-        for key, holder in zip(keys, self.holders(keys), strict=True):
-            if holder is None:
-                continue
-            queue = self._opened()
-            message = (queue.get(holder) if holder else None) or queue.get(unique_key=key)
-            if message is not None and message.state is EntryState.DELAYED:
-                found[key] = message
-        return found
+        holders = {key: each for key, each in zip(keys, self.holders(keys), strict=True) if each is not None}
+        if not holders:
+            return {}
+        queue = self._opened()
+        stored = found_in(queue, [each for each in holders.values() if each])
+        found = {key: stored.get(each) or queue.get(unique_key=key) for key, each in holders.items()}
+        return {
+            key: each for key, each in found.items() if each is not None and each.state is EntryState.DELAYED
+        }
 
     def holders(self, keys: Sequence[str]) -> Sequence[str | None]:
         """Whose the keys are, in one request: see :func:`shardq.queue.holders_of`."""

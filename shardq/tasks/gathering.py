@@ -16,11 +16,13 @@ from shardq.tasks.results import MAX_RESULT_BYTES, Entry
 if TYPE_CHECKING:
     from shardq.tasks.binding import Binding
 
-__all__ = ["AT_ONCE", "Value", "body_of", "gather", "values_in"]
+__all__ = ["AT_ONCE", "Value", "body_of", "entries_of", "gather", "values_in"]
 
 AT_ONCE = (
     16  # entries that are read together; each has up to a megabyte, and a larger value is read for itself
 )
+MOST_AT_ONCE = 64  # behind some that are small
+SMALL_BYTES = 10_000
 
 
 class Value(NamedTuple):
@@ -32,13 +34,22 @@ class Value(NamedTuple):
 
 def gather(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int]) -> Iterator[Value]:
     """What these steps returned, in this order; those of buckets one after the other. Raises ResultMissing."""
-    for place in range(0, len(numbers), AT_ONCE):
-        ids = [f"{workflow}#{number}" for number in numbers[place : place + AT_ONCE]]
-        entries = binding.results.read_many(ids)
-        for number, step in zip(numbers[place : place + AT_ONCE], ids, strict=True):
-            if (entry := entries.get(step)) is None or entry.state != "done":
-                raise ResultMissing(f"step {step} has no value: it was kept for {plan.keep:g} seconds")
-            yield from values_in(binding, step, plan.steps[number], entry)
+    for step, entry in entries_of(binding, [f"{workflow}#{number}" for number in numbers]):
+        if entry is None or entry.state != "done":
+            raise ResultMissing(f"step {step} has no value: it was kept for {plan.keep:g} seconds")
+        yield from values_in(binding, step, plan.steps[split_step(step)[1]], entry)
+
+
+def entries_of(binding: Binding, steps: Sequence[str]) -> Iterator[tuple[str, Entry | None]]:
+    """What became of steps, in their order; None: nothing yet. Few are read at a time unless they are small."""
+    count = AT_ONCE
+    while steps:
+        some, steps = steps[:count], steps[count:]
+        found = binding.results.read_many(some)
+        for step in some:
+            yield step, found.get(step)
+        small = all(len(entry.value) <= SMALL_BYTES for entry in found.values())
+        count = MOST_AT_ONCE if small else AT_ONCE
 
 
 def values_in(binding: Binding, identity: str, step: Step, entry: Entry) -> Iterator[Value]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -27,7 +27,9 @@ T_co = TypeVar("T_co", covariant=True)
 
 TaskState = Literal["waiting", "running", "done", "failed", "cancelled", "missing"]
 
-SURE_SECONDS = 1.0  # from then on a waiter also asks whether the task is still in its queue
+SURE_SECONDS = (
+    1.0  # after which a waiter also asks whether the task is still in its queue, and between two such looks
+)
 LONGEST_WAIT = 366 * 86_400.0
 
 
@@ -114,11 +116,11 @@ class Result(Generic[T_co]):
 
     async def _wait(self) -> T_co:
         wait = _Wait(None)
-        while (entry := await asyncio.to_thread(self._look, sure=wait.is_long)) is None:
+        while (entry := await asyncio.to_thread(wait.look, self._look)) is None:
             await asyncio.sleep(wait.longest)
         return self._value(entry)
 
-    def _look(self, *, sure: bool) -> Entry | None:
+    def _look(self, sure: bool) -> Entry | None:
         """The entry, if there is one. Raises ResultMissing when it is ``sure`` that none will come."""
         if not self._keep:
             raise ResultMissing(f"task {self.id} has no result: its option keep_result is 0")
@@ -133,7 +135,7 @@ class Result(Generic[T_co]):
 
     def _awaited(self, timeout: float | None) -> Entry:
         wait = _Wait(timeout)
-        while (entry := self._look(sure=wait.is_long)) is None:
+        while (entry := wait.look(self._look)) is None:
             wait.check(self.id)
             before = time.monotonic()
             self._binding.results.wait(wait.longest)
@@ -182,14 +184,24 @@ class _Wait:
         if timeout is not None:
             check_number("timeout", timeout, 0.0, LONGEST_WAIT)
         self._began, self._timeout = time.monotonic(), timeout
+        self._sure_after = SURE_SECONDS
 
     @property
     def waited(self) -> float:
         return time.monotonic() - self._began
 
-    @property
-    def is_long(self) -> bool:
-        return self.waited >= SURE_SECONDS or self._timeout == 0
+    def look(self, look: Callable[[bool], Entry | None]) -> Entry | None:
+        """Look once, now and then surely: that may cost many requests, and takes a tenth of the time at most."""
+        sure = self._is_sure(began := self.waited)
+        entry = look(sure)
+        if sure:
+            self._sure_after = self.waited + max(SURE_SECONDS, 9 * (self.waited - began))
+        return entry
+
+    def _is_sure(self, waited: float) -> bool:
+        if self._timeout is not None and waited >= self._timeout:
+            return waited >= SURE_SECONDS or self._timeout == 0
+        return waited >= self._sure_after
 
     @property
     def shortest(self) -> float:

@@ -20,6 +20,7 @@ from shardq.outgoing_message import OnConflict, OutgoingMessage
 from shardq.tasks.entries import EntryQueue
 from shardq.tasks.errors import Failure, ResultMissing
 from shardq.tasks.ids import buckets_of, in_run, key_of, run_of, runs_of
+from shardq.tasks.placing import Places, read_places
 
 __all__ = ["MAX_ENTRY_BYTES", "MAX_RESULT_BYTES", "Decided", "Entry", "ResultLog"]
 
@@ -171,6 +172,15 @@ class ResultLog:
         kept_in = self._results if "#" in workflow else self._workflows
         message = self._read("w", in_run(workflow, 0), kept_in)
         return None if message is None else cast("bytes", message.body)
+
+    def enter_places(self, workflow: str, places: bytes, keep: float) -> None:
+        """Write down where the first steps of a workflow or bucket are to be stored, unless that is written."""
+        self._results.write([_message("s", workflow, places, keep)])
+
+    def places(self, workflow: str) -> Places | None:
+        """Where the first steps of a workflow or bucket are stored, or were; None when that is not written."""
+        message = self._read("s", workflow, self._results)
+        return None if message is None else read_places(cast("bytes", message.body))
 
     def workflows(self) -> Iterator[tuple[str, StoredMessage]]:
         """The workflows that have begun, and are kept: their ids, and their plans as they are stored."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from shardq.errors import RepeatTooLate
 from shardq.message import Message
-from shardq.tasks.advancing import Seen, advance, inputs_of, send_next, send_steps
+from shardq.tasks.advancing import Seen, advance, inputs_of, open_steps, send_next, send_steps
 from shardq.tasks.binding import Binding
 from shardq.tasks.buckets import read_plans
 from shardq.tasks.errors import ResultMissing
-from shardq.tasks.gathering import AT_ONCE
+from shardq.tasks.gathering import entries_of
 from shardq.tasks.ids import run_of, split_step
+from shardq.tasks.placing import sent_in_places
 from shardq.tasks.plans import Plan, read_plan, write_plan
 
 __all__ = ["start_bucket", "start_run", "start_workflow"]
@@ -30,7 +32,7 @@ def start_workflow(binding: Binding, message: Message) -> None:
         ),
         plan.keep,
     )
-    send_steps(binding, message.id, plan, {number: plan.steps[number].body for number in plan.first})
+    _send_first(binding, message.id, plan, {number: plan.steps[number].body for number in plan.first})
 
 
 def start_bucket(binding: Binding, bucket: str, value: bytes | None) -> None:
@@ -42,7 +44,18 @@ def start_bucket(binding: Binding, bucket: str, value: bytes | None) -> None:
     if run_of(bucket):
         _start_rest(binding, bucket, plan, value)
         return
-    send_steps(binding, bucket, plan, inputs_of(binding, plan, value))
+    _send_first(binding, bucket, plan, inputs_of(binding, plan, value))
+
+
+def _send_first(binding: Binding, workflow: str, plan: Plan, bodies: Mapping[int, bytes | None]) -> None:
+    try:
+        if sent_in_places(binding, workflow, plan, bodies):
+            return
+    except RepeatTooLate:  # those that are there wait or run, and what has ended has an entry
+        there = binding.find_steps(workflow, plan, list(bodies))
+        rest = open_steps(binding, workflow, [number for number in bodies if number not in there])
+        bodies = {number: bodies[number] for number in rest}
+    send_steps(binding, workflow, plan, bodies)
 
 
 def start_run(binding: Binding, run: str) -> None:
@@ -71,12 +84,8 @@ def _start_rest(binding: Binding, workflow: str, plan: Plan, value: bytes | None
 
 def _states(binding: Binding, workflow: str, plan: Plan) -> dict[int, str]:
     """What stands of the steps, in this run or one before."""
-    found: dict[int, str] = {}
-    for place in range(0, len(plan.steps), AT_ONCE):
-        numbers = range(place, min(place + AT_ONCE, len(plan.steps)))
-        entries = binding.results.read_many([f"{workflow}#{number}" for number in numbers])
-        found |= {split_step(step)[1]: entry.state for step, entry in entries.items()}
-    return found
+    found = entries_of(binding, [f"{workflow}#{number}" for number in range(len(plan.steps))])
+    return {split_step(step)[1]: entry.state for step, entry in found if entry is not None}
 
 
 def _plan(binding: Binding, workflow: str) -> Plan:

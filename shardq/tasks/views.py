@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
 
 import msgspec
 
-from shardq.errors import QueueNotFound
 from shardq.message import StoredMessage
-from shardq.queue_internals import holders_of
 from shardq.settling.dead_letters import REASON
 from shardq.storage.requests import EntryState
 from shardq.tasks.binding import Binding
 from shardq.tasks.gathering import AT_ONCE
-from shardq.tasks.ids import step_id
 from shardq.tasks.plans import NAME, STEP, Plan
 from shardq.tasks.result import Result, TaskState
 from shardq.tasks.results import Entry
@@ -80,7 +76,9 @@ def views_of_steps(binding: Binding, workflow: str) -> list[TaskView]:
     if plan is None:
         return []
     views = [_step(binding, workflow, plan, number) for number in range(len(plan.steps))]
-    messages = dict(_messages(binding, workflow, plan)) if binding.find(workflow) is None else None
+    messages = (
+        binding.find_steps(workflow, plan, range(len(plan.steps))) if binding.find(workflow) is None else None
+    )
     for place in range(0, len(views), AT_ONCE):
         entries = binding.results.dated([view.id for view in views[place : place + AT_ONCE]])
         views[place : place + AT_ONCE] = [
@@ -89,7 +87,7 @@ def views_of_steps(binding: Binding, workflow: str) -> list[TaskView]:
         ]
     if messages is None:  # it has not begun
         return views
-    return [_opened(binding, view, views, messages) for view in views]
+    return [_opened(binding, view, views, messages.get(number)) for number, view in enumerate(views)]
 
 
 def _step(binding: Binding, workflow: str, plan: Plan, number: int) -> TaskView:
@@ -105,26 +103,13 @@ def _step(binding: Binding, workflow: str, plan: Plan, number: int) -> TaskView:
     )
 
 
-def _messages(binding: Binding, workflow: str, plan: Plan) -> Iterator[tuple[str, StoredMessage]]:
-    """Those of the steps that are in their queues."""
-    for queue in {step.queue for step in plan.steps}:
-        ids = [step_id(workflow, number) for number, step in enumerate(plan.steps) if step.queue == queue]
-        try:
-            holders = holders_of(binding.client.queue(queue), [each.key for each in ids])
-        except QueueNotFound:
-            continue
-        for each, holder in zip(ids, holders, strict=True):
-            if holder is not None and (message := binding.find(each.text)) is not None:
-                yield each.text, message
-
-
 def _opened(
-    binding: Binding, view: TaskView, views: list[TaskView], messages: dict[str, StoredMessage]
+    binding: Binding, view: TaskView, views: list[TaskView], message: StoredMessage | None
 ) -> TaskView:
     """A step that has not ended, with what it is at."""
     if view.ended is not None or any(views[other].state != "done" for other in view.after):
         return view
-    if (message := messages.get(view.id)) is not None:
+    if message is not None:
         found = view_of_message(message, view.queue)
         return msgspec.structs.replace(view, state=found.state, deliveries=found.deliveries)
     state = Result(binding, view.id, None, 1.0).state

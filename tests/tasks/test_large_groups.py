@@ -25,6 +25,7 @@ from shardq.tasks import (
     chain,
     chord,
     group,
+    placing,
 )
 from shardq.tasks.starting import start_workflow
 from shardq.testing import ManualClock, WrappedStore
@@ -36,8 +37,9 @@ from tests.tasks.sums import Sums
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Buckets of two."""
+    """Buckets of two, whose steps are sent in a bundle."""
     monkeypatch.setattr(buckets, "BUCKET_STEPS", 2)
+    monkeypatch.setattr(placing, "FEWEST", 2)
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 9, 17])
