@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from statistics import median
 
 import shardq
 
@@ -26,10 +27,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     with shardq.connect(options.url) as client:
+        ratios = []
         for _ in range(options.rounds):
             queues = through_queues(client, options.messages)
             topic = through_a_topic(client, options.messages)
+            ratios.append(topic / queues)
             print(f"queues {queues:,.0f}/s  topic {topic:,.0f}/s  {topic / queues:.0%}", flush=True)
+        print(f"median {median(ratios):.0%}  ({min(ratios):.0%} .. {max(ratios):.0%})")
 
 
 def through_queues(client: shardq.Client, messages: int) -> float:
