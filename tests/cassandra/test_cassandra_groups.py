@@ -75,6 +75,32 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return sent
 
 
+@pytest.mark.parametrize("limit", [1, 10, 50])
+def test_a_claim_of_few_reads_few_of_the_groups(
+    store: CassandraStore, grouped: Shard, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    # Given more groups than a claim looks at
+    bundles = [
+        bundle for part in range(3) for bundle in fill(store, grouped, [f"{part}-{n}" for n in range(80)])
+    ]
+    pages: list[int] = []
+    start_read = Session.start_read
+
+    def noted(session: Session, query: str, *rest: Any, page: int | None = None, **options: Any) -> Any:
+        if "kind = 2" in query:
+            pages.append(page or 0)
+        return start_read(session, query, *rest, page=page, **options)
+
+    monkeypatch.setattr(Session, "start_read", noted)
+    # When they are claimed a few at a time
+    taken: list[bytes] = []
+    while len(taken) < 4 * limit:
+        taken += take(store, grouped, limit)[0]
+    # Then no page has many more of them than are taken, and the first ones came first
+    assert set(pages) == {max(32, limit * 5 // 4 + 1)}
+    assert taken == [bundle.id for bundle in bundles[: 4 * limit]]
+
+
 def test_requests_of_each_operation_on_groups(
     store: CassandraStore, grouped: Shard, requests: Counter[str]
 ) -> None:

@@ -25,9 +25,11 @@ from shardq.storage.requests import Claim, Claimed
 __all__ = ["claim"]
 
 _ATTEMPTS = 5
-_FRONTS = (
-    200  # ready rows, and lease rows that are due, that one claim looks at; it orders them by their due times
-)
+_LAPSED = 200  # lease rows that are due, that one claim looks at
+_FEWEST_FRONTS, _MOST_FRONTS = (
+    32,
+    200,
+)  # ready rows that one claim looks at; it orders them by their due times
 _GROUPS = 100  # groups that one claim takes from at most
 _MESSAGES = 1000  # slices that one claim takes at most
 
@@ -46,6 +48,7 @@ class _Found(msgspec.Struct, frozen=True):
     control: ControlRow
     own: dict[bytes, GroupRow]
     fronts: list[Ready]  # in the order of their rows
+    all_fronts: bool  # there are no more
     candidates: list[_Candidate]  # in the order of delivery
 
 
@@ -87,6 +90,7 @@ class _Claimer:
         self._shard: Shard = request.shard
         self._reader = GroupReader(session, request.shard)
         self._rescanned = False
+        self._fronts = max(_FEWEST_FRONTS, min(request.limit * 5 // 4 + 1, _MOST_FRONTS))
 
     def attempt(self, limit: int, most: int) -> Claimed | None:
         """Return what was claimed, of so many groups at most, or None when it has to be tried again."""
@@ -119,9 +123,9 @@ class _Claimer:
             cursor.rescan(control.control, control.taken, now)
             self._rescanned = True
         start_own = row.start_own(self._request.token)
-        start_due_rows = row.start_due_rows(cursor.due_from, now, _FRONTS)
+        start_due_rows = row.start_due_rows(cursor.due_from, now, _LAPSED)
         ready = [
-            row.ready(priorities, place, now, page=_FRONTS, bodies=False)
+            row.ready(priorities, place, now, page=self._fronts, bodies=False)
             for place, priorities in cursor.groups().items()
         ]
         control, own = start_own()
@@ -130,7 +134,7 @@ class _Claimer:
             return None
         due_rows = list(start_due_rows())
         cursor.pass_due_rows(due_rows[0][2] if due_rows else now, now)
-        fronts = list(islice(heapq.merge(*(each() for each in ready), key=attrgetter("place")), _FRONTS))
+        fronts = list(islice(heapq.merge(*(each() for each in ready), key=attrgetter("place")), self._fronts))
         candidates = [_candidate(each) for each in fronts]
         for lease in row.leases(due_row[0] for due_row in due_rows):
             if lease.due <= now:
@@ -140,7 +144,8 @@ class _Claimer:
                 )
         mine = self._reader.groups(lease.group for lease in own)
         held = {row_id: row for row_id, row in mine.items() if row.group.token == self._request.token}
-        return _Found(now, control, held, fronts, sorted(candidates, key=attrgetter("rank")))
+        whole = len(fronts) < self._fronts
+        return _Found(now, control, held, fronts, whole, sorted(candidates, key=attrgetter("rank")))
 
     def _choose(self, draft: Draft, groups: Sequence[bytes], wanted: int) -> dict[bytes, _Taken]:
         """Take the first slices of groups; while there is room, what follows them too, as far as it is due."""
@@ -209,8 +214,7 @@ class _Claimer:
         """Where to read on, by priority: at the first row that was not taken."""
         places = list(self._cursor.places)
         end: Place = (found.now - OVERLAP, b"", 0)
-        seen_all = len(found.fronts) < _FRONTS
-        last = len(PRIORITIES) if seen_all else found.fronts[-1].key.priority
+        last = len(PRIORITIES) if found.all_fronts else found.fronts[-1].key.priority
         for priority in PRIORITIES:
             rows = [each for each in found.fronts if each.key.priority == priority]
             left = next((each for each in rows if _candidate(each).group not in taken), None)
