@@ -15,6 +15,7 @@ from pyspark.sql.types import (
     ByteType,
     DataType,
     DateType,
+    DayTimeIntervalType,
     DecimalType,
     DoubleType,
     FloatType,
@@ -39,6 +40,7 @@ _SIMPLE: dict[str, type[DataType]] = {
     "long": LongType, "float": FloatType, "real": FloatType, "double": DoubleType, "date": DateType,
     "timestamp": TimestampType, "timestamp_ltz": TimestampType, "timestamp_ntz": TimestampNTZType,
 }  # fmt: skip
+_PARTS = ("day", "hour", "minute", "second")
 _TOKEN = re.compile(r"`(?:[^`]|``)+`|\w+|\S")
 _END = ""
 
@@ -104,13 +106,15 @@ class _Parser:
 
     def _type(self) -> DataType:
         kind = self._next.lower()
-        if kind not in {*_SIMPLE, "array", "map", "struct", "decimal", "dec", "numeric"}:
+        if kind not in {*_SIMPLE, "array", "map", "struct", "decimal", "dec", "numeric", "interval"}:
             raise self._wrong()
         self._take()
         if kind in _SIMPLE:
             return _SIMPLE[kind]()
         if kind in {"decimal", "dec", "numeric"}:
             return self._decimal()
+        if kind == "interval":
+            return self._interval()
         self._expect("<")
         if kind == "struct":
             return self.columns(">")
@@ -133,6 +137,20 @@ class _Parser:
         if not (1 <= numbers[0] <= 38 and numbers[-1] <= numbers[0]):
             raise InvalidSetting(f"option {self._option} has a decimal of {numbers}: it has 1 to 38 digits")
         return DecimalType(*numbers)
+
+    def _interval(self) -> DayTimeIntervalType:
+        first = last = self._part()
+        if self._next.lower() == "to":
+            self._take()
+            last = self._part()
+        if last < first:
+            raise self._wrong()
+        return DayTimeIntervalType(first, last)
+
+    def _part(self) -> int:
+        if self._next.lower() not in _PARTS:
+            raise self._wrong()
+        return _PARTS.index(self._take().lower())
 
     def _number(self) -> int:
         if not self._next.isdecimal():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from contextlib import suppress
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -45,6 +46,8 @@ def as_json(schema: str, *bodies: bytes | None, **given: Any) -> dict[str, list[
          "struct<a b:decimal(10,2),c`d:map<string,struct<x:double>>>"),
         ("s struct<a:array<array<int>>>, t timestamp, n timestamp_ntz",
          "struct<s:struct<a:array<array<int>>>,t:timestamp,n:timestamp_ntz>"),
+        ("a interval day to second, b interval hour, c array<interval minute to second>",
+         "struct<a:interval day to second,b:interval hour,c:array<interval minute to second>>"),
         ("a decimal, b decimal(5), struct int", "struct<a:decimal(10,0),b:decimal(5,0),struct:int>"),
     ],
 )  # fmt: skip
@@ -64,6 +67,9 @@ def test_a_schema_is_read_as_spark_writes_it(text, columns) -> None:
         ("a array<int", "cannot be read at ''"),
         ("a INT NOT NULL", "cannot be read at 'NOT NULL'"),
         ("a INT, A STRING", "column 'A' twice"),
+        ("a interval", "cannot be read at ''"),
+        ("a interval second to day", "cannot be read at"),
+        ("a interval year to month", "cannot be read at 'year to month'"),
         ("a decimal(60, 2)", "1 to 38 digits"),
         ("{nonsense", "is no schema in JSON"),
     ],
@@ -114,6 +120,30 @@ def test_json_has_its_types() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("INTERVAL '1 02:03:04.567891' DAY TO SECOND", 93_784.567891),
+        ("INTERVAL '-5 00:00:00.000001' DAY TO SECOND", -432_000.000001),
+        ("INTERVAL '106751990' DAY", 9_223_371_936_000),
+        ("INTERVAL '-26:30' HOUR TO MINUTE", -95_400),
+        ("INTERVAL '59.5' SECOND", 59.5),
+    ],
+)
+def test_intervals_are_read_as_spark_writes_them(text, seconds) -> None:
+    made = as_json("i interval day to second", json.dumps({"i": text}).encode())
+    assert made == {"body": [{"i": timedelta(seconds=seconds)}], CORRUPT: [None]}
+
+
+def test_numbers_that_are_none_are_read_as_spark_writes_them() -> None:
+    body = b'{"d": "-Infinity", "f": "Infinity", "a": ["NaN", 1, 0.5, null]}'
+    made = as_json("d double, f float, a array<double>", body, b'{"d": 1}')
+    assert made[CORRUPT] == [None, None]
+    first, second = made["body"]
+    assert (first["d"], first["f"], repr(first["a"])) == (-math.inf, math.inf, "[nan, 1.0, 0.5, None]")
+    assert second == {"d": 1.0, "f": None, "a": None}
+
+
 def test_what_is_missing_or_null_is_null() -> None:
     assert as_json("a int, b string", b'{"a": null}', b"{}") == {
         "body": [{"a": None, "b": None}] * 2,
@@ -127,13 +157,16 @@ def test_what_is_missing_or_null_is_null() -> None:
         b"", b"nul", b"null", b"[1]", b'{"a": "x"}', b'{"a": 1.5}', b'{"a": 2147483648}', b'{"b": 1}',
         b'{"a": 1} {"a": 2}',
         b'{"b": "\xff"}', b'{"b": "\\ud800"}', b'{"c": 1.234}', b'{"c": 123456}', b'{"t": "2026-01-31T08:00:00"}',
+        b'{"d": "nan"}', b'{"d": "1.5"}', b'{"d": true}', b'{"d": ' + b"9" * 400 + b"}", b'{"i": 5}',
+        b'{"i": "5 days"}', b'{"i": "INTERVAL \'999999999999\' DAY"}',
         pytest.param(b'{"x": ' + b"[" * 100_000, id="deep"),
     ],
 )  # fmt: skip
 def test_a_body_that_does_not_fit_is_corrupt_and_its_neighbours_are_not(body) -> None:
     good = b'{"a": 1, "c": 1.5}'
-    made = as_json("a int, b string, c decimal(5,2), t timestamp", good, body, None, good)
-    row = {"a": 1, "b": None, "c": Decimal("1.50"), "t": None}
+    schema = "a int, b string, c decimal(5,2), t timestamp, d double, i interval day to second"
+    made = as_json(schema, good, body, None, good)
+    row = {"a": 1, "b": None, "c": Decimal("1.50"), "t": None, "d": None, "i": None}
     assert made == {"body": [row, None, None, row], CORRUPT: [None, body, None, None]}
 
 
