@@ -7,6 +7,8 @@ import json
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from shardq.receiving.named_claims import ClaimName, NamedClaims
+from shardq.sharding.shard import Shard
 from shardq.spark.backlog import Backlog
 from shardq.spark.claim_stream import ClaimStream
 from shardq.spark.options import ClaimStreamOptions
@@ -25,7 +27,22 @@ def test_a_backlog_is_counted_no_more_often_than_is_asked(connect, clock) -> Non
     clock.advance(1)
     found = backlog.report(10)
     assert (found["ready"], found["delayed"], found["inFlight"]) == (3, 1, 2)
-    assert found["readySince"] is not None
+    assert found["oldest"] <= found["readySince"]
+
+
+def test_a_report_tells_what_was_acked_and_lost_since_the_stream_began(connect, clock) -> None:
+    queue = connect().create_queue("reported", shards=1, time_shards=1)
+    queue.producer().send_many([b"x"] * 4)
+    queue.consumer().receive(1).ack()
+    backlog = Backlog(queue._context)
+    assert (backlog.report(10)["acked"], backlog.report(10)["leaseLost"]) == (0, 0)
+    claims = NamedClaims(queue._context, lease=30_000_000, memory=3_600_000_000)
+    name = ClaimName(Shard(queue.name, 0, 0), "first")
+    claims.take(name, 3, owner="me", strict=False)
+    clock.advance(31)
+    assert queue.consumer().receive(1)
+    assert claims.ack([name]) == 1
+    assert (backlog.report(1_000)["acked"], backlog.report(1_000)["leaseLost"]) == (2, 1)
 
 
 def test_the_progress_of_a_query_has_the_backlog_where_it_is_asked_for(pipes, queue) -> None:
@@ -36,6 +53,8 @@ def test_the_progress_of_a_query_has_the_backlog_where_it_is_asked_for(pipes, qu
     reports = [json.loads(progress.sources[0].latestOffset) for progress in query.recentProgress]
     assert reports[0]["ready"] == 30
     assert reports[-1]["ready"] < 30
+    assert 10 <= reports[-1]["acked"] <= 30
+    assert reports[-1]["leaseLost"] == 0
 
 
 @pytest.mark.parametrize(("limit", "waits"), [(ReadMaxRows(100), True), (ReadAllAvailable(), False)])

@@ -6,31 +6,37 @@ import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from markdown_it import MarkdownIt
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 
 
-def test_the_examples_of_the_page_run(spark, url, client, tmp_path, monkeypatch) -> None:
+def test_the_examples_of_the_page_run_from_the_first_in_an_empty_folder(
+    spark, url, client, tmp_path, monkeypatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    client.create_queue("orders")
-    client.create_queue("sales")
-    client.create_queue("amounts").producer().send_many([b"4", b"no number", b"5"])
-    names = {"spark": spark, "url": url}
+    names: dict[str, Any] = {}
     fences = (token for token in MarkdownIt().parse(PAGE.read_text()) if token.type == "fence")
     blocks = [token.content for token in fences if token.info == 'python title="on Spark"']
-    assert len(blocks) == 10
+    assert len(blocks) == 12
     good, bad = b'{"customer": "c1", "amount": 2.5}', [b'{"customer": ', b"\xff\xfe", b""]
     for number, block in enumerate(blocks, start=1):
         if "sort_out" in block:
             client.queue("orders").producer().send_many([good, *bad])
-        if '"sales"' in block or "ledger" in block:
+        if "withWatermark" in block or "ledger" in block:
             client.queue("sales").producer().send_many([good, good, *bad])
+        if "observe" in block or "isolate_failures" in block:
+            client.queue("amounts").producer().send_many([b"4", b"no number", b"5"])
         code = block.replace('"path", "orders"', f'"path", "{tmp_path}/orders"')
         for name in re.findall(r'"([a-z]+-checkpoint|sorted-orders|audited|shares)"', block):
             code = code.replace(f'"{name}"', f'"{tmp_path}/{name}"')
         exec(compile(code, f"spark.md, block {number}", "exec"), names)
+        if "observe" in block:
+            seen = names["query"].lastProgress["observedMetrics"]["batch"]
+            assert (seen["claimed"], seen["redelivered"]) == (3, 0)
+    assert (names["spark"], names["url"]) == (spark, url)
     assert spark.read.parquet(f"{tmp_path}/orders").count() == 1_001
     counts = client.queue("orders").counts()
     assert (counts.ready, counts.in_flight) == (0, 0)
