@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -65,20 +65,61 @@ def test_a_stream_goes_to_a_table_with_the_options_of_its_queue(pipes, queue, ta
     assert queue.counts().ready == 3
 
 
-@pytest.mark.parametrize(
-    ("statement", "text"),
-    [
-        ("INSERT INTO orders SELECT binary('x')", "the reason is not enough data columns"),
-        ("INSERT INTO orders (body) VALUES ('x')", 'Cannot safely cast `body` "STRING" to "BINARY"'),
-        ("DELETE FROM orders", "Table does not support deletes: shardq"),
-        ("INSERT OVERWRITE orders (body) VALUES (binary('x'))", "truncate"),
-    ],
-)
-def test_what_spark_cannot_do_with_a_table_is_refused(pipes, queue, table, statement, text) -> None:
-    with pytest.raises(Exception) as caught:
-        pipes.spark.sql(statement)
-    assert text in str(caught.value)
+REFUSED = {
+    "INSERT INTO orders SELECT binary('x')": "the reason is not enough data columns",
+    "INSERT INTO orders (body) VALUES ('x')": 'Cannot safely cast `body` "STRING" to "BINARY"',
+    "INSERT OVERWRITE orders (body) VALUES (binary('x'))": "truncate",
+    "DELETE FROM orders": "Table does not support deletes: shardq",
+    "TRUNCATE TABLE orders": "Table does not support truncates: shardq",
+    "UPDATE orders SET priority = 1": "does not support UPDATE TABLE",
+    "MERGE INTO orders USING waiting ON orders.id = waiting.id WHEN MATCHED THEN DELETE": (
+        "does not support MERGE INTO TABLE"
+    ),
+    "CREATE TABLE others USING shardq OPTIONS (url '{url}', queue '{queue}') AS SELECT binary('x') AS body": (
+        "option 'url' is missing"
+    ),
+}
+
+
+def test_what_spark_cannot_do_with_a_table_is_refused(pipes, queue, table) -> None:
+    def refusal(use: Callable[..., object], *given: str) -> str:
+        with pytest.raises(Exception) as caught:
+            use(*given)
+        return str(caught.value)
+
+    for statement, text in REFUSED.items():
+        assert text in refusal(pipes.spark.sql, statement.format(url=pipes.url, queue=queue.name)), statement
+    rows = pipes.spark.sql("SELECT binary('x') AS body")
+    assert "dynamic overwrite in batch mode" in refusal(rows.writeTo("orders").overwritePartitions)
+    landing = str(pipes.folder / "landing")
+    rows.write.parquet(landing)
+    stream = pipes.spark.readStream.schema("body binary").parquet(landing).writeStream
+    stream = stream.option("checkpointLocation", str(pipes.folder / "checkpoint")).trigger(availableNow=True)
+    assert "option 'url' is missing" in refusal(lambda: stream.toTable("orders").awaitTermination(120))
     assert queue.counts().ready == 0
+
+
+def test_what_spark_forgets_of_a_table_is_said_when_it_is_used(pipes, queue, table) -> None:
+    def said(statement: str) -> str:
+        with pytest.raises(Exception) as caught:
+            pipes.spark.sql(statement).collect()
+        return str(caught.value)
+
+    sql, given = pipes.spark.sql, f"OPTIONS (url '{pipes.url}', queue '{queue.name}')"
+    sql(f"CREATE TABLE columned (body STRING) USING shardq {given}")
+    created = pipes.spark.sql("SELECT binary('x') AS body").writeTo("created").using("shardq")
+    created.options(**pipes.options(queue)).create()
+    sql("ALTER TABLE orders ADD COLUMN x int")
+    try:
+        assert "option 'url' is missing" in said("SELECT * FROM columned")
+        assert "option 'url' is missing" in said("SELECT * FROM created")
+        assert "the schema of a queue is" in said("SELECT * FROM orders")
+        assert queue.counts().ready == 1
+        sql(f"INSERT INTO columned WITH (url = '{pipes.url}', queue = '{queue.name}') VALUES ('y')")
+        assert queue.counts().ready == 2
+    finally:
+        sql("DROP TABLE columned")
+        sql("DROP TABLE created")
 
 
 def test_a_stream_of_a_table_that_only_looks_receives_nothing() -> None:
