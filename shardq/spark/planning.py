@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from shardq.browsing import slices
+from shardq.clock import microseconds
 from shardq.context.queue_context import QueueContext
 from shardq.sharding.ownership import Ownership
 from shardq.sharding.reading import ShardReader
@@ -19,6 +20,11 @@ __all__ = ["Plan", "Planner", "Sizes"]
 PAGE_MESSAGES = 10_000
 COUNT_AGAIN = 1_000_000  # microseconds
 LEAST_FOR_A_TASK = 1_000  # messages: below this a batch is not cut into more tasks
+LOOK_AGAIN = 1.0  # seconds without a signal until an idle stream looks all the same
+FIRST_POLL, LAST_POLL = (
+    0.005,
+    0.25,
+)  # seconds, where the store does not signal: twice as long after each look in vain
 MOST_SHARDS = 256  # of a batch that needs no more tasks: each costs the ack a look at what was claimed there
 
 Plan = dict[tuple[Shard, ...], int]
@@ -41,6 +47,9 @@ class Planner:
         self._context, self._sizes = context, sizes or Sizes()
         self._reader = ShardReader(context.store, context.name, Ownership(name))
         self._idle = False  # the last plan was empty
+        self._signalled = False  # something may have come since the last look
+        self._looked_at = self._rest = 0  # an idle stream does not look again for so long
+        self._poll = FIRST_POLL
         self._few_since: int | None = None  # since when there is something, but too little for a batch
         self._count_at = 0  # until then it is not counted again
         self._done: set[Shard] = set()  # with AvailableNow: they have nothing any more that was due in time
@@ -50,18 +59,21 @@ class Planner:
 
         The tasks have nearly equal parts of the limit. What a shard holds is not known, so each has several.
 
-        With ``last``, the same in every call, shards that offer only what was due later are left out; without, a plan
-        after an empty one first looks as an idle consumer does, and at every shard only when it finds something.
+        With ``last``, the same in every call, shards that offer only what was due later are left out. Without, a plan
+        after an empty one asks the store when an idle consumer would: after a signal, when something is due, and else
+        now and then. It first looks as one does, and at every shard only when it finds something.
         When it is patient, a batch that would be too small is put off.
         """
         settings = self._context.settings
+        self._listen()
         if patient and self._context.store.now() < self._count_at:
             return {}
         if settings.delivery_paused or (last is None and self._idle and not self._stirs(settings.layout)):
             return {}
         offers = self._context.retry(self._reader.offers, settings.layout)
         shards = [offer.shard for offer in offers if last is None or self._offers_in_time(offer, last)]
-        self._idle = not shards
+        self._idle = last is None and not shards
+        self._note_look()
         if patient and self._are_too_few(shards):
             return {}
         return _divided(shards, most, self._sizes)
@@ -87,13 +99,32 @@ class Planner:
                 return True
         return False
 
+    def _listen(self) -> None:
+        """Note whether a signal came; before a look, so that none is missed that comes while it looks."""
+        if self._context.retry(self._context.store.wait, (self._context.name,), 0.0):
+            self._signalled = True
+
     def _stirs(self, layout: Layout) -> bool:
-        """Tell by a glance whether there may be work, or a shard that cannot be read.
+        """Tell by a glance, when it is time for one, whether there may be work, or a shard that cannot be read.
 
         A hint may hide a message from it for as long as from an idle consumer (decision 22).
         """
+        rested = self._context.store.now() - self._looked_at
+        if not self._signalled and 0 <= rested < self._rest:
+            return False
         self._context.retry(self._reader.survey, layout)
-        return self._reader.has_candidates or bool(self._reader.errors(thorough=True))
+        stirs = self._reader.has_candidates or bool(self._reader.errors(thorough=True))
+        self._note_look()
+        return stirs
+
+    def _note_look(self) -> None:
+        """Rest until something is due, but not long: a signal may be lost, and the layout may change."""
+        due, rest = self._reader.seconds_until_due(), LOOK_AGAIN
+        if not self._context.store.capabilities.signals:
+            rest = self._poll
+            self._poll = min(2 * self._poll, LAST_POLL) if self._idle else FIRST_POLL
+        self._rest = microseconds(rest if due is None else min(rest, due))
+        self._signalled, self._looked_at = False, self._context.store.now()
 
     def _offers_in_time(self, offer: Probe, last: int) -> bool:
         """Tell whether there is anything that was due by then: behind what is newer and goes first, if need be.

@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 import shardq
 from shardq.sharding.shard import Shard
+from shardq.spark import planning
 from shardq.spark.claim_stream import ClaimPartition, ClaimStream, partitions_of
 from shardq.spark.connection import context_of
 from shardq.spark.options import ClaimStreamOptions
@@ -49,6 +51,13 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], Counter[str]]:
     return counted
 
 
+def silence(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the store signal nothing, as those of which consumers poll."""
+    silent = msgspec.structs.replace(store.capabilities, signals=False)
+    monkeypatch.setattr(type(store), "capabilities", silent)
+    monkeypatch.setattr(store, "wait", lambda *_: ())
+
+
 def receive(stream: ClaimStream, start: dict[str, Any]) -> tuple[dict[str, Any], int]:
     """One batch: the offset at its end, and its rows."""
     end = stream.latestOffset(start, ReadMaxRows(100_000))
@@ -56,8 +65,9 @@ def receive(stream: ClaimStream, start: dict[str, Any]) -> tuple[dict[str, Any],
 
 
 def test_a_batch_is_finished_once_and_an_idle_tick_costs_one_glance(
-    make_queue, stream, requests, url
+    make_queue, stream, requests, url, monkeypatch
 ) -> None:
+    monkeypatch.setattr(planning, "LOOK_AGAIN", 0.0)
     queue = make_queue(shards=16, time_shards=2)
     with queue.producer(bundle_messages=10) as producer:
         producer.send_many([b"x"] * 160)
@@ -75,6 +85,81 @@ def test_a_batch_is_finished_once_and_an_idle_tick_costs_one_glance(
         ticks.append(seen.total())
         assert seen["acknowledge"] == seen["reserve_keys"] == 0
     assert min(ticks) == 1  # where seconds have passed since the last one, the directory is read as well
+
+
+def test_an_idle_stream_asks_nothing_until_a_signal_comes_something_is_due_or_a_second_has_passed(
+    connect, clock, requests
+) -> None:
+    queue = connect().create_queue("idle", shards=16, time_shards=2)
+    store = queue._context.store
+    planner = Planner(queue._context, "test")
+
+    def asked() -> int:
+        seen.clear()
+        found.update(planner.plan(1_000, None))
+        return seen.total()
+
+    seen, found = requests(store), {}
+    assert asked() > 0
+    for _ in range(9):
+        clock.advance(0.1)
+        assert asked() == 0
+    clock.advance(0.1)
+    assert asked() > 0
+    queue.producer().send(b"x", delay=0.5)
+    assert asked() > 0  # a signal came
+    clock.advance(0.3)
+    assert asked() == 0
+    assert found == {}
+    clock.advance(0.3)
+    assert asked() > 0
+    assert sum(found.values()) == 1_000
+    assert queue.consumer().receive(1)
+
+
+@pytest.mark.parametrize("signals", [True, False])
+def test_what_came_while_a_queue_was_paused_is_planned_when_it_is_resumed(
+    connect, clock, monkeypatch, signals
+) -> None:
+    queue = connect().create_queue("paused", shards=2, time_shards=2)
+    if not signals:
+        silence(queue._context.store, monkeypatch)
+    planner = Planner(queue._context, "test")
+    assert planner.plan(1_000, None) == {}
+    queue.pause()
+    queue.producer().send(b"x")
+    assert planner.plan(1_000, None) == {}
+    queue.resume()
+    clock.advance(0.3)
+    assert sum(planner.plan(1_000, None).values()) == 1_000
+
+
+def test_without_signals_an_idle_stream_looks_less_and_less_often(
+    connect, clock, requests, monkeypatch
+) -> None:
+    queue = connect().create_queue("polled", shards=4, time_shards=2)
+    store = queue._context.store
+    silence(store, monkeypatch)
+    planner = Planner(queue._context, "test")
+    seen = requests(store)
+
+    def looks(ticks: int) -> int:
+        """How often it looks while 10 ms pass from each tick to the next."""
+        found = 0
+        for _ in range(ticks):
+            seen.clear()
+            assert planner.plan(1_000, None) == {}
+            found += seen.total() > 0
+            clock.advance(0.01)
+        return found
+
+    assert 5 <= looks(50) <= 9
+    assert looks(100) in {4, 5}
+    queue.producer().send(b"x")
+    clock.advance(0.25)
+    assert sum(planner.plan(1_000, None).values()) == 1_000
+    assert queue.consumer().receive(1)
+    assert 5 <= looks(50) <= 9
 
 
 def test_a_batch_whose_ack_failed_is_acked_by_the_next_tick(make_queue, stream, url, monkeypatch) -> None:

@@ -1,10 +1,14 @@
 """What an idle stream costs: the time of a tick, and processor time beyond that of a rate source without rows.
 
-    python tools/spark/idle.py [--seconds N] [--rounds N] [--shards N ...]
+    python tools/spark/idle.py [--url URL] [--seconds N] [--rounds N] [--shards N ...]
+    python tools/servers/mongodb.py run -- python tools/spark/idle.py --url {url}
+    python tools/servers/cassandra.py run -- python tools/spark/idle.py --url {url}
 
-Each number of shards has a queue on a fresh SQLite file, of which every shard was used and is empty. The processor time
-is that of this process and all below it: the JVM and the Python workers. The queries run one after the other, with the
-trigger that is the default, and the figures are medians of the rounds. One JSON object for each figure.
+Each number of shards has a queue, on a fresh SQLite file without a URL, of which every shard was used and is empty. A
+tick is measured as it is in a stream, where few look, and when each looks. The processor time of queries is that of
+this process and all below it: the JVM and the Python workers. The queries run one after the other, with the trigger
+that is the default, and the figures are medians of the rounds.
+``--rounds 0`` leaves them out. One JSON object for each figure.
 """
 
 from __future__ import annotations
@@ -14,6 +18,8 @@ import json
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psutil
@@ -23,6 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 import shardq
+from shardq.spark import planning
 from shardq.spark.claim_stream import ClaimStream
 from shardq.spark.options import ClaimStreamOptions
 from shardq.spark.row_schema import schema_of
@@ -34,10 +41,14 @@ SETTLE_SECONDS = 5.0
 def main() -> None:
     options = _parsed()
     with tempfile.TemporaryDirectory(prefix="shardq-spark-") as folder:
-        url = f"sqlite:///{folder}/idle.db"
+        url = options.url or f"sqlite:///{folder}/idle.db"
         for shards in options.shards:
             _used(url, f"q{shards}", shards)
             _print(what="tick", shards=shards, **_ticks(url, f"q{shards}"))
+            with _always_looking():
+                _print(what="tick that looks", shards=shards, **_ticks(url, f"q{shards}"))
+        if not options.rounds:
+            return
         spark = local_session("idle", "local[2]")
         rate = (
             spark.readStream.format("rate").option("rowsPerSecond", 1).option("rampUpTime", "100000s").load()
@@ -52,6 +63,7 @@ def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--url", help="The store. Default: a fresh SQLite file.")
     parser.add_argument("--seconds", type=float, default=20.0, help="How long each query is measured.")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--shards", type=int, nargs="+", default=[16, 200])
@@ -72,15 +84,30 @@ def _ticks(url: str, queue: str) -> dict[str, float]:
     options = ClaimStreamOptions(url=url, queue=queue)
     reader = ClaimStream(options, schema_of(options))
     start = reader.initialOffset()
-    times = []
+    times, used = [], time.process_time()
     for _ in range(TICKS):
         begun = time.perf_counter()
         assert reader.latestOffset(start, ReadMaxRows(100_000)) == start
         times.append((time.perf_counter() - begun) * 1_000)
         time.sleep(0.01)
+    used = time.process_time() - used
     reader.stop()
     worst = statistics.quantiles(times, n=100)[98]
-    return {"median_ms": round(statistics.median(times), 2), "p99_ms": round(worst, 2)}
+    return {
+        "median_ms": round(statistics.median(times), 2),
+        "p99_ms": round(worst, 2),
+        "processor_ms": round(used * 1_000 / TICKS, 3),
+    }
+
+
+@contextmanager
+def _always_looking() -> Iterator[None]:
+    before = planning.LOOK_AGAIN, planning.LAST_POLL
+    planning.LOOK_AGAIN = planning.LAST_POLL = 0.0
+    try:
+        yield
+    finally:
+        planning.LOOK_AGAIN, planning.LAST_POLL = before
 
 
 def _compare(rate: DataFrame, own: DataFrame, shards: int, options: argparse.Namespace) -> None:

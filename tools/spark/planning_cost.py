@@ -5,7 +5,7 @@
     python tools/servers/cassandra.py run -- python tools/spark/planning_cost.py --url {url}
 
 Each number of shards has a queue with a message in each shard. Measured are the trigger that plans a batch, extending
-the leases of a batch and acking it, and, when every shard was used and is empty, the trigger that finds nothing. The
+the leases of a batch and acking it, and, when every shard was used and is empty, the trigger that looks in vain. The
 medians of ``--ticks`` triggers are printed, one JSON object for each number, and at the end a straight line through
 them: what a trigger costs for 1,000 shards, and beside them. Spark does not run.
 """
@@ -29,7 +29,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 import shardq
 from shardq.clock import SystemClock
 from shardq.sharding.shard import Shard
-from shardq.spark import connection
+from shardq.spark import connection, planning
 from shardq.spark.claim_stream import ClaimPartition, ClaimStream, claims_for
 from shardq.spark.options import ClaimStreamOptions
 from shardq.spark.row_schema import schema_of
@@ -58,6 +58,7 @@ class Counting(WrappedStore):
 
 def main() -> None:
     options = _parsed()
+    planning.LOOK_AGAIN = planning.LAST_POLL = 0.0  # else an idle trigger asks nothing, as a rule
     with tempfile.TemporaryDirectory(prefix="shardq-spark-") as folder:
         url = options.url or f"sqlite:///{folder}/planning.db"
         rows = [_measure(url, shards, options.ticks) for shards in options.shards]
