@@ -3,7 +3,8 @@
     python tools/spark/throughput.py [--url URL] [--rows N] [--size BYTES]
     python tools/servers/cassandra.py run -- python tools/spark/throughput.py --url {url}
 
-Steps: the pipe without storage (rows counted; rows sorted and cut into parts), the sink, two plain producers,
+Steps: the pipe without storage (rows counted; rows sorted and cut into parts), the sink, the sink when every row has a
+key of its own and `shardBy=key`, two plain producers,
 `foreachPartition` with one insert for each row (of a twentieth of the rows), the drain to Parquet, two plain consumers.
 One JSON object for each step on stdout and one with the ratios; each step is run once, after a warm-up.
 """
@@ -22,7 +23,7 @@ from typing import Literal
 
 import pyarrow as pa
 from local_session import local_session
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 from row_inserts import insert_rows
@@ -92,6 +93,11 @@ def _steps(spark: SparkSession, rows: DataFrame, url: str, folder: Path, options
             _check(client, place, count)
         drained = place
         place = _new(client, url)
+        keyed = place.writer(rows.withColumn("key", functions.xxhash64("body")), shardBy="key")
+        keys = _measure("sink, a key for each row", count, keyed.save)
+        _check(client, place, count)
+        client.delete_queue(place.queue)
+        place = _new(client, url)
         producers = _measure(
             "plain producers", count, lambda: _processes(produce, place, count, options.size)
         )
@@ -109,6 +115,8 @@ def _steps(spark: SparkSession, rows: DataFrame, url: str, folder: Path, options
         f"sink, inputOrder={order} / plain producers": rate / producers for order, rate in sinks.items()
     }
     ratios |= {f"sink, inputOrder={order} / inserts": rate / inserts for order, rate in sinks.items()}
+    ratios |= {"sink, inputOrder=any / stable": sinks["any"] / sinks["stable"]}
+    ratios |= {"sink, a key for each row / inputOrder=any": keys / sinks["any"]}
     ratios |= {"drain / plain consumers": drain_rate / consumers}
     print(json.dumps({name: round(ratio, 2) for name, ratio in ratios.items()}))
 
