@@ -116,13 +116,17 @@ class Session:
         return Client(self.store)
 
     def queue(self, name: str) -> Queue:
-        """An existing queue. Raises QueueNotFound, or StoreMissing."""
+        """An existing queue. Raises QueueNotFound, which suggests the most similar name, or StoreMissing."""
         from shardq.errors import QueueNotFound  # noqa: PLC0415
 
         try:
             return self.client.queue(name)
-        except QueueNotFound:
+        except QueueNotFound as error:
             self.check_file()
+            from difflib import get_close_matches  # noqa: PLC0415 - for a wrong name only
+
+            if near := get_close_matches(name, self.client.queues(), n=1):
+                raise QueueNotFound(f"{error}; did you mean {near[0]!r}?") from error
             raise
 
     def check_file(self) -> None:

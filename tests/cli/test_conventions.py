@@ -130,7 +130,16 @@ def test_wrong_usage_is_one_line_and_exit_code_2(jobs, arguments: list[str]) -> 
     "name", ["describe", "delete", "peek", "receive", "stats", "pause", "redrive", "history"]
 )
 def test_a_queue_that_does_not_exist_is_exit_code_3(jobs, name: str) -> None:
-    assert jobs(name, "nowhere").exit_code == 3
+    result = jobs(name, "nowhere")
+    assert result.exit_code == 3
+    assert "did you mean" not in result.stderr
+
+
+@pytest.mark.parametrize("name", ["describe", "peek", "receive", "send", "stats", "pause", "history"])
+def test_a_queue_that_is_mistyped_is_answered_with_the_one_that_is_meant(jobs, name: str) -> None:
+    result = jobs(name, "jbos", *["x"] * (name == "send"))
+    assert result.exit_code == 3
+    assert result.stderr.rstrip().endswith("; did you mean 'jobs'?")
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_a_url_that_cannot_be_used_is_refused_without_repeating_the_password(url
 
 
 def test_an_option_that_is_unknown_is_named_unless_it_may_be_a_part_of_the_password() -> None:
-    with pytest.raises(InvalidSetting, match="option 'nosuchoption' is unknown"):
+    with pytest.raises(InvalidSetting, match="option 'noSuchOption' is unknown"):
         parse("mongodb://user:secret@host/shardq?noSuchOption=1")
     with pytest.raises(InvalidSetting) as raised:
         parse("mongodb://user:pass/word?secret=1@host/shardq")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, unquote_plus, urlsplit
 
-from pymongo.errors import PyMongoError
+from pymongo.errors import ConfigurationError, PyMongoError
 from pymongo.uri_parser import parse_uri
 
 from shardq.clock import Clock
@@ -19,7 +20,6 @@ __all__ = ["open_mongodb", "parse"]
 
 _DATABASE = re.compile(r"[A-Za-z0-9_-]{1,63}")
 _SRV = "mongodb+srv"
-_UNKNOWN_OPTION = re.compile(r"Unknown option: (\w+)\.")
 
 
 def open_mongodb(url: str, clock: Clock) -> Store:  # noqa: ARG001 -- the time is the server's
@@ -49,8 +49,8 @@ def _check(url: str) -> None:
         options = parse_uri(url, warn=False)["options"]
     except OSError as error:
         raise InvalidSetting(
-            f"{error.filename!r}, which the MongoDB URL names, cannot be read ({error.strerror}): "
-            "check tlsCAFile and tlsCertificateKeyFile"
+            f"{_refused(url, OSError) or 'a file'}, which the MongoDB URL names, cannot be read "
+            f"({os.strerror(error.errno or 0)}): check tlsCAFile and tlsCertificateKeyFile"
         ) from None
     except (PyMongoError, ValueError) as error:
         raise InvalidSetting(
@@ -63,11 +63,23 @@ def _check(url: str) -> None:
 
 
 def _reason(error: Exception, url: str) -> str:
-    """The name of an option that the driver does not know; else the kind of the error, as its text may tell a password.
+    """The option that the driver does not know; else the kind of the error, as its text may tell a password."""
+    unknown = _refused(url, ConfigurationError) if str(error).startswith("Unknown option") else None
+    return f"option {unknown} is unknown" if unknown else type(error).__name__
+
+
+def _refused(url: str, kind: type[Exception]) -> str | None:
+    """The first option that the driver refuses with such an error, which may not name it; of a file, its path.
 
     Behind a ``?`` that was not written as %3F, a part of the password looks like an option; an ``@`` follows it then.
     """
-    unknown = _UNKNOWN_OPTION.match(str(error))
-    if unknown and "@" not in url.partition("?")[2]:
-        return f"option {unknown[1]!r} is unknown"
-    return type(error).__name__
+    query = url.partition("?")[2]
+    for option in () if "@" in query else re.split("[&;]", query):
+        name, _, value = option.partition("=")
+        try:
+            parse_uri(f"mongodb://host/?{option}", warn=False)
+        except kind:
+            return repr(unquote_plus(value) if kind is OSError else name)
+        except (OSError, PyMongoError, ValueError):
+            continue
+    return None

@@ -61,7 +61,7 @@ class GroupLeaseContract(GroupedContract):
         front, behind = grouped.claim().spans
         assert grouped.extend(front, lease=6_900 * 366 * 86_400.0) == Fenced()
         assert grouped.release(behind) == Fenced()
-        grouped.advance(3600)
+        grouped.advance(60)
         assert grouped.claim(by=grouped.other).messages == []
         assert grouped.held() == of_bundle(first)
         assert grouped.ack(front) == Fenced()
