@@ -13,7 +13,17 @@ import pytest
 import shardq
 from shardq.clock import SystemClock
 from shardq.storage.opening import open_store
-from shardq.tasks import TaskCancelled, TaskFailed, Tasks, TaskWorker, buckets, chain, chord, current_task
+from shardq.tasks import (
+    TaskCancelled,
+    TaskFailed,
+    Tasks,
+    TaskWorker,
+    buckets,
+    chain,
+    chord,
+    current_task,
+    placing,
+)
 from tests.any_store import any_url
 from tests.dying_store import Died
 from tests.tasks.dying import Dying
@@ -132,6 +142,7 @@ def test_a_large_group_whose_workers_die_again_and_again_ends_once(
     any_url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(buckets, "BUCKET_STEPS", 2)
+    monkeypatch.setattr(placing, "FEWEST", 2)
     totals: list[list[int]] = []
 
     def square(number: int) -> int:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import shardq
 from shardq.clock import from_datetime
-from shardq.tasks import CurrentTask, Middleware, TaskWorker, WorkflowResult, buckets
+from shardq.tasks import CurrentTask, Middleware, TaskWorker, WorkflowResult, buckets, placing
 from shardq.tasks.work_unit import Unit, ledger_id
 
 from .flows import KINDS, make_tasks, make_workflow
@@ -20,7 +20,7 @@ from .role import Role
 __all__ = ["Ordering", "Running"]
 
 AT_THE_END = 4  # workflows of each sender, when the faults are over
-SMALL_BUCKET = 3  # steps, so that a group of a dozen is a tree
+SMALL_BUCKET = 3  # steps, so that a group of a dozen is a tree, and those of a bucket are sent in a bundle
 THREADS = 3
 SPOILED = 0.05  # of the attempts fail and are tried again
 
@@ -29,7 +29,7 @@ class Ordering(Role):
     """Sends one workflow after the other, and looks at one of those before."""
 
     def run(self) -> None:
-        buckets.BUCKET_STEPS = SMALL_BUCKET
+        buckets.BUCKET_STEPS = placing.FEWEST = SMALL_BUCKET
         self._app, self._open = make_tasks(), list[WorkflowResult]()
         self._app.bind(self.client)
         number, last = self.assignment.first, self.assignment.first + self.assignment.messages
@@ -70,6 +70,7 @@ class Running(Role):
     """A worker of tasks."""
 
     def run(self) -> None:
+        placing.FEWEST = SMALL_BUCKET
         self.record.invoke("seek-step")
         app = make_tasks([_Noted(self.record, self.dice)])
         worker = self.patiently(
