@@ -6,23 +6,28 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from shardq.client import Client
-from shardq.errors import BodyNotFound, MessageTooLarge, QueueNotFound, SchemaMismatch
+from shardq.errors import BodyNotFound, InvalidSetting, MessageTooLarge, QueueNotFound, SchemaMismatch
 from shardq.message import StoredMessage
 from shardq.outgoing_message import Headers, OutgoingMessage
 from shardq.producer import Producer
 from shardq.queue import Queue
 from shardq.queue_internals import found_in, holders_of
 from shardq.receipt import MessageId
+from shardq.schedules.schedule import Schedule
 from shardq.settings import QueueSettings
 from shardq.storage.requests import EntryState
 from shardq.tasks.buckets import read_plans
 from shardq.tasks.ids import in_run, key_of, split_step, step_id
+from shardq.tasks.options import ScheduleKeywords
 from shardq.tasks.placing import Places, may_be_placed
 from shardq.tasks.plans import KEEP, NAME, RUN, WORKFLOW, Plan, read_plan
 from shardq.tasks.results import ResultLog
+
+if TYPE_CHECKING:
+    from shardq.tasks.task import Signature
 
 __all__ = ["Binding"]
 
@@ -73,6 +78,28 @@ class Binding:
         except QueueNotFound:  # it was deleted
             self._producers.pop(queue, None)
             return self._producer(queue).send_stream(body(), **options)
+
+    def schedule(self, schedule: str, call: Signature[Any], timing: ScheduleKeywords) -> Schedule:
+        """Send a call at each occurrence of a schedule. A queue that is missing is created."""
+        message, queue = call.message(), call.options.queue
+        wrong = {each: getattr(message, each) for each in ("delay", "due", "unique_key", "dedupe_key")}
+        if given := [each for each, value in wrong.items() if value]:
+            raise InvalidSetting(
+                f"{given[0]}={wrong[given[0]]!r} of task {call.task.name!r}: a schedule says when its task is sent, "
+                "and overlap='skip' leaves out one while the last one waits or runs; use "
+                f"task.options({given[0]}={0.0 if given[0] == 'delay' else None})"
+            )
+        self._producer(queue)
+        return self.client.schedules.create(
+            schedule,
+            queue=queue,
+            body=message.body,
+            headers=message.headers,
+            priority=message.priority,
+            group=message.group,
+            ttl=message.ttl,
+            **timing,
+        )
 
     def queue(self, name: str) -> Queue:
         """A queue of tasks; created if it is missing."""

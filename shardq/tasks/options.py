@@ -12,10 +12,11 @@ from shardq.errors import InvalidSetting
 from shardq.outcome import LONGEST_DELAY, Backoff, DeadLetter, Outcome, Retry
 from shardq.outgoing_message import DEFAULT_PRIORITY, OnConflict
 from shardq.rate import Rate
+from shardq.schedules.schedule import CatchUp, Overlap
 from shardq.settings import check_number
 from shardq.sharding.shard import check_queue_name
 
-__all__ = ["CallKeywords", "RetryPolicy", "TaskKeywords", "TaskOptions"]
+__all__ = ["CallKeywords", "RetryPolicy", "ScheduleKeywords", "TaskKeywords", "TaskOptions"]
 
 LONGEST_NAME = 200
 LONGEST_KEPT = 366 * 86_400.0
@@ -83,6 +84,20 @@ class TaskKeywords(CallKeywords, total=False):
     name: str | None
     retry: RetryPolicy | int | None
     rate_limit: str | None
+
+
+class ScheduleKeywords(TypedDict, total=False):
+    """When a call is sent by itself: see :meth:`shardq.Schedules.create`."""
+
+    cron: str | None
+    every: float | None
+    at: datetime | None
+    time_zone: str
+    until: datetime | None
+    count: int | None
+    overlap: Overlap
+    catch_up: CatchUp
+    exist_ok: bool
 
 
 class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,10 +14,11 @@ import shardq
 from shardq.callables import check_runs
 from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.outgoing_message import Headers, OutgoingMessage
+from shardq.schedules.schedule import Schedule
 from shardq.tasks.arguments import Arguments
 from shardq.tasks.errors import ArgumentsRejected
 from shardq.tasks.ids import check_task_id
-from shardq.tasks.options import CallKeywords, Named, TaskOptions
+from shardq.tasks.options import CallKeywords, Named, ScheduleKeywords, TaskOptions
 from shardq.tasks.plans import KEEP, NAME, TIMEOUT
 from shardq.tasks.result import Result
 
@@ -49,6 +50,14 @@ class Signature(msgspec.Struct, Generic[T_co], frozen=True):
     def send(self) -> Result[T_co]:
         """Send it. Raises what :meth:`Task.send` raises; ArgumentsRejected for one that :meth:`Task.then` made."""
         return self.task.app.send_many([self])[0]
+
+    def schedule(self, schedule_id: str, **timing: Unpack[ScheduleKeywords]) -> Schedule:
+        """Send it at each occurrence of a schedule, by a cron expression, every so many seconds, or once.
+
+        The workers of its queue keep the schedule going: see :meth:`shardq.Schedules.create` for when that is, and for
+        what it raises. InvalidSetting too for a call with a ``delay``, ``due``, ``unique_key`` or ``dedupe_key``.
+        """
+        return self.task.app.binding.schedule(schedule_id, self, timing)
 
     def message(self) -> OutgoingMessage:
         """The message that is stored."""
@@ -160,6 +169,14 @@ class Task(Generic[P, R, T]):
         Raises what :meth:`Tasks.send_many` raises.
         """
         return self.app.send_many(calls)
+
+    def schedule(self, schedule_id: str, **timing: Unpack[ScheduleKeywords]) -> Schedule:
+        """Send a call without arguments at fixed times: ``report.schedule("nightly", cron="@daily")``.
+
+        With arguments: ``report.signature("sales").schedule(...)``. Raises what :meth:`Signature.schedule` raises, and
+        ArgumentsRejected.
+        """
+        return self.signature().schedule(schedule_id, **timing)  # type: ignore[call-arg]
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run the task here as a worker would: its arguments are written and read, an async function is awaited.
