@@ -15,6 +15,15 @@ for folder in (TESTS.parent, TESTS / "conformance", TESTS / "mongodb"):
 pytest.register_assert_rewrite(
     *(
         f"killed_{what}"
-        for what in ("bodies", "clients", "moves", "queues", "schedules", "topics", "workflows")
+        for what in (
+            "bodies",
+            "clients",
+            "moves",
+            "queues",
+            "schedules",
+            "topics",
+            "transactions",
+            "workflows",
+        )
     )
 )

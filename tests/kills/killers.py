@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shardq.storage.store import Store
+from shardq.testing import ApplicationTransaction
 
 __all__ = ["CassandraKiller", "Killer", "MongoKiller", "SqliteKiller"]
 
@@ -38,6 +39,25 @@ class Killer(ABC):
 
         Requests are those that write: to die before one that reads is to die before the next one that writes.
         """
+
+    def begin(self, row: bytes) -> ApplicationTransaction:
+        """Begin a transaction of the application that writes this row, in a client that may die."""
+        transaction = self._begin()
+        transaction.row = row
+        return transaction
+
+    def is_written(self, row: bytes) -> bool:
+        """Whether the row is there."""
+        transaction = self.harness.begin()
+        transaction.roll_back()
+        transaction.row = row
+        try:
+            return bool(transaction.written)
+        finally:
+            transaction.close()
+
+    def _begin(self) -> Any:
+        return self.harness.begin()
 
     def close(self) -> None:  # noqa: B027 -- most have something to give up
         """Give everything up."""
@@ -109,6 +129,13 @@ class MongoKiller(Killer):
         os.close(go)
         self._proxy.arm(-1)
         return killed
+
+    def _begin(self) -> Any:
+        from pymongo import MongoClient
+
+        from tests.conformance.test_mongodb import MongoTransaction
+
+        return MongoTransaction(MongoClient(self._proxied)[self.harness.address.database])
 
     def close(self) -> None:
         self._end_transactions_after(self._lifetime)

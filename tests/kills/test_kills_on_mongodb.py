@@ -12,6 +12,7 @@ from tests.kills.killed_moves import KilledMoves
 from tests.kills.killed_queues import KilledQueues
 from tests.kills.killed_schedules import KilledSchedules
 from tests.kills.killed_topics import KilledTopics
+from tests.kills.killed_transactions import KilledTransactions
 from tests.kills.killed_workflows import KilledWorkflows
 from tests.kills.killers import MongoKiller
 
@@ -30,6 +31,13 @@ def killer(replica_set_url: str) -> Iterator[MongoKiller]:
 
 
 class TestMongoKills(
-    KilledClients, KilledQueues, KilledMoves, KilledTopics, KilledSchedules, KilledBodies, KilledWorkflows
+    KilledClients,
+    KilledQueues,
+    KilledMoves,
+    KilledTopics,
+    KilledSchedules,
+    KilledBodies,
+    KilledTransactions,
+    KilledWorkflows,
 ):
     """Every operation, on MongoDB."""

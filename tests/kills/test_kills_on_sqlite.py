@@ -10,6 +10,7 @@ from tests.kills.killed_moves import KilledMoves
 from tests.kills.killed_queues import KilledQueues
 from tests.kills.killed_schedules import KilledSchedules
 from tests.kills.killed_topics import KilledTopics
+from tests.kills.killed_transactions import KilledTransactions
 from tests.kills.killed_workflows import KilledWorkflows
 from tests.kills.killers import SqliteKiller
 
@@ -20,6 +21,13 @@ def killer(tmp_path_factory: pytest.TempPathFactory) -> SqliteKiller:
 
 
 class TestSqliteKills(
-    KilledClients, KilledQueues, KilledMoves, KilledTopics, KilledSchedules, KilledBodies, KilledWorkflows
+    KilledClients,
+    KilledQueues,
+    KilledMoves,
+    KilledTopics,
+    KilledSchedules,
+    KilledBodies,
+    KilledTransactions,
+    KilledWorkflows,
 ):
     """Every operation, on SQLite."""

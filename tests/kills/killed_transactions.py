@@ -1,0 +1,67 @@
+"""What has to hold of transactions of the application when its process dies between any two of its requests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from shardq.client import Client
+from shardq.storage.store import Store
+from tests.kills.killers import Killer
+from tests.kills.scene import MOST, Scene
+from tests.sampling import every_third
+
+__all__ = ["KilledTransactions"]
+
+OLD, NEW, HELD = b"old", b"new", b"held"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+class KilledTransactions:
+    """A store's tests provide the fixture ``killer``, if the store takes part in transactions."""
+
+    @pytest.fixture
+    def scene_of_transactions(self, killer: Killer) -> Iterator[Scene]:
+        scene = Scene(killer)
+        yield scene
+        scene.close()
+
+    def test_a_send_an_ack_and_a_release_stand_or_fall_with_the_row(
+        self, scene_of_transactions: Scene
+    ) -> None:
+        scene = scene_of_transactions
+        client = Client(scene.healthy)
+        for requests in every_third(MOST, 0, scene.killer.turn):
+            # Given two messages that are held
+            queue = client.create_queue(scene.new_name(), shards=1, time_shards=1)
+            queue.producer().send_many([OLD, HELD])
+            held = {message.body: message.receipt for message in queue.consumer().receive(2, wait=10)}
+            row = os.urandom(8)
+
+            # When a process that writes a row, sends, acks and releases in one transaction dies on the way
+            def act(store: Store, row: bytes = row, name: str = queue.name, held: dict = held) -> None:
+                transaction = scene.killer.begin(row)
+                transaction.write()
+                with Client(store).transaction(connection=transaction.connection) as within:
+                    within.queue(name).producer().send(NEW)
+                    within.queue(name).ack([held[OLD]])
+                    within.queue(name).release([held[HELD]])
+                transaction.commit()
+
+            killed = scene.killer.run(act, requests)
+            # Then all of it is there, or nothing
+            written = scene.killer.is_written(row)
+            assert written or killed
+            counts = queue.counts()
+            assert sorted(stored.body for stored in queue.peek(10)) == [HELD, NEW if written else OLD], (
+                requests
+            )
+            assert (counts.ready, counts.in_flight) == ((2, 0) if written else (0, 2)), requests
+            queue.purge()
+            assert scene.audit(queue.name) == []
+            if not killed:
+                return
+        pytest.fail("the transaction has no end")
