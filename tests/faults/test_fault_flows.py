@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 import shardq
+from shardq.tasks import TaskWorker
+from tools.faults.assignment import Assignment
+from tools.faults.dial import Dial
+from tools.faults.flowing import Running
 from tools.faults.flows import KINDS, expected, judge_flows, make_tasks, make_workflow
 from tools.faults.history import Delivery, Event, Phase
 
@@ -127,3 +133,20 @@ def test_a_step_runs_of_one_message_and_not_when_its_workflow_has_ended(script: 
     script.run(ONE, 2)
     script.end(ONE)
     assert script.verdict() == {"step of two messages": 1, "step run when all had ended": 1}
+
+
+def test_a_worker_that_a_full_disk_has_ended_is_started_again(
+    client: shardq.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors: list[shardq.ShardqError] = [shardq.StoreUnavailable("the disk is full", retryable=False)]
+
+    def run(worker: TaskWorker) -> None:
+        if errors:
+            raise errors.pop()
+
+    monkeypatch.setattr(TaskWorker, "run", run)
+    client.create_queue("steps")
+    files = {"log": str(tmp_path / "log"), "dial": str(tmp_path / "dial")}
+    assignment = Assignment(role="run", name="r1", seed=1, url="", queue="steps", **files)
+    Running(assignment, Dial(Path(assignment.dial)), client, threading.Event()).run()
+    assert not errors

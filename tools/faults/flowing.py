@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import shardq
 from shardq.clock import from_datetime
-from shardq.tasks import CurrentTask, Middleware, TaskWorker, WorkflowResult, buckets, placing
+from shardq.tasks import CurrentTask, Middleware, Tasks, TaskWorker, WorkflowResult, buckets, placing
 from shardq.tasks.work_unit import Unit, ledger_id
 
 from .flows import KINDS, make_tasks, make_workflow
@@ -67,16 +67,17 @@ class Ordering(Role):
 
 
 class Running(Role):
-    """A worker of tasks."""
+    """A worker of tasks. One that a full disk has ended is started again, as whoever supervises it does."""
 
     def run(self) -> None:
         placing.FEWEST = SMALL_BUCKET
         self.record.invoke("seek-step")
         app = make_tasks([_Noted(self.record, self.dice)])
-        worker = self.patiently(
-            lambda: _NotedWorker(
-                app, self.client, queues=[self.assignment.queue], threads=THREADS, batch=20, retry_delay=0.2
-            )
+        self.patiently(lambda: self._work(app))
+
+    def _work(self, app: Tasks) -> None:
+        worker = _NotedWorker(
+            app, self.client, queues=[self.assignment.queue], threads=THREADS, batch=20, retry_delay=0.2
         )
         worker.record = self.record
         threading.Thread(target=self._stop, args=(worker,), daemon=True).start()
