@@ -146,7 +146,9 @@ def test_a_worker_that_a_full_disk_has_ended_is_started_again(
 
     monkeypatch.setattr(TaskWorker, "run", run)
     client.create_queue("steps")
-    files = {"log": str(tmp_path / "log"), "dial": str(tmp_path / "dial")}
-    assignment = Assignment(role="run", name="r1", seed=1, url="", queue="steps", **files)
-    Running(assignment, Dial(Path(assignment.dial)), client, threading.Event()).run()
+    dial = tmp_path / "dial"
+    assignment = Assignment(
+        role="run", name="r1", seed=1, url="", queue="steps", log=str(tmp_path / "log"), dial=str(dial)
+    )
+    Running(assignment, Dial(dial), client, threading.Event()).run()
     assert not errors
