@@ -4,6 +4,9 @@ An append can be repeated for a limited time. A store ignores a bundle that it h
 for 15 minutes. After that nobody can tell whether a bundle that may have been stored was worked already, so
 :func:`append` refuses to repeat it.
 
+The same time bounds the first append of a message with a large body, from when its id was made: for so long the body
+is there, though its sender stood still.
+
 A bundle with a dedupe key can be appended however old it is. A message is handed out only after its key is confirmed:
 a key that is not confirmed proves that nobody has received the message. The limit counts from when the key was read.
 """
@@ -17,7 +20,14 @@ import msgspec
 
 from shardq.context.events import Entry
 from shardq.context.queue_context import QueueContext
-from shardq.errors import MessageTooLarge, OutcomeUnknown, QueuePaused, RepeatTooLate, StoreUnavailable
+from shardq.errors import (
+    BodyNotFound,
+    MessageTooLarge,
+    OutcomeUnknown,
+    QueuePaused,
+    RepeatTooLate,
+    StoreUnavailable,
+)
 from shardq.large.body import LargeBody
 from shardq.large.layout import owner_entry, owner_in, shard_of
 from shardq.large.queue import bodies_queue
@@ -152,8 +162,9 @@ def append(
     Repeated for the client's ``retry_seconds``. Raises QueuePaused, QueueFull, MessageTooLarge or RepeatTooLate,
     OutcomeUnknown when some attempt may have stored them, or what else keeps the store from it.
     """
+    began = context.store.now()
     with admitted(context, door, bundles) as request:
-        context.retry(_Attempts(context, door, request, bundles, keys_read_at))
+        context.retry(_Attempts(context, door, request, bundles, keys_read_at, began))
     if door.counts_sent:
         context.counters.add(sent=sum(planned.messages for planned in bundles))
         if context.keeps_events:
@@ -177,6 +188,15 @@ def check_age(context: QueueContext, shard: Shard, bundle_id: bytes, since: int)
         )
 
 
+def _check_body(context: QueueContext, since: int) -> None:
+    minutes = (context.store.now() - since) // _MINUTE
+    if minutes >= REPEATABLE_MINUTES:
+        raise BodyNotFound(
+            f"a message for queue {context.name!r} was held up for {minutes} minutes after its large body was stored, "
+            "which may be removed meanwhile: send it again"
+        )
+
+
 def _check_keys(context: QueueContext, read_at: int) -> None:
     minutes = (context.store.now() - read_at) // _MINUTE
     if minutes >= REPEATABLE_MINUTES:
@@ -196,17 +216,21 @@ class _Attempts:
         request: Append,
         bundles: Sequence[PlannedBundle],
         keys_read_at: int,
+        began: int,
     ) -> None:
         self._context, self._request, self._keys_read_at = context, request, keys_read_at
         self._plain = [planned.bundle.id for planned in bundles if planned.key is None]
         self._doubtful = [planned.bundle.id for planned in bundles if planned.again and planned.key is None]
         self._has_keys = len(self._plain) < len(bundles)
-        self._began = 0 if door.fresh_ids else context.store.now()
+        self._began = 0 if door.fresh_ids else began
+        self._large = [each.bundle.id for each in bundles if each.large is not None and each.key is None]
 
     def __call__(self) -> None:
         for bundle_id in self._doubtful:
             since = max(made_at(bundle_id), self._began)
             check_age(self._context, self._request.shard, bundle_id, since)
+        for bundle_id in self._large:
+            _check_body(self._context, max(made_at(bundle_id), self._began))
         if self._has_keys:
             _check_keys(self._context, self._keys_read_at)
         try:
