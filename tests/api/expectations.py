@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 import shardq
+from shardq.outgoing_message import group_of
 from shardq.testing import ManualClock
 
 __all__ = ["QUEUES", "Expectations", "Hold", "Sent"]
@@ -18,13 +19,17 @@ class Sent(msgspec.Struct):
     """What is known of a message that is stored."""
 
     queue: str
-    group: str | None
+    lane: str | None  # of its group, which is in order
     place: int
     expires: float | None = None
     ended: bool = False
 
+    @property
+    def group(self) -> str | None:
+        return None if self.lane is None else group_of(self.lane)
+
     def is_before(self, other: Sent) -> bool:
-        same = (self.queue, self.group) == (other.queue, other.group)
+        same = (self.queue, self.lane) == (other.queue, other.lane)
         return same and not self.ended and self.place < other.place
 
 
@@ -63,7 +68,7 @@ class Expectations:
         sent = self.sent[message.body]
         assert not sent.ended, f"{message.body!r} is delivered after its end"
         assert not self.is_held(message.body), f"{message.body!r} is held twice"
-        assert (message.queue, message.group) == (sent.queue, sent.group)
+        assert (message.queue, message.group, message.lane) == (sent.queue, sent.group, sent.lane)
         assert sent.expires is None or self.now() <= sent.expires + 1e-3, f"{message.body!r} has expired"
 
     def check_group(self, message: shardq.Message, consumer: int, batch: shardq.Batch) -> None:
@@ -71,12 +76,12 @@ class Expectations:
         for body, sent in self.sent.items():
             hold = self.held.get(body)
             own = hold is not None and (hold.batch is batch or hold.consumer == consumer)
-            if (sent.queue, sent.group) == (mine.queue, mine.group) and self.is_held(body):
-                assert own, f"{body!r} and {message.body!r} of one group are held by two consumers"
+            if (sent.queue, sent.lane) == (mine.queue, mine.lane) and self.is_held(body):
+                assert own, f"{body!r} and {message.body!r} of one lane are held by two consumers"
             if sent.is_before(mine) and not own and not (sent.expires and sent.expires <= self.now()):
                 there = self.clients[0].queue(sent.queue).peek(1000)
                 assert body not in {other.body for other in there}, f"{message.body!r} overtook {body!r}"
-        bodies = [self.sent[other.body].place for other in batch if other.group == message.group]
+        bodies = [self.sent[other.body].place for other in batch if other.lane == message.lane]
         assert bodies == sorted(bodies)
 
     def check_limit(self) -> None:

@@ -6,12 +6,15 @@ Also where requests and answers are lost all the time, and repeated.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
 
 import shardq
+from shardq.browsing import find_slice
+from shardq.outgoing_message import lane_of
+from shardq.receipt import MessageId
 from shardq.storage.opening import open_store
 from shardq.testing import FaultPlan, FaultyStore, ManualClock
 from tests.api.expectations import QUEUES, Expectations, Hold, Sent
@@ -45,9 +48,20 @@ ACTIONS = {
 class History(Expectations):
     """Two clients with three consumers each, and what is expected of the two queues."""
 
-    def __init__(self, url: str, clock: ManualClock, seed: int, *, prefetch: bool, lost: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        clock: ManualClock,
+        seed: int,
+        *,
+        prefetch: bool,
+        lost: float,
+        most_lanes: int,
+        blocks: bool,
+    ) -> None:
         """``lost`` is the probability with which a request fails, in one way or another."""
         self.dice = random.Random(seed)
+        self.most_lanes, self.blocks = most_lanes, blocks
         plans = [FaultPlan(probability=lost, seed=2 * seed + number) for number in range(2)]
         clients = [
             shardq.Client(FaultyStore(open_store(url, clock), plan), retry_seconds=PATIENCE) for plan in plans
@@ -77,7 +91,9 @@ class History(Expectations):
             "max_deliveries": self.max_deliveries,
             "max_in_flight": self.limit,
             "retry_delay": 0,
+            "group_concurrency": self.dice.randint(1, self.most_lanes),
             "history_retention": self.dice.choice([0, 100]),
+            "on_dead_letter": "block" if self.blocks else "skip",
             "dead_letter_expired": self.dice.random() < 0.3,
         }
 
@@ -114,7 +130,7 @@ class History(Expectations):
             return
         ttl = options.get("ttl")
         expires = None if ttl is None else self.now() + options.get("delay", 0) + ttl
-        self.sent[body] = Sent(queue.name, options.get("group"), self.numbers, expires)
+        self.sent[body] = Sent(queue.name, self._lane(queue, identity), self.numbers, expires)
         if options.get("on_conflict") == "replace":
             there = {message.body for name in QUEUES for message in self.clients[0].queue(name).peek(1000)}
             self.end(set(self.sent) - there)
@@ -131,12 +147,12 @@ class History(Expectations):
             producer.send_many(
                 shardq.OutgoingMessage(body=body, **options) for body, (_, options) in sent.items()
             )
-        there = {message.body for message in queue.peek(ALL)}
+        there = {message.body: message.id for message in queue.peek(ALL)}
         for body, (place, options) in sent.items():
             assert body in there or "dedupe_key" in options
             if body in there:
                 expires = self.now() + options.get("delay", 0) + options["ttl"] if "ttl" in options else None
-                self.sent[body] = Sent(queue.name, options.get("group"), place, expires)
+                self.sent[body] = Sent(queue.name, self._lane(queue, there[body]), place, expires)
 
     def _options(self) -> dict[str, Any]:
         options: dict[str, Any] = {}
@@ -170,7 +186,7 @@ class History(Expectations):
         self.end(self._settle(lambda part: part.ack()))
 
     def dead_letter(self) -> None:
-        self.end(self._settle(lambda part: part.dead_letter("why")))
+        self._given_up(self._settle(lambda part: part.dead_letter("why")))
 
     def ack_receipt(self) -> None:
         mine = [body for body in self.held if self.is_held(body)]
@@ -180,20 +196,22 @@ class History(Expectations):
             self.end([body])
 
     def redrive(self) -> None:
-        """Dead letters are messages again: at the ends of their groups, and without a ttl.
+        """Who claims ahead makes dead letters at any time."""
+        if not any(self.ahead):
+            self._redrive(self.queue())
 
-        Who claims ahead makes dead letters at any time.
-        """
-        if any(self.ahead):
-            return
-        queue = self.queue()
-        letters = self.dead_letters(queue.name)
-        assert queue.redrive() == len(letters)
+    def _redrive(self, queue: shardq.Queue) -> int:
+        """Dead letters are messages again: at the ends of their groups, and without a ttl."""
+        letters, blocking = self.dead_letters(queue.name), queue.peek(ALL, blocked=True)
+        redriven = queue.redrive()
+        assert redriven == len(letters) + len(blocking)
         for body in letters:
             self.numbers += 1
             self.held.pop(body, None)
             sent = self.sent[body]
             sent.ended, sent.place, sent.expires = False, self.numbers, None
+        self._look_for_lanes(queue, letters)
+        return redriven
 
     def dead_letters(self, name: str) -> list[bytes]:
         try:
@@ -202,7 +220,10 @@ class History(Expectations):
             return []
 
     def alter(self) -> None:
-        self.queue().alter(shards=self.dice.choice([1, 2, 4]), time_shards=self.dice.choice([1, 3]))
+        lanes = self.dice.randint(1, self.most_lanes)
+        self.queue().alter(
+            shards=self.dice.choice([1, 2, 4]), time_shards=self.dice.choice([1, 3]), group_concurrency=lanes
+        )
 
     def extend(self) -> None:
         self._settle(lambda part: part.extend(8))
@@ -211,27 +232,50 @@ class History(Expectations):
         delay = self.dice.choice([0, 2])
         for hold in self._let_go(self._settle(lambda part: part.release(delay=delay))):
             if self.max_deliveries is not None and hold.message.deliveries >= self.max_deliveries:
-                self.end([hold.message.body])  # a dead letter
+                self._given_up([hold.message.body])
+
+    def _given_up(self, bodies: Sequence[bytes]) -> None:
+        """They are dead letters; or block their groups, and nobody is handed what comes after them."""
+        blocking = [body for body in bodies if self.blocks and self.sent[body].group is not None]
+        for body in blocking:
+            self.held.pop(body, None)
+            self.sent[body].expires = None  # at least for as long
+        self.end([body for body in bodies if body not in blocking])
 
     def give_back(self) -> None:
         self._let_go(self._settle(lambda part: part.give_back(delay=self.dice.choice([0, 2]))))
 
     def forward(self) -> None:
         other = dict(zip(QUEUES, reversed(QUEUES), strict=True))
-        for body in self._settle(lambda part: part.forward(other[part.queue or ""])):
+        moved = self._settle(lambda part: part.forward(other[part.queue or ""]))
+        for body in moved:
             self.numbers += 1
             sent = self.sent[body]
             sent.queue, sent.place = other[sent.queue], self.numbers
             self.held.pop(body)
+        if moved:
+            self._look_for_lanes(self.clients[0].queue(self.sent[moved[0]].queue), moved)
 
     def rewrite(self) -> None:
         body = self.next_body()
         settled = self._settle(lambda part: part[0].release(body=body), most=1)
         for old in settled:
             sent = self.sent[old]
-            self.sent[body] = Sent(sent.queue, sent.group, sent.place, sent.expires)
+            self.sent[body] = Sent(sent.queue, sent.lane, sent.place, sent.expires)
             self._let_go([old])
             self.end([old])
+
+    def _lane(self, queue: shardq.Queue, identity: str) -> str | None:
+        found = find_slice(queue._context, MessageId.parse(identity, queue.name))
+        lane = None if found is None else found.bundle.group or None
+        assert lane is None or lane_of(lane) < self.most_lanes
+        return lane
+
+    def _look_for_lanes(self, queue: shardq.Queue, moved: Sequence[bytes]) -> None:
+        """Note the lanes of what has moved into a queue."""
+        for message in queue.peek(ALL):
+            if message.body in moved:
+                self.sent[message.body].lane = self._lane(queue, message.id)
 
     def _settle(self, do: Callable[[shardq.Batch], None], most: int = 10) -> list[bytes]:
         """Do this with some of what a consumer holds. Answer what it was done with."""
@@ -296,7 +340,8 @@ class History(Expectations):
         """See that every message that did not end is received, or is a dead letter, and that nothing else is left."""
         for _ in range(self.numbers):
             self.clock.advance(20)
-            if not sum([self._drain_once(name) for name in QUEUES]):
+            redriven = [self._redrive(self.clients[0].queue(name)) for name in QUEUES if self.blocks]
+            if not sum([self._drain_once(name) for name in QUEUES]) + sum(redriven):
                 break
         dead = {body for name in QUEUES for body in self.dead_letters(name)}
         for body, sent in self.sent.items():
@@ -316,13 +361,15 @@ class History(Expectations):
         return found
 
 
+@pytest.mark.parametrize("blocks", [False, True])
+@pytest.mark.parametrize("most_lanes", [1, 4])
 @pytest.mark.parametrize("lost", [0.0, 0.05])
 @pytest.mark.parametrize("prefetch", [False, True])
 @pytest.mark.parametrize("seed", range(some(60, 6)))
 def test_features_that_are_used_together_keep_their_promises(
-    url: str, clock: ManualClock, seed: int, prefetch: bool, lost: float
+    url: str, clock: ManualClock, seed: int, prefetch: bool, lost: float, most_lanes: int, blocks: bool
 ) -> None:
-    history = History(url, clock, seed, prefetch=prefetch, lost=lost)
+    history = History(url, clock, seed, prefetch=prefetch, lost=lost, most_lanes=most_lanes, blocks=blocks)
     try:
         history.run()
     finally:
