@@ -42,3 +42,38 @@ def test_every_kind_has_a_row_with_its_cost(tmp_path: Path) -> None:
     assert {*KINDS, now} <= rows.keys()
     assert rows[PLAIN].count("/s**") == 2
     assert all(rows[kind].count("x** (") == 2 for kind in {*KINDS, now} - {PLAIN})
+
+
+def test_rows_of_kinds_that_are_measured_by_themselves_are_new_and_others_stay(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# Page\n\n|  | SQLite |\n| plain | 1 |\n| ttl | old |\n| events | old |\n| plain, now | 1 |\n\n- Note.\n"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "tools.bench.features",
+        f"sqlite:///{tmp_path}/costs.db",
+        "--page",
+        str(page),
+    ]
+    few = [
+        "--messages",
+        "20",
+        "--singles",
+        "2",
+        "--rounds",
+        "1",
+        "--only",
+        "ttl",
+        "--only",
+        "a large body of one part",
+    ]
+    done = subprocess.run([*command, *few], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = page.read_text().splitlines()
+    first = [line.split(" | ")[0].strip("| ") for line in lines if line.startswith("| ")]
+    assert first == ["", "plain", "ttl", "events", "a large body of one part", "plain, now"]
+    assert "| events | old |" in lines
+    assert "| ttl | old |" not in lines
+    assert any("ttl; a large body of one part." in line for line in lines)

@@ -23,6 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 from random import Random
 from statistics import median
+from typing import Any
 from urllib.parse import urlsplit
 from zlib import crc32
 
@@ -51,7 +52,8 @@ def measure_elsewhere(url: str, python: str, options: argparse.Namespace) -> Tim
 def compare(url: str, options: argparse.Namespace) -> dict[str, list[Times]]:
     """What each kind took in each round; a first round, which warms up, does not count."""
     found: dict[str, list[Times]] = {}
-    kinds = sorted(name for name, kind in KINDS.items() if urlsplit(url).scheme in kind.stores)
+    scheme, chosen = urlsplit(url).scheme, {PLAIN, *options.only} if options.only else set(KINDS)
+    kinds = sorted(name for name in chosen if scheme in KINDS[name].stores)
     with shardq.connect(url) as client:
         for number in range(options.rounds + 1):
             order = Random(number).sample(kinds, len(kinds))  # none is always the first
@@ -86,35 +88,57 @@ class Measured(msgspec.Struct, frozen=True):
         return f"**{median(1 / how(each) for each in self.times[PLAIN]):,.0f}/s**"
 
 
-def table(stores: Sequence[Measured], before: Sequence[str]) -> str:
-    """A row for each kind, and two columns for each store."""
+def table(stores: Sequence[Measured], options: argparse.Namespace) -> list[str]:
+    """A row for each kind that was measured, and two columns for each store."""
     columns = [(store, name, how) for store in stores for name, how in WAYS.items()]
+    measured = [kind for kind in KINDS if any(kind in store.times for store in stores) and kind != PLAIN]
     rows = [
         ["", *(f"{store.store}, {name}" for store, name, _ in columns)],
         ["---", *["---:"] * len(columns)],
         [PLAIN, *(store.rate(how) for store, _, how in columns)],
-        *([kind, *(store.cost(kind, how) for store, _, how in columns)] for kind in KINDS if kind != PLAIN),
+        *([kind, *(store.cost(kind, how) for store, _, how in columns)] for kind in measured),
+        *(
+            [f"{NOW}, beside {old}", *(store.cost(NOW, how, old) for store, _, how in columns)]
+            for old, _ in options.before
+        ),
     ]
-    rows += [
-        [f"{NOW}, beside {old}", *(store.cost(NOW, how, old) for store, _, how in columns)] for old in before
-    ]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return [f"| {' | '.join(row)} |" for row in rows]
+
+
+def completed(text: str, rows: Sequence[str], options: argparse.Namespace) -> str:
+    """A page in which the rows of the kinds that were measured by themselves are new, and all others as they were."""
+    lines = text.splitlines()
+    named = {line.split(" | ")[0].strip("| "): number for number, line in enumerate(lines)}
+    places = [named[kind] for kind in KINDS if kind in named]
+    new = {row.split(" | ")[0].strip("| "): row for row in rows}
+    kept = {
+        kind: new[kind] if kind in options.only else lines[named[kind]] for kind in (*named, *options.only)
+    }
+    lines[min(places) : max(places) + 1] = [kept[kind] for kind in KINDS if kind in kept]
+    return "\n".join(lines) + "\n" + LATER.format(kinds="; ".join(options.only), **facts(options))
 
 
 def page(stores: Sequence[Measured], options: argparse.Namespace) -> str:
     """docs/benchmarks-features.md."""
     return PAGE.format(
-        cpus=os.cpu_count(),
-        load=os.getloadavg()[2],
-        python=platform.python_version(),
-        version=version("shardq"),
-        table=table(stores, [name for name, _ in options.before]),
+        table="\n".join(table(stores, options)),
         groups=GROUPS,
         before=BEFORE_NOTE if options.before else "",
-        rounds=options.rounds,
-        messages=options.messages,
-        singles=options.singles,
+        **facts(options),
     )
+
+
+def facts(options: argparse.Namespace) -> dict[str, Any]:
+    """How it was measured."""
+    return {
+        "cpus": os.cpu_count(),
+        "load": os.getloadavg()[2],
+        "python": platform.python_version(),
+        "version": version("shardq"),
+        "rounds": options.rounds,
+        "messages": options.messages,
+        "singles": options.singles,
+    }
 
 
 def urls_of_servers(folder: str) -> list[str]:
@@ -142,6 +166,14 @@ def main() -> None:
         default=[],
         help="an interpreter with an older shardq",
     )
+    parser.add_argument(
+        "--only",
+        metavar="KIND",
+        choices=[kind for kind in KINDS if kind != PLAIN],
+        action="append",
+        default=[],
+        help="beside plain ones; several times; of a page, their rows only are written",
+    )
     parser.add_argument("--page", type=Path, metavar="FILE", help="write this page; without, print the table")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="shardq-bench-") as folder:
@@ -149,10 +181,12 @@ def main() -> None:
             Measured(STORES[url.partition(":")[0]], compare(url, options))
             for url in options.urls or urls_of_servers(folder)
         ]
-    if options.page:
+    if options.page and options.only:
+        options.page.write_text(completed(options.page.read_text(), table(stores, options), options))
+    elif options.page:
         options.page.write_text(page(stores, options))
     else:
-        print(table(stores, [name for name, _ in options.before]))
+        print("\n".join(table(stores, options)))
 
 
 STORES = {"sqlite": "SQLite", "cassandra": "Cassandra", "mongodb": "MongoDB"}
@@ -177,6 +211,10 @@ messages go all the way in a second.
 - In a transaction of the application all messages are sent in bulk, and those of a batch acked; or a single one.
 - The limits are so high that they hold nothing back. What is measured is the counting.
 {before}"""
+LATER = """\
+- Measured later and by themselves, in {rounds} rounds of {messages:,} messages in bulk and {singles:,} one by one, when
+  the load of the last 15 minutes was {load:.0f}: {kinds}.
+"""
 BEFORE_NOTE = """\
 - The last rows are the time of plain messages, divided by that with an older shardq in the same round, each in a
   process of its own. That of November 21, 2026 had no groups, unique keys, limits, events and topics; that of
