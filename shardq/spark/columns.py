@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-from pandas.util import hash_array
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -123,7 +122,7 @@ class Columns(msgspec.Struct, frozen=True):
         ids = None if self.id is None else batch.column(self.id)
         identities = None if ids is None else _hash(ids)
         if ids is None or ids.null_count:  # a row without an id is known by its content
-            whole = _mix(hash_array(bodies, categorize=False), headers, priorities, dues)
+            whole = _mix(_numbers(bodies), headers, priorities, dues)
             identities = whole if ids is None else np.where(_nulls(ids), whole, identities)
         return Rows(bodies, identities, headers, priorities, dues, lanes)
 
@@ -192,7 +191,14 @@ def _hash(column: pa.Array) -> Any:
     """A number for each value, the same in every process; null counts as a value."""
     if pa.types.is_integer(column.type):
         column = column.cast(pa.string())
-    return hash_array(_objects(column), categorize=False)
+    return _numbers(_objects(column))
+
+
+def _numbers(values: Any) -> Any:
+    """A number for each value, the same in every process."""
+    from pandas.util import hash_array  # noqa: PLC0415 - slow, and for tasks that send only
+
+    return hash_array(values, categorize=False)
 
 
 def _nulls(column: pa.Array) -> Any:
@@ -202,7 +208,7 @@ def _nulls(column: pa.Array) -> Any:
 def _mix(identities: Any, *columns: Any) -> Any:
     for column in columns:
         if column is not None:
-            other = hash_array(column, categorize=False)
+            other = _numbers(column)
             identities = identities * np.uint64(0x9E3779B97F4A7C15) ^ other
     return identities
 
