@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import shardq
+from shardq.spark.ddl import columns_of
 from shardq.spark.options import (
     BrowseStreamOptions,
     ClaimStreamOptions,
@@ -12,12 +14,18 @@ from shardq.spark.options import (
     check_reader,
     parse,
 )
+from shardq.spark.source import ShardqDataSource
 
 
 def message(call) -> str:
     with pytest.raises(Exception) as caught:
         call()
     return str(caught.value)
+
+
+def source(url: str, queue: shardq.Queue, options: dict[str, str]) -> ShardqDataSource:
+    """What Spark makes of the options, in a process of its own for each use."""
+    return ShardqDataSource({"url": url, "queue": queue.name} | {n.lower(): v for n, v in options.items()})
 
 
 @pytest.mark.parametrize(
@@ -34,25 +42,33 @@ def message(call) -> str:
         ({"throughputRowsPerSec": "0"}, "option throughputRowsPerSec='0' cannot be used"),
     ],
 )
-def test_a_wrong_option_of_the_sink_is_named_with_its_remedy(pipes, queue, options, text) -> None:
-    assert text in message(lambda: pipes.write(pipes.bodies(10), queue, **options))
-    assert queue.counts().ready == 0
+def test_a_wrong_option_of_the_sink_is_named_with_its_remedy(url, queue, options, text) -> None:
+    rows = columns_of("rows", "body string")
+    assert text in message(lambda: source(url, queue, options).writer(rows, overwrite=False))
 
 
 @pytest.mark.parametrize(
     ("columns", "text"),
     [
-        (["1 as body"], "column 'body' is int, it cannot be the body"),
-        (["'x' as text"], "no column 'body'"),
-        (["'x' as body", "'high' as priority"], "column 'priority' is string"),
-        (["'x' as body", "'soon' as due"], "column 'due' is string"),
-        (["'x' as body", "'x' as headers"], "column 'headers' is string"),
-        (["'x' as body", "'x' as colour"], "column 'colour' would be lost"),
+        ("body int", "column 'body' is int, it cannot be the body"),
+        ("text string", "no column 'body'"),
+        ("body string, priority string", "column 'priority' is string"),
+        ("body string, due string", "column 'due' is string"),
+        ("body string, headers string", "column 'headers' is string"),
+        ("body string, colour string", "column 'colour' would be lost"),
     ],
 )
-def test_a_wrong_column_is_named_with_its_remedy(pipes, queue, columns, text) -> None:
-    rows = pipes.spark.range(10).selectExpr(*columns)
-    assert text in message(lambda: pipes.write(rows, queue))
+def test_a_wrong_column_is_named_with_its_remedy(url, queue, columns, text) -> None:
+    rows = columns_of("rows", columns)
+    assert text in message(lambda: source(url, queue, {}).writer(rows, overwrite=False))
+
+
+def test_what_is_wrong_is_said_by_spark_before_a_row_is_written(pipes, queue) -> None:
+    wrong = pipes.bodies(10).selectExpr("body", "'x' as colour")
+    assert "use one of rotate, key" in message(lambda: pipes.write(pipes.bodies(10), queue, shardBy="luck"))
+    assert "column 'colour' would be lost" in message(lambda: pipes.write(wrong, queue))
+    assert "is no moment" in message(lambda: pipes.read(queue, since="yesterday").count())
+    assert "use one of commit, manual" in message(lambda: pipes.stream(queue, ackMode="never"))
     assert queue.counts().ready == 0
 
 
@@ -96,11 +112,11 @@ def test_a_queue_that_does_not_exist_is_said_before_anything_else(pipes, queue) 
 
 
 @pytest.mark.parametrize("missing", ["url", "queue"])
-def test_a_missing_option_is_named(pipes, queue, missing) -> None:
-    options = pipes.options(queue)
-    del options[missing]
-    writer = pipes.bodies(5).write.format("shardq").options(**options).mode("append")
-    assert f"option '{missing}' is missing" in message(writer.save)
+def test_a_missing_option_is_named(url, queue, missing) -> None:
+    given = source(url, queue, {})
+    del given.options[missing]
+    rows = columns_of("rows", "body string")
+    assert f"option '{missing}' is missing" in message(lambda: given.writer(rows, overwrite=False))
 
 
 def test_credentials_of_the_url_are_not_in_the_error(pipes, queue) -> None:
@@ -120,8 +136,9 @@ def test_credentials_of_the_url_are_not_in_the_error(pipes, queue) -> None:
         ({"maxMessagesPerTrigger": "5"}, "is not known here"),
     ],
 )
-def test_a_wrong_option_of_a_reader_is_named_with_its_remedy(pipes, queue, options, text) -> None:
-    assert text in message(lambda: pipes.read(queue, **options).count())
+def test_a_wrong_option_of_a_reader_is_named_with_its_remedy(url, queue, options, text) -> None:
+    given = source(url, queue, options)
+    assert text in message(lambda: given.reader(given.schema()))
 
 
 @pytest.mark.parametrize(
@@ -134,9 +151,9 @@ def test_a_wrong_option_of_a_reader_is_named_with_its_remedy(pipes, queue, optio
     ],
 )
 def test_a_wrong_option_of_a_stream_is_named_with_its_remedy_when_it_is_loaded(
-    pipes, queue, options, text
+    url, queue, options, text
 ) -> None:
-    assert text in message(lambda: pipes.stream(queue, **options))
+    assert text in message(source(url, queue, options).schema)
 
 
 def test_a_stream_of_a_history_that_is_not_kept_is_refused(pipes, queue) -> None:
