@@ -80,6 +80,7 @@ def _measure(
     deadline = time.monotonic() + PATIENCE_SECONDS
     while len(arrived) < sent and time.monotonic() < deadline:
         time.sleep(0.1)
+    query.processAllAvailable()
     progress = [dict(one.durationMs) for one in query.recentProgress if one.numInputRows]
     query.stop()
     begun = min((moment for moment, _ in arrived), default=0.0)
