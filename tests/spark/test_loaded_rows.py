@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
-from pyspark.sql import Row, functions
+from pyspark.sql import DataFrame, Row, functions
 from pyspark.sql.types import StructType
 
 from shardq.spark.jobs.drain import drain
@@ -41,45 +42,58 @@ VALUES = {
         "array(named_struct('at', timestamp'2024-01-02 03:04:05.000001Z', 'of', map('k', array(X'01'))), null)"
     ],
 }
+ZONES = ("UTC", "Europe/Amsterdam")
 NOT_TYPED = {"year_interval"}  # PySpark has no Arrow type for it
 ROWS = max(map(len, VALUES.values())) + 1  # the last one has nulls only
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Europe/Amsterdam"])
-def test_a_row_that_is_loaded_is_the_same_in_every_column_when_it_is_drained_or_read_by_its_schema(
-    spark, url, queue, tmp_path, zone
-) -> None:
-    def row(number: int) -> str:
-        cells = [
-            f"{values[number] if number < len(values) else 'null'} as {name}"
-            for name, values in VALUES.items()
-        ]
-        return f"select {number} as number, {', '.join(cells)}"
-
+@pytest.fixture
+def in_zone(spark) -> Iterator[Callable[[str], None]]:
     before = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", zone)
-    try:
-        spark.sql(" union all ".join(map(row, range(ROWS)))).coalesce(1).write.parquet(str(tmp_path / "in"))
-        loaded = spark.read.parquet(str(tmp_path / "in"))
-        load(spark, Place(url, queue.name), str(tmp_path / "in"))
-        columns = StructType([field for field in loaded.schema if field.name not in NOT_TYPED])
-        typed = Place(url, queue.name).read(spark, bodyFormat="json", bodySchema=columns.json())
-        by_schema = typed.select("body.*").orderBy("number").collect()
-        drain(spark, Place(url, queue.name), str(tmp_path / "out"))
-        text = functions.col("body").cast("string")
-        drained = (
-            spark.read.parquet(str(tmp_path / "out"))
-            .select(functions.from_json(text, loaded.schema, {"mode": "FAILFAST"}).alias("row"))
-            .select("row.*")
-        )
-        shown = functions.col("year_interval").cast("string")  # PySpark has no value for it
-        expected, found = (
-            rows.withColumn("year_interval", shown).orderBy("number").collect() for rows in (loaded, drained)
-        )
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", before)
-    assert differences(expected, found, VALUES) == {}
-    assert differences(expected, by_schema, VALUES.keys() - NOT_TYPED) == {}
+    yield partial(spark.conf.set, "spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def test_a_row_that_is_loaded_is_the_same_in_every_column_when_it_is_drained_or_read_by_its_schema(
+    spark, url, queue, tmp_path, in_zone
+) -> None:
+    place = Place(url, queue.name)
+    for zone in ZONES:
+        in_zone(zone)
+        spark.sql(" union all ".join(map(select_of, range(ROWS)))).selectExpr(
+            "*", f"'{zone}' as zone"
+        ).coalesce(1).write.parquet(f"{tmp_path}/{zone}")
+        load(spark, place, f"{tmp_path}/{zone}")
+    schema = spark.read.parquet(f"{tmp_path}/{ZONES[0]}").schema
+    typed = StructType([field for field in schema if field.name not in NOT_TYPED])
+    by_schema = place.read(spark, bodyFormat="json", bodySchema=typed.json()).select("body.*").persist()
+    assert by_schema.count() == ROWS * len(ZONES)
+    drain(spark, place, str(tmp_path / "out"))
+    parsed = functions.from_json(functions.col("body").cast("string"), schema, {"mode": "FAILFAST"})
+    drained = spark.read.parquet(str(tmp_path / "out")).select(parsed.alias("row")).select("row.*")
+    for zone in ZONES:
+        in_zone(zone)
+        loaded = shown(spark.read.parquet(f"{tmp_path}/{zone}"), zone)
+        assert differences(loaded, shown(drained, zone), VALUES) == {}
+        assert differences(loaded, shown(by_schema, zone), VALUES.keys() - NOT_TYPED) == {}
+    by_schema.unpersist()
+
+
+def select_of(number: int) -> str:
+    """A row with a value of each type."""
+    cells = [
+        f"{values[number] if number < len(values) else 'null'} as {name}" for name, values in VALUES.items()
+    ]
+    return f"select {number} as number, {', '.join(cells)}"
+
+
+def shown(rows: DataFrame, zone: str) -> list[Row]:
+    """The rows that were loaded in a time zone."""
+    if "year_interval" in rows.columns:  # PySpark has no value for it
+        rows = rows.withColumn("year_interval", functions.col("year_interval").cast("string"))
+    found = rows.where(functions.col("zone") == zone).orderBy("number").collect()
+    assert len(found) == ROWS
+    return found
 
 
 def differences(expected: list[Row], found: list[Row], columns: Iterable[str]) -> dict[tuple[str, int], Any]:
