@@ -10,7 +10,7 @@ from shardq.client import Client
 from shardq.errors import InvalidSetting
 from shardq.settings import check_number
 from shardq.tasks.app import Tasks
-from shardq.tasks.worker import MAX_THREADS, TaskWorker, TaskWorkerKeywords
+from shardq.tasks.worker import BATCH, MAX_THREADS, TaskWorker, TaskWorkerKeywords
 from shardq.worker import PoolReport, WorkerOptions, WorkerPool
 from shardq.worker.process import WorkerPlan
 from shardq.worker.scaling import Processes
@@ -61,6 +61,7 @@ class TaskPool(WorkerPool):
         **options: Unpack[TaskWorkerKeywords],
     ) -> None:
         check_number("threads", threads, 1, MAX_THREADS, whole=True)
+        options.setdefault("batch", BATCH)
         plan = TaskPlan(
             url=url,
             handlers={},

@@ -33,12 +33,13 @@ _log = logging.getLogger(__name__)
 MAX_THREADS = 1_000
 AHEAD_SECONDS = 0.5  # as many tasks are received ahead as are run in this time, as far as is known
 MOST_AHEAD = 500
+BATCH = 500  # tasks that are received together: as few requests as what is received ahead allows
 WAIT_SECONDS = 5.0
 UPKEEP_SECONDS = 60.0
 
 
 class TaskWorkerKeywords(LoopKeywords, total=False):
-    """The options of :class:`~shardq.worker.WorkerOptions` that a worker of tasks has."""
+    """The options of :class:`~shardq.worker.WorkerOptions` that a worker of tasks has. ``batch`` is 500 without it."""
 
 
 class TaskWorker(Worker):
@@ -85,6 +86,7 @@ class TaskWorker(Worker):
             if queues
             else [binding.queue(name) for name in tasks.queues]
         )
+        options.setdefault("batch", BATCH)
         super().__init__(opened, print, **options)
         self._threads, self._binding = threads, binding
         self._loop = Loop()

@@ -198,6 +198,20 @@ def test_a_result_that_cannot_be_stored_is_a_failure_that_says_so(
         results[1].get(timeout=0)
 
 
+def test_a_worker_receives_hundreds_of_short_tasks_with_one_read(tasks: Tasks) -> None:
+    @tasks.task(keep_result=0)
+    def empty() -> None:
+        pass
+
+    tasks.send_many(empty.signature() for _ in range(2_000))
+    report = TaskWorker(tasks, tasks.binding.client, threads=0, idle_exit=0).run()
+    assert report.worked == 2_000
+    assert report.batches <= 8
+    tasks.send_many(empty.signature() for _ in range(100))
+    report = TaskWorker(tasks, tasks.binding.client, threads=0, idle_exit=0, batch=10).run()
+    assert report.batches == 10
+
+
 @pytest.fixture
 def dying(url: str, clock: ManualClock) -> Iterator[tuple[Dying, Tasks]]:
     store = Dying(open_store(url, clock))

@@ -17,6 +17,7 @@ from shardq.cli.printing import many, note, print_json
 from shardq.cli.times import duration, in_words
 from shardq.errors import ShardqError
 from shardq.tasks import TaskPool
+from shardq.tasks.worker import BATCH
 from shardq.worker import PoolReport, ShellCommand, WorkerOptions, WorkerPool
 
 __all__ = ["Progress", "Rate", "progress_line", "run_pool", "summary", "work", "work_progress"]
@@ -74,7 +75,9 @@ def _number(text: str) -> float:
 @click.option("--threads", type=int, help="Tasks that each process runs at a time.  [1]")
 @processes_option
 @click.option(
-    "--batch", type=int, default=USUAL.batch, show_default=True, help="Messages in one bulk read and ack."
+    "--batch",
+    type=int,
+    help=f"Messages in one bulk read and ack.  [default: {USUAL.batch}, or {BATCH} with --tasks]",
 )
 @click.option("--by-batch", is_flag=True, help="Call the function with a whole batch.")
 @click.option(
@@ -165,6 +168,8 @@ def work(
     if bool(handlers) + (command is not None) + (tasks is not None) != 1:
         raise click.UsageError("Give one of --handler, --exec and --tasks.")
     sys.path.insert(0, str(Path.cwd()))
+    if options["batch"] is None:
+        del options["batch"]
     if tasks is not None:
         with work_progress(tasks) as progress:
             pool: WorkerPool = TaskPool(
