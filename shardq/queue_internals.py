@@ -9,13 +9,15 @@ from typing import Literal
 
 import msgspec
 
+from shardq.batch import Batch
 from shardq.browsing import browse, find_many
 from shardq.clock import to_datetime
 from shardq.codec import BYTES, Codec
 from shardq.consumer import Consumer
 from shardq.context.unique_keys import UniqueKeys
 from shardq.errors import InvalidSetting
-from shardq.message import StoredMessage
+from shardq.held import HeldSlice, Selection
+from shardq.message import Message, StoredMessage
 from shardq.outgoing_message import OutgoingMessage
 from shardq.queue import MANY, Queue
 from shardq.receiving.turns import check_queues, turns_of
@@ -23,7 +25,7 @@ from shardq.sending.planned_bundles import plan_bundles
 from shardq.sending.prepared import prepare_options
 from shardq.sending.storing import prepare
 
-__all__ = ["consumer_of", "found_in", "holders_of", "placed", "stored_in", "unless", "wait_for"]
+__all__ = ["consumer_of", "found_in", "holders_of", "one_by_one", "placed", "stored_in", "unless", "wait_for"]
 
 # ruff: noqa: SLF001 - it is of the same house
 
@@ -77,6 +79,21 @@ def holders_of(queue: Queue, keys: Sequence[str]) -> list[str | None]:
 def found_in(queue: Queue, ids: Sequence[str]) -> Mapping[str, StoredMessage]:
     """Those of these messages that are stored, in any state, by their ids: one request for each shard that has any."""
     return find_many(queue._context, BYTES, ids)
+
+
+def one_by_one(batch: Batch) -> list[Batch]:
+    """Each message of a batch as a batch of its own, as :meth:`shardq.Batch.part` makes it, many at a time."""
+    places = [(selection.held, place) for selection in batch._selections for place in selection.positions]
+    return [_alone(batch, held, place, message) for (held, place), message in zip(places, batch, strict=True)]
+
+
+def _alone(batch: Batch, held: HeldSlice, place: int, message: Message) -> Batch:
+    part = Batch((), batch._settler)
+    part._selections, part._length = (Selection(held, [place]),), 1
+    part.__dict__["_messages"] = [message]  # which it would make
+    if len(batch) == 1:
+        part._acking = batch._acking
+    return part
 
 
 def placed(queue: Queue, messages: Sequence[OutgoingMessage]) -> list[OutgoingMessage]:

@@ -108,8 +108,11 @@ def run_function(
     """Call the function as the current task; returns its value. Raises TaskTimeout, TaskCancelled, or its error."""
 
     def call() -> Any:
-        with _interrupted_after(None if inspect.iscoroutinefunction(function) else timeout):
+        if timeout is None or inspect.iscoroutinefunction(function):
             value = function(*given.args, **given.kwargs)
+        else:
+            with _interrupted_after(timeout):
+                value = function(*given.args, **given.kwargs)
         return loop.run(_in_time(value, timeout), current) if inspect.iscoroutine(value) else value
 
     for each in reversed(middleware):
@@ -175,14 +178,11 @@ async def _cancel_all() -> None:
 
 
 @contextmanager
-def _interrupted_after(timeout: float | None) -> Iterator[None]:
+def _interrupted_after(timeout: float) -> Iterator[None]:
     """Raises TaskTimeout when what is within it takes longer: it is interrupted between two steps of Python.
 
     A call into a library that does not return is not interrupted.
     """
-    if timeout is None:
-        yield
-        return
     interruption = _Interruption(threading.get_ident())
     timer = threading.Timer(timeout, interruption.send)
     timer.daemon = True

@@ -12,6 +12,8 @@ from shardq.batch import Batch
 from shardq.errors import InvalidMessage, MessageTooLarge, PartialSend, ShardqError
 from shardq.message import Message
 from shardq.outcome import DeadLetter, Discard, Outcome, Retry, Snooze
+from shardq.outgoing_message import Headers
+from shardq.queue_internals import one_by_one
 from shardq.tasks.binding import Binding
 from shardq.tasks.calling import Loop, Middleware, run_function
 from shardq.tasks.current import CurrentTask
@@ -280,6 +282,8 @@ def _while_away() -> Iterator[None]:
 
 def units_of(batch: Batch) -> list[Unit]:
     """The messages of a batch, each for itself; those of a group together, as they run one after the other."""
+    if all(message.lane is None for message in batch):
+        return [Unit(batch, part) for part in one_by_one(batch)]
     parts: dict[object, list[Message]] = {}
     for place, message in enumerate(batch):
         parts.setdefault(place if message.lane is None else message.lane, []).append(message)
@@ -288,7 +292,8 @@ def units_of(batch: Batch) -> list[Unit]:
 
 def _may_stand(message: Message) -> bool:
     """True when something may stand of a task that has just been received."""
-    return (message.deliveries > 1 or STEP in message.headers) and kept(message) > 0
+    headers = message.headers
+    return (STEP in headers or message.deliveries > 1) and _kept(headers) > 0
 
 
 def ledger_id(message: Message) -> str:
@@ -298,5 +303,9 @@ def ledger_id(message: Message) -> str:
 
 def kept(message: Message) -> float:
     """For how many seconds the result of a task is kept."""
-    keep = message.headers.get(KEEP)
-    return float(keep) if isinstance(keep, int | float) else 0.0
+    return _kept(message.headers)
+
+
+def _kept(headers: Headers) -> float:
+    keep = headers.get(KEEP)
+    return float(keep) if isinstance(keep, (int, float)) else 0.0

@@ -8,7 +8,6 @@ import random
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Unpack
 
 import shardq
@@ -18,6 +17,7 @@ from shardq.errors import InvalidSetting, ShardqError
 from shardq.settings import check_number
 from shardq.tasks.calling import Loop
 from shardq.tasks.settling import Ended, settle_all
+from shardq.tasks.threads import Threads
 from shardq.tasks.work_unit import Runner, Unit, units_of
 from shardq.worker import Worker
 from shardq.worker.options import LoopKeywords
@@ -116,18 +116,18 @@ class TaskWorker(Worker):
         settling = threading.Thread(target=self._settle, name="shardq-tasks-settling", daemon=True)
         if self._threads:
             settling.start()
-        executor = ThreadPoolExecutor(max(1, self._threads), thread_name_prefix="shardq-task")
+        threads = Threads(self._threads, self._run)
         try:
-            self._receive(consumer, executor)
+            self._receive(consumer, threads)
         finally:
-            executor.shutdown()
+            threads.close()
             self._ended.close()
             if self._threads:
                 settling.join()
             with self._leaving():
                 consumer.close()
 
-    def _receive(self, consumer: Consumer, executor: ThreadPoolExecutor) -> None:
+    def _receive(self, consumer: Consumer, threads: Threads[Unit]) -> None:
         """Receive as much as there is room for, until there is nothing any more."""
         idle_exit, faults = self._options.idle_exit, 0
         idle_since = time.monotonic()
@@ -148,7 +148,7 @@ class TaskWorker(Worker):
             if batch:
                 idle_since = time.monotonic()
                 self._tally.add(batches=1)
-                self._begin(units_of(batch), executor)
+                self._begin(units_of(batch), threads)
             elif held:
                 idle_since = time.monotonic()
                 self._room.wait_for_less(held, 0.5)
@@ -162,12 +162,12 @@ class TaskWorker(Worker):
             self._upkeep_at = time.monotonic() + UPKEEP_SECONDS
             self._binding.results.remove_old()
 
-    def _begin(self, units: Sequence[Unit], executor: ThreadPoolExecutor) -> None:
+    def _begin(self, units: Sequence[Unit], threads: Threads[Unit]) -> None:
         self._tally.hold(self._room.take(sum(len(unit.attempt.batch) for unit in units)))
         self._runner.look(units)
         for unit in units:
             if self._threads:
-                executor.submit(self._run, unit)
+                threads.put(unit)
             else:
                 unit.received_at = -math.inf  # one task may cancel another, which is seen at once
                 self._run(unit)

@@ -16,6 +16,7 @@ import pytest
 import shardq
 from shardq.batch import Batch
 from shardq.consumer import Consumer
+from shardq.queue_internals import one_by_one
 from shardq.storage.opening import open_store
 from shardq.tasks import TaskFailed, Tasks, TaskWorker, chain
 from shardq.tasks.pool import tasks_named
@@ -196,6 +197,26 @@ def test_a_result_that_cannot_be_stored_is_a_failure_that_says_so(
     assert failed.value.failure.kind == "ResultRejected"
     with pytest.raises(TaskFailed, match=r"task 'strange', .* cannot be stored"):
         results[1].get(timeout=0)
+
+
+def test_each_message_of_a_batch_is_a_batch_of_its_own(client: shardq.Client) -> None:
+    queue = client.create_queue("letters")
+    queue.producer().send_many(str(number).encode() for number in range(6))
+    consumer = queue.consumer()
+    first, last = consumer.receive(4), consumer.receive(1)
+    first[0].ack()
+    parts = one_by_one(first)
+    assert [len(part) for part in parts] == [1] * 4
+    assert [message for part in parts for message in part] == list(first)
+    assert [part[0] for part in parts] == [first.part([message])[0] for message in first]
+    parts[1].ack()
+    parts[2].release()
+    (alone,) = one_by_one(last)
+    alone.ack()
+    assert [message.settled for message in first] == [True, True, True, False]
+    first.ack()
+    assert last[0].settled
+    assert sorted(each.body for each in queue.peek()) == [b"2", b"5"]
 
 
 def test_a_worker_receives_hundreds_of_short_tasks_with_one_read(tasks: Tasks) -> None:

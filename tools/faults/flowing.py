@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import shardq
 from shardq.clock import from_datetime
 from shardq.tasks import CurrentTask, Middleware, Tasks, TaskWorker, WorkflowResult, buckets, placing
+from shardq.tasks.threads import Threads
 from shardq.tasks.work_unit import Unit, ledger_id
 
 from .flows import KINDS, make_tasks, make_workflow
@@ -93,14 +93,14 @@ class _NotedWorker(TaskWorker):
 
     record: Recorder
 
-    def _begin(self, units: Sequence[Unit], executor: ThreadPoolExecutor) -> None:
+    def _begin(self, units: Sequence[Unit], threads: Threads[Unit]) -> None:
         messages = [message for unit in units for message in unit.attempt.batch]
         taken = [
             Delivery(ledger_id(each), each.id, each.priority, from_datetime(each.due), each.deliveries)
             for each in messages
         ]
         self.record.outcome("take-step", Phase.OK, deliveries=taken)
-        super()._begin(units, executor)
+        super()._begin(units, threads)
 
     def _look_after_results(self, *, at_once: bool = False) -> None:
         self.record.outcome("seek-step", Phase.OK)
