@@ -6,15 +6,18 @@ as it was found, so that one that is made anew meanwhile stays.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
 from shardq.client import Client
 from shardq.context.queue_context import QueueContexts
-from shardq.errors import QueueNotFound
+from shardq.errors import OutcomeUnknown, QueueNotFound, StoreUnavailable
 from shardq.limits.queue_limits import drop_permits
 from shardq.storage.requests import QueueRecord
 from shardq.topics.errors import TopicNotFound
 from shardq.topics.names import folder_of, log_of
 
-__all__ = ["drop_leftovers", "drop_subscription", "drop_topic"]
+__all__ = ["drop_leftovers", "drop_subscription", "drop_topic", "drop_unnamed"]
 
 
 def drop_topic(client: Client, topic: str) -> None:
@@ -47,20 +50,42 @@ def drop_subscription(client: Client, queue: str) -> None:
             continue
 
 
+def drop_unnamed(client: Client, topic: str, subscription: str, named: Callable[[], str | None]) -> None:
+    """Delete what calls that broke off have left of a subscription's name.
+
+    ``named`` tells the incarnation that the topic's state names. It is asked for after the queues were looked at, and
+    each is dropped only as it was found: whoever makes a subscription replaces the record of its queue after the state
+    names it. Beside a queue that stays, its dead letters stay. What cannot be dropped now is found by the next call.
+    """
+    with suppress(OutcomeUnknown, StoreUnavailable):
+        found = _records(client, client.queues(folder_of(topic, subscription)))
+        staying = {named()} if found else set()
+        for record in found:
+            incarnation = record.name.removeprefix(folder_of(topic, subscription)).partition(".")[0]
+            if incarnation not in staying and not _drop(client, [record]):
+                staying.add(incarnation)
+
+
 def _queues(client: Client, topic: str) -> list[QueueRecord]:
     """The queues of a topic, but for its log, as they are now."""
+    return _records(client, (name for name in client.queues(folder_of(topic)) if name != log_of(topic)))
+
+
+def _records(client: Client, names: Iterable[str]) -> list[QueueRecord]:
     contexts = _contexts(client)
-    names = [name for name in client.queues(folder_of(topic)) if name != log_of(topic)]
     records = (contexts.retry(contexts.store.load_queue, name) for name in names)
     return [record for record in records if record is not None]
 
 
-def _drop(client: Client, records: list[QueueRecord]) -> None:
-    contexts = _contexts(client)
+def _drop(client: Client, records: list[QueueRecord]) -> bool:
+    """Drop queues that are as they were found; False when one was not there, or is another one now."""
+    contexts, dropped = _contexts(client), True
     for record in records:
-        contexts.retry(contexts.store.drop_queue, record.name, record)
+        answer = contexts.retry.ask(contexts.store.drop_queue, record.name, record)
+        dropped = dropped and (answer.value or answer.after_unknown)
         contexts.forget(record.name)
         drop_permits(contexts.store, contexts.retry, record.name)
+    return dropped
 
 
 def _contexts(client: Client) -> QueueContexts:

@@ -102,6 +102,11 @@ class TopicState(msgspec.Struct, frozen=True):
     round: Round | None = None  # under way; nothing else changes before it is complete
     at: int = 0  # of the last round; its markers may still be there
 
+    def incarnation(self, name: str) -> str | None:
+        """That of a subscription; None when there is none of the name."""
+        record = self.subscriptions.get(name)
+        return None if record is None else record.incarnation
+
     def with_subscription(self, name: str, record: SubscriptionRecord | None) -> TopicState:
         """The state with another record of a subscription; None: without it."""
         others = {each: known for each, known in self.subscriptions.items() if each != name}

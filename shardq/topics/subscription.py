@@ -21,7 +21,7 @@ from shardq.storage.per_process import PerProcess
 from shardq.topics.background import Background
 from shardq.topics.errors import SubscriptionNotFound
 from shardq.topics.filters import Filter
-from shardq.topics.leftovers import drop_subscription
+from shardq.topics.leftovers import drop_subscription, drop_unnamed
 from shardq.topics.relay import APART, Relay
 from shardq.topics.state import Filling, SubscriptionRecord, TopicState
 
@@ -170,13 +170,17 @@ class Subscription:
         """
 
         def without(state: TopicState) -> TopicState:
-            self._known(state)
+            if state.incarnation(self.name) != self._record.incarnation:
+                return state  # it was made anew meanwhile
             return state.with_subscription(self.name, None)
 
         with self._there():
             self._known(self._relay().look())
             drop_subscription(self._client, self.queue.name)
             self._relay().change(without)
+            drop_unnamed(
+                self._client, self.topic, self.name, lambda: self._relay().look().incarnation(self.name)
+            )
 
     def _known(self, state: TopicState) -> SubscriptionRecord:
         record = state.subscriptions.get(self.name)

@@ -10,6 +10,7 @@ import msgspec
 
 from shardq.client import Client
 from shardq.codec import BYTES, Codec, check_codec
+from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.outgoing_message import HeaderValue, OutgoingMessage
 from shardq.settings import QueueSettings, QueueSettingsArguments, check_number
@@ -20,7 +21,7 @@ from shardq.topics.copying import context_of, outside_of
 from shardq.topics.envelopes import TopicMessage, envelope, envelopes
 from shardq.topics.errors import SubscriptionExists, SubscriptionNotFound, TopicNotFound
 from shardq.topics.filters import EVERYTHING, FilterLike, filter_of
-from shardq.topics.leftovers import drop_subscription
+from shardq.topics.leftovers import drop_subscription, drop_unnamed
 from shardq.topics.names import check_name, duty_of, folder_of, log_of, queue_of
 from shardq.topics.relay import Relay
 from shardq.topics.state import SubscriptionRecord, TopicState, ensure_state
@@ -142,8 +143,11 @@ class Topic:
         since = None if start == "latest" else moment_of("start", start)
         _check_settings(settings)
         with self._there():
-            opened = self._opened(name, wanted)
-            return opened or self._made(name, wanted or EVERYTHING, since, {**_SMALL, **settings})
+            while True:
+                opened = self._opened(name, wanted)
+                made = opened or self._made(name, wanted or EVERYTHING, since, {**_SMALL, **settings})
+                if made is not None:
+                    return made
 
     def subscription(self, name: str) -> Subscription:
         """An existing subscription. Raises SubscriptionNotFound or TopicNotFound."""
@@ -200,18 +204,23 @@ class Topic:
 
     def _made(
         self, name: str, wanted: Any, since: int | None, settings: QueueSettingsArguments
-    ) -> Subscription:
+    ) -> Subscription | None:
+        """The subscription that is made now; None when somebody else was faster.
+
+        In the end the record of its queue is replaced by itself. So whoever saw that before the state named it drops
+        it no more.
+        """
         relay = self._relay.get()
         if since is None:
             relay.run()  # what waits now is not for it
         incarnation = new_incarnation()
-        queue = self._client.create_queue(queue_of(self.name, name, incarnation), **settings)
-        context = context_of(self._client, queue.name)
-        context.live.assign(duty_of(self.name))
+        context = self._queue_made(queue_of(self.name, name, incarnation), settings)
+        if context is None:
+            return None
         record = SubscriptionRecord(
             incarnation,
             wanted,
-            queue.settings.layout,
+            context.settings.layout,
             since=0 if since is None else relayed_from(since, context.store.now()),
             filling=None if since is None else filling_from(since),
         )
@@ -225,18 +234,29 @@ class Topic:
             return added
 
         try:
-            standing = relay.change(add).subscriptions[name]
+            standing = relay.change(add).subscriptions.get(name)
         except InvalidSetting:
-            drop_subscription(self._client, queue.name)
+            drop_subscription(self._client, context.name)
             raise
-        if standing.incarnation != incarnation:  # somebody else was faster
-            drop_subscription(self._client, queue.name)
-            found = self._opened(name, wanted)
-            assert found is not None
-            return found
+        if standing is None or standing.incarnation != incarnation:
+            drop_subscription(self._client, context.name)
+            return None
+        if not _confirmed(context):
+            return None
+        drop_unnamed(self._client, self.name, name, lambda: relay.look().incarnation(name))
         if since is not None:
             relay.fill(name, incarnation)
         return self._subscription(name, record)
+
+    def _queue_made(self, queue: str, settings: QueueSettingsArguments) -> QueueContext | None:
+        """A new queue, for a subscription; None when it was dropped at once, as the state does not name it yet."""
+        try:
+            self._client.create_queue(queue, **settings)
+            context = context_of(self._client, queue)
+            context.live.assign(duty_of(self.name))
+        except QueueNotFound:
+            return None
+        return context
 
     def _subscription(self, name: str, record: SubscriptionRecord) -> Subscription:
         context = context_of(self._client, queue_of(self.name, name, record.incarnation))
@@ -260,6 +280,15 @@ class Topic:
 
     def __repr__(self) -> str:
         return f"<Topic {self.name}>"
+
+
+def _confirmed(context: QueueContext) -> bool:
+    """Replace the record of a queue by itself; False when it is dropped."""
+    try:
+        context.live.alter({})
+    except QueueNotFound:
+        return False
+    return True
 
 
 def _check_settings(settings: QueueSettingsArguments) -> None:

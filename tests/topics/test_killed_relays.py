@@ -8,9 +8,14 @@ from itertools import count
 import pytest
 
 import shardq
+from shardq.context.queue_context import QueueContext
 from shardq.storage.opening import open_store
 from shardq.testing import ManualClock
-from shardq.topics import SubscriptionNotFound, Topic, TopicNotFound
+from shardq.topics import Subscription, SubscriptionNotFound, Topic, TopicNotFound, copying
+from shardq.topics.leftovers import drop_subscription
+from shardq.topics.names import folder_of
+from shardq.topics.relay import Relay
+from shardq.topics.state import TopicState
 from tests.dying_store import Died, MortalStore
 from tests.topics.receiving import received
 
@@ -186,3 +191,100 @@ def test_what_is_deleted_half_way_can_be_deleted_and_made_again(scene: Scene, af
         assert scene.alive.queues("_shardq/") == ()
         if not died:
             break
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("act", ["subscribe", "delete"])
+def test_what_is_left_of_a_subscription_goes_with_the_next_of_its_name(
+    scene: Scene, act: str, after: bool
+) -> None:
+    for calls in count():
+        topic = scene.topic()
+
+        def change(client: shardq.Client, name: str = topic.name) -> None:
+            if act == "subscribe":
+                client.topic(name).subscribe("new")
+            else:
+                client.topic(name).subscription("x").delete()
+
+        died = scene.dies(change, calls, after=after)
+        scene.clock.advance(HOUR)
+        subscription = "new" if act == "subscribe" else "x"
+        made = topic.subscribe(subscription)
+        found = scene.alive.queues(folder_of(topic.name, subscription))
+        assert found == (made.queue.name, f"{made.queue.name}.dead"), calls
+        topic.publish(b"one", subject="x")
+        topic.relay()
+        assert received(made) == [b"one"]
+        made.delete()
+        assert scene.alive.queues(folder_of(topic.name, subscription)) == ()
+        if not died:
+            break
+
+
+def test_a_subscription_that_is_made_and_deleted_by_many_is_there_or_not(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = scene.topic()
+    before = topic.subscription("x")
+    made: list[Subscription] = []
+
+    def drop(client: shardq.Client, queue: str) -> None:
+        drop_subscription(client, queue)
+        if not made:  # as soon as it is gone somebody subscribes again
+            made.append(scene.alive.topic(topic.name).subscribe("x"))
+
+    monkeypatch.setattr("shardq.topics.subscription.drop_subscription", drop)
+    before.delete()
+    topic.publish(b"one", subject="x")
+    topic.relay()
+    assert received(topic.subscribe("x")) == [b"one"]
+    assert topic.subscription("x").queue.name == made[0].queue.name
+
+
+def test_whoever_subscribes_while_another_one_subscribes_and_deletes_has_a_subscription(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, change = scene.topic(), Relay.change
+    faster = [True]
+
+    def changed(relay: Relay, act: Callable[[TopicState], TopicState]) -> TopicState:
+        if faster and faster.pop():  # somebody else is faster
+            scene.alive.topic(topic.name).subscribe("new")
+        return change(relay, act)
+
+    monkeypatch.setattr(Relay, "change", changed)
+    dropped: list[str] = []
+
+    def drop(client: shardq.Client, queue: str) -> None:
+        drop_subscription(client, queue)
+        if not dropped:  # and it is deleted before the slower one opens it
+            dropped.append(queue)
+            scene.alive.topic(topic.name).subscription("new").delete()
+
+    monkeypatch.setattr("shardq.topics.topic.drop_subscription", drop)
+    made = topic.subscribe("new")
+    topic.publish(b"one", subject="x")
+    topic.relay()
+    assert received(made) == [b"one"]
+    assert dropped
+
+
+def test_whoever_subscribes_while_its_queue_is_taken_for_a_leftover_makes_another(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, context_of = scene.topic(), copying.context_of
+    dropped: list[str] = []
+
+    def found(client: shardq.Client, queue: str) -> QueueContext:
+        if not dropped:
+            dropped.append(queue)
+            drop_subscription(client, queue)
+        return context_of(client, queue)
+
+    monkeypatch.setattr("shardq.topics.topic.context_of", found)
+    made = topic.subscribe("new")
+    topic.publish(b"one", subject="x")
+    topic.relay()
+    assert received(made) == [b"one"]
+    assert dropped != [made.queue.name]
