@@ -37,6 +37,7 @@ _ELSEWHERE = {  # in Spark's sources for Kafka, Kinesis and files, and in SQS: l
     "failondataloss": "failOnLeaseLoss",
     "visibilitytimeout": "leaseSeconds",
     "visibilitytimeoutseconds": "leaseSeconds",
+    "select": "columns",
     "rowspersecond": "throughputRowsPerSec",
 }
 

@@ -15,6 +15,7 @@ from shardq.spark.option_names import nearest
 from shardq.storage.opening import check_between_processes
 
 __all__ = [
+    "KEPT_WITH_BODIES",
     "BrowseOptions",
     "BrowseStreamOptions",
     "ClaimStreamOptions",
@@ -34,6 +35,9 @@ _Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=3.2e8)]
 _Lease = Annotated[float, msgspec.Meta(ge=1.0, le=604_800.0)]
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 
+KEPT_WITH_BODIES = frozenset({"body", "corrupt_body", "dedupe_key", "headers"})
+"""Columns for which a store reads the bodies."""
+
 _SPARKS_OWN = frozenset({"queryname"})
 _DAY = 86_400.0
 
@@ -50,6 +54,7 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class RowOptions(QueueOptions, frozen=True, kw_only=True, rename="camel"):
     """What the rows of a reader hold."""
 
+    columns: _Text | None = None  # their names with commas; None: all
     include_body: bool = True
     include_headers: Literal["false", "true", "packed"] = "false"
     body_format: Literal["binary", "text", "json"] = "binary"
@@ -57,8 +62,15 @@ class RowOptions(QueueOptions, frozen=True, kw_only=True, rename="camel"):
     body_mode: Literal["permissive", "failfast"] = "permissive"  # what becomes of a body that cannot be read
 
     @property
+    def chosen(self) -> tuple[str, ...] | None:
+        """The columns that are asked for, in their order; None: all."""
+        return None if self.columns is None else tuple(name.strip() for name in self.columns.split(","))
+
+    @property
     def needs_bodies(self) -> bool:
         """False when nothing is asked for that is kept with the bodies."""
+        if self.chosen is not None:
+            return not KEPT_WITH_BODIES.isdisjoint(self.chosen)
         return self.include_body or self.include_headers != "false"
 
 
@@ -180,6 +192,10 @@ def parse(kind: type[Kind], given: Mapping[str, str]) -> Kind:
     if isinstance(chosen, ClaimStreamOptions):
         _check_bounds("MessagesPerTrigger", chosen.min_messages_per_trigger, chosen.max_messages_per_trigger)
         _check_bounds("Partitions", chosen.min_partitions, chosen.max_partitions)
+        if chosen.ack_mode == "manual" and "receipt" not in (chosen.chosen or ("receipt",)):
+            raise InvalidSetting(
+                "option columns is without 'receipt', by which ackMode=manual settles: add it"
+            )
     return chosen
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pyarrow as pa
 from pyspark.sql.types import (
     BinaryType,
@@ -49,9 +51,25 @@ _SHARD: dict[str, DataType] = {
 
 
 def schema_of(options: RowOptions) -> StructType:
-    """The columns of a reader; raises InvalidSetting when the body cannot have the columns that are asked for."""
-    if isinstance(options, BrowseOptions) and options.view == "shards":
-        return StructType([StructField(name, kind) for name, kind in _SHARD.items()])
+    """The columns of a reader; raises InvalidSetting for those that cannot be had."""
+    shards = isinstance(options, BrowseOptions) and options.view == "shards"
+    columns = dict(_SHARD) if shards else _of_messages(options)
+    chosen = tuple(columns) if options.chosen is None else options.chosen
+    for place, name in enumerate(chosen):
+        if name not in columns:
+            raise InvalidSetting(_explain(name, columns))
+        if name in chosen[:place]:
+            raise InvalidSetting(f"option columns has {name!r} twice")
+    return StructType([StructField(name, columns[name]) for name in chosen])
+
+
+def _explain(name: str, columns: Collection[str]) -> str:
+    if name == "headers":
+        return "option columns has 'headers': add option('includeHeaders', 'true'), or 'packed'"
+    return f"option columns has {name!r}, which the rows do not have: use {', '.join(columns)}"
+
+
+def _of_messages(options: RowOptions) -> dict[str, DataType]:
     columns = dict(_MESSAGE)
     columns["body"] = body_type(options)
     if options.body_format != "binary" and options.body_mode == "permissive":
@@ -63,7 +81,7 @@ def schema_of(options: RowOptions) -> StructType:
         del columns["headers"]
     elif options.include_headers == "packed":
         columns["headers"] = BinaryType()
-    return StructType([StructField(name, kind) for name, kind in columns.items()])
+    return columns
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

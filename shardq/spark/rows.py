@@ -13,7 +13,7 @@ from pyarrow import compute
 
 from shardq.held import HeldSlice
 from shardq.sharding.shard import Shard
-from shardq.spark.bodies import BodyReader
+from shardq.spark.bodies import CORRUPT, BodyReader
 from shardq.storage.bundle_data import BundleData, decode_bundle
 from shardq.storage.requests import StoredSlice
 
@@ -80,7 +80,8 @@ def _batch(pieces: list[Piece], schema: pa.Schema, reader: BodyReader) -> pa.Rec
     counts = [piece.count for piece in pieces]
     which = np.repeat(np.arange(len(pieces)), counts)
     places = np.concatenate([np.arange(piece.first, piece.first + piece.count) for piece in pieces])
-    made = _of_bodies(pieces, places, which, reader) if "body" in schema.names else {}
+    typed = not {"body", CORRUPT}.isdisjoint(schema.names)
+    made = _of_bodies(pieces, places, which, reader) if typed else {}
     columns = [
         made[field.name] if field.name in made else _column(pieces, field, which, places) for field in schema
     ]

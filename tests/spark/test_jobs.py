@@ -17,6 +17,8 @@ from shardq.spark.jobs.place import Place
 from shardq.spark.jobs.replay import replay
 from shardq.spark.jobs.report import report
 from shardq.spark.jobs.transform import transform
+from shardq.spark.options import ClaimStreamOptions
+from shardq.spark.row_schema import schema_of
 
 
 @pytest.fixture
@@ -68,6 +70,8 @@ def test_a_drain_writes_every_message_once_and_goes_on_where_it_was(spark, place
         assert drain(spark, place(queue), out).messages == 200
     rows = spark.read.parquet(out)
     assert sorted(int(bytes(row.body)) for row in rows.select("body").collect()) == list(range(1_200))
+    every = schema_of(ClaimStreamOptions(url="u", queue="q")).names
+    assert rows.columns == [name for name in every if name not in {"receipt", "state"}]
     assert queue.counts() == shardq.QueueCounts(0, 0, 0, 0, None)
 
 

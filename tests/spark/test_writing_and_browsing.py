@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pyspark.sql import functions
 
+from shardq.spark.source import ShardqDataSource
+
 
 def test_every_row_becomes_one_message(pipes, queue, numbers_in) -> None:
     pipes.write(pipes.bodies(2_500), queue)
@@ -112,6 +114,42 @@ def test_the_views_show_shards_dead_letters_and_history(pipes, make_queue) -> No
     assert pipes.read(queue, view="history").count() >= 9
     assert pipes.read(queue, view="history", until="2020-01-01T00:00:00Z").count() == 0
     assert pipes.read(queue).count() == 20
+
+
+@pytest.mark.parametrize(
+    ("options", "reads"),
+    [
+        ({"columns": "priority, id"}, False),
+        ({"columns": "body"}, True),
+        ({"columns": "dedupe_key"}, True),
+        ({"columns": "headers, shard", "includeHeaders": "packed"}, True),
+        ({"columns": "corrupt_body", "bodyFormat": "text"}, True),
+        ({"columns": "number,ready", "view": "shards"}, False),
+        ({"columns": "receipt,deliveries"}, False),
+    ],
+)
+def test_the_columns_that_are_chosen_are_those_of_all_in_the_order_of_the_choice(
+    url, queue, monkeypatch, options, reads
+) -> None:
+    queue.producer().send_many([b"x", b"\xff"], headers={"a": 1}, priority=3)
+
+    def rows(**given: str) -> list[dict[str, object]]:
+        source = ShardqDataSource({"url": url, "queue": queue.name} | given)
+        reader = source.reader(source.schema())
+        batches = [batch for task in reader.partitions() for batch in reader.read(task)]
+        return [row for batch in batches for row in batch.to_pylist()]
+
+    names = [name.strip() for name in options["columns"].split(",")]
+    every = rows(**{name: value for name, value in options.items() if name != "columns"})
+    asked: list[bool] = []
+    peek = type(queue._context.store).peek
+    monkeypatch.setattr(
+        type(queue._context.store), "peek", lambda *given: asked.append(given[1].bodies) or peek(*given)
+    )
+    found = rows(**options)
+    assert found == [{name: row[name] for name in names} for row in every]
+    assert [list(row) for row in found] == [names] * len(every)
+    assert any(asked) is reads
 
 
 def test_bodies_that_are_left_out_are_not_read(pipes, queue) -> None:

@@ -132,6 +132,15 @@ def test_credentials_of_the_url_are_not_in_the_error(pipes, queue) -> None:
     [
         ({"view": "everything"}, "use one of messages, shards, dead, history"),
         ({"since": "yesterday"}, "option since='yesterday' is no moment"),
+        ({"columns": "body,"}, "option columns has '', which the rows do not have: use id, body, priority"),
+        ({"columns": "id, bodies"}, "option columns has 'bodies', which the rows do not have"),
+        ({"columns": "id,body,id"}, "option columns has 'id' twice"),
+        ({"columns": "headers"}, "add option('includeHeaders', 'true')"),
+        ({"columns": "body", "includeBody": "false"}, "option columns has 'body'"),
+        (
+            {"columns": "body", "view": "shards"},
+            "option columns has 'body', which the rows do not have: use shard",
+        ),
         ({"since": "2026-01-01T00:00:00"}, "has no time zone"),
         ({"maxMessagesPerTrigger": "5"}, "is not known here"),
     ],
@@ -192,6 +201,10 @@ def test_an_option_that_is_nearly_known_or_has_another_name_elsewhere_is_suggest
     [
         ({"ackMode": "manual", "leaseSeconds": "60"}, None),
         ({"view": "dead", "includeBody": "false"}, None),
+        ({"columns": "body, enqueued_at"}, None),
+        ({"columns": "body,"}, None),
+        ({"ackMode": "manual", "columns": "body"}, "option columns is without 'receipt'"),
+        ({"ackMode": "manual", "columns": "receipt, body"}, None),
         ({"mode": "browse", "view": "messages", "lagSeconds": "1"}, None),
         ({"checkpointLocation": "x"}, None),
         ({"minMessagesPerTrigger": "10", "maxMessagesPerTrigger": "10", "minPartitions": "2"}, None),

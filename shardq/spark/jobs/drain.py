@@ -9,10 +9,16 @@ from pyspark.sql import SparkSession
 
 from shardq.spark.jobs.place import Place
 from shardq.spark.jobs.progress import Say, follow
+from shardq.spark.options import check_reader
+from shardq.spark.row_schema import schema_of
 
 __all__ = ["Drained", "drain"]
 
 BATCH_MESSAGES = 2_000_000  # a micro-batch has a cost of its own, about a second
+
+
+PASSING = ("receipt", "state")
+"""Columns that say nothing of a message once it is acked."""
 
 
 class Drained(msgspec.Struct, frozen=True):
@@ -38,8 +44,11 @@ def drain(
     ``<path>/_checkpoint``), it goes on where it was, as long as the leases held. ``select`` are SQL
     expressions over the columns of a message.
     """
-    rows = source.stream(spark, **{"maxMessagesPerTrigger": BATCH_MESSAGES} | dict(stream_options or {}))
-    rows = rows.selectExpr(*select) if select else rows.drop("receipt", "state")
+    given: dict[str, object] = {"maxMessagesPerTrigger": BATCH_MESSAGES, **(stream_options or {})}
+    if not select:
+        given = _lasting(source, given) | given
+    rows = source.stream(spark, **given)
+    rows = rows.selectExpr(*select) if select else rows.drop(*PASSING)
     query = (
         rows.writeStream.format("parquet")
         .option("path", path)
@@ -48,3 +57,9 @@ def drain(
         .start()
     )
     return Drained(follow(query, say), path)
+
+
+def _lasting(source: Place, given: Mapping[str, object]) -> dict[str, object]:
+    """The option that leaves out what the files are not to have, before it is read."""
+    found = schema_of(check_reader(source.options(**given))).names
+    return {"columns": ",".join(name for name in found if name not in PASSING)}
