@@ -22,7 +22,7 @@ from shardq.storage.requests import EntryState
 from shardq.tasks.buckets import read_plans
 from shardq.tasks.ids import in_run, key_of, split_step, step_id
 from shardq.tasks.options import ScheduleKeywords
-from shardq.tasks.placing import Places, may_be_placed
+from shardq.tasks.places import Places, are_enough
 from shardq.tasks.plans import KEEP, NAME, RUN, WORKFLOW, Plan, read_plan
 from shardq.tasks.results import ResultLog
 
@@ -206,7 +206,7 @@ class Binding:
         self, queue: Queue, workflow: str, plan: Plan, numbers: Sequence[int]
     ) -> dict[int, StoredMessage]:
         """First steps that were sent under ids that are written down."""
-        if not may_be_placed(plan) or all(plan.steps[number].after for number in numbers):
+        if not are_enough(plan.first) or all(plan.steps[number].after for number in numbers):
             return {}
         places = self._places_of(workflow)
         ids = {places[number].id: number for number in numbers if number in places}

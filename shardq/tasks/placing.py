@@ -10,42 +10,21 @@ sends the others with keys.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from shardq.outgoing_message import OutgoingMessage
 from shardq.queue_internals import placed
+from shardq.tasks.places import Place, Places, are_enough, write_places
 from shardq.tasks.plans import Plan
 
 if TYPE_CHECKING:
     from shardq.tasks.binding import Binding
 
-__all__ = ["Place", "Places", "may_be_placed", "read_places", "sent_in_places"]
+__all__ = ["sent_in_places"]
 
-FEWEST = 8  # steps for which an entry is worth writing
 MOST_BYTES = 1_000_000  # of their bodies together
-
-
-class Place(msgspec.Struct, frozen=True, array_like=True):
-    """The id of the message of a step, and when it is due."""
-
-    id: str
-    due: datetime
-
-
-Places = dict[int, Place]  # by the numbers of the steps
-
-
-def may_be_placed(plan: Plan) -> bool:
-    """False when the first steps are so few that each is sent with a key."""
-    return len(plan.first) >= FEWEST
-
-
-def read_places(stored: bytes) -> Places:
-    """Read the entry that tells where the first steps are."""
-    return _DECODER.decode(stored)
 
 
 def sent_in_places(binding: Binding, workflow: str, plan: Plan, bodies: Mapping[int, bytes | None]) -> bool:
@@ -73,7 +52,7 @@ def sent_in_places(binding: Binding, workflow: str, plan: Plan, bodies: Mapping[
 def _is_worth_it(binding: Binding, plan: Plan, bodies: Mapping[int, bytes | None]) -> bool:
     """True for some steps that fit into a bundle. A queue with bounds may take a part of them only."""
     return (
-        len(bodies) >= FEWEST
+        are_enough(bodies)
         and sum(len(body or plan.steps[number].body) for number, body in bodies.items()) <= MOST_BYTES
         and all(plan.steps[number].group is None for number in bodies)
         and not any(binding.settings(queue).is_bounded for queue in _by_queue(plan, list(bodies)))
@@ -96,7 +75,7 @@ def _written(
             for number, each in zip(numbers, found, strict=True)
             if each.due is not None
         }
-    binding.results.enter_places(workflow, _ENCODER.encode(planned), plan.keep)
+    binding.results.enter_places(workflow, write_places(planned), plan.keep)
     return binding.results.places(workflow)
 
 
@@ -109,7 +88,3 @@ def _by_queue(plan: Plan, numbers: Sequence[int]) -> dict[str, list[int]]:
     for number in numbers:
         found.setdefault(plan.steps[number].queue, []).append(number)
     return found
-
-
-_ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(Places)

@@ -20,7 +20,7 @@ from shardq.outgoing_message import OnConflict, OutgoingMessage
 from shardq.tasks.entries import EntryQueue
 from shardq.tasks.errors import Failure, ResultMissing
 from shardq.tasks.ids import buckets_of, in_run, key_of, run_of, runs_of
-from shardq.tasks.placing import Places, read_places
+from shardq.tasks.places import Places, read_places
 
 __all__ = ["MAX_ENTRY_BYTES", "MAX_RESULT_BYTES", "Decided", "Entry", "ResultLog"]
 

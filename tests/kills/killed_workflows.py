@@ -10,7 +10,7 @@ import pytest
 
 from shardq.client import Client
 from shardq.storage.store import Store
-from shardq.tasks import Tasks, TaskWorker, Workflow, buckets, chain, chord, group, placing
+from shardq.tasks import Tasks, TaskWorker, Workflow, buckets, chain, chord, group, places
 from tests.kills.killers import Killer
 from tests.kills.scene import TRIES, Scene
 from tests.sampling import fewer_and_fewer
@@ -77,7 +77,7 @@ class KilledWorkflows:
     @pytest.fixture
     def flows(self, killer: Killer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
         monkeypatch.setattr(buckets, "BUCKET_STEPS", 2)
-        monkeypatch.setattr(placing, "FEWEST", 2)
+        monkeypatch.setattr(places, "FEWEST", 2)
         scene = Scene(killer)
         yield scene
         scene.close()

@@ -25,6 +25,7 @@ BY_TYPE_OR_CALL = {
     ("shardq.tasks.task", "shardq.tasks.app"),
     ("shardq.tasks.task", "shardq.tasks.workflow"),
     ("shardq.tasks.result", "shardq.tasks.task"),
+    ("shardq.tasks.binding", "shardq.tasks.task"),
 }
 """Pairs that need each other: the first imports the second for its types only, or within a function."""
 

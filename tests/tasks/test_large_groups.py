@@ -25,7 +25,7 @@ from shardq.tasks import (
     chain,
     chord,
     group,
-    placing,
+    places,
 )
 from shardq.tasks.starting import start_workflow
 from shardq.testing import ManualClock, WrappedStore
@@ -39,7 +39,7 @@ from tests.tasks.sums import Sums
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Buckets of two, whose steps are sent in a bundle."""
     monkeypatch.setattr(buckets, "BUCKET_STEPS", 2)
-    monkeypatch.setattr(placing, "FEWEST", 2)
+    monkeypatch.setattr(places, "FEWEST", 2)
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 9, 17])

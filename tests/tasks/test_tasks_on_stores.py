@@ -22,7 +22,7 @@ from shardq.tasks import (
     chain,
     chord,
     current_task,
-    placing,
+    places,
 )
 from tests.any_store import any_url
 from tests.dying_store import Died
@@ -142,7 +142,7 @@ def test_a_large_group_whose_workers_die_again_and_again_ends_once(
     any_url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(buckets, "BUCKET_STEPS", 2)
-    monkeypatch.setattr(placing, "FEWEST", 2)
+    monkeypatch.setattr(places, "FEWEST", 2)
     totals: list[list[int]] = []
 
     def square(number: int) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import shardq
 from shardq.clock import from_datetime
-from shardq.tasks import CurrentTask, Middleware, Tasks, TaskWorker, WorkflowResult, buckets, placing
+from shardq.tasks import CurrentTask, Middleware, Tasks, TaskWorker, WorkflowResult, buckets, places
 from shardq.tasks.threads import Threads
 from shardq.tasks.work_unit import Unit, ledger_id
 
@@ -29,7 +29,7 @@ class Ordering(Role):
     """Sends one workflow after the other, and looks at one of those before."""
 
     def run(self) -> None:
-        buckets.BUCKET_STEPS = placing.FEWEST = SMALL_BUCKET
+        buckets.BUCKET_STEPS = places.FEWEST = SMALL_BUCKET
         self._app, self._open = make_tasks(), list[WorkflowResult]()
         self._app.bind(self.client)
         number, last = self.assignment.first, self.assignment.first + self.assignment.messages
@@ -70,7 +70,7 @@ class Running(Role):
     """A worker of tasks. One that a full disk has ended is started again, as whoever supervises it does."""
 
     def run(self) -> None:
-        placing.FEWEST = SMALL_BUCKET
+        places.FEWEST = SMALL_BUCKET
         self.record.invoke("seek-step")
         app = make_tasks([_Noted(self.record, self.dice)])
         self.patiently(lambda: self._work(app))
