@@ -144,7 +144,8 @@ def main() -> None:
             places[1].pass_through(groups)
             took = time.monotonic() - began
             print(
-                f"{groups:,} groups went through in {took:.0f} s, {asked.waiting:,} have a message: plain, groups"
+                f"{groups:,} groups went through in {took:.0f} s, {asked.waiting:,} have a message: plain, groups",
+                flush=True,
             )
             for process in (*meter.servers, psutil.Process()):
                 print(f"  {process.name()}: {process.memory_info().rss >> 20:,} MB of memory")
