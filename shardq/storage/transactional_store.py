@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from typing import Protocol
 
 from shardq.errors import StoreUnavailable
 from shardq.storage.store import Store
 
-__all__ = ["TransactionEnded", "TransactionalStore"]
+__all__ = ["TransactionEnded", "TransactionalStore", "this_thread"]
 
 
 class TransactionEnded(StoreUnavailable):
@@ -30,3 +32,8 @@ class TransactionalStore(Store, Protocol):
         transaction.
         """
         ...
+
+
+def this_thread() -> tuple[int, int]:
+    """What tells this thread from every other one, also from itself in a forked child."""
+    return os.getpid(), threading.get_ident()

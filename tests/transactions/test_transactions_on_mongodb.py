@@ -21,6 +21,7 @@ from pymongo.errors import PyMongoError  # noqa: E402
 
 import shardq  # noqa: E402
 from shardq.storage.mongodb import collections  # noqa: E402
+from tests.forking import forked  # noqa: E402
 from tests.mongodb_server import MEMBERS, _server  # noqa: E402
 
 pytestmark = pytest.mark.mongodb
@@ -226,6 +227,21 @@ def test_another_thread_has_no_part_in_it(
     thread.start()
     thread.join()
     assert "by the thread that has joined it" in str(errors[0]) or "used by the thread" in str(errors[0])
+
+
+def test_a_forked_child_has_no_part_in_it(
+    client: shardq.Client, queue: shardq.Queue, session: ClientSession
+) -> None:
+    queue.producer().send(b"before")  # makes the collection
+    session.start_transaction()
+    producer = client.transaction(connection=session).queue(queue.name).producer()
+
+    def send() -> str:
+        with pytest.raises(shardq.StoreUnavailable, match="forked child"):
+            producer.send(b"child")
+        return "refused"
+
+    assert forked(send) == "refused"
 
 
 def test_a_shard_that_others_give_up_meanwhile_stays_listed(

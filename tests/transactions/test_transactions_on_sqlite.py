@@ -16,6 +16,7 @@ from shardq.storage.opening import open_store
 from shardq.storage.store import Capabilities
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
+from tests.forking import forked
 
 
 @pytest.fixture
@@ -165,6 +166,23 @@ def test_another_thread_has_no_part_in_it(
     assert "by the thread that has joined it" in str(errors[0])
     db.execute("COMMIT")
     assert queue.counts().ready == 0
+
+
+def test_a_forked_child_has_no_part_in_it(
+    client: shardq.Client, queue: shardq.Queue, db: sqlite3.Connection
+) -> None:
+    begin(db)
+    producer = client.transaction(connection=db).queue("orders").producer()
+
+    def send() -> str:
+        with pytest.raises(shardq.StoreUnavailable, match="by no forked child"):
+            producer.send(b"child")
+        return "refused"
+
+    assert forked(send) == "refused"
+    producer.send(b"parent")
+    db.execute("COMMIT")
+    assert [each.body for each in queue.peek()] == [b"parent"]
 
 
 def test_what_is_no_transaction_of_this_file_is_refused(

@@ -34,6 +34,7 @@ from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows
 from shardq.storage.mongodb.transactions import JoinedSession, TransactionDisturbed
 from shardq.storage.requests import Acknowledge, Append, Bundle, Extend, Fenced, Forward, Release
 from shardq.storage.store import Capabilities, Store
+from shardq.storage.transactional_store import this_thread
 from shardq.storage.wrapped_store import WrappedStore
 
 __all__ = ["JoinedStore"]
@@ -76,7 +77,7 @@ class JoinedStore(WrappedStore):
         self._client = _JoinedClient(self._outside, self._session)
         self._listed: set[Shard] = set()
         self._touched: dict[Shard, int] = {}  # with the first moment at which something is due there
-        self._thread = threading.get_ident()
+        self._thread = this_thread()
         self._teller: threading.Thread | None = None
 
     @property
@@ -131,10 +132,10 @@ class JoinedStore(WrappedStore):
         return do(*args, **kwargs)
 
     def _check(self, method: str) -> None:
-        if threading.get_ident() != self._thread:
+        if this_thread() != self._thread:
             raise StoreUnavailable(
-                f"a transaction is used by the thread that has joined it, not for {method}() by another one: send and "
-                "settle there",
+                f"a transaction is used by the thread that has joined it, not for {method}() by another one or a "
+                "forked child: send and settle there",
                 retryable=False,
             )
         if self._session.is_over:

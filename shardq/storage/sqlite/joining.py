@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.connections import FileIdentity, file_identity
 from shardq.storage.sqlite.faults import translate
 from shardq.storage.sqlite.session import Session
+from shardq.storage.transactional_store import this_thread
 
 __all__ = ["JoinedSession"]
 
@@ -32,7 +32,7 @@ class JoinedSession(Session):
                 f"connection={connection!r} is a {type(connection).__name__}: "
                 "give the sqlite3.Connection of the transaction"
             )
-        self.path, self._sql, self._thread = path, connection, threading.get_ident()
+        self.path, self._sql, self._thread = path, connection, this_thread()
         self._check_begun()
         with self._plain():
             self._check_file()
@@ -117,9 +117,9 @@ class JoinedSession(Session):
             )
 
     def _check_open(self) -> None:
-        if threading.get_ident() != self._thread:
+        if this_thread() != self._thread:
             raise StoreUnavailable(
-                "a transaction is used by the thread that has joined it: send and settle there",
+                "a transaction is used by the thread that has joined it, and by no forked child: send and settle there",
                 retryable=False,
             )
         if not self._is_under_way():
