@@ -107,11 +107,10 @@ def find_many(
     that, and a message which a deposed primary does not have yet is stored.
     """
     read = rows.read(dict.fromkeys(bundle_id for bundle_id, _ in messages), bodies=True)
-    return tuple(
-        _holding(read.get(bundle_id), position, now)
-        or _holding(rows.read_surely(bundle_id).get(bundle_id), position, now)
-        for bundle_id, position in messages
-    )
+    found = {each: _holding(read.get(each[0]), each[1], now) for each in messages}
+    missing = dict.fromkeys(each[0] for each, piece in found.items() if piece is None)
+    surely = {bundle_id: rows.read_surely(bundle_id).get(bundle_id) for bundle_id in missing}
+    return tuple(found[each] or _holding(surely.get(each[0]), each[1], now) for each in messages)
 
 
 def _holding(row: Row | None, position: int, now: int) -> StoredSlice | None:
