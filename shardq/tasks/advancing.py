@@ -36,8 +36,8 @@ MOST_AT_ONCE = 256  # entries of which one request asks whether they are there
 class Seen:
     """What was found and sent for steps that ended together: the others of them need not do it again.
 
-    ``ended`` are these steps, whose entries are all written, and what became of each as far as its worker knows. What
-    waits for a step that was found to be open stays blocked for them: whoever ends that step comes later, and finds all
+    ``ended`` are these steps, whose entries are all written, and what became of each as far as its worker knows.
+    ``sent`` is what was sent or closed, and of which all that followed from it is done too. What waits for a step that was found to be open stays blocked for them: whoever ends that step comes later, and finds all
     of them. That does not hold for the bucket that one of them has closed after the look.
     """
 
@@ -48,10 +48,14 @@ class Seen:
 
 
 def advance(binding: Binding, step: str, seen: Seen) -> None:
-    """Send, or give up, the steps that waited for one that has ended. May be repeated."""
-    ended = [step]
+    """Send, or give up, the steps that waited for one that has ended.
+
+    May be repeated. What it did before it was cut off counts as not done: the rest of it may be what was not.
+    """
+    ended, sent = [step], set[str]()
     while ended:
-        ended += _go_on(binding, ended.pop(), seen)
+        ended += _go_on(binding, ended.pop(), seen, sent)
+    seen.sent |= sent
 
 
 def inputs_of(binding: Binding, plan: Plan, value: bytes | None) -> dict[int, bytes | None]:
@@ -93,8 +97,8 @@ def open_steps(binding: Binding, workflow: str, numbers: Sequence[int]) -> list[
     ]
 
 
-def _go_on(binding: Binding, step: str, seen: Seen) -> list[str]:
-    """Do what waited for this step only; returns the steps that have ended by that."""
+def _go_on(binding: Binding, step: str, seen: Seen, sent: set[str]) -> list[str]:
+    """Do what waited for this step only, and add it to ``sent``; returns the steps that have ended by that."""
     workflow, number = split_step(step)
     plan = binding.plan(workflow)
     if plan is None:
@@ -117,10 +121,10 @@ def _go_on(binding: Binding, step: str, seen: Seen) -> list[str]:
         if identity in seen.sent or not _all_ended(binding, workflow, after, number, seen, identity):
             continue
         if (failed := send_next(binding, workflow, plan, other)) is not None:
-            seen.sent.add(identity)
+            sent.add(identity)
             ended += failed
     if bucket and bucket not in seen.sent and _all_ended(binding, workflow, plan.ends, number, seen, bucket):
-        ended += _closed(binding, bucket, plan, seen)
+        ended += _closed(binding, bucket, plan, sent)
     return ended
 
 
@@ -180,7 +184,7 @@ def _are_done(binding: Binding, workflow: str, numbers: Sequence[int]) -> bool:
     return all(entry is not None and entry.state == "done" for _, entry in found)
 
 
-def _closed(binding: Binding, bucket: str, plan: Plan, seen: Seen) -> list[str]:
+def _closed(binding: Binding, bucket: str, plan: Plan, sent: set[str]) -> list[str]:
     """Write the entry of a bucket all of whose ends have ended. It repeats their values if they are small."""
     if any(plan.steps[end].is_bucket for end in plan.ends):
         if not _are_done(binding, bucket, plan.ends):
@@ -191,7 +195,7 @@ def _closed(binding: Binding, bucket: str, plan: Plan, seen: Seen) -> list[str]:
         if found is None:
             return []
         entry = found
-    seen.sent.add(bucket)
+    sent.add(bucket)
     return _decide(binding, [bucket], entry, plan.keep)
 
 
