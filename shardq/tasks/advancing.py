@@ -37,8 +37,9 @@ class Seen:
     """What was found and sent for steps that ended together: the others of them need not do it again.
 
     ``ended`` are these steps, whose entries are all written, and what became of each as far as its worker knows.
-    ``sent`` is what was sent or closed, and of which all that followed from it is done too. What waits for a step that was found to be open stays blocked for them: whoever ends that step comes later, and finds all
-    of them. That does not hold for the bucket that one of them has closed after the look.
+    ``sent`` is what was sent or closed, and of which all that followed from it is done too. What waits for a step that
+    was found to be open stays blocked for them: whoever ends that step comes later, and finds all of them. That does
+    not hold for the bucket that one of them has closed after the look.
     """
 
     def __init__(self, ended: dict[str, Entry]) -> None:
