@@ -65,19 +65,15 @@ class Store(KeyRegister, Protocol):
     @property
     def capabilities(self) -> Capabilities:
         """What this store can do beyond the MUSTs; MUST NOT need a connection."""
-        ...
 
     def now(self) -> int:
         """The store's clock. MUST agree with the clock that due times and leases are compared with."""
-        ...
 
     def close(self) -> None:
         """Close every connection. A repeated close MUST do no harm."""
-        ...
 
     def ping(self) -> None:
         """Ask the servers for an answer, or raise StoreUnavailable. MUST work without a schema, and change nothing."""
-        ...
 
     def create_schema(self) -> None:
         """Apply every numbered file of ``schema/<store>/`` that is not applied yet.
@@ -85,11 +81,9 @@ class Store(KeyRegister, Protocol):
         MUST be idempotent and safe for many clients at once. Raises SchemaMismatch when the store is newer
         than this client.
         """
-        ...
 
     def diagnose(self) -> tuple[Finding, ...]:
         """Facts about the store's health for ``shardq doctor``. MUST change nothing and MUST work without a schema."""
-        ...
 
     def create_queue(self, record: QueueRecord) -> bool:
         """Store a new queue. False, and nothing changed, when the name is taken. Applies the schema first.
@@ -97,19 +91,15 @@ class Store(KeyRegister, Protocol):
         MUST take every name that `check_queue_name` lets pass, and keep all of them apart, existing or not. MAY raise
         InvalidName for one of more than 100 characters.
         """
-        ...
 
     def load_queue(self, name: str) -> QueueRecord | None:
         """The queue's record, or None. MUST raise SchemaMismatch when the schema is another version's."""
-        ...
 
     def update_queue(self, record: QueueRecord) -> bool:
         """Replace the record if the stored version is ``record.version - 1``; False, and nothing changed, if not."""
-        ...
 
     def list_queues(self, prefix: str = "") -> tuple[str, ...]:
         """The names that start with the prefix, sorted."""
-        ...
 
     def drop_queue(self, name: str, seen: QueueRecord | None = None) -> bool:
         """Remove the queue with all that it holds. False when there is none.
@@ -121,7 +111,6 @@ class Store(KeyRegister, Protocol):
         another incarnation: nothing of the one before MUST appear in it, or stand in the way of an append, whatever its
         bundle ids are, also while clients of the one before go on. What such clients leave behind, a sweep removes.
         """
-        ...
 
     # -- the shards of a queue ---------------------------------------------------------------------------------
 
@@ -131,11 +120,9 @@ class Store(KeyRegister, Protocol):
         A shard that was not prepared MUST work too. Raises InvalidSetting, with nothing made, when the store cannot
         hold them beside those that it has.
         """
-        ...
 
     def shards(self, queue: str) -> tuple[Shard, ...]:
         """The shard directory: MUST hold every shard that holds an entry, of any layout; MAY hold empty ones."""
-        ...
 
     def probe(
         self, shards: Sequence[Shard], *, glance: bool = False, deep: bool = False
@@ -151,7 +138,6 @@ class Store(KeyRegister, Protocol):
         hides MUST be in the answer, and every client's ordinary calls MUST find it from then on. The cost of a deep
         probe MAY depend on what was consumed since the storage last cleaned up.
         """
-        ...
 
     def forget(self, shard: Shard) -> bool:
         """Take the shard out of the directory if it holds nothing, not even history; True when it is no longer listed.
@@ -159,7 +145,6 @@ class Store(KeyRegister, Protocol):
         An append that runs at the same time MUST NOT be lost. For that reason the first call MAY return False for an
         empty shard, and a call some seconds later True.
         """
-        ...
 
     # -- one shard ---------------------------------------------------------------------------------------------
 
@@ -171,7 +156,6 @@ class Store(KeyRegister, Protocol):
         MUST be in each slice that is answered, the data where it is asked for. MUST list the shard in the directory no
         later than its entries can be seen. Raises QueueNotFound when the queue does not exist.
         """
-        ...
 
     def claim(self, request: Claim) -> Claimed:
         """Take up to ``limit`` deliverable messages under the token, ordered by (priority, due, bundle id, position).
@@ -183,17 +167,15 @@ class Store(KeyRegister, Protocol):
         Without ``started`` the delivery is not counted yet, though the answer's ``deliveries`` has it: an
         extension that ``starts`` the slice counts it.
 
-        Repeated with the same token, it MUST hold the same messages for a fresh lease, less those that were
-        acked, released or claimed by others since, without counting another delivery; only when there are
-        none does it claim. The cost MUST NOT depend on the number of messages that wait or have been
-        consumed.
+        Repeated with the same token, it MUST hold the same messages for a fresh lease, less those that were acked,
+        released or claimed by others since, without counting another delivery; only when there are none does it claim.
+        The cost MUST NOT depend on the number of messages that wait or have been consumed.
 
         With ``finish`` it MAY finish what that covers, in the same step: the answer says of each slice whether it was
         ``finished``. That MUST be durable, and everything that an acknowledgement does. The rest is held, so a store
         that finishes nothing needs to do nothing. Repeated by the same client, with the same token and within the
         lease, it MUST answer what it finished before, and take nothing else: nothing is lost when an answer is.
         """
-        ...
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held under each span's token.
@@ -205,7 +187,6 @@ class Store(KeyRegister, Protocol):
         ``moved``, and in ``forward``, what was finished MUST count as lost, not gone, in calls that name it within the
         next 15 minutes.
         """
-        ...
 
     def extend(self, request: Extend) -> Fenced:
         """Hide what is still held under each span's token until now + lease. A lease MAY end as late as the year 9000.
@@ -213,7 +194,6 @@ class Store(KeyRegister, Protocol):
         Without ``shorten`` a lease that ends later MUST stay as it is. With ``starts`` the delivery of what was claimed
         without ``started`` is counted: once, however often the call is repeated.
         """
-        ...
 
     def release(self, request: Release) -> Fenced:
         """Give back what is still held under each span's token, deliverable from now + delay; nobody holds it then.
@@ -221,7 +201,6 @@ class Store(KeyRegister, Protocol):
         Without ``started`` the delivery MUST NOT count, by whatever it was counted. What was never delivered then, and
         has no delay, takes its old place in the order, by its bundle's due time.
         """
-        ...
 
     def forward(self, request: Forward) -> Fenced:
         """Acknowledge and append in one atomic step, or do nothing and return what is lost or gone.
@@ -229,7 +208,6 @@ class Store(KeyRegister, Protocol):
         MUST work when both are in one shard. Across shards MAY raise UnsupportedByStore; `capabilities` tells. With
         ``in_place`` each bundle MUST take the place of what the same span names, and what is held behind is given back.
         """
-        ...
 
     def peek(self, request: Peek) -> PeekPage:
         """Look at slices in delivery order, all states, without changing anything.
@@ -242,38 +220,30 @@ class Store(KeyRegister, Protocol):
         Without ``bodies`` it MUST NOT hand over the bundles' data, and SHOULD NOT read it. Raises InvalidCursor when
         ``after`` cannot be a cursor of such a page.
         """
-        ...
 
     def find(self, shard: Shard, bundle_id: bytes, position: int) -> StoredSlice | None:
         """The slice that holds this message, in any state, processed included, or None.
 
         MUST see what was answered before it began: a message that is stored all the while is found.
         """
-        ...
 
-    def find_many(
-        self, shard: Shard, messages: Sequence[tuple[bytes, int]]
-    ) -> tuple[StoredSlice | None, ...]:
+    def find_many(self, shard: Shard, places: Sequence[tuple[bytes, int]]) -> tuple[StoredSlice | None, ...]:
         """What `find` answers for each of these messages, by bundle id and position, in their order.
 
         One request for all where the store can. It reads the data of all their bundles, so the caller bounds how many.
         """
-        ...
 
     def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
         """Remove one message in any state, held and processed ones too. False when it is not stored."""
-        ...
 
     def purge(self, shard: Shard) -> int:
         """Remove all messages of the shard, held ones too, but not the history; returns how many they were."""
-        ...
 
     def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:
         """Messages by state; with ``sizes`` it MUST also have the ``bytes`` of what is ready or delayed.
 
         MUST NOT hand over bodies, nor read them without ``sizes``. A lease that ran out counts as ready, since its end.
         """
-        ...
 
     def sweep(self, request: Sweep) -> int:
         """Remove leftovers, a bounded number at a time; returns how many things were removed.
@@ -281,25 +251,21 @@ class Store(KeyRegister, Protocol):
         It MUST look at everything that is stored for the queue without any hint, listed in the directory or not, as a
         ``deep`` probe does, and remove what is left of its earlier incarnations.
         """
-        ...
 
     def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:
         """Count the consumer among the live ones of each queue until now + lifetime; None for one that does not exist.
 
         It MUST tell what `load_queue` and `shards` would. One request for all where the store can.
         """
-        ...
 
     def resign(self, queue: str, consumer: str) -> None:
         """Count the consumer no longer among the live ones, and forget it."""
-        ...
 
     def seen_consumers(self, queue: str) -> tuple[SeenConsumer, ...]:
         """Every consumer of the queue that is enlisted, sorted; none for a queue that does not exist.
 
         It MUST tell of one that is live no longer for `REMEMBERED` from then on, unless it resigned.
         """
-        ...
 
     def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
         """Sleep until something may have been appended to one of the queues, or released in it.
@@ -308,4 +274,3 @@ class Store(KeyRegister, Protocol):
         none when the seconds are over: real ones, whatever the clock says. An append by any thread of this process MUST
         end it at once. One by another process SHOULD within 50 ms; without such signals, consumers poll.
         """
-        ...

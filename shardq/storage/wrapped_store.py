@@ -135,10 +135,8 @@ class WrappedStore:
     def find(self, shard: Shard, bundle_id: bytes, position: int) -> StoredSlice | None:
         return self._call("find", self.inner.find, shard, bundle_id, position)
 
-    def find_many(
-        self, shard: Shard, messages: Sequence[tuple[bytes, int]]
-    ) -> tuple[StoredSlice | None, ...]:
-        return self._call("find_many", self.inner.find_many, shard, messages)
+    def find_many(self, shard: Shard, places: Sequence[tuple[bytes, int]]) -> tuple[StoredSlice | None, ...]:
+        return self._call("find_many", self.inner.find_many, shard, places)
 
     def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
         return self._call("remove", self.inner.remove, shard, bundle_id, position)

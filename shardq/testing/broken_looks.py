@@ -127,22 +127,18 @@ class CountsEveryDelivery(WrappedStore):
 class AnswersOnlyWhatItFinds(WrappedStore):
     """Leaves out what is not stored, of what is looked for together."""
 
-    def find_many(
-        self, shard: Shard, messages: Sequence[tuple[bytes, int]]
-    ) -> tuple[StoredSlice | None, ...]:
-        return tuple(each for each in super().find_many(shard, messages) if each is not None)
+    def find_many(self, shard: Shard, places: Sequence[tuple[bytes, int]]) -> tuple[StoredSlice | None, ...]:
+        return tuple(each for each in super().find_many(shard, places) if each is not None)
 
 
 class FindsBundlesOnce(WrappedStore):
     """Answers for each bundle what holds the first message of it that is looked for."""
 
-    def find_many(
-        self, shard: Shard, messages: Sequence[tuple[bytes, int]]
-    ) -> tuple[StoredSlice | None, ...]:
+    def find_many(self, shard: Shard, places: Sequence[tuple[bytes, int]]) -> tuple[StoredSlice | None, ...]:
         found: dict[bytes, StoredSlice | None] = {}
-        for (bundle_id, _), each in zip(messages, super().find_many(shard, messages), strict=True):
+        for (bundle_id, _), each in zip(places, super().find_many(shard, places), strict=True):
             found.setdefault(bundle_id, each)
-        return tuple(found[bundle_id] for bundle_id, _ in messages)
+        return tuple(found[bundle_id] for bundle_id, _ in places)
 
 
 class ShowsWhatNobodyHolds(WrappedStore):

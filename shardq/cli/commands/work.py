@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from shardq.cli.command import ExampleCommand, Session, codec_option, json_option, processes_option
 from shardq.cli.printing import many, note, print_json
@@ -77,6 +78,7 @@ def _number(text: str) -> float:
 @click.option(
     "--batch",
     type=int,
+    default=USUAL.batch,
     help=f"Messages in one bulk read and ack.  [default: {USUAL.batch}, or {BATCH} with --tasks]",
 )
 @click.option("--by-batch", is_flag=True, help="Call the function with a whole batch.")
@@ -168,9 +170,9 @@ def work(
     if bool(handlers) + (command is not None) + (tasks is not None) != 1:
         raise click.UsageError("Give one of --handler, --exec and --tasks.")
     sys.path.insert(0, str(Path.cwd()))
-    if options["batch"] is None:
-        del options["batch"]
     if tasks is not None:
+        if click.get_current_context().get_parameter_source("batch") is ParameterSource.DEFAULT:
+            options["batch"] = BATCH
         with work_progress(tasks) as progress:
             pool: WorkerPool = TaskPool(
                 session.url,

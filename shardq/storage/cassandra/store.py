@@ -236,11 +236,9 @@ class CassandraStore(KeyMethods):
         """Return the slice that holds this message, in the history too, or None."""
         return self._of(shard).find(self._place(shard), bundle_id, position)
 
-    def find_many(
-        self, shard: Shard, messages: Sequence[tuple[bytes, int]]
-    ) -> tuple[StoredSlice | None, ...]:
+    def find_many(self, shard: Shard, places: Sequence[tuple[bytes, int]]) -> tuple[StoredSlice | None, ...]:
         """Return the slices that hold these messages, one after the other."""
-        return tuple(self.find(shard, *each) for each in messages)
+        return tuple(self.find(shard, *each) for each in places)
 
     def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
         """Remove one message, out of the history too; False when it is not stored."""

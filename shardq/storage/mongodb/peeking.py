@@ -31,7 +31,7 @@ from shardq.storage.mongodb.documents import (
 from shardq.storage.mongodb.shard_rows import GROUP_INDEX, HISTORY_INDEX, ShardRows
 from shardq.storage.requests import EntryState, Peek, PeekPage, ShardCounts, StoredSlice
 
-__all__ = ["count", "find", "find_many", "is_empty", "peek"]
+__all__ = ["count", "find_many", "is_empty", "peek"]
 
 _Place: TypeAlias = tuple[int, int, bytes, int]
 _Item: TypeAlias = tuple[_Place, Row, Slice | Kept]
@@ -93,11 +93,6 @@ def _in_order(
         yield group, place, found, piece
 
 
-def find(rows: ShardRows, bundle_id: bytes, position: int, now: int) -> StoredSlice | None:
-    """Return the slice that holds this message, in the history too, or None."""
-    return find_many(rows, [(bundle_id, position)], now)[0]
-
-
 def find_many(
     rows: ShardRows, messages: Sequence[tuple[bytes, int]], now: int
 ) -> tuple[StoredSlice | None, ...]:
@@ -107,13 +102,13 @@ def find_many(
     that, and a message which a deposed primary does not have yet is stored.
     """
     read = rows.read(dict.fromkeys(bundle_id for bundle_id, _ in messages), bodies=True)
-    found = {each: _holding(read.get(each[0]), each[1], now) for each in messages}
+    found = {each: _piece_at(read.get(each[0]), each[1], now) for each in messages}
     missing = dict.fromkeys(each[0] for each, piece in found.items() if piece is None)
     surely = {bundle_id: rows.read_surely(bundle_id).get(bundle_id) for bundle_id in missing}
-    return tuple(found[each] or _holding(surely.get(each[0]), each[1], now) for each in messages)
+    return tuple(found[each] or _piece_at(surely.get(each[0]), each[1], now) for each in messages)
 
 
-def _holding(row: Row | None, position: int, now: int) -> StoredSlice | None:
+def _piece_at(row: Row | None, position: int, now: int) -> StoredSlice | None:
     pieces: tuple[Slice | Kept, ...] = () if row is None else (*row.slices, *row.kept)
     for each in pieces:
         if row is not None and each.first <= position < each.end:

@@ -104,7 +104,7 @@ class MongoStore(KeyMethods):
         """Ask the primary who it is."""
         self._session.ping()
 
-    # -- schema --------------------------------------------------------------------------------------------
+    # -- schema, queues ------------------------------------------------------------------------------------
 
     def create_schema(self) -> None:
         """Make what is missing of ``schema/mongodb/``."""
@@ -114,13 +114,8 @@ class MongoStore(KeyMethods):
         """Facts about the servers and the schema."""
         return diagnosis.diagnose(self._session)
 
-    # -- queues --------------------------------------------------------------------------------------------
-
     def create_queue(self, record: QueueRecord) -> bool:
-        """Store a new queue, which is a new incarnation; False when the name is taken.
-
-        Raises InvalidName for what no collection can be named.
-        """
+        """Store a new incarnation; False when the name is taken. Raises InvalidName if no collection can have it."""
         self.create_schema()
         self._incarnations.forget(record.name)
         if queues.is_condemned(self._session, record.name):  # a drop crashed half way
@@ -145,7 +140,7 @@ class MongoStore(KeyMethods):
         self._incarnations.forget(name)
         return removal.drop(self._session, name, seen)
 
-    # -- the shards of a queue -----------------------------------------------------------------------------
+    # -- shards --------------------------------------------------------------------------------------------
 
     def prepare(self, shards: Sequence[Shard]) -> None:
         """Note that the shards may come to be. Their collections are made when they are first written."""
@@ -181,8 +176,6 @@ class MongoStore(KeyMethods):
     def forget(self, shard: Shard) -> bool:
         """Close the shard for appends, look again whether it holds something, and take it out of the directory."""
         return self._within(shard, partial(directory.forget, self._session, self._client.collections), bool)
-
-    # -- one shard -----------------------------------------------------------------------------------------
 
     def append(self, request: Append) -> None:
         """Store the bundles, a document each; what was stored before stays as it is."""
@@ -235,19 +228,13 @@ class MongoStore(KeyMethods):
 
     def find(self, shard: Shard, bundle_id: bytes, position: int) -> StoredSlice | None:
         """Return the slice that holds this message, in the history too, or None."""
-        return self._within(
-            shard,
-            lambda place: peeking.find(ShardRows(self._session, place), bundle_id, position, self.now()),
-            lambda found: found is None,
-        )
+        return self.find_many(shard, [(bundle_id, position)])[0]
 
-    def find_many(
-        self, shard: Shard, messages: Sequence[tuple[bytes, int]]
-    ) -> tuple[StoredSlice | None, ...]:
+    def find_many(self, shard: Shard, places: Sequence[tuple[bytes, int]]) -> tuple[StoredSlice | None, ...]:
         """Return the slices that hold these messages, which one command reads."""
         return self._within(
             shard,
-            lambda place: peeking.find_many(ShardRows(self._session, place), messages, self.now()),
+            lambda place: peeking.find_many(ShardRows(self._session, place), places, self.now()),
             lambda found: None in found,
         )
 

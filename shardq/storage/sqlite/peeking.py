@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -16,7 +16,7 @@ from shardq.storage.requests import Bundle, EntryState, Peek, PeekPage, ShardCou
 from shardq.storage.sqlite import directory
 from shardq.storage.sqlite.bundles import BEHIND, DATA
 
-__all__ = ["count", "find", "peek"]
+__all__ = ["count", "find_many", "peek"]
 
 _Place: TypeAlias = tuple[int | bytes | str, ...]
 _Row: TypeAlias = tuple[Any, ...]
@@ -172,10 +172,16 @@ def _view_of(request: Peek) -> _View:
     return _GROUPED if request.shard.is_grouped else _WAITING
 
 
-def find(
+def find_many(
+    sql: sqlite3.Connection, shard: Shard, places: Sequence[tuple[bytes, int]], now: int
+) -> tuple[StoredSlice | None, ...]:
+    """Return the slices that hold these messages, in the history too, or None."""
+    return tuple(_find(sql, shard, bundle_id, position, now) for bundle_id, position in places)
+
+
+def _find(
     sql: sqlite3.Connection, shard: Shard, bundle_id: bytes, position: int, now: int
 ) -> StoredSlice | None:
-    """Return the slice that holds this message, in the history too, or None."""
     row = sql.execute(_CONTAINING, (bundle_id, directory.key_of(sql, shard), position)).fetchone()
     found = _slice(row, now) if row else None
     return found if found and found.first + found.count > position else None

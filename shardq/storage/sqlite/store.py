@@ -112,7 +112,7 @@ class SqliteStore(KeyMethods):
         """Read from the file if there is one; if not, there has to be a folder for it."""
         self._session.ping()
 
-    # -- schema --------------------------------------------------------------------------------------------
+    # -- schema, queues ------------------------------------------------------------------------------------
 
     def create_schema(self) -> None:
         """Make the file if there is none, and apply what is missing of ``schema/sqlite/``."""
@@ -121,8 +121,6 @@ class SqliteStore(KeyMethods):
     def diagnose(self) -> tuple[Finding, ...]:
         """Facts about the file; it is not made when it does not exist."""
         return diagnosis.diagnose(self._session.path, synchronous=self._synchronous)
-
-    # -- queues --------------------------------------------------------------------------------------------
 
     def create_queue(self, record: QueueRecord) -> bool:
         """Store a new queue, in a new file if there is none; False when the name is taken."""
@@ -145,7 +143,7 @@ class SqliteStore(KeyMethods):
         """Remove the queue with all that it holds, in one transaction; False when there is none such."""
         return self._session.write(lambda sql: removal.drop(sql, name, seen))
 
-    # -- the shards of a queue -----------------------------------------------------------------------------
+    # -- shards --------------------------------------------------------------------------------------------
 
     def prepare(self, shards: Sequence[Shard]) -> None:
         """Do nothing: a shard is rows of tables that are there."""
@@ -167,8 +165,6 @@ class SqliteStore(KeyMethods):
     def forget(self, shard: Shard) -> bool:
         """Take the shard out of the directory if it holds nothing, history included."""
         return self._session.write(lambda sql: directory.forget(sql, shard), durable=False)
-
-    # -- one shard -----------------------------------------------------------------------------------------
 
     def append(self, request: Append) -> None:
         """Store the bundles that are not known yet, all or none."""
@@ -229,15 +225,11 @@ class SqliteStore(KeyMethods):
 
     def find(self, shard: Shard, bundle_id: bytes, position: int) -> StoredSlice | None:
         """Return the slice that holds this message, in the history too, or None."""
-        return self._session.read(lambda sql: peeking.find(sql, shard, bundle_id, position, self.now()))
+        return self.find_many(shard, [(bundle_id, position)])[0]
 
-    def find_many(
-        self, shard: Shard, messages: Sequence[tuple[bytes, int]]
-    ) -> tuple[StoredSlice | None, ...]:
+    def find_many(self, shard: Shard, places: Sequence[tuple[bytes, int]]) -> tuple[StoredSlice | None, ...]:
         """Return the slices that hold these messages, as one transaction sees them."""
-        return self._session.read(
-            lambda sql: tuple(peeking.find(sql, shard, *each, self.now()) for each in messages)
-        )
+        return self._session.read(lambda sql: peeking.find_many(sql, shard, places, self.now()))
 
     def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
         """Remove one message, out of the history too; False when it is not stored."""
@@ -258,7 +250,7 @@ class SqliteStore(KeyMethods):
         """Remove up to 1,000 leftovers of each kind; returns how many."""
         return self._session.write(lambda sql: sweeping.sweep(sql, request, self.now()), durable=False)
 
-    # -- consumers -----------------------------------------------------------------------------------------
+    # -- consumers, signals --------------------------------------------------------------------------------
 
     def enlist(self, queues: Sequence[str], consumer: str, lifetime: int) -> tuple[Enlisted | None, ...]:
         """Count the consumer among the live ones of all these queues, in one transaction."""
@@ -277,8 +269,6 @@ class SqliteStore(KeyMethods):
         if self._session.identity() is None:
             return ()
         return self._session.read(lambda sql: consumers.seen(sql, queue, self.now()))
-
-    # -- signals -------------------------------------------------------------------------------------------
 
     def wait(self, queues: Sequence[str], seconds: float) -> tuple[str, ...]:
         """Sleep until something is appended or released: here at once, by other processes within 50 ms."""
