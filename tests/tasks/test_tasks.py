@@ -265,6 +265,7 @@ def test_a_task_that_runs_for_too_long_is_interrupted(tasks: Tasks) -> None:
         spin.call()
 
 
+@pytest.mark.long  # it does not end while coverage traces it
 def test_a_timeout_that_is_over_before_the_function_begins_is_one_of_the_task(
     tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
