@@ -27,9 +27,8 @@ T_co = TypeVar("T_co", covariant=True)
 
 TaskState = Literal["waiting", "running", "done", "failed", "cancelled", "missing"]
 
-SURE_SECONDS = (
-    1.0  # after which a waiter also asks whether the task is still in its queue, and between two such looks
-)
+SURE_SECONDS = 1.0
+"""After which a waiter also asks whether the task is still in its queue, and between two such looks."""
 LONGEST_WAIT = 366 * 86_400.0
 
 

@@ -29,6 +29,10 @@ from shardq.tasks import (
 )
 from shardq.testing import ManualClock
 
+untraced = pytest.mark.skipif(
+    sys.gettrace() is not None, reason="what interrupts the task may interrupt the tracer"
+)
+
 
 @dataclasses.dataclass
 class Address:
@@ -240,7 +244,7 @@ def test_outcomes_say_what_becomes_of_a_task(tasks: Tasks, clock: ManualClock) -
     assert results["retry"].get(timeout=0) == "at last"
 
 
-@pytest.mark.skipif(sys.gettrace() is not None, reason="what interrupts the task may interrupt the tracer")
+@untraced
 def test_a_task_that_runs_for_too_long_is_interrupted(tasks: Tasks) -> None:
     @tasks.task(timeout=0.05, retry=1)
     def spin() -> None:
@@ -265,7 +269,7 @@ def test_a_task_that_runs_for_too_long_is_interrupted(tasks: Tasks) -> None:
         spin.call()
 
 
-@pytest.mark.long  # it does not end while coverage traces it
+@untraced
 def test_a_timeout_that_is_over_before_the_function_begins_is_one_of_the_task(
     tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
