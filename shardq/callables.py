@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from shardq.errors import InvalidSetting
+from shardq.wording import kind_of
 
 __all__ = ["check_has_run", "check_runs", "function_named"]
 
@@ -29,14 +30,14 @@ def function_named(what: str, name: str) -> Callable[..., Any]:
     except Exception as error:
         raise InvalidSetting(f"{what} {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not callable(found):
-        raise InvalidSetting(f"{what} {name!r} is a {type(found).__name__}: name a function")
+        raise InvalidSetting(f"{what} {name!r} is {kind_of(found)}: name a function")
     return found  # type: ignore[no-any-return]
 
 
 def check_runs(name: str, function: object) -> None:
     """Raise InvalidSetting if it cannot be called, or if calling it does not run it: it is async or a generator."""
     if not callable(function):
-        raise InvalidSetting(f"{name}={function!r} is a {type(function).__name__}: give a function")
+        raise InvalidSetting(f"{name}={function!r} is {kind_of(function)}: give a function")
     kind = _kind_of_function(function)
     if kind is not None:
         raise InvalidSetting(
@@ -51,7 +52,7 @@ def check_has_run(name: str, function: object, result: object) -> None:
         if inspect.iscoroutine(result):
             result.close()  # or Python warns that nobody awaits it
         raise InvalidSetting(
-            f"{name} {_name(function)} returned a {type(result).__name__}, which has not run yet: let it return when "
+            f"{name} {_name(function)} returned {kind_of(result)}, which has not run yet: let it return when "
             "its work is done; its message is not acked"
         )
 

@@ -8,6 +8,7 @@ import msgspec
 
 from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.large.body import LargeBody
+from shardq.wording import kind_of
 
 __all__ = ["BYTES", "JSON", "MSGPACK", "TEXT", "Codec", "check_codec", "codec_named"]
 
@@ -31,8 +32,7 @@ class _Bytes:
         if isinstance(value, bytearray | memoryview):
             return bytes(value)
         raise InvalidMessage(
-            f"body {_shorten(value)} is a {type(value).__name__}: "
-            "give bytes, or a codec, such as codec=shardq.JSON"
+            f"body {_shorten(value)} is {kind_of(value)}: give bytes, or a codec, such as codec=shardq.JSON"
         )
 
     def decode(self, body: bytes) -> bytes:
@@ -45,9 +45,7 @@ class _Bytes:
 class _Text:
     def encode(self, value: Any) -> bytes:
         if not isinstance(value, str):
-            raise InvalidMessage(
-                f"body {_shorten(value)} is a {type(value).__name__}: the text codec takes str"
-            )
+            raise InvalidMessage(f"body {_shorten(value)} is {kind_of(value)}: the text codec takes str")
         try:
             return value.encode()
         except UnicodeEncodeError as error:

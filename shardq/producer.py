@@ -24,6 +24,7 @@ from shardq.sending.doors import SEND, admit
 from shardq.sending.prepared import PreparedMessage, prepare_options
 from shardq.sending.storing import PlannedSend, Written, plan_send, prepare, store_send, tell_stored
 from shardq.settings import check_number
+from shardq.wording import kind_of
 
 __all__ = ["Producer", "SendArguments"]
 
@@ -165,7 +166,7 @@ class Producer(Closing):
         """
         if not callable(getattr(stream, "read", None)):
             raise InvalidMessage(
-                f"stream={stream!r} is a {type(stream).__name__}: give a file of bytes, such as open(path, 'rb')"
+                f"stream={stream!r} is {kind_of(stream)}: give a file of bytes, such as open(path, 'rb')"
             )
         self._check_open()
         prepare_options(OutgoingMessage(body=None, **options), self._context.name)
@@ -243,7 +244,7 @@ def _check_many(bodies: object) -> None:
     one = isinstance(bodies, str | bytes | bytearray | memoryview | Mapping)
     if one or not hasattr(bodies, "__iter__"):
         raise InvalidMessage(
-            f"bodies={reprlib.repr(bodies)} is a {type(bodies).__name__}: give a list or another iterable of bodies, "
+            f"bodies={reprlib.repr(bodies)} is {kind_of(bodies)}: give a list or another iterable of bodies, "
             "or send one body with `send`"
         )
 

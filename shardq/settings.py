@@ -12,6 +12,7 @@ from shardq.rate import MOST_MESSAGES, Rate
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import check_queue_name
 from shardq.storage.store import Capabilities
+from shardq.wording import kind_of
 
 __all__ = [
     "OnDeadLetter",
@@ -210,7 +211,7 @@ def check_number(name: str, value: object, low: float, high: float, *, whole: bo
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         kind = "a whole number" if whole else "a number"
         raise InvalidSetting(
-            f"{name}={value!r} is a {type(value).__name__}: give {kind} from {low:.16g} to {high:.16g}"
+            f"{name}={value!r} is {kind_of(value)}: give {kind} from {low:.16g} to {high:.16g}"
         )
     if not low <= value <= high:  # a NaN is in no range
         raise InvalidSetting(f"{name}={value!r} is out of range: give {low:.16g} to {high:.16g}")
@@ -260,7 +261,7 @@ def _check(name: str, value: Any) -> None:
         _check_queue(name, value)
     elif name in ("dead_letter_expired", "keep_results", "delivery_paused", "sends_paused"):
         if not isinstance(value, bool):
-            raise InvalidSetting(f"{name}={value!r} is a {type(value).__name__}: give True or False")
+            raise InvalidSetting(f"{name}={value!r} is {kind_of(value)}: give True or False")
     else:
         known = ", ".join(QueueSettings.__struct_fields__)
         raise InvalidSetting(f"{name!r} is no setting of a queue: use one of {known}")

@@ -11,6 +11,7 @@ from shardq.callables import check_runs
 from shardq.message import Message
 from shardq.outcome import Backoff
 from shardq.pipelines.errors import DuplicateLink, InvalidPipeline, PipelineCycle, UndeclaredTarget
+from shardq.wording import kind_of
 
 __all__ = ["Link", "LinkFunction"]
 
@@ -29,7 +30,7 @@ class Link(msgspec.Struct, frozen=True):
         for name in (self.source, *self.targets):
             if not isinstance(name, str) or not name:
                 raise InvalidPipeline(
-                    f"queue={name!r} of a link is a {type(name).__name__}: give the name of a queue"
+                    f"queue={name!r} of a link is {kind_of(name)}: give the name of a queue"
                 )
         if self.retry is not None and not isinstance(self.retry, Backoff):
             raise InvalidPipeline(

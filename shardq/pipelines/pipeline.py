@@ -10,6 +10,7 @@ from shardq.errors import QueueNotFound
 from shardq.outcome import Backoff
 from shardq.pipelines.errors import DanglingEnd, DuplicateLink, InvalidPipeline, PipelineCycle
 from shardq.pipelines.link import Link, LinkFunction
+from shardq.wording import kind_of
 
 __all__ = ["Pipeline"]
 
@@ -36,7 +37,7 @@ class Pipeline:
 
     def __init__(self, name: str, *, codec: Codec | str = BYTES) -> None:
         if not isinstance(name, str) or not name:
-            raise InvalidPipeline(f"name={name!r} of a pipeline is a {type(name).__name__}: give a text")
+            raise InvalidPipeline(f"name={name!r} of a pipeline is {kind_of(name)}: give a text")
         self.name = name
         self.codec = codec_named(codec) if isinstance(codec, str) else check_codec(codec)
         self._links: dict[str, Link] = {}

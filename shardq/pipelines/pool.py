@@ -10,6 +10,7 @@ from shardq.client import Client
 from shardq.errors import InvalidSetting
 from shardq.pipelines.pipeline import Pipeline
 from shardq.pipelines.worker import PipelineKeywords, PipelineWorker
+from shardq.wording import kind_of
 from shardq.worker import PoolReport, WorkerOptions, WorkerPool
 from shardq.worker.process import WorkerPlan
 from shardq.worker.scaling import Processes
@@ -75,6 +76,6 @@ def pipeline_named(name: str) -> Pipeline:
         ) from error
     if not isinstance(found, Pipeline):
         raise InvalidSetting(
-            f"pipeline {name!r} is a {type(found).__name__}: name what shardq.pipelines.Pipeline() made"
+            f"pipeline {name!r} is {kind_of(found)}: name what shardq.pipelines.Pipeline() made"
         )
     return found

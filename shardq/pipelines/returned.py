@@ -9,6 +9,7 @@ import msgspec
 
 from shardq.errors import InvalidSetting
 from shardq.outgoing_message import HeaderValue
+from shardq.wording import kind_of
 
 __all__ = ["Forward", "Split"]
 
@@ -46,7 +47,7 @@ class Split:
             parts, "__iter__"
         ):
             raise InvalidSetting(
-                f"Split of a {type(parts).__name__}: give a list of bodies, or return the body itself"
+                f"Split of {kind_of(parts)}: give a list of bodies, or return the body itself"
             )
         self.parts = tuple(each if isinstance(each, Forward) else Forward(body=each) for each in parts)
 

@@ -16,6 +16,7 @@ from cronsim import CronSim, CronSimError
 from shardq.clock import from_datetime, microseconds, to_datetime
 from shardq.errors import InvalidSetting
 from shardq.settings import check_number
+from shardq.wording import kind_of
 
 __all__ = ["Timing", "moment_of", "timing_of"]
 
@@ -101,9 +102,7 @@ def moment_of(name: str, moment: object) -> int:
 
 def _check_cron(cron: object) -> str:
     if not isinstance(cron, str):
-        raise InvalidSetting(
-            f"cron={cron!r} is a {type(cron).__name__}: give a str such as '30 6 * * MON-FRI'"
-        )
+        raise InvalidSetting(f"cron={cron!r} is {kind_of(cron)}: give a str such as '30 6 * * MON-FRI'")
     try:
         CronSim(_NAMED.get(cron, cron), to_datetime(0))
     except (CronSimError, ValueError) as error:

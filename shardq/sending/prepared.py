@@ -23,6 +23,7 @@ from shardq.outgoing_message import (
     group_of,
 )
 from shardq.receipt import MessageId
+from shardq.wording import kind_of
 
 __all__ = [
     "MIN_TTL_SECONDS",
@@ -150,7 +151,7 @@ def size_of(headers: Headers | None) -> int:
 def check_delay(delay: object) -> int:
     """A delay in seconds as microseconds; raises InvalidMessage when it is no number, negative or above ten years."""
     if isinstance(delay, bool) or not isinstance(delay, int | float):
-        raise InvalidMessage(f"delay={delay!r} is a {type(delay).__name__}: give seconds, 0 or more")
+        raise InvalidMessage(f"delay={delay!r} is {kind_of(delay)}: give seconds, 0 or more")
     if not 0 <= delay <= MAX_DELAY_SECONDS:  # a NaN is in no range
         raise InvalidMessage(
             f"delay={delay!r} is out of range: give seconds from 0 to {MAX_DELAY_SECONDS:.0f}"
@@ -162,7 +163,7 @@ def _check_ttl(ttl: object) -> int | None:
     if ttl is None:
         return None
     if isinstance(ttl, bool) or not isinstance(ttl, int | float):
-        raise InvalidMessage(f"ttl={ttl!r} is a {type(ttl).__name__}: give seconds, or None for no end")
+        raise InvalidMessage(f"ttl={ttl!r} is {kind_of(ttl)}: give seconds, or None for no end")
     if not MIN_TTL_SECONDS <= ttl <= MAX_TTL_SECONDS:  # a NaN is in no range
         raise InvalidMessage(
             f"ttl={ttl!r} is out of range: give seconds from {MIN_TTL_SECONDS} to {MAX_TTL_SECONDS:.0f}, "
@@ -257,9 +258,7 @@ def check_headers(headers: Mapping[str, Any] | None) -> Headers | None:
     if headers is None or (isinstance(headers, Mapping) and not headers):
         return None
     if not isinstance(headers, Mapping):
-        raise InvalidMessage(
-            f"headers={headers!r} are a {type(headers).__name__}: give a mapping of str to values"
-        )
+        raise InvalidMessage(f"headers={headers!r} are {kind_of(headers)}: give a mapping of str to values")
     if len(headers) > MAX_HEADERS:
         raise InvalidMessage(f"{len(headers)} headers: give at most {MAX_HEADERS}")
     for name, value in headers.items():
@@ -274,7 +273,7 @@ def _check_header(name: object, value: object) -> None:
         )
     if type(value) not in (str, int, float, bool, bytes):
         raise InvalidMessage(
-            f"header {name!r}={value!r} is a {type(value).__name__}: give a str, int, float, bool or bytes"
+            f"header {name!r}={value!r} is {kind_of(value)}: give a str, int, float, bool or bytes"
         )
     if isinstance(value, int) and value not in _INT64:
         raise InvalidMessage(f"header {name!r}={value}: give an int of at most 64 bits, or a str")

@@ -11,6 +11,7 @@ from shardq.settings import QueueSettings
 from shardq.sharding.shard import MAX_NAME_LENGTH
 from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store
+from shardq.wording import kind_of
 
 __all__ = [
     "DEAD_LETTER_SUFFIX",
@@ -115,7 +116,7 @@ def check_reason(reason: object, name: str = "reason") -> str:
     Raises InvalidSetting when it is no str.
     """
     if not isinstance(reason, str):
-        raise InvalidSetting(f"{name}={reason!r} is a {type(reason).__name__}: give a str")
+        raise InvalidSetting(f"{name}={reason!r} is {kind_of(reason)}: give a str")
     return reason.encode("utf-8", "backslashreplace").decode("utf-8")
 
 

@@ -20,6 +20,7 @@ from shardq.tasks.options import TaskKeywords, TaskOptions, make_options
 from shardq.tasks.result import Result
 from shardq.tasks.task import Signature, Task, TaskDecorator
 from shardq.tasks.workflow_result import WorkflowResult
+from shardq.wording import kind_of
 from shardq.worker import WorkerReport
 
 __all__ = ["Tasks"]
@@ -110,7 +111,7 @@ class Tasks:
         """Send tasks by this client from now on. Results keep the one that they came by. The app never closes it."""
         if not isinstance(client, Client):
             raise InvalidSetting(
-                f"client={client!r} is a {type(client).__name__}: give what shardq.connect() returns"
+                f"client={client!r} is {kind_of(client)}: give what shardq.connect() returns"
             )
         with self._lock:
             if self._binding is None or self._binding.client is not client:

@@ -9,6 +9,7 @@ from shardq.errors import InvalidSetting, PartialSend
 from shardq.outgoing_message import OutgoingMessage
 from shardq.tasks.result import Result
 from shardq.tasks.task import Signature
+from shardq.wording import kind_of
 
 if TYPE_CHECKING:
     from shardq.tasks.binding import Binding
@@ -34,9 +35,7 @@ def send_calls(binding: Binding, calls: Iterable[Signature[T]]) -> list[Result[T
 
 def _checked(calls: Iterable[Signature[T]]) -> Iterator[Signature[T]]:
     if isinstance(calls, Signature) or not isinstance(calls, Iterable):
-        raise InvalidSetting(
-            f"a {type(calls).__name__} is no list of calls: give several, or an iterator of them"
-        )
+        raise InvalidSetting(f"{kind_of(calls)} is no list of calls: give several, or an iterator of them")
     for call in calls:
         if not isinstance(call, Signature):
             raise InvalidSetting(f"{call!r} is no call: give what task.signature(...) returns")

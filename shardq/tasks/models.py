@@ -12,17 +12,19 @@ from typing import Any
 
 import msgspec
 
+from shardq.wording import kind_of
+
 __all__ = ["read", "readable", "write"]
 
 
 def write(value: Any) -> Any:
     """A model as plain values. Raises ValueError, or NotImplementedError for what is no model."""
     if not _is_model(type(value)):
-        raise NotImplementedError(f"a {type(value).__name__} has no form that can be sent")
+        raise NotImplementedError(f"{kind_of(value)} has no form that can be sent")
     dumped = value.model_dump(mode="json", round_trip=True, by_alias=False, warnings=False)
     if _whole(read(type(value), dumped)) != _whole(value):
         raise ValueError(
-            f"a {type(value).__name__} is not the same when what pydantic dumps of it is read again: give serializers "
+            f"{kind_of(value)} is not the same when what pydantic dumps of it is read again: give serializers "
             "to fields that hold secrets, and to fields whose values are not of the type that they declare"
         )
     return dumped
@@ -83,4 +85,4 @@ def _plain(value: object) -> str:
     """What MessagePack has types for and JSON has not, beside models."""
     if isinstance(value, datetime):
         return value.isoformat()
-    raise TypeError(f"a {type(value).__name__} beside a model of several types cannot be sent")
+    raise TypeError(f"{kind_of(value)} beside a model of several types cannot be sent")

@@ -11,6 +11,7 @@ from shardq.errors import InvalidSetting
 from shardq.settings import check_number
 from shardq.tasks.app import Tasks
 from shardq.tasks.worker import BATCH, MAX_THREADS, TaskWorker, TaskWorkerKeywords
+from shardq.wording import kind_of
 from shardq.worker import PoolReport, WorkerOptions, WorkerPool
 from shardq.worker.process import WorkerPlan
 from shardq.worker.scaling import Processes
@@ -96,7 +97,7 @@ def tasks_named(name: str) -> Tasks:
         raise InvalidSetting(
             f"tasks {name!r} names {len(apps)} apps: give 'package.module:app', where app = shardq.tasks.Tasks()"
             if not path
-            else f"tasks {name!r} is a {type(apps[0]).__name__}: name what shardq.tasks.Tasks() made"
+            else f"tasks {name!r} is {kind_of(apps[0])}: name what shardq.tasks.Tasks() made"
         )
     if not apps[0].tasks:
         raise InvalidSetting(f"tasks {name!r} has no tasks: name the module that defines them")

@@ -21,6 +21,7 @@ from shardq.tasks.ids import check_task_id
 from shardq.tasks.options import CallKeywords, Named, ScheduleKeywords, TaskOptions
 from shardq.tasks.plans import KEEP, NAME, TIMEOUT
 from shardq.tasks.result import Result
+from shardq.wording import kind_of
 
 if TYPE_CHECKING:
     import shardq.tasks.app
@@ -216,12 +217,12 @@ def _named(what: str, name: Named | bool | None, args: Sequence[Any], kwargs: di
     """A group or a key: as it was given, or as its function makes it of the arguments."""
     found: object = name(*args, **kwargs) if callable(name) else name
     if found is not None and not isinstance(found, str):
-        raise InvalidMessage(f"{what} is made to be {found!r}, a {type(found).__name__}: make a str of it")
+        raise InvalidMessage(f"{what} is made to be {found!r}, {kind_of(found)}: make a str of it")
     return found
 
 
 def _check_function(function: object) -> None:
     if not inspect.isfunction(function):
-        raise InvalidSetting(f"{function!r} is a {type(function).__name__}: make a task of a function")
+        raise InvalidSetting(f"{function!r} is {kind_of(function)}: make a task of a function")
     if not inspect.iscoroutinefunction(function):
         check_runs("task", function)

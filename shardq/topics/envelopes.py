@@ -20,6 +20,7 @@ from shardq.outgoing_message import Headers, HeaderValue, OutgoingMessage
 from shardq.sending.prepared import check_headers, size_of
 from shardq.storage.bundle_data import BundleData, decode_bundle, encode_bundle
 from shardq.topics.filters import SUBJECT, Filter, check_subject
+from shardq.wording import kind_of
 
 __all__ = ["MOST_BYTES", "Copies", "Envelope", "TopicMessage", "copies_of", "envelope", "envelopes"]
 
@@ -137,7 +138,7 @@ def _checked_many(bodies: Iterable[Any]) -> Iterable[Any]:
     one = isinstance(bodies, str | bytes | bytearray | memoryview | Mapping)
     if one or not isinstance(bodies, Iterable):
         raise InvalidMessage(
-            f"bodies={reprlib.repr(bodies)} is a {type(bodies).__name__}: give a list or another iterable of bodies, "
+            f"bodies={reprlib.repr(bodies)} is {kind_of(bodies)}: give a list or another iterable of bodies, "
             "or publish one body with `publish`"
         )
     return bodies

@@ -15,6 +15,7 @@ from shardq.errors import InvalidMessage
 from shardq.outgoing_message import Headers, HeaderValue
 from shardq.sending.prepared import check_headers
 from shardq.topics.errors import InvalidFilter
+from shardq.wording import kind_of
 
 __all__ = ["EVERYTHING", "SUBJECT", "Filter", "FilterLike", "check_subject", "filter_of"]
 
@@ -85,13 +86,9 @@ class Filter(msgspec.Struct, frozen=True):
         """Return the filter of a pattern, or of several, and conditions. Raises InvalidFilter."""
         patterns = (subject,) if isinstance(subject, str) else subject
         if isinstance(patterns, bytes) or not isinstance(patterns, Sequence):
-            raise InvalidFilter(
-                f"subject={subject!r} is a {type(subject).__name__}: give a str or a list of them"
-            )
+            raise InvalidFilter(f"subject={subject!r} is {kind_of(subject)}: give a str or a list of them")
         if headers is not None and not isinstance(headers, Mapping):
-            raise InvalidFilter(
-                f"headers={headers!r} are a {type(headers).__name__}: give a mapping of conditions"
-            )
+            raise InvalidFilter(f"headers={headers!r} are {kind_of(headers)}: give a mapping of conditions")
         conditions = [made for name, given in (headers or {}).items() for made in _conditions(name, given)]
         return cls(tuple(map(_check_pattern, patterns)), tuple(conditions))
 

@@ -12,6 +12,7 @@ from shardq.errors import InvalidSetting
 from shardq.limits.permits import permits_queue
 from shardq.outcome import LONGEST_DELAY, Backoff
 from shardq.settings import QueueSettings, check_number
+from shardq.wording import kind_of
 from shardq.worker.policy import OnError, check_on_error
 
 __all__ = ["LoopKeywords", "SharedKeywords", "WorkerKeywords", "WorkerOptions"]
@@ -108,5 +109,5 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def _check_semaphore_name(name: object) -> None:
     if not isinstance(name, str):
-        raise InvalidSetting(f"semaphore={name!r} is a {type(name).__name__}: give the name of a semaphore")
+        raise InvalidSetting(f"semaphore={name!r} is {kind_of(name)}: give the name of a semaphore")
     permits_queue(name)

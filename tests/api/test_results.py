@@ -115,7 +115,7 @@ def test_a_queue_that_keeps_no_results_refuses_them_and_says_how_to_change_it(qu
     queue.alter(keep_results=True, history_retention=60)
     with pytest.raises(shardq.InvalidSetting, match="set history_retention too"):
         queue.alter(history_retention=0)
-    with pytest.raises(shardq.InvalidSetting, match="keep_results=1 is a int"):
+    with pytest.raises(shardq.InvalidSetting, match="keep_results=1 is an int"):
         queue.alter(keep_results=1)  # type: ignore[arg-type]
 
 

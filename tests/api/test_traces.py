@@ -167,7 +167,7 @@ def test_an_application_notes_what_it_likes(orders: shardq.Queue) -> None:
     identity = send(orders)
     message = take(orders)
     message.note("half of it is done")
-    with pytest.raises(shardq.InvalidSetting, match="text=7 is a int: give a str"):
+    with pytest.raises(shardq.InvalidSetting, match="text=7 is an int: give a str"):
         message.note(7)  # type: ignore[arg-type]
     message.ack()
     assert [(each.kind, each.text) for each in orders.trace(identity)[2:]] == [

@@ -673,6 +673,7 @@ def test_history_is_shown_and_replayed(jobs) -> None:
     assert [message["state"] for message in jobs.lines("history", "jobs", "--since", "10m")] == [
         "processed"
     ] * 2
+    assert len(jobs.lines("history", "jobs", "--limit", "1")) == 1
     assert jobs.lines("history", "jobs", "--until", "2020-01-01") == []
     jobs.ok("create", "other")
     assert jobs.json("history", "jobs", "--replay", "--to", "other") == {"replayed": 2, "to": "other"}

@@ -116,7 +116,8 @@ def test_a_bulk_send_that_stopped_ends_as_what_stopped_it() -> None:
         ["create", "a", "--shards", "0"], ["create", "a", "--retention", "soon"], ["get", "x"], ["alter", "jobs"],
         ["send", "jobs"], ["send", "jobs", "x", "--header", "y"], ["send", "jobs", "x", "--priority", "10"],
         ["ack", "jobs", "x"], ["--url", "nope://x", "list"], ["history", "jobs", "--since", "soon"],
-        ["history", "jobs", "--to", "x"], ["peek", "jobs", "--limit", "0"],
+        ["history", "jobs", "--to", "x"], ["history", "jobs", "--replay", "--limit", "1"],
+        ["peek", "jobs", "--limit", "0"],
     ],
 )  # fmt: skip
 def test_wrong_usage_is_one_line_and_exit_code_2(jobs, arguments: list[str]) -> None:

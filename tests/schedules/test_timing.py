@@ -76,7 +76,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"cron": "61 * * * *"}, "cron='61 \\* \\* \\* \\*' cannot be read"),
     ({"cron": "0 0 30 2 *"}, "cannot be read"),
     ({"cron": ""}, "cannot be read"),
-    ({"cron": 5}, "is a int"),
+    ({"cron": 5}, "is an int"),
     ({"every": 0.5}, "every=0.5 is out of range"),
     ({"every": "5"}, "every='5' is a str"),
     ({"at": datetime(2027, 1, 1)}, "aware datetime"),

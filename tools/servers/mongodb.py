@@ -17,13 +17,16 @@ import sys
 from pathlib import Path
 
 from mongodb_member import ADDRESS, PASSWORD, SET, USER, Member
-from mongodb_setup import add_user, initiate
 from ports import kept_ports
 from server_tool import ServerTool
 
 
 def start(folder: Path, options: argparse.Namespace) -> str:
     """Start the members; returns the URL of a database on them. Raises RuntimeError."""
+    try:
+        from mongodb_setup import add_user, initiate  # noqa: PLC0415 -- needs a driver that --help and stop do not
+    except ImportError as error:
+        raise RuntimeError(f"the members are set up by pymongo ({error}): pip install pymongo") from error
     ports = kept_ports(folder, [ADDRESS], options.members or 1)
     key = _key_file(folder) if options.members and options.authenticated else None
     members = [

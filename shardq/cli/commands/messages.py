@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 
 import click
@@ -79,6 +80,7 @@ def get(
 @queue_argument
 @since_option
 @until_option
+@click.option("--limit", "-n", type=click.IntRange(min=1), help="Show at most this many.")
 @click.option("--replay", is_flag=True, help="Send copies of them instead.")
 @click.option("--to", "target", metavar="QUEUE", help="With --replay: send the copies to this queue.")
 @codec_option
@@ -89,6 +91,7 @@ def history(
     queue: str,
     since: datetime | None,
     until: datetime | None,
+    limit: int | None,
     replay: bool,
     target: str | None,
     codec: str,
@@ -100,11 +103,15 @@ def history(
     """
     if target is not None and not replay:
         raise click.UsageError("--to needs --replay.")
+    if limit is not None and replay:
+        raise click.UsageError(
+            "--replay sends all of them: choose them by --since and --until, not by --limit."
+        )
     found = session.queue(queue)
     if replay:
         _replay(found, since, until, target, as_json=as_json)
     else:
-        for message in found.history(since=since, until=until):
+        for message in islice(found.history(since=since, until=until), limit):
             if as_json:
                 print_json(view_of(message, codec))
             else:

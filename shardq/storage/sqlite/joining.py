@@ -14,6 +14,7 @@ from shardq.storage.sqlite.connections import FileIdentity, file_identity
 from shardq.storage.sqlite.faults import translate
 from shardq.storage.sqlite.session import Session
 from shardq.storage.transactional_store import this_thread
+from shardq.wording import kind_of
 
 __all__ = ["JoinedSession"]
 
@@ -29,7 +30,7 @@ class JoinedSession(Session):
     def __init__(self, connection: object, path: Path) -> None:
         if not isinstance(connection, sqlite3.Connection):
             raise InvalidSetting(
-                f"connection={connection!r} is a {type(connection).__name__}: "
+                f"connection={connection!r} is {kind_of(connection)}: "
                 "give the sqlite3.Connection of the transaction"
             )
         self.path, self._sql, self._thread = path, connection, this_thread()
