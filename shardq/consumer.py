@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +25,7 @@ from shardq.receiving.turns import InOrder, Turns
 from shardq.settings import check_number
 from shardq.settling.lease_keeper import LeaseKeeper, LeaseKeepers
 from shardq.settling.settlement import MAX_LEASE_SECONDS, Settlement
+from shardq.storage.per_process import generation
 
 __all__ = ["Consumer"]
 
@@ -79,7 +79,7 @@ class Consumer(Closing):
         self._names = ", ".join(map(repr, self._receiving.names))
         self._stopped = threading.Event()
         self._closed = False
-        self._process = os.getpid()
+        self._generation = generation()
         self._idling = Idling(first.store, first.retry, self._receiving, self._stopped.is_set)
         self._keepers = LeaseKeepers(self._make_keeper) if keep_leases else None
         self._prefetcher = (
@@ -163,7 +163,7 @@ class Consumer(Closing):
 
         Messages that were received and not settled are redelivered when their leases expire.
         """
-        if self._closed or self._process != os.getpid():
+        if self._closed or self._generation != generation():
             return
         self._closed = True
         self._stopped.set()
@@ -177,7 +177,7 @@ class Consumer(Closing):
     def _check_open(self) -> None:
         if self._closed:
             raise Closed(f"this consumer of queue {self._names} is closed: make another one")
-        if self._process != os.getpid():
+        if self._generation != generation():
             raise Closed(
                 f"this consumer of queue {self._names} belongs to the parent process: "
                 "make another one in this process"

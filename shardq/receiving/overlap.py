@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,6 +13,7 @@ from shardq.errors import ShardqError
 from shardq.held import HeldSlice, first_of
 from shardq.receiving.claiming import CLAIM_PATIENCE
 from shardq.receiving.receiving import Receiving
+from shardq.storage.per_process import generation
 
 __all__ = ["Overlap"]
 
@@ -44,13 +44,13 @@ class Overlap:
         self._changed = threading.Condition(self._lock)
         self._claim: _Claim | None = None
         self._thread: threading.Thread | None = None
-        self._process = os.getpid()
+        self._generation = generation()
         self._left = False
 
     def begin(self, limit: int) -> None:
         """Claim up to so many messages in another thread, unless that was begun and not taken. Returns at once."""
         with self._lock:
-            if self._claim is not None or self._left or self._process != os.getpid():
+            if self._claim is not None or self._left or self._generation != generation():
                 return
             claim = _Claim()
             thread = threading.Thread(
@@ -75,7 +75,7 @@ class Overlap:
         with self._lock:
             self._left = True
         self.give_back()
-        if self._thread is not None and self._process == os.getpid():
+        if self._thread is not None and self._generation == generation():
             self._thread.join()
 
     def _run(self, claim: _Claim, limit: int) -> None:
@@ -107,7 +107,7 @@ class Overlap:
             self.claiming.release()
 
     def _take(self) -> list[HeldSlice]:
-        if self._process != os.getpid():
+        if self._generation != generation():
             return []
         with self._lock:
             claim = self._claim

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import Protocol
 
 from shardq.errors import StoreUnavailable
+from shardq.storage.per_process import generation
 from shardq.storage.store import Store
 
 __all__ = ["TransactionEnded", "TransactionalStore", "this_thread"]
@@ -36,4 +36,4 @@ class TransactionalStore(Store, Protocol):
 
 def this_thread() -> tuple[int, int]:
     """What tells this thread from every other one, also from itself in a forked child."""
-    return os.getpid(), threading.get_ident()
+    return generation(), threading.get_ident()
