@@ -59,7 +59,10 @@ def _of_json(option: str, text: str) -> StructType:
     try:
         return StructType.fromJson(json.loads(text))
     except Exception as error:  # whatever PySpark makes of it
-        raise InvalidSetting(f"option {option} is no schema in JSON ({error}): give schema.json()") from error
+        raise InvalidSetting(
+            f"option {option} is no schema in JSON ({error}): give schema.json(), "
+            "or with bodyFormat=avro a schema of Avro"
+        ) from error
 
 
 class _Parser:

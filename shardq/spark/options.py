@@ -57,8 +57,8 @@ class RowOptions(QueueOptions, frozen=True, kw_only=True, rename="camel"):
     columns: _Text | None = None  # their names with commas; None: all
     include_body: bool = True
     include_headers: Literal["false", "true", "packed"] = "false"
-    body_format: Literal["binary", "text", "json"] = "binary"
-    body_schema: _Text | None = None  # of bodies in JSON: DDL, or schema.json()
+    body_format: Literal["binary", "text", "json", "avro"] = "binary"
+    body_schema: _Text | None = None  # JSON: DDL, or schema.json(); Avro: the writer's schema
     body_mode: Literal["permissive", "failfast"] = "permissive"  # what becomes of a body that cannot be read
 
     @property

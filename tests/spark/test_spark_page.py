@@ -20,7 +20,7 @@ def test_the_examples_of_the_page_run_from_the_first_in_an_empty_folder(
     names: dict[str, Any] = {}
     fences = (token for token in MarkdownIt().parse(PAGE.read_text()) if token.type == "fence")
     blocks = [token.content for token in fences if token.info == 'python title="on Spark"']
-    assert len(blocks) == 12
+    assert len(blocks) == 13
     good, bad = b'{"customer": "c1", "amount": 2.5}', [b'{"customer": ', b"\xff\xfe", b""]
     for number, block in enumerate(blocks, start=1):
         if "sort_out" in block:
@@ -37,6 +37,7 @@ def test_the_examples_of_the_page_run_from_the_first_in_an_empty_folder(
             seen = names["query"].lastProgress["observedMetrics"]["batch"]
             assert (seen["claimed"], seen["redelivered"]) == (3, 0)
     assert (names["spark"], names["url"]) == (spark, url)
+    assert [tuple(row) for row in names["typed"].select("body.*").collect()] == [("carla", 1.5)]
     assert spark.read.parquet(f"{tmp_path}/orders").count() == 1_001
     counts = client.queue("orders").counts()
     assert (counts.ready, counts.in_flight) == (0, 0)
@@ -56,5 +57,5 @@ def test_the_examples_of_the_page_run_from_the_first_in_an_empty_folder(
     assert [bytes(row.body) for row in spark.read.parquet(f"{tmp_path}/audited").collect()] == [b"7.50"]
     assert (client.queue("sales").counts().ready, client.queue("sales").counts().in_flight) == (0, 0)
     client.delete_topic("prices")
-    for name in ("orders", "sales", "amounts", "orders.dead", "amounts.dead"):
+    for name in ("orders", "sales", "amounts", "avro-orders", "orders.dead", "amounts.dead"):
         client.delete_queue(name)
