@@ -1,4 +1,4 @@
-"""The tool that starts servers leaves none behind."""
+"""The tools that start servers leave none behind."""
 
 from __future__ import annotations
 
@@ -15,28 +15,20 @@ from pymongo.errors import ServerSelectionTimeoutError
 pytestmark = pytest.mark.mongodb
 
 TOOL = Path(__file__).parents[2] / "tools" / "servers" / "mongodb.py"
-TELL_AND_WAIT = "import sys, time; print(sys.argv[1], flush=True); time.sleep(60)"
+TELL_AND_WAIT = "import os, time; print(os.environ['SHARDQ_TEST_MONGODB_URL'], flush=True); time.sleep(60)"
 
 
-def test_a_server_ends_with_the_tool_that_was_told_to_end() -> None:
-    command = [
-        sys.executable,
-        str(TOOL),
-        "--members",
-        "0",
-        "run",
-        "--",
-        sys.executable,
-        "-c",
-        TELL_AND_WAIT,
-        "{url}",
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tool:
-        url = tool.stdout.readline().strip()
+@pytest.mark.parametrize("tools", [1, 2])
+def test_servers_end_with_the_tool_that_was_told_to_end(tools: int) -> None:
+    """Also the server of a tool that runs within another one."""
+    tool = [sys.executable, str(TOOL), "--members", "0", "run", "--"]
+    command = [*tool * tools, sys.executable, "-c", TELL_AND_WAIT]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as outer:
+        url = outer.stdout.readline().strip()
         with pymongo.MongoClient(url, serverSelectionTimeoutMS=1_000) as client:
             assert client.admin.command("ping")["ok"] == 1
-            tool.send_signal(signal.SIGTERM)
-            assert tool.wait(30) == 128 + signal.SIGTERM
+            outer.send_signal(signal.SIGTERM)
+            assert outer.wait(60) == 128 + signal.SIGTERM
             with pytest.raises(ServerSelectionTimeoutError):
                 client.admin.command("ping")
 

@@ -9,12 +9,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from cache import cache_folder
 from server_process import ServerProcess
+
+PATIENCE = 60.0  # seconds in which a command ends what it has begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class ServerTool:
         try:
             url = self._start(folder, options)
             words = [url if word == "{url}" else word for word in command]
-            return subprocess.run(words, env=os.environ | {self._variable: url}, check=False).returncode
+            return _told_to_end_with_this(words, os.environ | {self._variable: url})
         finally:
             _remove(folder)
 
@@ -82,6 +85,22 @@ class ServerTool:
         parser.add_argument("--folder", type=Path, help="where the servers keep their data and logs")
         self.add_options(parser)
         return parser
+
+
+def _told_to_end_with_this(words: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run a command and return its exit code. If this process is told to end, so is the command.
+
+    It may be such a tool itself: killed, it would leave its servers running.
+    """
+    with subprocess.Popen(words, env=environment) as command:
+        try:
+            return command.wait()
+        except BaseException:
+            command.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                command.wait(PATIENCE)
+            command.kill()
+            raise
 
 
 def _servers(folder: Path) -> list[ServerProcess]:
