@@ -38,7 +38,7 @@ from shardq.settling.verbs import ACK, KEEP, Verb
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Claim, Span
 
-__all__ = ["ClaimName", "NamedClaims", "Taking"]
+__all__ = ["CLAIMS_AT_ONCE", "ClaimName", "NamedClaims", "Taking"]
 
 _log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from shardq.clock import microseconds
 from shardq.errors import InvalidSetting
 from shardq.spark.bodies import BodyReader
 from shardq.spark.browsing import ShardPartition, moment_of
-from shardq.spark.connection import context_of
+from shardq.spark.connection import context_of, task_context
 from shardq.spark.options import BrowseStreamOptions
 from shardq.spark.peeking import pieces_of_shard
 from shardq.spark.row_schema import arrow_schema, check_schema, schema_of
@@ -66,15 +66,19 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What a shard holds of the period."""
         if not isinstance(partition, ShardPartition):
             return iter(())
-        pieces = pieces_of_shard(
-            context_of(self._options),
-            partition.shard,
-            processed=self._options.view == "history",
-            bodies=self._options.needs_bodies,
-            since=partition.since,
-            until=partition.until,
-        )
-        return batches_of(pieces, arrow_schema(self._schema), BodyReader(self._options))
+        return self._batches(partition)
+
+    def _batches(self, partition: ShardPartition) -> Iterator[pa.RecordBatch]:
+        with task_context(self._options) as context:
+            pieces = pieces_of_shard(
+                context,
+                partition.shard,
+                processed=self._options.view == "history",
+                bodies=self._options.needs_bodies,
+                since=partition.since,
+                until=partition.until,
+            )
+            yield from batches_of(pieces, arrow_schema(self._schema), BodyReader(self._options))
 
     def _ripe(self) -> int:
         return context_of(self._options).store.now() - microseconds(self._options.lag_seconds)

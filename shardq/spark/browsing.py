@@ -11,11 +11,12 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from shardq.clock import from_datetime, seconds
+from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.settling.dead_letters import dead_letter_name
 from shardq.sharding.shard import Shard
 from shardq.spark.bodies import BodyReader
-from shardq.spark.connection import context_of
+from shardq.spark.connection import context_of, task_context
 from shardq.spark.filters import Pruning
 from shardq.spark.options import BrowseOptions
 from shardq.spark.peeking import pieces_of_shard
@@ -60,22 +61,25 @@ class Browser(DataSourceReader):
         """What a shard holds."""
         if not isinstance(partition, ShardPartition):  # Spark reads once where there is nothing to read
             return iter(())
-        if self._options.view == "shards":
-            return iter([self._counts(partition.shard)])
-        context = context_of(self._options, self._queue)
-        pieces = pieces_of_shard(
-            context,
-            partition.shard,
-            processed=self._options.view == "history",
-            bodies=self._options.needs_bodies,
-            since=partition.since,
-            until=partition.until,
-            keeps=self._pruning.keeps,
-        )
-        return batches_of(pieces, arrow_schema(self._schema), BodyReader(self._options))
+        return self._batches(partition)
 
-    def _counts(self, shard: Shard) -> pa.RecordBatch:
-        context = context_of(self._options, self._queue)
+    def _batches(self, partition: ShardPartition) -> Iterator[pa.RecordBatch]:
+        with task_context(self._options, self._queue) as context:
+            if self._options.view == "shards":
+                yield self._counts(context, partition.shard)
+                return
+            pieces = pieces_of_shard(
+                context,
+                partition.shard,
+                processed=self._options.view == "history",
+                bodies=self._options.needs_bodies,
+                since=partition.since,
+                until=partition.until,
+                keeps=self._pruning.keeps,
+            )
+            yield from batches_of(pieces, arrow_schema(self._schema), BodyReader(self._options))
+
+    def _counts(self, context: QueueContext, shard: Shard) -> pa.RecordBatch:
         counts = context.retry(context.store.count, shard)
         age = None if counts.oldest is None else max(0.0, seconds(context.store.now() - counts.oldest))
         row = {

@@ -27,16 +27,17 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from shardq.clock import microseconds
+from shardq.context.queue_context import QueueContext
 from shardq.errors import LeaseLost
 from shardq.held import HeldSlice
 from shardq.receiving.duties import Duties
-from shardq.receiving.named_claims import ClaimName, NamedClaims, Taking
+from shardq.receiving.named_claims import CLAIMS_AT_ONCE, ClaimName, NamedClaims, Taking
 from shardq.sharding.shard import Shard
 from shardq.spark.backlog import Backlog
 from shardq.spark.bodies import BodyReader
 from shardq.spark.commit_log import CommitLog
-from shardq.spark.connection import context_of
-from shardq.spark.heartbeat import Heartbeat
+from shardq.spark.connection import context_of, task_context
+from shardq.spark.heartbeat import Heartbeat, interval_of
 from shardq.spark.options import ClaimStreamOptions
 from shardq.spark.planning import Planner, Sizes
 from shardq.spark.row_schema import arrow_schema, check_schema, schema_of
@@ -139,11 +140,20 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Claim the messages, or find those that were claimed before."""
         if not isinstance(partition, ClaimPartition):
             return iter(())
-        return batches_of(
-            map(piece_of_claim, self._held(partition)), arrow_schema(self._schema), BodyReader(self._options)
-        )
+        return self._batches(partition)
 
-    def _held(self, partition: ClaimPartition) -> Iterator[HeldSlice]:
+    def _batches(self, partition: ClaimPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task, which extends the leases of what it has claimed while it reads."""
+        with task_context(self._options) as context:
+            claims, taken = claims_for(self._options, context), list[ClaimName]()
+            interval = interval_of(self._options.lease_seconds)
+            with Heartbeat(claims, taken, interval, at_once=CLAIMS_AT_ONCE):
+                held = map(piece_of_claim, self._held(partition, claims, taken))
+                yield from batches_of(held, arrow_schema(self._schema), BodyReader(self._options))
+
+    def _held(
+        self, partition: ClaimPartition, claims: NamedClaims, taken: list[ClaimName]
+    ) -> Iterator[HeldSlice]:
         """The messages of one claim after the other, until the task has enough.
 
         What an earlier attempt got counts, whether it is still held or not: so every attempt makes the same claims.
@@ -152,7 +162,9 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for shard in partition.shards:
             for start in partition.starts:
                 asked = min(CLAIM_MESSAGES, missing)
-                taking = self._take(partition.claim(shard, start), asked, partition.run)
+                claim = partition.claim(shard, start)
+                taking = self._take(claims, claim, asked, partition.run)
+                taken.append(claim)
                 yield from taking.held
                 missing -= taking.got
                 if not missing:
@@ -160,10 +172,9 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if taking.got < asked:
                     break
 
-    def _take(self, claim: ClaimName, limit: int, run: str) -> Taking:
+    def _take(self, claims: NamedClaims, claim: ClaimName, limit: int, run: str) -> Taking:
         options = self._options
         strict = options.fail_on_lease_loss and options.ack_mode == "commit"
-        claims = claims_for(options)
         try:
             return claims.take(claim, limit, owner=f"spark-{options.group}", strict=strict, run=run)
         except LeaseLost as error:
@@ -173,8 +184,10 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing: see ``latestOffset``, which is asked earlier and for every batch."""
 
     def stop(self) -> None:
-        """Keep no lease any more."""
-        self._let_go()
+        """Keep no lease any more. A batch that was committed a moment ago is acked, if Spark leaves the time for it."""
+        if self._heartbeat is not None:
+            self._heartbeat.close_finishing()
+            self._heartbeat = None
 
     @cached_property
     def _planner(self) -> Planner:
@@ -216,7 +229,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         claims = _names(partitions_of(end, self._options))
         lost = 0
         if claims and self._options.ack_mode == "commit":
-            lost = claims_for(self._options).ack(claims)
+            lost = claims_for(self._options, context_of(self._options)).ack(claims)
         self._finished = end["seq"]
         if lost:
             text = (
@@ -231,13 +244,13 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._let_go()
         if claims:
             finish = None if self._log is None else partial(self._finish_if_committed, self._log, end)
-            kept = claims_for(self._options)
-            self._heartbeat = Heartbeat(kept, claims, self._options.lease_seconds / 3, finish)
+            kept = claims_for(self._options, context_of(self._options))
+            self._heartbeat = Heartbeat(kept, claims, interval_of(self._options.lease_seconds), finish)
 
     def _let_go(self) -> None:
         """Extend no lease any more, and ack nothing behind the back of the caller."""
         if self._heartbeat is not None:
-            self._heartbeat.stop()
+            self._heartbeat.close()
             self._heartbeat = None
 
 
@@ -263,10 +276,10 @@ def _names(planned: Sequence[ClaimPartition]) -> list[ClaimName]:
     return [claim for partition in planned for claim in partition.claims]
 
 
-def claims_for(options: ClaimStreamOptions) -> NamedClaims:
+def claims_for(options: ClaimStreamOptions, context: QueueContext) -> NamedClaims:
     """The claims of a stream's queue."""
     return NamedClaims(
-        context_of(options),
+        context,
         lease=microseconds(options.lease_seconds),
         memory=microseconds(options.replay_window_seconds),
     )

@@ -1,26 +1,99 @@
-"""The connection of a process of Spark to a store."""
+"""The connection of a process of Spark to a store.
+
+Spark has a Python process for each task that runs at a time, and keeps it for later tasks. So a process opens a store
+once. One that only had tasks closes it when none has used it for a while: a cluster has connections for the tasks that
+run, and not for all that could.
+"""
 
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 
 from shardq.client import Client, connect
 from shardq.context.queue_context import QueueContext
 from shardq.spark.options import QueueOptions
 
-__all__ = ["context_of"]
+__all__ = ["IDLE_SECONDS", "context_of", "task_context"]
+
+IDLE_SECONDS = 30.0
+"""After so long without a task the connection is closed."""
 
 
 def context_of(options: QueueOptions, queue: str | None = None) -> QueueContext:
-    """The queue, as the policies see it; raises QueueNotFound.
+    """The queue, as the policies see it, for the rest of the process; raises QueueNotFound. For what plans."""
+    shared = _shared(options.url, options.retry_seconds, os.getpid())
+    return _context(shared.keep(), queue or options.queue)
 
-    A process opens a store once, as Spark uses its Python workers again and forks them.
-    """
-    client = _client(options.url, options.retry_seconds, os.getpid())
-    return client.queue(queue or options.queue)._context  # noqa: SLF001 - a source is a part of the client's own
+
+@contextmanager
+def task_context(options: QueueOptions, queue: str | None = None) -> Iterator[QueueContext]:
+    """The queue for the time of a task; raises QueueNotFound."""
+    shared = _shared(options.url, options.retry_seconds, os.getpid())
+    client = shared.enter()
+    try:
+        yield _context(client, queue or options.queue)
+    finally:
+        shared.leave()
+
+
+def _context(client: Client, queue: str) -> QueueContext:
+    return client.queue(queue)._context  # noqa: SLF001 - a source is a part of the client's own
 
 
 @lru_cache(maxsize=8)
-def _client(url: str, retry_seconds: float, _process: int) -> Client:
-    return connect(url, retry_seconds=retry_seconds)
+def _shared(url: str, retry_seconds: float, _process: int) -> _Shared:
+    """By process: Spark forks its workers."""
+    return _Shared(url, retry_seconds)
+
+
+class _Shared:
+    """A client that is open while somebody uses it, and for a while after that. Safe for threads."""
+
+    def __init__(self, url: str, retry_seconds: float) -> None:
+        self._url, self._retry_seconds = url, retry_seconds
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+        self._users = 0
+        self._kept = False
+        self._closing: threading.Timer | None = None
+
+    def keep(self) -> Client:
+        """The client, which stays open now."""
+        with self._lock:
+            self._kept = True
+            return self._opened()
+
+    def enter(self) -> Client:
+        """The client, which stays open until ``leave``."""
+        with self._lock:
+            opened = self._opened()
+            self._users += 1
+            return opened
+
+    def leave(self) -> None:
+        """Close the client after a while, unless somebody uses it then."""
+        with self._lock:
+            self._users -= 1
+            if not self._users and not self._kept:
+                self._closing = threading.Timer(IDLE_SECONDS, self._close)
+                self._closing.daemon = True
+                self._closing.start()
+
+    def _opened(self) -> Client:
+        if self._closing is not None:
+            self._closing.cancel()
+            self._closing = None
+        if self._client is None:
+            self._client = connect(self._url, retry_seconds=self._retry_seconds)
+        return self._client
+
+    def _close(self) -> None:
+        with self._lock:
+            unused = threading.current_thread() is self._closing
+            if unused and self._client is not None:
+                self._client.close()
+                self._client = self._closing = None

@@ -11,7 +11,7 @@ from pyspark import TaskContext
 from shardq.clock import microseconds
 from shardq.sending.runs import Run, RunPart
 from shardq.spark.columns import Columns
-from shardq.spark.connection import context_of
+from shardq.spark.connection import task_context
 from shardq.spark.lifeline import check_lifeline
 from shardq.spark.options import SendOptions
 from shardq.spark.parts import parts_of
@@ -32,18 +32,19 @@ def send_partition(
     """
     task = TaskContext.get()
     partition = task.partitionId() if task is not None else 0
-    sender = Run(
-        context_of(options),
-        run,
-        window=microseconds(options.replay_window_seconds),
-        bundle_messages=options.bundle_messages,
-        bundle_bytes=BUNDLE_BYTES,
-        pace=Throttle(options.throughput_rows_per_sec).pass_through,
-        execution=execution,
-    )
     parts = parts_of(batches, columns, options, partition=partition, start=_start(run))
     in_flight = 1 if options.shard_by == "key" else options.concurrent_writes
-    return _send_all(sender, _while_wanted(parts), in_flight)
+    with task_context(options) as context:
+        sender = Run(
+            context,
+            run,
+            window=microseconds(options.replay_window_seconds),
+            bundle_messages=options.bundle_messages,
+            bundle_bytes=BUNDLE_BYTES,
+            pace=Throttle(options.throughput_rows_per_sec).pass_through,
+            execution=execution,
+        )
+        return _send_all(sender, _while_wanted(parts), in_flight)
 
 
 def _start(run: str) -> int:

@@ -16,7 +16,7 @@ from shardq.settling.receipts import (
     extend_receipts,
     release_receipts,
 )
-from shardq.spark.connection import context_of
+from shardq.spark.connection import task_context
 from shardq.spark.options import SettleOptions
 
 __all__ = ["receipt_column", "settle_partition"]
@@ -43,7 +43,13 @@ def settle_partition(
     batches: Iterable[pa.RecordBatch], column: str, options: SettleOptions
 ) -> tuple[int, int]:
     """Settle the receipts of this task; returns how many there are and how many of them were still held."""
-    context = context_of(options)
+    with task_context(options) as context:
+        return _settle_all(context, batches, column, options)
+
+
+def _settle_all(
+    context: QueueContext, batches: Iterable[pa.RecordBatch], column: str, options: SettleOptions
+) -> tuple[int, int]:
     rows = lost = 0
     for batch in batches:
         receipts = batch.column(column).to_numpy(zero_copy_only=False).tolist()

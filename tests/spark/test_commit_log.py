@@ -172,3 +172,17 @@ def test_manual_acks_stay_with_the_job(started, queue, checkpoint) -> None:
     checkpoint.commit(0)
     wait_for(lambda: reader._finished == end["seq"])
     assert queue.counts().in_flight == 10
+
+
+def test_a_batch_that_was_committed_a_moment_ago_is_acked_when_the_query_ends(
+    started, queue, checkpoint, monkeypatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "LOOK_SECONDS", 3_600.0)
+    open_ended, _ = started()
+    open_ended.stop()
+    assert queue.counts().in_flight == 10
+    committed, _ = started(group="other")
+    checkpoint.commit(0)
+    committed.stop()
+    assert queue.counts().in_flight == 10
+    assert queue.counts().ready == 0

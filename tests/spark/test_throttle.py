@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 
 import pyarrow as pa
@@ -66,7 +67,7 @@ def test_a_task_sends_no_more_rows_than_its_rate_allows(seconds, url, queue, mon
     options = SendOptions(
         url=url, queue=queue.name, throughput_rows_per_sec=RATE, concurrent_writes=in_flight
     )
-    monkeypatch.setattr(sending, "context_of", lambda _: queue._context)
+    monkeypatch.setattr(sending, "task_context", lambda _: nullcontext(queue._context))
     append = store.append
 
     def note(request) -> None:

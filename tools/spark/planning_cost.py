@@ -84,7 +84,9 @@ def _measure(url: str, shards: int, ticks: int) -> dict[str, Any]:
     options = ClaimStreamOptions(url=url, queue=name)
     store = Counting(open_store(url, SystemClock()))
     with shardq.Client(store) as client:
-        connection._client = lambda *_: client  # type: ignore[assignment] # what the streams of this process use
+        shared = connection._Shared(url, 15.0)
+        shared._client = client
+        connection._shared = lambda *_: shared  # type: ignore[assignment] # what the streams of this process use
         queue = client.create_queue(name, shards=shards, time_shards=1)
         for number in range(shards):
             store.append(Append(Shard(name, 0, number), (_bundle(store.now()),)))
@@ -119,7 +121,7 @@ def _of_batches(options: ClaimStreamOptions, store: Counting, ticks: int) -> dic
     tasks = reader.partitions(start, end)
     rows = sum(batch.num_rows for task in tasks for batch in reader.read(task))
     names = [claim for task in tasks if isinstance(task, ClaimPartition) for claim in task.claims]
-    claims = claims_for(options)
+    claims = claims_for(options, connection.context_of(options))
     extended = _named("extend", *_timed(lambda: claims.extend(names), store))
     acked = _named("ack", *_timed(lambda: claims.ack(names), store))
     reader.stop()

@@ -13,7 +13,7 @@ from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidSetting
 from shardq.sending.copies import Copied, begin_copy, copy_shard, hash_of_shard, resume_copy
 from shardq.sharding.shard import Shard
-from shardq.spark.connection import context_of
+from shardq.spark.connection import context_of, task_context
 from shardq.spark.jobs.place import Place
 from shardq.spark.jobs.progress import Say, watch
 from shardq.spark.options import QueueOptions
@@ -73,7 +73,8 @@ def migrate(
 
 def _copier(target: Place, run: str) -> Callable[[QueueContext, Shard], Copied]:
     def copy(source: QueueContext, shard: Shard) -> Copied:
-        return copy_shard(source, shard, context_of(QueueOptions(url=target.url, queue=target.queue)), run)
+        with task_context(QueueOptions(url=target.url, queue=target.queue)) as context:
+            return copy_shard(source, shard, context, run)
 
     return copy
 
@@ -86,13 +87,13 @@ def _over_shards(spark: SparkSession, place: Place, work: Callable[[QueueContext
     """Do something with each shard of a queue, on the executors, and add up."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = context_of(QueueOptions(url=place.url, queue=place.queue))
-        for batch in batches:
-            for shard in batch.to_pylist():
-                done = work(context, Shard(place.queue, shard["time_shard"], shard["number"]))
-                yield pa.RecordBatch.from_pydict(
-                    {"messages": [done.messages], "hash": [done.hash]}, schema=_ARROW_RESULT
-                )
+        with task_context(QueueOptions(url=place.url, queue=place.queue)) as context:
+            for batch in batches:
+                for shard in batch.to_pylist():
+                    done = work(context, Shard(place.queue, shard["time_shard"], shard["number"]))
+                    yield pa.RecordBatch.from_pydict(
+                        {"messages": [done.messages], "hash": [done.hash]}, schema=_ARROW_RESULT
+                    )
 
     shards = place.read(spark, view="shards").select("time_shard", "number")
     rows = shards.mapInArrow(run, _RESULT).collect()
