@@ -58,7 +58,7 @@ class ExtendContract(Contract):
         assert bench.extend(taken.span(0, 4), lease=100, shorten=False) == Fenced()
         assert bench.extend(taken.span(5, 1), lease=100, shorten=False) == Fenced()
         bench.advance(40)
-        assert bench.claim(by=bench.other).messages == of_bundle(bundle, 4, 1)
+        assert bench.claim(lease=30, by=bench.other).messages == of_bundle(bundle, 4, 1)
         bench.advance(100)
         again = bench.claim(by=bench.other)
         assert sorted(again.messages) == [*of_bundle(bundle, 3, 2), *of_bundle(bundle, 5)]

@@ -271,7 +271,7 @@ class LookingContract(Contract):
         assert (counts.oldest, counts.ready_since) == (later.enqueued_at, None)
         bench.advance(30)
         assert bench.store.count(bench.shard).ready_since == later.due
-        until = bench.claim(1).claimed.lease_until
+        until = bench.claim(1, lease=30).claimed.lease_until
         assert bench.store.count(bench.shard).ready_since is None
         bench.advance(31)
         assert bench.store.count(bench.shard).ready_since == until
