@@ -4,9 +4,10 @@
     python tools/servers/mongodb.py run -- .venv/bin/python tools/scaling/many_groups.py --url {url}
     python tools/servers/cassandra.py run -- .venv/bin/python tools/scaling/many_groups.py --url {url}
 
-A million groups go through the queue, and ten thousand of them have a message when it is measured. The queue beside it
-has as many messages without a group, each sent alone, in as many shards. Claims and acks of both are timed in turn, so
-that what else the machine does falls on both. Each claim is followed by a send of as many messages, of new groups.
+A million groups go through the queue, and ten thousand of them have a message when it is measured. Through the queue
+beside it go as many messages without a group, each sent alone, in turns, and it has as many, in as many shards. Claims
+and acks of both are timed in turn, so that what else the machine does falls on both. Each claim is followed by a send
+of as many messages, of new groups.
 """
 
 from __future__ import annotations
@@ -85,14 +86,6 @@ class Place:
     def send(self, count: int) -> None:
         self.producer.send_many(messages(self.groups, count))
 
-    def pass_through(self, count: int) -> None:
-        """Send, receive and ack so many messages."""
-        while count > 0:
-            at_once = min(10 * BATCH, count)
-            self.send(at_once)
-            self.take(at_once)
-            count -= at_once
-
     def take(self, count: int) -> None:
         while count:
             batch = self.consumer.receive(min(BATCH, count), wait=60)
@@ -100,6 +93,16 @@ class Place:
                 raise SystemExit(f"{count} messages of queue {self.queue.name} did not come")
             batch.ack()
             count -= len(batch)
+
+
+def pass_through(places: tuple[Place, Place], count: int) -> None:
+    """Send, receive and ack so many messages in both, in turns."""
+    while count > 0:
+        at_once = min(10 * BATCH, count)
+        for place in places:
+            place.send(at_once)
+            place.take(at_once)
+        count -= at_once
 
 
 def compare(places: tuple[Place, Place], meter: Meter, at_once: int, rounds: int) -> None:
@@ -141,10 +144,10 @@ def main() -> None:
             place.send(asked.waiting)
         for groups in (0, asked.groups):
             began = time.monotonic()
-            places[1].pass_through(groups)
+            pass_through(places, groups)
             took = time.monotonic() - began
             print(
-                f"{groups:,} groups went through in {took:.0f} s, {asked.waiting:,} have a message: plain, groups",
+                f"{groups:,} messages went through each in {took:.0f} s, {asked.waiting:,} wait: plain, groups",
                 flush=True,
             )
             for process in (*meter.servers, psutil.Process()):
