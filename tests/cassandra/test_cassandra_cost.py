@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -17,12 +16,12 @@ from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Acknowledge, Append, Claim, Peek, QueueRecord, Span
 from shardq.testing import BundleFactory
+from tests.cassandra.traces import tombstones_of
 from tests.sharing import share
 
 pytestmark = [pytest.mark.cassandra, pytest.mark.long]
 
 MINUTE = 60_000_000
-TOMBSTONES = re.compile(r"and (\d+) tombstone")
 
 
 def fill(store: CassandraStore, shard: Shard, bundles: int) -> None:
@@ -45,28 +44,6 @@ def take(store: CassandraStore, shard: Shard, limit: int) -> tuple[Span, ...]:
     return tuple(Span(each.bundle.id, each.first, each.count, token) for each in claimed.slices)
 
 
-def traced(store: CassandraStore, do: Callable[[], Any]) -> int:
-    """The tombstones that the requests of a call read."""
-    driver = store._session._connected.get().driver
-    futures: list[Any] = []
-    execute_async = driver.execute_async
-
-    def execute_traced(
-        statement: Any, parameters: Any = None, trace: bool = True, *rest: Any, **options: Any
-    ) -> Any:
-        futures.append(execute_async(statement, parameters, True, *rest, **options))
-        return futures[-1]
-
-    driver.execute_async = execute_traced
-    try:
-        do()
-    finally:
-        del driver.execute_async
-    events = [event.description for future in futures for event in future.get_query_trace(max_wait=10).events]
-    assert any(TOMBSTONES.search(event) for event in events), "the trace tells nothing of tombstones"
-    return sum(int(match[1]) for event in events if (match := TOMBSTONES.search(event)))
-
-
 def test_a_claim_reads_no_tombstones_of_20_000_consumed_messages(store: CassandraStore, shard: Shard) -> None:
     # Given a shard in which 20,000 messages were consumed, by this consumer and so far
     fill(store, shard, 20_000)
@@ -76,7 +53,7 @@ def test_a_claim_reads_no_tombstones_of_20_000_consumed_messages(store: Cassandr
         store.acknowledge(Acknowledge(shard, taken))
         consumed += sum(span.count for span in taken)
     # Then claims read next to none of their tombstones, but for the one look a second from the low watermarks
-    assert min(traced(store, lambda: take(store, shard, 100)) for _ in range(4)) < 100
+    assert min(tombstones_of(store, lambda: take(store, shard, 100)) for _ in range(4)) < 100
 
 
 def asked_of(monkeypatch: pytest.MonkeyPatch, do: Callable[[], Any]) -> list[str]:

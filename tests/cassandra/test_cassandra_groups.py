@@ -84,12 +84,15 @@ def test_a_claim_of_few_reads_few_of_the_groups(
         bundle for part in range(3) for bundle in fill(store, grouped, [f"{part}-{n}" for n in range(80)])
     ]
     pages: list[int] = []
+    groups: list[int] = []
     start_read = Session.start_read
 
-    def noted(session: Session, query: str, *rest: Any, page: int | None = None, **options: Any) -> Any:
+    def noted(session: Session, query: str, values: Any, page: int | None = None, **options: Any) -> Any:
         if "kind = 2" in query:
             pages.append(page or 0)
-        return start_read(session, query, *rest, page=page, **options)
+        if "kind = 7" in query:
+            groups.append(len(values[-1]))
+        return start_read(session, query, values, page=page, **options)
 
     monkeypatch.setattr(Session, "start_read", noted)
     # When they are claimed a few at a time
@@ -98,6 +101,7 @@ def test_a_claim_of_few_reads_few_of_the_groups(
         taken += take(store, grouped, limit)[0]
     # Then no page has many more of them than are taken, and the first ones came first
     assert set(pages) == {max(32, limit * 5 // 4 + 1)}
+    assert sum(groups) <= 4 * (limit + 4)
     assert taken == [bundle.id for bundle in bundles[: 4 * limit]]
 
 
@@ -210,7 +214,7 @@ def test_a_keyspace_of_before_is_brought_up_to_date_and_its_queues_have_groups_t
     (sent,) = fill(store, plain, [""])
     store._session.apply([("UPDATE schema_version SET version = ? WHERE part = 'shardq' IF EXISTS", (2,))])
     # Then clients refuse it until the schema is applied, and go on with what it holds
-    with pytest.raises(SchemaMismatch, match="needs 3"):
+    with pytest.raises(SchemaMismatch, match="needs 4"):
         open_store().load_queue(grouped.queue)
     open_store().create_schema()
     again = open_store()

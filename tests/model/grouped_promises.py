@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shardq.storage.cassandra.groups.rows import Group, decode_behind, decode_group, rows_of
+from shardq.storage.cassandra.groups.rows import Group, decode_behind, decode_group, leases_of, rows_of
 from shardq.storage.cassandra.rows import BEHIND, BUNDLE, DUE_INDEX, GROUP, LEASE, READY, Slice
 from shardq.storage.requests import Claim, Span
 from tests.model.modelled_table import Key, Row
@@ -35,6 +35,8 @@ def messages(partition: Mapping[Key, Row]) -> Iterator[tuple[Message, Place]]:
 def check(partition: Mapping[Key, Row]) -> None:
     """Raise Violation unless each group is in the order of its sends, and found by its first message alone."""
     expected: dict[Any, bytes] = {}
+    for lease in leases_of(_groups(partition)):
+        expected |= {lease.key: lease.value, lease.due_row: b""}
     for group in _groups(partition):
         expected |= rows_of(group)
         order = [(each.slice.bundle_id[-1], each.slice.first) for each in group.members]

@@ -145,7 +145,7 @@ class ModelledStore(CassandraStore):
         self._held, self._groups = self._plain._held, self._grouped._known
         self._incarnations = _Unnumbered()
         self._held._known = dict(memory.held)
-        self._groups._known = {name: dict(rows) for name, rows in memory.groups}
+        self._groups._known = {name: (dict(rows), dict(leases)) for name, rows, leases in memory.groups}
         for name, values in memory.cursors:
             cursor = self._cursors.of(name)
             for field, value in zip(cursor.__struct_fields__, values, strict=True):
@@ -158,7 +158,10 @@ class ModelledStore(CassandraStore):
     def memory(self) -> Memory:
         cursors = ((name, msgspec.structs.astuple(cursor)) for name, cursor in self._cursors._cursors.items())
         frozen = tuple((name, (tuple(values[0]), *values[1:])) for name, values in cursors)
-        groups = tuple((name, tuple(rows.items())) for name, rows in self._groups._known.items())
+        groups = tuple(
+            (name, tuple(rows.items()), tuple(leases.items()))
+            for name, (rows, leases) in self._groups._known.items()
+        )
         return Memory(tuple(self._held._known.items()), frozen, groups)
 
 

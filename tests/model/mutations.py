@@ -23,7 +23,6 @@ from shardq.storage.cassandra import (
 from shardq.storage.cassandra.changing import Change
 from shardq.storage.cassandra.groups import changing as group_changing
 from shardq.storage.cassandra.groups import claims as group_claims
-from shardq.storage.cassandra.groups import rows as group_rows
 
 
 class Mutation(NamedTuple):
@@ -113,8 +112,16 @@ def _read_on_from_the_change() -> Iterator[None]:
         yield
 
 
-def _rows_of_what_is_held(group: Any) -> Any:
-    return group_rows.rows_of(group) if group.held else {}
+@contextmanager
+def _lease_rows_over_others() -> Iterator[None]:
+    hold = Change.hold
+
+    def held(self: Change, lease: Any, carried: Any = None) -> None:
+        hold(self, lease, carried)
+        self._guarded.discard(lease.key)
+
+    with patch.object(Change, "hold", held):
+        yield
 
 
 MUTATIONS = {
@@ -176,15 +183,20 @@ MUTATIONS = {
         "two places|out of order|back after it was finished",
     ),
     "a claim of groups does not look whether something is under its token": Mutation(
-        patch.object(group_changing, "LEASE", -1),
+        _lease_rows_over_others(),
         "one claim of groups under one name by two processes",
         "not as the groups are|not delivered",
     ),
     "a claim of groups reads on from the moment of its change, not of its look": Mutation(
         _read_on_from_the_change(), "two consumers of groups and a sender", "not delivered any more"
     ),
+    "a lease row of groups goes with the first of them": Mutation(
+        patch.object(group_changing, "fronts_of", lambda _: ()),
+        "groups that are given back",
+        "not as the groups are|not delivered",
+    ),
     "what follows in a group has no row by which it is found": Mutation(
-        patch.object(group_changing, "rows_of", _rows_of_what_is_held),
+        patch.object(group_changing, "rows_of", lambda _: {}),
         "groups that are given back",
         "left behind|not as the groups are|not delivered",
     ),

@@ -106,6 +106,11 @@ class _Partitions:
     def _compare_indexes(self, shard: Shard, rows: list[Any]) -> None:
         """Every group is found by its first slice, and by nothing else."""
         indexes = {tuple(row[:5]) for row in rows if row[0] in (_HOLDING, _READY, _ALARM)}
+        for row in rows:
+            if row[0] == _HOLDING:
+                until, _, _, ids, *_ = _decode(row[5])
+                names = [ids[start : start + 16] for start in range(0, len(ids), 16)]
+                indexes |= {(_HOLDING, row[3], row[4], until, name) for name in names}
         expected: set[tuple[Any, ...]] = set()
         for row in rows:
             if row[0] != _GROUP:
@@ -114,6 +119,7 @@ class _Partitions:
             (bundle_id, first, _, _, priority, *_), due, _ = members[0]
             if held:
                 expected |= {(_HOLDING, 0, 0, token, number), (_ALARM, 0, due, token, number)}
+                expected |= {(_HOLDING, token, number, due, row[3])}
             else:
                 expected |= {(_READY, priority, ready_at, bundle_id, first)}
                 expected |= {(_ALARM, 1, due, bundle_id, 0)} if due == ready_at else set()

@@ -12,13 +12,14 @@ from shardq.storage.per_process import OwnLock
 __all__ = ["Held", "LeaseRow", "decode_lease"]
 
 _MOST = 256  # tokens that are remembered
+_GROUP_BYTES = 16  # of the id of a group
 
 
 class _LeaseValue(msgspec.Struct, frozen=True, array_like=True):
     due: int
     held: bool
     slices: tuple[Slice, ...]
-    group: bytes = b""
+    groups: bytes = b""  # their ids, one after the other
 
 
 class LeaseRow(msgspec.Struct, frozen=True):
@@ -33,7 +34,7 @@ class LeaseRow(msgspec.Struct, frozen=True):
     held: bool
     slices: tuple[Slice, ...]
     seen: bytes | None = None  # its value in the storage, for conditions
-    group: bytes = b""  # of which this is the first slice, held: it only follows from the row of the group
+    groups: tuple[bytes, ...] = ()  # of which these are the first slices: it follows from their rows
 
     @property
     def key(self) -> Key:
@@ -52,7 +53,14 @@ class LeaseRow(msgspec.Struct, frozen=True):
     @property
     def value(self) -> bytes:
         """What is stored of it."""
-        return encode(_LeaseValue(self.due, self.held, self.slices, self.group))
+        return encode(_LeaseValue(self.due, self.held, self.slices, b"".join(self.groups)))
+
+    @classmethod
+    def stored(cls, row_id: bytes, number: int, value: bytes) -> LeaseRow:
+        """The row as it was read."""
+        due, held, slices, ids = msgspec.structs.astuple(decode_lease(value))
+        groups = tuple(ids[start : start + _GROUP_BYTES] for start in range(0, len(ids), _GROUP_BYTES))
+        return cls(row_id, number, due, held, slices, value, groups)
 
 
 decode_lease = msgspec.msgpack.Decoder(_LeaseValue).decode

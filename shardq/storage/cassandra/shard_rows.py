@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from shardq.storage.cassandra.lease_rows import LeaseRow, decode_lease
+from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.read_cursors import believed
 from shardq.storage.cassandra.rows import (
     CONTROL,
@@ -192,7 +192,7 @@ class WideRow:
     def start_leases(self, ids: Iterable[bytes]) -> Answer:
         """Ask for the lease rows with these ids."""
         chunks = [self._session.start_read(_LEASES, (self._shard, chunk)) for chunk in _chunks(ids)]
-        return lambda: [_lease(*row) for answer in chunks for row in answer()]
+        return lambda: [LeaseRow.stored(*row) for answer in chunks for row in answer()]
 
     def all_leases(self, now: int) -> list[LeaseRow]:
         """Read every lease row whose due row is above the low watermark of the due index."""
@@ -203,7 +203,7 @@ class WideRow:
         """Read every lease row from an id on, whatever its due row."""
         start, end = (0, 0, since, FIRST), (0, 1, b"", FIRST)
         rows = scan(self._session, self._shard, LEASE, start, end, columns="value", page=page)
-        return (_lease(row_id, number, value) for _, _, row_id, number, value in rows)
+        return (LeaseRow.stored(row_id, number, value) for _, _, row_id, number, value in rows)
 
     def holds_nothing(self) -> bool:
         """Tell whether there is no message, in any state, wherever the low watermarks are."""
@@ -268,7 +268,7 @@ def _control_and_leases(answer: Answer) -> tuple[ControlRow, list[LeaseRow]]:
         if kind == CONTROL:
             control = control_row(value, *rest)
         else:
-            leases.append(_lease(row_id, first, value))
+            leases.append(LeaseRow.stored(row_id, first, value))
     return control, leases
 
 
@@ -278,11 +278,6 @@ def _ready_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[Ready]:
         key = Key(READY, priority, due, row_id, first)
         carried = data[0] if data else None
         yield Ready(key, count, total, enqueued_at, value, written_at, carried, expires_at, size)
-
-
-def _lease(row_id: bytes, number: int, value: bytes) -> LeaseRow:
-    decoded = decode_lease(value)
-    return LeaseRow(row_id, number, decoded.due, decoded.held, decoded.slices, value, decoded.group)
 
 
 def _bundle_rows(chunks: Sequence[Answer]) -> dict[bytes, BundleRow]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import TypeAlias
 
 import msgspec
 
@@ -19,34 +21,55 @@ from shardq.storage.cassandra.groups.rows import (
     Group,
     Member,
     behind_key,
+    fronts_of,
     group_id,
     group_key,
+    lease_of,
     new_slice,
     rows_of,
 )
+from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.queues import parted
-from shardq.storage.cassandra.rows import LEASE, Head, Place, Slice, encode
+from shardq.storage.cassandra.rows import Head, Key, Place, Slice, encode
 from shardq.storage.cassandra.session import Session
+from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.per_process import OwnLock
 
 __all__ = ["Draft", "KnownGroups", "Moment"]
 
 Moment = Callable[[], int]
+_Held: TypeAlias = tuple[dict[bytes, GroupRow], dict[Key, LeaseRow]]
 _MOST = 256  # tokens that are remembered
 
 
 class Draft:
-    """Groups as they are and as they are to be; :meth:`apply` changes all of them or none."""
+    """Groups as they are and as they are to be; :meth:`apply` changes all of them or none.
 
-    def __init__(self, session: Session, shard: Shard, rows: Mapping[bytes, GroupRow], clock: Moment) -> None:
+    Lease rows that are not given are read when they are needed.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        shard: Shard,
+        rows: Mapping[bytes, GroupRow],
+        clock: Moment,
+        leases: Iterable[LeaseRow] = (),
+    ) -> None:
         self._session, self._shard, self._clock = session, shard, clock
         self.now = clock()
         self.change = Change(session, shard)
         self.reader = GroupReader(session, shard)
+        self._leases = _LeaseRows(self.reader.row, leases)
         self._before = dict(rows)
         self._drawn = dict(rows)  # those before, with what was added to their windows
         self._after: dict[bytes, Group] = {}
         self.written: dict[bytes, GroupRow] = {}  # once it is applied
+
+    @property
+    def leases(self) -> list[LeaseRow]:
+        """The lease rows that are known: as they are to be, once it is applied."""
+        return self._leases.known
 
     def group(self, row_id: bytes) -> Group:
         """The group as it is in this draft."""
@@ -66,9 +89,10 @@ class Draft:
             members = self.group(row_id).members[known:]
         self._after[row_id] = self.group(row_id).with_members(members, self.now, held)
 
-    def hold(self, row_id: bytes, token: bytes, number: int, members: Sequence[Member], held: int) -> None:
-        """Let the first slices of the group be held under a token."""
-        self._after[row_id] = self.group(row_id).held_by(token, number, members, held)
+    def hold(self, row_id: bytes, token: bytes, members: Sequence[Member], held: int) -> None:
+        """Let the first slices of the group be held under a token, under which nothing is."""
+        self._after[row_id] = self.group(row_id).held_by(token, members, held)
+        self._leases.expect_none(self._after[row_id].lease_key)
 
     def fill(self, row_id: bytes, rows: int) -> None:
         """Add what is behind to the window of a group that is not changed yet. Raises Overtaken."""
@@ -103,16 +127,17 @@ class Draft:
 
     def apply(self) -> bool:
         """Do everything; False, and nothing changed, when something is no longer as it was seen."""
-        for row_id in self._after:
-            self._write(row_id)
+        before = {row_id: self._before[row_id].group for row_id in self._after}
+        for row_id, after in self._leases.write(self.change, before, self._after).items():
+            self._write(row_id, after)
         self.change.mark_taken()
         if not self.change.apply():
             return False
         self._tell()
         return True
 
-    def _write(self, row_id: bytes) -> None:
-        before, after = self._before[row_id], self._after[row_id]
+    def _write(self, row_id: bytes, after: Group) -> None:
+        before = self._before[row_id]
         after = msgspec.structs.replace(after, version=before.group.version + 1)
         value = None if after.is_over else encode(after)
         self.change.replace(group_key(row_id), value, before.seen)
@@ -120,9 +145,7 @@ class Draft:
         for key in (*(old.keys() - new.keys()), *self._drawn[row_id].drawn):
             self.change.delete(key)
         for key, row in new.items():
-            if key.kind == LEASE and key not in old:  # a claim that was not answered may have written it
-                self.change.replace(key, row, None)
-            elif old.get(key) != row:
+            if old.get(key) != row:
                 self.change.write(key, row)
         self.written[row_id] = GroupRow(after, value)
 
@@ -144,32 +167,99 @@ class Draft:
                 lower(self._session, self._shard, late)
 
 
+class _LeaseRows:
+    """The lease rows that a change of groups touches, as they are and as they are to be.
+
+    Each change of what is held of a group writes its lease row, on the condition that this is as it was seen. So it
+    names the groups that are held under it, and goes with the last one. Groups that get another end of their lease than
+    the rest move to a lease row of their own, under another number.
+    """
+
+    def __init__(self, row: WideRow, seen: Iterable[LeaseRow]) -> None:
+        self._row = row
+        self._seen: dict[Key, LeaseRow | None] = {each.key: each for each in seen}
+
+    @property
+    def known(self) -> list[LeaseRow]:
+        """Those that there are, as far as is known."""
+        return [each for each in self._seen.values() if each is not None]
+
+    def expect_none(self, key: Key) -> None:
+        """There is none; that it is so is a condition of the change."""
+        self._seen.setdefault(key, None)
+
+    def write(
+        self, change: Change, before: Mapping[bytes, Group], after: Mapping[bytes, Group]
+    ) -> dict[bytes, Group]:
+        """Let the lease rows follow the groups whose hold changes; returns the groups with their numbers."""
+        moved = {row_id: group for row_id, group in after.items() if group.hold != before[row_id].hold}
+        groups = [*moved.values(), *(before[row_id] for row_id in moved)]
+        keys = sorted({group.lease_key for group in groups if group.held})
+        self._read(keys)
+        numbered = dict(after)
+        for key in keys:
+            for row_id, number in self._renew(change, key, moved):
+                numbered[row_id] = msgspec.structs.replace(after[row_id], number=number)
+        return numbered
+
+    def _read(self, keys: Iterable[Key]) -> None:
+        missing = [key for key in keys if key not in self._seen]
+        if missing:
+            self._seen |= dict.fromkeys(missing)
+            found = self._row.leases(key.id for key in missing)
+            self._seen |= {each.key: each for each in found if each.key in missing}
+
+    def _renew(self, change: Change, key: Key, moved: Mapping[bytes, Group]) -> Iterator[tuple[bytes, int]]:
+        """Write one lease row, and what splits off; returns the number of the lease row of each group that moved."""
+        by_end: dict[int, dict[bytes, Slice]] = {}
+        if seen := self._seen[key]:
+            change.retire(seen)
+            stay = {row_id: each for row_id, each in fronts_of(seen) if row_id not in moved}
+            by_end = {seen.due: stay} if stay else {}
+        for row_id, group in moved.items():
+            if group.held and group.lease_key == key:
+                by_end.setdefault(group.members[0].due, {})[row_id] = group.members[0].slice
+        self._seen[key] = None
+        number = key.first
+        for end, fronts in by_end.items():
+            lease = lease_of(key.id, number, end, fronts)
+            change.hold(lease)
+            self._seen[lease.key] = msgspec.structs.replace(lease, seen=lease.value)
+            yield from ((row_id, number) for row_id in fronts if row_id in moved)
+            number = int.from_bytes(os.urandom(4), "big") >> 1
+
+
 class KnownGroups:
-    """The groups that this client wrote last under its tokens, so that it can settle what it holds without a read.
+    """The groups and lease rows that this client wrote last, so that it can settle what it holds without a read.
 
     What others made of them since shows when a change of them is not applied.
     """
 
     def __init__(self) -> None:
         self._lock = OwnLock()
-        self._known: dict[tuple[str, bytes], dict[bytes, GroupRow]] = {}
+        self._known: dict[tuple[str, bytes], _Held] = {}
 
-    def take(self, shard: str, tokens: set[bytes]) -> dict[bytes, GroupRow] | None:
-        """Return the groups under these tokens, and forget them; None when one of the tokens is not known."""
+    def take(self, shard: str, tokens: set[bytes]) -> _Held | None:
+        """Return what is under these tokens, and forget it; None when one of the tokens is not known."""
         with self._lock.get():
             found = [self._known.pop((shard, token), None) for token in tokens]
         groups: dict[bytes, GroupRow] = {}
+        leases: dict[Key, LeaseRow] = {}
         for each in found:
             if each is None:
                 return None
-            groups |= each
-        return groups
+            groups |= each[0]
+            leases |= each[1]
+        return groups, leases
 
-    def put(self, shard: str, rows: Mapping[bytes, GroupRow]) -> None:
-        """These groups were just read or written so."""
+    def put(self, shard: str, rows: Mapping[bytes, GroupRow], leases: Iterable[LeaseRow]) -> None:
+        """These groups and lease rows were just read or written so."""
         with self._lock.get():
             for row_id, row in rows.items():
                 if row.group.held:
-                    self._known.setdefault((shard, row.group.token), {})[row_id] = row
+                    self._known.setdefault((shard, row.group.token), ({}, {}))[0][row_id] = row
+            for lease in leases:
+                if (shard, lease.id) in self._known:
+                    self._known[shard, lease.id][1][lease.key] = lease
             while len(self._known) > _MOST:
                 self._known.pop(next(iter(self._known)))

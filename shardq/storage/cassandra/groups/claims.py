@@ -14,7 +14,8 @@ from shardq.storage.cassandra.claims import with_bundles
 from shardq.storage.cassandra.faults import after_a_write
 from shardq.storage.cassandra.groups.changing import Draft, KnownGroups
 from shardq.storage.cassandra.groups.reading import GroupReader, GroupRow, Overtaken
-from shardq.storage.cassandra.groups.rows import Group, Member, decode_front
+from shardq.storage.cassandra.groups.rows import Group, Member, decode_front, fronts_of
+from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.read_cursors import ReadCursor, ReadCursors
 from shardq.storage.cassandra.rows import ControlRow, Place, Ready, Slice
 from shardq.storage.cassandra.session import Session
@@ -25,12 +26,12 @@ from shardq.storage.requests import Claim, Claimed
 __all__ = ["claim"]
 
 _ATTEMPTS = 5
-_LAPSED = 200  # lease rows that are due, that one claim looks at
 _FEWEST_FRONTS, _MOST_FRONTS = (
     32,
     200,
-)  # ready rows that one claim looks at; it orders them by their due times
+)  # ready rows that one claim looks at, and lease rows that are due; it orders them by their due times
 _GROUPS = 100  # groups that one claim takes from at most
+_SPARE = 4  # groups that a claim reads beyond those that it may need, as others may take some meanwhile
 _MESSAGES = 1000  # slices that one claim takes at most
 
 
@@ -47,6 +48,7 @@ class _Found(msgspec.Struct, frozen=True):
     now: int  # when it began: what is let go since is not in it, so no cursor goes beyond
     control: ControlRow
     own: dict[bytes, GroupRow]
+    leases: list[LeaseRow]  # its own ones, and those that are due
     fronts: list[Ready]  # in the order of their rows
     all_fronts: bool  # there are no more
     candidates: list[_Candidate]  # in the order of delivery
@@ -98,8 +100,8 @@ class _Claimer:
         if found is None:
             return None
         if found.own:
-            return self._hold_again(found.own)
-        if chosen := found.candidates[:most]:
+            return self._hold_again(found.own, found.leases)
+        if chosen := found.candidates[: min(most, limit + _SPARE)]:
             return self._claim(found, chosen, limit)
         if self._rescanned:
             self._cursor.consumed(self._places(found, set()), 0)
@@ -111,7 +113,7 @@ class _Claimer:
         groups = self._reader.groups(each.group for each in chosen)
         if any(row.group.token == self._request.token for row in groups.values()):
             return None  # an earlier attempt was carried out since the look
-        draft = Draft(self._session, self._shard, groups, self._clock.now)
+        draft = Draft(self._session, self._shard, groups, self._clock.now, found.leases)
         taken = self._choose(draft, [each.group for each in chosen if each.group in groups], limit)
         return self._take(found, draft, taken) if taken else None
 
@@ -123,7 +125,7 @@ class _Claimer:
             cursor.rescan(control.control, control.taken, now)
             self._rescanned = True
         start_own = row.start_own(self._request.token)
-        start_due_rows = row.start_due_rows(cursor.due_from, now, _LAPSED)
+        start_due_rows = row.start_due_rows(cursor.due_from, now, self._fronts)
         ready = [
             row.ready(priorities, place, now, page=self._fronts, bodies=False)
             for place, priorities in cursor.groups().items()
@@ -135,17 +137,13 @@ class _Claimer:
         due_rows = list(start_due_rows())
         cursor.pass_due_rows(due_rows[0][2] if due_rows else now, now)
         fronts = list(islice(heapq.merge(*(each() for each in ready), key=attrgetter("place")), self._fronts))
-        candidates = [_candidate(each) for each in fronts]
-        for lease in row.leases(due_row[0] for due_row in due_rows):
-            if lease.due <= now:
-                first = lease.slices[0]
-                candidates.append(
-                    _Candidate((first.priority, lease.due, first.bundle_id, first.first), lease.group)
-                )
-        mine = self._reader.groups(lease.group for lease in own)
+        lapsed = [lease for lease in row.leases(due_row[0] for due_row in due_rows) if lease.due <= now]
+        candidates = [*map(_candidate, fronts), *(each for lease in lapsed for each in _candidates(lease))]
+        mine = self._reader.groups(group for lease in own for group in lease.groups)
         held = {row_id: row for row_id, row in mine.items() if row.group.token == self._request.token}
         whole = len(fronts) < self._fronts
-        return _Found(now, control, held, fronts, whole, sorted(candidates, key=attrgetter("rank")))
+        candidates.sort(key=attrgetter("rank"))
+        return _Found(now, control, held, [*own, *lapsed], fronts, whole, candidates)
 
     def _choose(self, draft: Draft, groups: Sequence[bytes], wanted: int) -> dict[bytes, _Taken]:
         """Take the first slices of groups; while there is room, what follows them too, as far as it is due."""
@@ -183,11 +181,11 @@ class _Claimer:
     def _take(self, found: _Found, draft: Draft, taken: dict[bytes, _Taken]) -> Claimed | None:
         until = draft.now + self._request.lease
         slices: list[tuple[int, Slice]] = []  # the first ones of groups, then what follows them
-        for number, (row_id, each) in enumerate(taken.items()):
+        for row_id, each in taken.items():
             held = [self._held(piece, until) for piece in each.pieces]
             slices += [(int(index > 0), piece.slice) for index, piece in enumerate(held)]
             rest = list(_rest(each, draft.now))
-            draft.hold(row_id, self._request.token, number, [*held, *rest], len(held))
+            draft.hold(row_id, self._request.token, [*held, *rest], len(held))
         ordered = [each for _, each in sorted(slices, key=lambda each: each[0])]
         places = self._places(found, taken.keys())
         raised = self._cursor.raised(found.control.control, places, len(taken), found.now)
@@ -200,7 +198,7 @@ class _Claimer:
         self._cursor.consumed(places, len(taken))
         if raised:
             self._cursor.passed = 0
-        self._known.put(str(self._shard), draft.written)
+        self._known.put(str(self._shard), draft.written, draft.leases)
         with after_a_write():
             return Claimed(with_bundles(self._reader.row, ordered, bundles()), until)
 
@@ -229,8 +227,8 @@ class _Claimer:
             places[priority] = max(places[priority], min(place, end))
         return places
 
-    def _hold_again(self, own: dict[bytes, GroupRow]) -> Claimed | None:
-        draft = Draft(self._session, self._shard, own, self._clock.now)
+    def _hold_again(self, own: dict[bytes, GroupRow], leases: Sequence[LeaseRow]) -> Claimed | None:
+        draft = Draft(self._session, self._shard, own, self._clock.now, leases)
         until = draft.now + self._request.lease
         slices: list[Slice] = []
         for row_id, row in own.items():
@@ -241,7 +239,7 @@ class _Claimer:
         bundles = self._reader.row.start_bundles(each.bundle_id for each in slices)
         if not draft.apply():
             return None
-        self._known.put(str(self._shard), draft.written)
+        self._known.put(str(self._shard), draft.written, draft.leases)
         with after_a_write():
             return Claimed(with_bundles(self._reader.row, slices, bundles()), until)
 
@@ -249,6 +247,11 @@ class _Claimer:
 def _candidate(ready: Ready) -> _Candidate:
     front = decode_front(ready.seen or b"")
     return _Candidate((ready.key.priority, front.due, ready.key.id, ready.key.first), front.group)
+
+
+def _candidates(lapsed: LeaseRow) -> Iterator[_Candidate]:
+    for row_id, each in fronts_of(lapsed):
+        yield _Candidate((each.priority, lapsed.due, each.bundle_id, each.first), row_id)
 
 
 def _all_due(group: Group, now: int) -> bool:

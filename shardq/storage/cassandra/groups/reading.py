@@ -148,7 +148,7 @@ class GroupReader:
         ready = self.row.all_ready(now, bodies=False)
         yield from (decode_front(each.seen).group for each in ready if each.seen is not None)
         leases = self.row.every_lease() if now is None else self.row.all_leases(now)
-        yield from (lease.group for lease in leases)
+        yield from (group for lease in leases for group in lease.groups)
 
 
 def members_of(place: int, slices: Iterable[Slice]) -> list[Member]:

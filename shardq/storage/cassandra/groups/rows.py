@@ -7,26 +7,31 @@ while something is behind. Every change of a group is conditional on its value a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from typing import TypeAlias
 
 import msgspec
 
 from shardq.outgoing_message import Bundle
 from shardq.storage.cassandra.lease_rows import LeaseRow
-from shardq.storage.cassandra.rows import BEHIND, GROUP, READY, Key, Slice, due_row_of, encode
+from shardq.storage.cassandra.rows import BEHIND, GROUP, LEASE, READY, Key, Slice, due_row_of, encode
 
 __all__ = [
     "WINDOW",
     "Front",
+    "Fronts",
     "Group",
     "Member",
     "behind_key",
     "decode_behind",
     "decode_front",
     "decode_group",
+    "fronts_of",
     "group_id",
     "group_key",
+    "lease_of",
+    "leases_of",
     "new_slice",
     "place_of",
     "rows_of",
@@ -37,6 +42,8 @@ WINDOW = 64
 
 _ID_BYTES = 16
 _PLACE_BYTES = 8
+
+Fronts: TypeAlias = Mapping[bytes, Slice]  # first slices, by the ids of their groups
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True):
@@ -63,7 +70,7 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
     members: tuple[Member, ...] = ()
     held: int = 0  # so many of them are held
     token: bytes = b""
-    number: int = 0  # of the lease row
+    number: int = 0  # of the lease row, which it may share with other groups
     ready_at: int = 0  # where a first slice that is not held is found: no earlier than it came there
     next_place: int = 0
     begin: int = 0  # no row behind has a place before
@@ -74,6 +81,16 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
     def waiting(self) -> tuple[Member, ...]:
         """What is in the window and not held."""
         return self.members[self.held :]
+
+    @property
+    def lease_key(self) -> Key:
+        """Where the lease row is that it is in while it is held."""
+        return Key(LEASE, 0, 0, self.token, self.number)
+
+    @property
+    def hold(self) -> tuple[Key, int, Slice] | None:
+        """What its lease row says of it, and where; None while nothing is held."""
+        return (self.lease_key, self.members[0].due, self.members[0].slice) if self.held else None
 
     @property
     def is_over(self) -> bool:
@@ -89,10 +106,10 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
         rest = (ready_at, self.next_place, self.begin, self.behind, self.version)
         return Group(self.name, tuple(members), held, *lease, *rest)
 
-    def held_by(self, token: bytes, number: int, members: Sequence[Member], held: int) -> Group:
+    def held_by(self, token: bytes, members: Sequence[Member], held: int) -> Group:
         """The group with its first slices held under another token."""
         rest = (0, self.next_place, self.begin, self.behind, self.version)
-        return Group(self.name, tuple(members), held, token, number, *rest)
+        return Group(self.name, tuple(members), held, token, 0, *rest)
 
 
 class Front(msgspec.Struct, frozen=True, array_like=True):
@@ -139,21 +156,39 @@ def new_slice(bundle: Bundle) -> Slice:
 
 
 def rows_of(group: Group) -> dict[Key, bytes]:
-    """Return the rows by which claims and probes find a group: those of its first slice.
+    """Return the rows by which claims and probes find a group that is not held: those of its first slice.
 
-    One that is held has a lease row with a due row, as in every shard. Another one has a ready row, and a due row if it
-    is delayed.
+    It has a ready row, and a due row if it is delayed. One that is held is in a lease row.
     """
-    if group.is_over:
+    if group.is_over or group.held:
         return {}
     first, row_id = group.members[0], group_id(group.name)
     each = first.slice
-    if group.held:
-        lease = LeaseRow(group.token, group.number, first.due, True, (each,), group=row_id)
-        return {lease.key: lease.value, lease.due_row: b""}
     key = Key(READY, each.priority, group.ready_at, each.bundle_id, each.first)
     value = Front(each.count, each.total, each.enqueued_at, each.expires_at, each.size, row_id, first.due)
     rows = {key: encode(value)}
     if first.due == group.ready_at:
         rows[due_row_of(first.due, each.bundle_id)] = b""
     return rows
+
+
+def leases_of(groups: Iterable[Group]) -> list[LeaseRow]:
+    """Return the lease rows that there are when there are these groups: one for what a claim holds until one moment."""
+    fronts: dict[tuple[bytes, int, int], dict[bytes, Slice]] = {}
+    for group in groups:
+        if group.held:
+            first = group.members[0]
+            held = fronts.setdefault((group.token, group.number, first.due), {})
+            held[group_id(group.name)] = first.slice
+    return [lease_of(*name, held) for name, held in fronts.items()]
+
+
+def lease_of(token: bytes, number: int, due: int, fronts: Fronts) -> LeaseRow:
+    """The lease row of groups that are held under a token until one moment."""
+    ids = sorted(fronts)
+    return LeaseRow(token, number, due, True, tuple(fronts[each] for each in ids), groups=tuple(ids))
+
+
+def fronts_of(lease: LeaseRow) -> Iterator[tuple[bytes, Slice]]:
+    """The groups of a lease row, with their first slices."""
+    return zip(lease.groups, lease.slices, strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TypeAlias
 
@@ -18,6 +18,7 @@ from shardq.storage.cassandra.faults import after_a_write
 from shardq.storage.cassandra.groups.changing import Draft, KnownGroups, Moment
 from shardq.storage.cassandra.groups.reading import GroupReader, GroupRow, Overtaken
 from shardq.storage.cassandra.groups.rows import Member, group_id, new_slice
+from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.rows import Head, Slice
 from shardq.storage.cassandra.session import Session
 from shardq.storage.requests import Acknowledge, Extend, Fenced, Forward, Release, Span
@@ -203,9 +204,10 @@ class _Settling:
         """
         remembered = self._known.take(str(self._shard), {span.token for span in spans})
         for _ in attempts(self._shard):
-            rows = remembered
-            if rows is None:
-                rows = self.reader.of_bundles(span.bundle_id for span in spans)
+            if remembered is not None:
+                rows, leases = remembered
+            else:
+                rows, leases = self.reader.of_bundles(span.bundle_id for span in spans), {}
             cuts, missing = _cut(rows, spans)
             if missing and remembered is not None:
                 remembered = None
@@ -213,7 +215,7 @@ class _Settling:
             if missing and (self._complete or not cuts):
                 break
             part = cuts[: self._most]
-            if self._apply(rows, part):
+            if self._apply(rows, leases.values(), part):
                 if len(part) == len(cuts):
                     break
                 return self._left(spans, part, missing)
@@ -223,15 +225,17 @@ class _Settling:
         self.missing += missing
         return []
 
-    def _apply(self, rows: Mapping[bytes, GroupRow], cuts: Sequence[_Cut]) -> bool:
-        draft = Draft(self._session, self._shard, rows, self._now)
+    def _apply(
+        self, rows: Mapping[bytes, GroupRow], leases: Iterable[LeaseRow], cuts: Sequence[_Cut]
+    ) -> bool:
+        draft = Draft(self._session, self._shard, rows, self._now, leases)
         try:
             self._step(draft, cuts)
         except Overtaken:
             return False
         if not draft.apply():
             return False
-        self._known.put(str(self._shard), {**rows, **draft.written})
+        self._known.put(str(self._shard), {**rows, **draft.written}, draft.leases)
         self.has_begun = True
         return True
 
