@@ -79,6 +79,11 @@ class Pipeline:
         DuplicateLink, PipelineCycle for a link to its own source, InvalidPipeline, and InvalidSetting for what is no
         plain function.
         """
+        if not isinstance(target, str | Sequence):
+            raise InvalidPipeline(
+                f"target={target!r} of the link from {source!r} is a {type(target).__name__}: give the name of a "
+                "queue, or a list of names"
+            )
         targets = (target,) if isinstance(target, str) else tuple(target)
         if not targets:
             raise InvalidPipeline(
@@ -94,7 +99,16 @@ class Pipeline:
         return self._add(Link(source, (), function, retry))
 
     def output(self, *queues: str) -> Pipeline:
-        """Declare that others receive from these queues, so no link has to. Returns the pipeline."""
+        """Declare that others receive from these queues, so no link has to. Returns the pipeline.
+
+        Raises InvalidPipeline.
+        """
+        for name in queues:
+            if not isinstance(name, str) or not name:
+                raise InvalidPipeline(
+                    f"output={name!r} of pipeline {self.name!r} is a {type(name).__name__}: give names of queues, as "
+                    'in output("parsed", "failed")'
+                )
         self._outputs += [name for name in dict.fromkeys(queues) if name not in self._outputs]
         return self
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from shardq.client import Client
+from shardq.pipelines.errors import InvalidPipeline
 from shardq.pipelines.pipeline import Pipeline
 from shardq.pipelines.report import LinkTally, PipelineReport
 from shardq.pipelines.stepping import LinkHandler
@@ -36,6 +37,10 @@ class PipelineWorker(Worker):
     """
 
     def __init__(self, pipeline: Pipeline, client: Client, **options: Unpack[PipelineKeywords]) -> None:
+        if not isinstance(pipeline, Pipeline):
+            raise InvalidPipeline(
+                f"pipeline={pipeline!r} is a {type(pipeline).__name__}: give what shardq.pipelines.Pipeline() made"
+            )
         pipeline.check_queues(client)
         sources = tuple(link.source for link in pipeline.links)
         self._links = LinkTally(sources)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -337,3 +337,35 @@ def test_the_command_line_shows_checks_and_runs_a_pipeline(url: str) -> None:
             client.create_queue(queue)
     assert CliRunner().invoke(main, [*command, "check", name]).exit_code == 0
     assert CliRunner().invoke(main, [*command, "show", "no.such:thing"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("declare", "text"),
+    [
+        (
+            lambda pipeline: pipeline.link("a", None, same),
+            "target=None of the link from 'a' is a NoneType: give",
+        ),
+        (lambda pipeline: pipeline.link("a", 7, same), "target=7 of the link from 'a' is a int: give"),
+        (
+            lambda pipeline: pipeline.link("a", {"b"}, same),
+            "target={'b'} of the link from 'a' is a set: give",
+        ),
+        (lambda pipeline: pipeline.link("a", b"b", same), "queue=98 of a link is a int: give the name"),
+        (
+            lambda pipeline: pipeline.link(["a"], "b", same),
+            r"queue=\['a'\] of a link is a list: give the name",
+        ),
+        (
+            lambda pipeline: pipeline.output(["b", "c"]),
+            r"output=\['b', 'c'\] of pipeline 'p' is a list: give names",
+        ),
+        (lambda pipeline: pipeline.output(7), "output=7 of pipeline 'p' is a int: give names"),
+        (lambda pipeline: pipeline.output(""), "output='' of pipeline 'p' is a str: give names"),
+    ],
+)
+def test_what_is_no_name_of_a_queue_is_refused_where_it_is_declared(
+    declare: Callable[[Any], object], text: str
+) -> None:
+    with pytest.raises(InvalidPipeline, match=text):
+        declare(Pipeline("p"))
