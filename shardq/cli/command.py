@@ -81,8 +81,8 @@ def write_example(example: str, formatter: click.HelpFormatter) -> None:
 class Session:
     """One run of the command line: the URL of the store, and a connection that is opened when it is needed."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, url: str, *, given: bool = False) -> None:
+        self._url, self.given = url, given  # on the command line, and not by default or by the environment
         self._absence: threading.Timer | None = None
 
     @property
@@ -95,7 +95,7 @@ class Session:
 
     @url.setter
     def url(self, url: str) -> None:
-        self._url = url
+        self._url, self.given = url, True
 
     @cached_property
     def store(self) -> Store:

@@ -156,6 +156,6 @@ def main(ctx: click.Context, url: str) -> None:
 
     Exit codes: 0 done, 1 failure, 2 wrong usage, 3 not found, 4 store unavailable.
     """
-    session = Session(url)
+    session = Session(url, given=ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE)
     ctx.obj = session
     ctx.call_on_close(session.close)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -323,3 +326,25 @@ def test_the_command_runs_tasks_in_processes_and_replaces_one_that_a_task_kills(
         assert [result.get(timeout=0) for result in sums] == list(range(1, 101))
         assert all(result.get(timeout=0) for result in gathered)
         app.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("elsewhere", ["", "environment", "option"])
+def test_the_command_works_on_the_store_that_the_app_names_unless_another_is_given(
+    tmp_path: Path, elsewhere: str
+) -> None:
+    own, other = f"sqlite:///{tmp_path}/own.db", f"sqlite:///{tmp_path}/other.db"
+    (tmp_path / "shop.py").write_text(
+        f"from shardq.tasks import Tasks\n\napp = Tasks({own!r})\n\n\n@app.task\ndef double(number):\n"
+        "    return 2 * number\n\n\nif __name__ == '__main__':\n    double.send(1)\n"
+    )
+    environment = {**os.environ, "SHARDQ_URL": other} if elsewhere == "environment" else dict(os.environ)
+    if not elsewhere:
+        environment.pop("SHARDQ_URL", None)
+    run = partial(subprocess.run, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert run([sys.executable, "shop.py"]).returncode == 0
+    options = ["--url", other] if elsewhere == "option" else []
+    done = run([str(SHARDQ), *options, "work", "--tasks", "shop", "--idle-exit", "0", "--json"])
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["total"]["worked"] == (0 if elsewhere == "option" else 1)
+    assert not (tmp_path / "shardq.db").exists()

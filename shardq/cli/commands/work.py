@@ -18,6 +18,7 @@ from shardq.cli.printing import many, note, print_json
 from shardq.cli.times import duration, in_words
 from shardq.errors import ShardqError
 from shardq.tasks import TaskPool
+from shardq.tasks.pool import tasks_named
 from shardq.tasks.worker import BATCH
 from shardq.worker import PoolReport, ShellCommand, WorkerOptions, WorkerPool
 
@@ -165,7 +166,8 @@ def work(
     A command finds the id of its message in the environment variable SHARDQ_ID, its queue in SHARDQ_QUEUE, and the
     number of its deliveries, this one included, in SHARDQ_DELIVERIES.
 
-    With --tasks the queues of the tasks are created if they are missing.
+    With --tasks the queues of the tasks are created if they are missing. The store is the one that the app names, as
+    Tasks(url), unless --url is given.
     """
     if bool(handlers) + (command is not None) + (tasks is not None) != 1:
         raise click.UsageError("Give one of --handler, --exec and --tasks.")
@@ -175,7 +177,7 @@ def work(
             options["batch"] = BATCH
         with work_progress(tasks) as progress:
             pool: WorkerPool = TaskPool(
-                session.url,
+                _url_of(session, tasks),
                 tasks,
                 queues=queues,
                 threads=threads or 1,
@@ -209,6 +211,12 @@ def run_pool(pool: WorkerPool) -> PoolReport:
         if pool.report.total.batches:
             note(summary(pool.report))
         raise
+
+
+def _url_of(session: Session, tasks: str) -> str:
+    """The store to which the tasks are sent: that of their app, unless one is given on the command line."""
+    own = None if session.given else tasks_named(tasks).url
+    return session.url if own is None else own
 
 
 def _check_queues(queues: Sequence[str], threads: int | None) -> None:
