@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shardq.tasks.app import Tasks
 from shardq.tasks.calling import Middleware
+from shardq.tasks.collected import Collected
 from shardq.tasks.current import CurrentTask, current_task
 from shardq.tasks.errors import (
     ArgumentsRejected,
@@ -29,6 +30,7 @@ from shardq.tasks.workflow_result import WorkflowResult
 
 __all__ = [
     "ArgumentsRejected",
+    "Collected",
     "CurrentTask",
     "Failure",
     "InlineTasks",

@@ -14,19 +14,25 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from shardq.errors import InvalidMessage
+import msgspec
+
+from shardq.errors import InvalidMessage, InvalidSetting, MessageTooLarge, UnsupportedByStore
 from shardq.tasks.binding import Binding
+from shardq.tasks.collected import goes_on
 from shardq.tasks.errors import Failure, ResultMissing
-from shardq.tasks.gathering import entries_of, gather
+from shardq.tasks.gathering import entries_of, gather, values_in
 from shardq.tasks.ids import split_step
 from shardq.tasks.plans import Plan, Step, joined, joined_up_to, with_input
-from shardq.tasks.results import Decided, Entry
+from shardq.tasks.results import MAX_RESULT_BYTES, Decided, Entry
 
-__all__ = ["Seen", "advance", "inputs_of", "open_steps", "send_next", "send_steps"]
+__all__ = ["UNSENDABLE", "Seen", "advance", "inputs_of", "open_steps", "send_next", "send_steps"]
 
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
+
+UNSENDABLE = (InvalidMessage, InvalidSetting, UnsupportedByStore)
+"""Of a step that is too large, or in a group where the store has none: it could not be sent the next time either."""
 
 KEPT_BYTES = 250_000  # of the values of a bucket's steps, which are repeated in its entry up to this size
 HEADER_BYTES = 2_000  # that are left for the headers of a step beside what it takes
@@ -55,7 +61,9 @@ def advance(binding: Binding, step: str, seen: Seen) -> None:
     """
     ended, sent = [step], set[str]()
     while ended:
-        ended += _go_on(binding, ended.pop(), seen, sent)
+        last = ended.pop()
+        if "#" in last:  # nothing waits for a task that is no step
+            ended += _go_on(binding, last, seen, sent)
     seen.sent |= sent
 
 
@@ -110,12 +118,14 @@ def _go_on(binding: Binding, step: str, seen: Seen, sent: set[str]) -> list[str]
         entry = binding.results.read(step)
     if entry is None:
         return []
-    bucket = workflow if "#" in workflow and number in plan.ends else None
+    bucket = workflow if ("#" in workflow or plan.tail) and number in plan.ends else None
     behind = plan.behind(number)
-    if entry.state != "done":
+    if not goes_on(plan, number, entry):
         told = _because(plan, number, entry)
-        given_up = [f"{workflow}#{other}" for other in behind] + ([bucket] if bucket else [])
-        return _decide(binding, given_up, told, plan.keep)
+        given_up = [f"{workflow}#{other}" for other in behind]
+        if bucket:
+            _decide(binding, [bucket], msgspec.structs.replace(told, origin=None), plan.keep)
+        return _decide(binding, given_up, told, plan.keep) + ([bucket] if bucket else [])
     ended: list[str] = []
     for other in behind:
         identity, after = f"{workflow}#{other}", plan.steps[other].after
@@ -138,7 +148,7 @@ def send_next(binding: Binding, workflow: str, plan: Plan, other: int) -> list[s
         send_steps(binding, workflow, plan, {other: with_input(plan.steps[other], value)})
     except ResultMissing:
         return None
-    except InvalidMessage as error:  # it is too large
+    except UNSENDABLE as error:
         failed = Entry("failed", failure=Failure.of(error, 0))
         return _decide(binding, [f"{workflow}#{other}"], failed, plan.keep)
     return []
@@ -147,7 +157,7 @@ def send_next(binding: Binding, workflow: str, plan: Plan, other: int) -> list[s
 def _is_ready(binding: Binding, workflow: str, plan: Plan, other: int) -> bool:
     """True when all before a step are done, as far as its input does not tell that."""
     step = plan.steps[other]
-    return step.takes is not None or _are_done(binding, workflow, step.after)
+    return step.takes is not None or _are_done(binding, workflow, plan, step.after)
 
 
 def _input(binding: Binding, workflow: str, plan: Plan, other: int) -> bytes | None:
@@ -163,7 +173,7 @@ def _input(binding: Binding, workflow: str, plan: Plan, other: int) -> bytes | N
         return None if entry.large else _fitting(binding, step, entry.value)
     values = (each.value for each in gather(binding, workflow, plan, step.after))
     value = joined_up_to(values, _room(binding, step))
-    if value is None and not _are_done(binding, workflow, step.after):
+    if value is None and not _are_done(binding, workflow, plan, step.after):
         raise ResultMissing(f"step {workflow}#{other} waits for others")
     return value
 
@@ -180,36 +190,53 @@ def _room(binding: Binding, step: Step) -> int:
     return binding.settings(step.queue).max_message_bytes - len(step.body) - HEADER_BYTES
 
 
-def _are_done(binding: Binding, workflow: str, numbers: Sequence[int]) -> bool:
+def _are_done(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int]) -> bool:
     found = entries_of(binding, [f"{workflow}#{number}" for number in numbers])
-    return all(entry is not None and entry.state == "done" for _, entry in found)
+    return all(goes_on(plan, number, entry) for number, (_, entry) in zip(numbers, found, strict=True))
 
 
 def _closed(binding: Binding, bucket: str, plan: Plan, sent: set[str]) -> list[str]:
-    """Write the entry of a bucket all of whose ends have ended. It repeats their values if they are small."""
-    if any(plan.steps[end].is_bucket for end in plan.ends):
-        if not _are_done(binding, bucket, plan.ends):
+    """Write the entry of a bucket all of whose ends have ended. It repeats their values if they are small.
+
+    That of a task which returned a workflow has what that came to, of any size.
+    """
+    values: list[bytes] | None = (
+        None if plan.tail or any(plan.steps[end].is_bucket for end in plan.ends) else []
+    )
+    partial, size = False, 0
+    for identity, entry in entries_of(binding, [f"{bucket}#{end}" for end in plan.ends]):
+        number = split_step(identity)[1]
+        if entry is None or not goes_on(plan, number, entry):
             return []
-        entry = Entry("done", apart=True)
-    else:
-        found = _values(binding, bucket, plan.ends)
-        if found is None:
-            return []
-        entry = found
+        partial |= entry.partial or entry.state == "failed"
+        if values is None or entry.large:
+            values = None
+            continue
+        (found,) = values_in(binding, identity, plan.steps[number], entry)
+        values.append(found.value)
+        size += len(found.value)
+        values = None if size > KEPT_BYTES else values
     sent.add(bucket)
-    return _decide(binding, [bucket], entry, plan.keep)
+    if plan.tail:
+        ended = _of_tail(binding, bucket, plan)
+    else:
+        ended = Entry("done", apart=True) if values is None else Entry("done", joined(values))
+    return _decide(binding, [bucket], msgspec.structs.replace(ended, partial=partial), plan.keep)
 
 
-def _values(binding: Binding, bucket: str, ends: Sequence[int]) -> Entry | None:
-    """The entry of a bucket whose steps are these; None when not all of them are done."""
-    values: list[bytes] | None = []
-    size = 0
-    for _, entry in entries_of(binding, [f"{bucket}#{end}" for end in ends]):
-        if entry is None or entry.state != "done":
-            return None
-        size += len(entry.value)
-        values = None if values is None or entry.large or size > KEPT_BYTES else [*values, entry.value]
-    return Entry("done", apart=True) if values is None else Entry("done", joined(values))
+def _of_tail(binding: Binding, task: str, plan: Plan) -> Entry:
+    if not plan.many:
+        entry = binding.results.read(f"{task}#{plan.ends[0]}")
+        assert entry is not None
+        return Entry("done", entry.value, large=entry.large)
+    value = joined_up_to((each.value for each in gather(binding, task, plan, plan.ends)), MAX_RESULT_BYTES)
+    if value is not None:
+        return Entry("done", value)
+    error = MessageTooLarge(
+        f"the list of what the calls returned that task {task} returned has more than {MAX_RESULT_BYTES:,} bytes: "
+        "let them return less, such as where a result is stored"
+    )
+    return Entry("failed", failure=Failure.of(error, 0))
 
 
 def _all_ended(
@@ -242,14 +269,14 @@ def _decide(binding: Binding, steps: Sequence[str], entry: Entry, keep: float) -
 
 
 def _because(plan: Plan, number: int, entry: Entry) -> Entry:
+    origin = number if entry.origin is None else entry.origin
     if entry.failure is None:
         return entry
     call = entry.failure.call or plan.steps[number].task
     text = f"step {number}, {call}, failed: {entry.failure}"
     why = text if entry.failure.kind != "StepFailed" else entry.failure.text
-    return Entry(
-        "failed", failure=Failure("StepFailed", why, entry.failure.traceback, entry.failure.deliveries)
-    )
+    failure = Failure("StepFailed", why, entry.failure.traceback, entry.failure.deliveries)
+    return Entry("failed", failure=failure, origin=origin)
 
 
 def _cut(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -6,14 +6,14 @@ import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
 from shardq.client import Client, connect
 from shardq.errors import InvalidSetting
 from shardq.settings import QueueSettings
 from shardq.tasks.binding import Binding
 from shardq.tasks.bulk import send_calls
-from shardq.tasks.calling import Loop, Middleware, run_function
+from shardq.tasks.calling import Loop, Middleware, check_middleware, run_function
 from shardq.tasks.current import CurrentTask
 from shardq.tasks.listing import WorkflowState, WorkflowView, newest_workflows
 from shardq.tasks.options import TaskKeywords, TaskOptions, make_options
@@ -22,6 +22,9 @@ from shardq.tasks.task import Signature, Task, TaskDecorator
 from shardq.tasks.workflow_result import WorkflowResult
 from shardq.wording import kind_of
 from shardq.worker import WorkerReport
+
+if TYPE_CHECKING:
+    from shardq.tasks.workflow import Workflow
 
 __all__ = ["Tasks"]
 
@@ -48,17 +51,20 @@ class Tasks:
     """
 
     def __init__(self, url: str | None = None, *, middleware: Sequence[Middleware] = ()) -> None:
-        self._url, self.middleware = url, tuple(middleware)
-        for each in self.middleware:
-            if not isinstance(each, Middleware):
-                raise InvalidSetting(
-                    f"middleware={each!r}: give instances of classes derived from Middleware"
-                )
+        self.url, self.middleware = url, check_middleware(middleware)
         self._tasks: dict[str, Task[Any, Any, Any]] = {}
         self._binding: Binding | None = None
         self._own: Client | None = None
         self._lock = threading.RLock()
 
+    @overload
+    def task(
+        self, function: Callable[P, Coroutine[Any, Any, Signature[T]]], /
+    ) -> Task[P, Coroutine[Any, Any, Signature[T]], T]: ...
+    @overload
+    def task(self, function: Callable[P, Signature[T]], /) -> Task[P, Signature[T], T]: ...
+    @overload
+    def task(self, function: Callable[P, Workflow], /) -> Task[P, Workflow, Any]: ...
     @overload
     def task(
         self, function: Callable[P, Coroutine[Any, Any, T]], /
@@ -97,7 +103,7 @@ class Tasks:
         """What joins the tasks to a store. Raises InvalidSetting when none was named."""
         with self._lock:
             if self._binding is None:
-                url = self._url or os.environ.get("SHARDQ_URL")
+                url = self.url or os.environ.get("SHARDQ_URL")
                 if not url:
                     raise InvalidSetting(
                         "these tasks have no store: make them with Tasks(url), give them a client with "
@@ -186,6 +192,14 @@ class Tasks:
             )
         finally:
             loop.close()
+        from shardq.tasks.workflow import Workflow  # noqa: PLC0415 - it is built on this
+
+        if isinstance(value, Workflow):
+            raise InvalidSetting(
+                f"task {task.name!r} returned a workflow, which call() cannot run: use drain()"
+            )
+        if isinstance(value, Signature):
+            return value.task.app.run_here(value.task, value.body)  # type: ignore[no-any-return]
         return task.arguments.decode_result(task.arguments.encode_result(value))  # type: ignore[no-any-return]
 
     def queue_settings(self, queue: str) -> dict[str, Any]:

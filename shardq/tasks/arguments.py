@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from inspect import BoundArguments, Parameter
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
 
@@ -30,12 +30,17 @@ _making = (
 
 
 class Arguments:
-    """How the arguments of one function are written and read. Types are looked up when the first are."""
+    """How the arguments of one function are written and read. Types are looked up when the first are.
 
-    def __init__(self, name: str, function: Callable[..., Any]) -> None:
-        self._name, self._function = name, function
+    ``value_of`` is the type of its result, made of the one that it declares.
+    """
+
+    def __init__(
+        self, name: str, function: Callable[..., Any], value_of: Callable[[Any], Any] = lambda kind: kind
+    ) -> None:
+        self._name, self._function, self._value_of = name, function, value_of
         self._signature = inspect.signature(function)
-        self._decoders: tuple[msgspec.msgpack.Decoder[Any], msgspec.msgpack.Decoder[Any]] | None = None
+        self._decoders: _Decoders | None = None
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
         """The body of a call. Raises ArgumentsRejected for what the function does not take, or cannot be written."""
@@ -44,7 +49,10 @@ class Arguments:
         return body
 
     def encode_rest(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[str, bytes]:
-        """The body of a call whose first argument comes later, and the name of that. Raises ArgumentsRejected."""
+        """The body of a call whose first argument comes later, and the name of that. Raises ArgumentsRejected.
+
+        The others are checked as those of :meth:`encode`.
+        """
         first = next(iter(self._signature.parameters.values()), None)
         if first is None or first.kind not in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD):
             raise ArgumentsRejected(
@@ -52,20 +60,24 @@ class Arguments:
             )
         given = self._bound([None, *args], kwargs)
         del given[first.name]
-        return first.name, self._written(given)
+        body = self._written(given)
+        self._read(self._made().rest, body)
+        return first.name, body
 
     def decode(self, body: bytes) -> BoundArguments:
         """The arguments of a call, of the types that the function declares. Raises ArgumentsRejected."""
-        decoder, _ = self._made()
+        values = self._read(self._made().arguments, body)
+        given = {name: value for name, value in values.items() if value is not msgspec.UNSET}
+        return BoundArguments(self._signature, OrderedDict(given))
+
+    def _read(self, decoder: msgspec.msgpack.Decoder[Any], body: bytes) -> dict[str, Any]:
         try:
-            values = msgspec.structs.asdict(decoder.decode(body))
+            return msgspec.structs.asdict(decoder.decode(body))
         except Exception as error:
             raise ArgumentsRejected(
                 f"task {self._name!r} takes {self._signature}, and was given something else: {error}; send what it "
                 "takes, or let the function take what was sent"
             ) from error
-        given = {name: value for name, value in values.items() if value is not msgspec.UNSET}
-        return BoundArguments(self._signature, OrderedDict(given))
 
     def summary(self, body: bytes) -> str:
         """The call in short, for logs: ``welcome(user='Ada')``; the name alone if the body cannot be read."""
@@ -89,7 +101,7 @@ class Arguments:
 
     def decode_result(self, stored: bytes) -> Any:
         """A result, of the type that the function declares. Raises ResultRejected."""
-        _, decoder = self._made()
+        decoder = self._made().result
         try:
             return decoder.decode(stored)
         except Exception as error:
@@ -122,20 +134,22 @@ class Arguments:
                 )
         return f"the arguments of task {self._name!r} cannot be sent: {error}"
 
-    def _made(self) -> tuple[msgspec.msgpack.Decoder[Any], msgspec.msgpack.Decoder[Any]]:
+    def _made(self) -> _Decoders:
         if self._decoders is None:
             with _making:
                 self._decoders = self._decoders or self._make()
         return self._decoders
 
-    def _make(self) -> tuple[msgspec.msgpack.Decoder[Any], msgspec.msgpack.Decoder[Any]]:
+    def _make(self) -> _Decoders:
         try:
             hints = get_type_hints(self._function, include_extras=True)
             fields = [_field(each, hints) for each in self._signature.parameters.values()]
-            struct = msgspec.defstruct(
-                "Arguments", fields, kw_only=True, forbid_unknown_fields=True, module=__name__
+            rest = [(name, kind, _MAY_BE_LEFT_OUT) for name, kind, _ in fields[:1]] + fields[1:]
+            return _Decoders(
+                _decoder(_struct(fields)),
+                _decoder(_struct(rest)),
+                _decoder(readable(self._value_of(hints.get("return", Any)))),
             )
-            return _decoder(struct), _decoder(readable(hints.get("return", Any)))
         except Exception as error:
             raise InvalidSetting(
                 f"the annotations of task {self._name!r} cannot be used: {type(error).__name__}: {error}; name types "
@@ -143,14 +157,26 @@ class Arguments:
             ) from error
 
 
+class _Decoders(NamedTuple):
+    """Of one function: of all its arguments, of all but the first, and of what it returns."""
+
+    arguments: msgspec.msgpack.Decoder[Any]
+    rest: msgspec.msgpack.Decoder[Any]
+    result: msgspec.msgpack.Decoder[Any]
+
+
+def _struct(fields: list[tuple[str, Any, Any]]) -> type[msgspec.Struct]:
+    return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True, module=__name__)
+
+
 def _field(parameter: Parameter, hints: Mapping[str, Any]) -> tuple[str, Any, Any]:
     kind: Any = readable(hints.get(parameter.name, Any))
     if parameter.kind is Parameter.VAR_POSITIONAL:
-        return parameter.name, tuple.__class_getitem__((kind, ...)), msgspec.field(default=msgspec.UNSET)
+        return parameter.name, tuple.__class_getitem__((kind, ...)), _MAY_BE_LEFT_OUT
     if parameter.kind is Parameter.VAR_KEYWORD:
-        return parameter.name, dict.__class_getitem__((str, kind)), msgspec.field(default=msgspec.UNSET)
+        return parameter.name, dict.__class_getitem__((str, kind)), _MAY_BE_LEFT_OUT
     if parameter.default is not Parameter.empty:
-        return parameter.name, kind, msgspec.field(default=msgspec.UNSET)
+        return parameter.name, kind, _MAY_BE_LEFT_OUT
     return parameter.name, kind, msgspec.field()
 
 
@@ -163,6 +189,7 @@ def _clean(text: str) -> str:
     return " ".join(text.encode("utf-8", "backslashreplace").decode().split())
 
 
+_MAY_BE_LEFT_OUT: Any = msgspec.field(default=msgspec.UNSET)
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=write)

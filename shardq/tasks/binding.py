@@ -20,7 +20,7 @@ from shardq.schedules.schedule import Schedule
 from shardq.settings import QueueSettings
 from shardq.storage.requests import EntryState
 from shardq.tasks.buckets import read_plans
-from shardq.tasks.ids import in_run, key_of, split_step, step_id
+from shardq.tasks.ids import in_run, key_of, run_of, split_step, step_id
 from shardq.tasks.options import ScheduleKeywords
 from shardq.tasks.places import Places, are_enough
 from shardq.tasks.plans import KEEP, NAME, RUN, WORKFLOW, Plan, read_plan
@@ -129,7 +129,7 @@ class Binding:
         with suppress(QueueNotFound):
             if "#" in task:
                 found = self._step(task)
-            elif "@" in task:
+            elif run_of(task):
                 found = self._queue_of(task).get(unique_key=key_of("again", task))
             else:
                 found = self._opened(task).get(task)
@@ -139,11 +139,14 @@ class Binding:
     def plan(self, workflow: str) -> Plan | None:
         """The plan of a workflow that has begun; None when it is over, or has not."""
         workflow = in_run(workflow, 0)
-        if workflow not in self._plans and (stored := self.results.plan(workflow)) is not None:
-            if len(self._plans) >= MOST_PLANS:
-                self._plans = {}
-            self._plans[workflow] = read_plan(stored)
-        return self._plans.get(workflow)
+        if (known := self._plans.get(workflow)) is not None:
+            return known
+        if (stored := self.results.plan(workflow)) is None:
+            return None
+        if len(self._plans) >= MOST_PLANS:  # other threads read it meanwhile
+            self._plans = {}
+        found = self._plans[workflow] = read_plan(stored)
+        return found
 
     def planned(self, workflow: str) -> Plan | None:
         """The plan of a workflow, also of one that has not begun; None when there is no such workflow."""
@@ -158,7 +161,7 @@ class Binding:
     def remove(self, task: str) -> bool:
         """Take the message of a task out of its queue; False when it is not there."""
         with suppress(QueueNotFound):
-            if "@" in task:
+            if run_of(task):
                 return self._queue_of(task).remove(unique_key=key_of("again", task))
             return self._opened(task).remove(task)
         return False
@@ -200,7 +203,9 @@ class Binding:
     def _step(self, step: str) -> StoredMessage | None:
         workflow, number = split_step(step)
         plan = self.plan(workflow)
-        return None if plan is None else self.find_steps(workflow, plan, [number]).get(number)
+        if plan is None or number >= len(plan.steps):
+            return None
+        return self.find_steps(workflow, plan, [number]).get(number)
 
     def _in_places(
         self, queue: Queue, workflow: str, plan: Plan, numbers: Sequence[int]
@@ -231,12 +236,13 @@ class Binding:
         return self._opened(in_run(workflow, 0))
 
     def _producer(self, queue: str) -> Producer:
-        if queue not in self._producers:
-            with self._lock:
-                if queue not in self._producers:
-                    opened = self._queues[queue] = self.queue(queue)
-                    self._producers[queue] = opened.producer()
-        return self._producers[queue]
+        if (known := self._producers.get(queue)) is not None:  # another thread may take it out
+            return known
+        with self._lock:
+            if (known := self._producers.get(queue)) is None:
+                opened = self._queues[queue] = self.queue(queue)
+                known = self._producers[queue] = opened.producer()
+        return known
 
 
 def _under_keys(queue: Queue, workflow: str, numbers: Sequence[int]) -> dict[int, StoredMessage]:

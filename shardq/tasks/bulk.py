@@ -39,6 +39,7 @@ def _checked(calls: Iterable[Signature[T]]) -> Iterator[Signature[T]]:
     for call in calls:
         if not isinstance(call, Signature):
             raise InvalidSetting(f"{call!r} is no call: give what task.signature(...) returns")
+        call.check_whole()
         yield call
 
 

@@ -8,19 +8,22 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, wait
 from contextlib import contextmanager
 from inspect import BoundArguments
 from typing import Any
 
+from shardq.callables import check_runs
+from shardq.errors import InvalidSetting
 from shardq.tasks.current import LOOK_SECONDS, CurrentTask, running
 from shardq.tasks.errors import TaskCancelled, TaskTimeout
 
-__all__ = ["Loop", "Middleware", "run_function"]
+__all__ = ["Loop", "Middleware", "check_middleware", "run_function"]
 
 _log = logging.getLogger(__name__)
 
+_OTHERS = "something that the task awaited was cancelled"
 LONGEST_LOOK_SECONDS = 30.0  # between two looks at whether an async function was cancelled
 
 
@@ -54,6 +57,19 @@ class Middleware:
         return call()
 
 
+def check_middleware(given: object) -> tuple[Middleware, ...]:
+    """The middleware of an app. Raises InvalidSetting for what is none, or has a method that a call does not run."""
+    if isinstance(given, Middleware) or not isinstance(given, Iterable):
+        raise InvalidSetting(f"middleware={given!r} is no list: give several, as in middleware=[Timed()]")
+    checked = tuple(given)
+    for each in checked:
+        if not isinstance(each, Middleware):
+            raise InvalidSetting(f"middleware={each!r}: give instances of classes derived from Middleware")
+        for name in ("before", "after", "around"):
+            check_runs("middleware", getattr(each, name))
+    return checked
+
+
 class Loop:
     """An event loop in a thread of its own. It begins with the first coroutine."""
 
@@ -74,7 +90,7 @@ class Loop:
         except CancelledError:
             if told:
                 raise TaskCancelled(f"task {current.name!r}, {current.id}, was cancelled") from None
-            raise CancelledError("something that the task awaited was cancelled") from None
+            raise CancelledError(_OTHERS) from None
 
     def close(self) -> None:
         """End the loop and its thread. What still runs on it is cancelled."""
@@ -108,11 +124,12 @@ def run_function(
     """Call the function as the current task; returns its value. Raises TaskTimeout, TaskCancelled, or its error."""
 
     def call() -> Any:
-        if timeout is None or inspect.iscoroutinefunction(function):
-            value = function(*given.args, **given.kwargs)
-        else:
-            with _interrupted_after(timeout):
+        with _cancelled_is_a_failure():
+            if timeout is None or inspect.iscoroutinefunction(function):
                 value = function(*given.args, **given.kwargs)
+            else:
+                with _interrupted_after(timeout):
+                    value = function(*given.args, **given.kwargs)
         return loop.run(_in_time(value, timeout), current) if inspect.iscoroutine(value) else value
 
     for each in reversed(middleware):
@@ -175,6 +192,15 @@ async def _cancel_all() -> None:
     for each in others:
         each.cancel()
     await asyncio.gather(*others, return_exceptions=True)
+
+
+@contextmanager
+def _cancelled_is_a_failure() -> Iterator[None]:
+    """A plain function may run an event loop of its own: what is cancelled on that does not end the worker."""
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        raise CancelledError(_OTHERS) from error
 
 
 @contextmanager

@@ -19,15 +19,19 @@ __all__ = ["may_come"]
 def may_come(binding: Binding, step: str) -> bool:
     """True while a step that is not in its queue, and has not ended, may still be sent; or the steps of a bucket.
 
+    Also while something is under way that a task, or a step, has returned in place of a value.
+
     Whoever gets False looks once more for the step and its entry.
     """
+    if "#" not in step:  # it may have returned a workflow
+        return _has_open_steps(binding, step)
     workflow, number = split_step(step)
     if (plan := binding.plan(workflow)) is None:  # it has not begun, or is over
         return binding.find(step.partition("#")[0]) is not None or binding.plan(workflow) is not None
+    if number >= len(plan.steps):
+        return False
     if _comes(binding, workflow, plan, plan.steps[number].after):
         return True
-    if not plan.steps[number].is_bucket:
-        return False
     return binding.find(step) is not None or _has_open_steps(binding, step)
 
 
@@ -55,8 +59,9 @@ def _any_open(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int
             return True
     if binding.find_steps(workflow, plan, numbers):
         return True
-    buckets = sorted((number for number in numbers if plan.steps[number].is_bucket), key=entered.__getitem__)
-    return any(_has_open_steps(binding, f"{workflow}#{number}") for number in buckets)
+    inner = [number for number in numbers if plan.steps[number].is_bucket or not entered[number]]
+    inner.sort(key=entered.__getitem__)
+    return any(_has_open_steps(binding, f"{workflow}#{number}") for number in inner)
 
 
 def _has_open_steps(binding: Binding, bucket: str) -> bool:

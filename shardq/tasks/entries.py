@@ -119,10 +119,11 @@ class EntryQueue:
         producer.send_stream(io.BytesIO(value), unique_key=key, delay=keep, on_conflict="keep")
 
     def _opened(self, *, create: bool = False) -> Queue:
-        if self._queue is None:
-            with self._lock:
-                self._queue = self._created() if create else self._client.queue(self._name)
-        return self._queue
+        if (known := self._queue) is not None:  # another thread may find out that it was deleted
+            return known
+        with self._lock:
+            found = self._queue = self._created() if create else self._client.queue(self._name)
+        return found
 
     def _created(self) -> Queue:
         settings: dict[str, Any] = {"shards": 4, "max_deliveries": None, "time_shard_seconds": 60.0}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import msgspec
 
 from shardq.errors import MessageTooLarge
+from shardq.tasks.collected import as_collected, goes_on
 from shardq.tasks.errors import ResultMissing
 from shardq.tasks.ids import split_step
 from shardq.tasks.plans import Plan, Step, joined_up_to, parted, with_input
@@ -26,18 +27,20 @@ SMALL_BYTES = 10_000
 
 
 class Value(NamedTuple):
-    """What a step returned, and the name of its task."""
+    """What a step returned, and the name of its task. One that is ``collected`` is read by :func:`read_collected`."""
 
     task: str
     value: bytes
+    collected: bool = False
 
 
 def gather(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int]) -> Iterator[Value]:
     """What these steps returned, in this order; those of buckets one after the other. Raises ResultMissing."""
-    for step, entry in entries_of(binding, [f"{workflow}#{number}" for number in numbers]):
-        if entry is None or entry.state != "done":
-            raise ResultMissing(f"step {step} has no value: it was kept for {plan.keep:g} seconds")
-        yield from values_in(binding, step, plan.steps[split_step(step)[1]], entry)
+    for identity, entry in entries_of(binding, [f"{workflow}#{number}" for number in numbers]):
+        number = split_step(identity)[1]
+        if entry is None or not goes_on(plan, number, entry):
+            raise ResultMissing(f"step {identity} has no value: it was kept for {plan.keep:g} seconds")
+        yield from values_in(binding, identity, plan.steps[number], entry)
 
 
 def entries_of(binding: Binding, steps: Sequence[str]) -> Iterator[tuple[str, Entry | None]]:
@@ -54,6 +57,10 @@ def entries_of(binding: Binding, steps: Sequence[str]) -> Iterator[tuple[str, En
 
 def values_in(binding: Binding, identity: str, step: Step, entry: Entry) -> Iterator[Value]:
     """What a step that is done returned, or the steps of a bucket. Raises ResultMissing."""
+    if step.collected:
+        value = b"" if entry.failure is not None else binding.results.value(identity, entry)
+        yield Value(step.task, as_collected(value, entry.failure), collected=True)
+        return
     if not step.is_bucket:
         yield Value(step.task, binding.results.value(identity, entry))
         return
@@ -62,7 +69,7 @@ def values_in(binding: Binding, identity: str, step: Step, entry: Entry) -> Iter
         yield from gather(binding, identity, plan, plan.ends)
         return
     for end, value in zip(plan.ends, parted(entry.value), strict=True):
-        yield Value(plan.steps[end].task, value)
+        yield Value(plan.steps[end].task, value, plan.steps[end].collected > 0)
 
 
 def body_of(binding: Binding, step: str, body: bytes) -> bytes:

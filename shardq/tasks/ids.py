@@ -2,20 +2,24 @@
 
 A workflow has the id of the message that begins it. A step has a path behind it: its number, behind those of the
 buckets that it is in, as in ``tasks:0:3:...:0#2#17``. When a workflow was retried, the number of the run stands before
-the path: ``tasks:0:3:...:0@1#2#17``. The first run is 0, which is left out.
+the path: ``tasks:0:3:...:0@1#2#17``. The first run is 0, which is left out. The name of the queue, with which the id
+begins, may have an @ too.
 """
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
+from shardq.errors import InvalidReceipt
 from shardq.receipt import MessageId
 
 __all__ = [
     "StepId",
-    "buckets_of",
+    "around",
     "check_task_id",
     "in_run",
+    "is_step",
     "key_of",
     "run_of",
     "runs_of",
@@ -43,25 +47,23 @@ def split_step(step: str) -> tuple[str, int]:
     return workflow, int(number)
 
 
-def buckets_of(step: str) -> list[str]:
-    """The ids of the buckets that a step is in, from the inside out."""
+def around(step: str) -> list[str]:
+    """The ids of the buckets that a step is in, from the inside out, then that of the workflow; none of a task."""
     found: list[str] = []
-    while "#" in (step := step.rpartition("#")[0]):
-        found.append(step)
+    while "#" in step:
+        found.append(step := step.rpartition("#")[0])
     return found
 
 
 def run_of(task: str) -> int:
     """The number of the run of a workflow that an id is of."""
-    number = task.partition("#")[0].partition("@")[2]
-    return int(number) if number else 0
+    return _parts(task).run
 
 
 def in_run(task: str, run: int) -> str:
     """The id of the same workflow or step in another run."""
-    workflow, mark, path = task.partition("#")
-    message = workflow.partition("@")[0]
-    return f"{message}@{run}{mark}{path}" if run else f"{message}{mark}{path}"
+    message, _, path = _parts(task)
+    return f"{message}@{run}{path}" if run else f"{message}{path}"
 
 
 def runs_of(task: str) -> list[str]:
@@ -70,14 +72,42 @@ def runs_of(task: str) -> list[str]:
 
 
 def check_task_id(task: object) -> None:
-    """Raise InvalidReceipt for what is no id of a task, or of a step."""
-    MessageId.parse(in_run(task.partition("#")[0], 0) if isinstance(task, str) else task)  # type: ignore[arg-type]
+    """Raise InvalidReceipt for what is no id of a task, of a workflow or of a step."""
+    if not isinstance(task, str) or (found := _ID.fullmatch(task)) is None:
+        raise InvalidReceipt(
+            f"{task!r} is no message id, and none of a task or step: give one as `send` returned it, or as "
+            "`shardq task show` shows it, such as ID#2#17"
+        )
+    MessageId.parse(found["message"])
+
+
+def is_step(task: object) -> bool:
+    """True for the id of a step."""
+    return isinstance(task, str) and "#" in task and _ID.fullmatch(task) is not None
 
 
 def key_of(kind: str, task: str) -> str:
     """The key of an entry: the id of a bundle is unique among all queues."""
-    workflow, _, path = task.partition("#")
-    message, _, run = workflow.partition("@")
+    message, run, path = _parts(task)
     place = MessageId.parse(message)
-    parts = [kind, place.bundle_id.hex(), str(place.position), *filter(None, [path.replace("#", "-")])]
-    return "-".join(parts) + (f"@{run}" if run else "")
+    key = f"{kind}-{place.bundle_id.hex()}-{place.position}{path.replace('#', '-')}"
+    return f"{key}@{run}" if run else key
+
+
+class _Parts(NamedTuple):
+    """Of an id: that of the message which begins the workflow, the run, and the path with its marks."""
+
+    message: str
+    run: int
+    path: str
+
+
+def _parts(task: str) -> _Parts:
+    workflow, mark, path = task.partition("#")
+    place, colon, position = workflow.rpartition(":")
+    number, _, run = position.partition("@")
+    return _Parts(f"{place}{colon}{number}", int(run) if run else 0, f"{mark}{path}")
+
+
+_NUMBER = "(0|[1-9][0-9]{0,8})"
+_ID = re.compile(rf"(?P<message>[^#]*:{_NUMBER})(@[1-9][0-9]{{0,8}})?(#{_NUMBER})*")

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from typing import TYPE_CHECKING, Literal, TypeVar, cast, get_args
 
 import msgspec
 
 from shardq.errors import InvalidSetting
 from shardq.settings import check_number
+from shardq.tasks.collected import goes_on
 from shardq.tasks.gathering import AT_ONCE
 from shardq.tasks.ids import run_of
-from shardq.tasks.plans import read_plan
+from shardq.tasks.plans import Plan, read_plan
 from shardq.tasks.results import Entry
 
 if TYPE_CHECKING:
     from shardq.tasks.binding import Binding
 
 __all__ = ["MOST_LISTED", "WorkflowState", "WorkflowView", "newest_workflows"]
+
+T = TypeVar("T")
 
 MOST_LISTED = 10_000
 _PAGE = 50  # workflows whose states are looked up together
@@ -60,7 +63,7 @@ class _Begun(msgspec.Struct, frozen=True):
     """A workflow whose state was not looked up."""
 
     view: WorkflowView
-    ends: tuple[int, ...]
+    plan: Plan
 
 
 def newest_workflows(
@@ -83,23 +86,24 @@ def newest_workflows(
         if (name is None or each.view.name == name) and (queues is None or each.view.queue in queues)
     )
     if state is None:
-        return list(_with_states(binding, _newest(found, limit)))
+        return list(_with_states(binding, _newest(found, limit, lambda each: each.view)))
     looked_up = (each for each in _with_states(binding, found) if each.state == state)
-    return [each.view for each in _newest((_Begun(view, ()) for view in looked_up), limit)]
+    return _newest(looked_up, limit, lambda view: view)
 
 
-def _newest(found: Iterable[_Begun], limit: int) -> list[_Begun]:
+def _newest(found: Iterable[T], limit: int, view_of: Callable[[T], WorkflowView]) -> list[T]:
     """The newest of them, each once."""
-    kept: dict[str, _Begun] = {}
+
+    def age(each: T) -> tuple[datetime, str]:
+        view = view_of(each)
+        return view.begun, view.id
+
+    kept: dict[str, T] = {}
     for each in found:
-        kept[each.view.id] = each
+        kept[view_of(each).id] = each
         if len(kept) >= 2 * limit:
-            kept = {one.view.id: one for one in heapq.nlargest(limit, kept.values(), key=_age)}
-    return heapq.nlargest(limit, kept.values(), key=_age)
-
-
-def _age(found: _Begun) -> tuple[datetime, str]:
-    return found.view.begun, found.view.id
+            kept = {view_of(one).id: one for one in heapq.nlargest(limit, kept.values(), key=age)}
+    return heapq.nlargest(limit, kept.values(), key=age)
 
 
 def _begun(binding: Binding) -> Iterator[_Begun]:
@@ -113,7 +117,7 @@ def _begun(binding: Binding) -> Iterator[_Begun]:
             begun=message.enqueued_at,
             kept_until=message.due,
         )
-        yield _Begun(view, plan.ends)
+        yield _Begun(view, plan)
 
 
 def _with_states(binding: Binding, found: Iterable[_Begun]) -> Iterator[WorkflowView]:
@@ -126,9 +130,13 @@ def _with_states(binding: Binding, found: Iterable[_Begun]) -> Iterator[Workflow
 
 def _looked_up(binding: Binding, found: _Begun, run: str) -> WorkflowView:
     """It has failed, or was cancelled, as soon as one of its ends is; it is done when all are."""
-    entries = list(_entries(binding, run, found.ends))
+    entries = list(_entries(binding, run, found.plan.ends))
     ended = [each for each in entries if each is not None]
-    failed = [each for each in ended if each[0].state != "done"]
+    failed = [
+        each
+        for end, each in zip(found.plan.ends, entries, strict=True)
+        if each is not None and not goes_on(found.plan, end, each[0])
+    ]
     view = msgspec.structs.replace(found.view, run=run_of(run))
     if failed:
         entry, when = min(failed, key=lambda each: (each[0].state != "failed", each[1]))

@@ -54,6 +54,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ttl: float | None = None
     group: str | None = None
     timeout: float | None = None
+    collected: int = (
+        0  # of the end of a part of a group that collects errors: so many steps, up to it, are of the part
+    )
 
     @property
     def is_bucket(self) -> bool:
@@ -90,6 +93,7 @@ class Plan(msgspec.Struct, frozen=True):
     ends: tuple[int, ...]  # the steps that none waits for: what they return is the result
     many: bool = False  # which is a list then
     name: str = ""  # by which it is listed; none of a bucket
+    tail: bool = False  # it is what a task returned in place of a value
 
     @property
     def first(self) -> list[int]:

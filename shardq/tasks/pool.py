@@ -10,7 +10,7 @@ from shardq.client import Client
 from shardq.errors import InvalidSetting
 from shardq.settings import check_number
 from shardq.tasks.app import Tasks
-from shardq.tasks.worker import BATCH, MAX_THREADS, TaskWorker, TaskWorkerKeywords
+from shardq.tasks.worker import BATCH, MAX_THREADS, TaskWorker, TaskWorkerKeywords, check_names
 from shardq.wording import kind_of
 from shardq.worker import PoolReport, WorkerOptions, WorkerPool
 from shardq.worker.process import WorkerPlan
@@ -62,6 +62,7 @@ class TaskPool(WorkerPool):
         **options: Unpack[TaskWorkerKeywords],
     ) -> None:
         check_number("threads", threads, 1, MAX_THREADS, whole=True)
+        check_names(queues)
         options.setdefault("batch", BATCH)
         plan = TaskPlan(
             url=url,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import shardq.tasks.binding
     import shardq.tasks.task
 
-__all__ = ["Result", "TaskState", "decoded", "timed_out"]
+__all__ = ["LONGEST_WAIT", "Result", "TaskState", "decoded", "timed_out"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -71,7 +71,7 @@ class Result(Generic[T_co]):
         if (entry := self._entry()) is not None:
             return entry.state
         message = self._binding.find(self.id)
-        if message is None and "#" in self.id:
+        if message is None:
             if may_come(self._binding, self.id):
                 return "waiting"
             message = self._binding.find(self.id)  # it was sent meanwhile
@@ -113,11 +113,18 @@ class Result(Generic[T_co]):
         """Remove the result, and the progress, before their time is over."""
         self._binding.results.forget(self.id)
 
+    async def ended(self) -> None:
+        """Wait on an event loop for the task to end, without its value. Errors as in :meth:`get`, also of the task."""
+        self._checked(await self._ended())
+
     async def _wait(self) -> T_co:
+        return self._value(await self._ended())
+
+    async def _ended(self) -> Entry:
         wait = _Wait(None)
         while (entry := await asyncio.to_thread(wait.look, self._look)) is None:
             await asyncio.sleep(wait.longest)
-        return self._value(entry)
+        return entry
 
     def _look(self, sure: bool) -> Entry | None:
         """The entry, if there is one. Raises ResultMissing when it is ``sure`` that none will come."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from itertools import chain, islice
 from typing import Literal, cast
@@ -15,11 +16,12 @@ from typing import Literal, cast
 import msgspec
 
 from shardq.client import Client
+from shardq.errors import UniqueKeyTaken
 from shardq.message import StoredMessage
 from shardq.outgoing_message import OnConflict, OutgoingMessage
 from shardq.tasks.entries import EntryQueue
 from shardq.tasks.errors import Failure, ResultMissing
-from shardq.tasks.ids import buckets_of, in_run, key_of, run_of, runs_of
+from shardq.tasks.ids import around, in_run, key_of, run_of, runs_of
 from shardq.tasks.places import Places, read_places
 
 __all__ = ["MAX_ENTRY_BYTES", "MAX_RESULT_BYTES", "Decided", "Entry", "ResultLog"]
@@ -42,6 +44,8 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     failure: Failure | None = None
     seconds: float | None = None  # for which its last attempt ran
     apart: bool = False  # of a bucket: its values are those of its steps, and not repeated here
+    partial: bool = False  # of a bucket in which failures were collected: a retry tries them again
+    origin: int | None = None  # of a step that was given up: the number of the one before it that failed
     large: str = ""  # of a task whose value is stored beside the queue: the id under which it is
 
 
@@ -62,9 +66,10 @@ class ResultLog:
     def decide(self, decided: Sequence[Decided]) -> None:
         """Write entries where none stands. May be repeated, whatever came of the first time."""
         entries = [(each, self._stored(each)) for each in decided]
-        self._results.write(
-            [_message("r", each.task, _ENCODER.encode(entry), each.keep) for each, entry in entries]
-        )
+        if entries:
+            self._results.write(
+                [_message("r", each.task, _ENCODER.encode(entry), each.keep) for each, entry in entries]
+            )
 
     def value(self, task: str, entry: Entry) -> bytes:
         """What a task returned, also if that is stored beside its entry. Raises ResultMissing."""
@@ -94,11 +99,7 @@ class ResultLog:
             for task, message in self._find("r", list(chain.from_iterable(runs.values()))).items()
         }
         standing = {
-            task: [
-                found[each]
-                for each in own
-                if each in found and (each == task or found[each][0].state == "done")
-            ]
+            task: [found[each] for each in own if each in found and (each == task or _stands(found[each][0]))]
             for task, own in runs.items()
         }
         return {task: entries[0] for task, entries in standing.items() if entries}
@@ -112,9 +113,11 @@ class ResultLog:
     def standing(self, tasks: Sequence[str], *, working: bool = False) -> dict[str, Entry]:
         """What became of tasks, also of those whose workflow, or a bucket that they are in, was cancelled.
 
+        So is a task that has returned the workflow.
+
         For who is ``working`` on them, steps of a run of a workflow are cancelled that a later run has overtaken.
         """
-        above = {task: [task, *buckets_of(task)] for task in tasks}
+        above = {task: [task, *around(task)] for task in tasks}
         wanted = list(dict.fromkeys(each for ids in above.values() for each in ids))
         found = self.read_many(wanted)
         overtaken = self._overtaken(tasks) if working else set[str]()
@@ -197,7 +200,8 @@ class ResultLog:
 
     def tell(self, task: str, progress: bytes, keep: float) -> None:
         """Note how far a task is, in place of what was noted before."""
-        self._results.write([_message("p", task, progress, keep, "replace")])
+        with suppress(UniqueKeyTaken):  # that is over, and is being removed just now
+            self._results.write([_message("p", task, progress, keep, "replace")])
 
     def told(self, task: str) -> bytes | None:
         """How far a task is, as it was noted last."""
@@ -226,6 +230,11 @@ class ResultLog:
         """The entries that stand and are not over, by the ids of their tasks."""
         tasks_of = {key_of(kind, task): task for task in tasks}
         return {tasks_of[key]: message for key, message in self._results.find(list(tasks_of)).items()}
+
+
+def _stands(entry: Entry) -> bool:
+    """True for what became of a step in an earlier run, if that is so in later ones."""
+    return entry.state == "done" and not entry.partial
 
 
 def _message(

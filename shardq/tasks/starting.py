@@ -6,18 +6,20 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from shardq.errors import RepeatTooLate
+from shardq.errors import RepeatTooLate, ShardqError
 from shardq.message import Message
 from shardq.tasks.advancing import Seen, advance, inputs_of, open_steps, send_next, send_steps
 from shardq.tasks.binding import Binding
 from shardq.tasks.buckets import read_plans
-from shardq.tasks.errors import ResultMissing
+from shardq.tasks.collected import goes_on
+from shardq.tasks.errors import Failure, ResultMissing
 from shardq.tasks.gathering import entries_of
-from shardq.tasks.ids import run_of, split_step
+from shardq.tasks.ids import run_of, split_step, step_id
 from shardq.tasks.placing import sent_in_places
 from shardq.tasks.plans import Plan, read_plan, write_plan
+from shardq.tasks.results import Decided, Entry
 
-__all__ = ["start_bucket", "start_run", "start_workflow"]
+__all__ = ["give_up", "start_bucket", "start_run", "start_workflow"]
 
 
 def start_workflow(binding: Binding, message: Message) -> None:
@@ -65,12 +67,20 @@ def start_run(binding: Binding, run: str) -> None:
     _start_rest(binding, run, plan, b"")
 
 
+def give_up(binding: Binding, workflow: str, error: ShardqError) -> None:
+    """Let all steps of a workflow fail that cannot begin, so that whoever waits for it is told. May be repeated."""
+    if (plan := binding.plan(workflow)) is not None:
+        failed = Entry("failed", failure=Failure.of(error, 0))
+        steps = [step_id(workflow, number).text for number in range(len(plan.steps))]
+        binding.results.decide([Decided(step, failed, plan.keep) for step in steps])
+
+
 def _start_rest(binding: Binding, workflow: str, plan: Plan, value: bytes | None) -> None:
     """Send the steps of which nothing stands, and that wait for none which is not done."""
-    stands = _states(binding, workflow, plan)
+    stands = _standing(binding, workflow, plan)
     bodies, inputs = dict[int, bytes | None](), inputs_of(binding, plan, value)
     for number, step in enumerate(plan.steps):
-        if number in stands or any(stands.get(other) != "done" for other in step.after):
+        if number in stands or not all(goes_on(plan, other, stands.get(other)) for other in step.after):
             continue
         if step.after:
             for failed in send_next(binding, workflow, plan, number) or ():
@@ -82,10 +92,14 @@ def _start_rest(binding: Binding, workflow: str, plan: Plan, value: bytes | None
         advance(binding, f"{workflow}#{plan.ends[0]}", Seen({}))
 
 
-def _states(binding: Binding, workflow: str, plan: Plan) -> dict[int, str]:
-    """What stands of the steps, in this run or one before."""
+def _standing(binding: Binding, workflow: str, plan: Plan) -> dict[int, Entry]:
+    """What stands of the steps, in this run or one before, without the values."""
     found = entries_of(binding, [f"{workflow}#{number}" for number in range(len(plan.steps))])
-    return {split_step(step)[1]: entry.state for step, entry in found if entry is not None}
+    return {
+        split_step(step)[1]: msgspec.structs.replace(entry, value=b"")
+        for step, entry in found
+        if entry is not None
+    }
 
 
 def _plan(binding: Binding, workflow: str) -> Plan:

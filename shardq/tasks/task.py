@@ -6,7 +6,21 @@ import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Union,
+    Unpack,
+    get_args,
+    get_origin,
+    overload,
+)
 
 import msgspec
 
@@ -60,13 +74,17 @@ class Signature(msgspec.Struct, Generic[T_co], frozen=True):
         """
         return self.task.app.binding.schedule(schedule_id, self, timing)
 
-    def message(self) -> OutgoingMessage:
-        """The message that is stored."""
+    def check_whole(self) -> None:
+        """Raise ArgumentsRejected for a call that waits for what a step before it returns."""
         if self.takes is not None:
             raise ArgumentsRejected(
                 f"task {self.task.name!r} waits for the argument {self.takes!r}: send it in a chain() or chord(), or "
                 "make it with signature()"
             )
+
+    def message(self) -> OutgoingMessage:
+        """The message that is stored. Raises ArgumentsRejected as :meth:`check_whole`."""
+        self.check_whole()
         options = self.options
         headers: Headers = {NAME: self.task.name, KEEP: float(options.keep_result)}
         if options.timeout is not None:
@@ -108,7 +126,7 @@ class Task(Generic[P, R, T]):
         functools.update_wrapper(self, function)
         self.app, self.function, self._options = app, function, options
         self.name = options.name or function.__name__
-        self.arguments = Arguments(self.name, function)
+        self.arguments = Arguments(self.name, function, _value_of)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, here and now."""
@@ -148,13 +166,15 @@ class Task(Generic[P, R, T]):
         group = _named("group", self._options.group, args, kwargs)
         return Signature(self, body, self._options, group, self._unique_key(body, args, kwargs), takes)
 
-    def map(self, values: Iterable[Any]) -> shardq.tasks.Workflow:
+    def map(
+        self, values: Iterable[Any], *, errors: Literal["stop", "collect"] = "stop"
+    ) -> shardq.tasks.Workflow:
         """A workflow of one call for each value, which do not wait for each other: see :func:`group`."""
         from shardq.tasks.workflow import group_of  # noqa: PLC0415 - it is built on this
 
         if not isinstance(values, Iterable):
             raise InvalidSetting(f"map: {values!r} is no list of values: give one for each call")
-        return group_of(self.signature(value) for value in values)  # type: ignore[call-arg]
+        return group_of((self.signature(value) for value in values), errors)  # type: ignore[call-arg]
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> Result[T]:
         """Send a call to a worker; returns its result, which can be waited for.
@@ -207,6 +227,16 @@ class TaskDecorator(Protocol):
 
     @overload
     def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, Signature[T]]], /
+    ) -> Task[P, Coroutine[Any, Any, Signature[T]], T]: ...
+    @overload
+    def __call__(self, function: Callable[P, Signature[T]], /) -> Task[P, Signature[T], T]: ...
+    @overload
+    def __call__(
+        self, function: Callable[P, shardq.tasks.Workflow], /
+    ) -> Task[P, shardq.tasks.Workflow, Any]: ...
+    @overload
+    def __call__(
         self, function: Callable[P, Coroutine[Any, Any, T]], /
     ) -> Task[P, Coroutine[Any, Any, T], T]: ...
     @overload
@@ -219,6 +249,18 @@ def _named(what: str, name: Named | bool | None, args: Sequence[Any], kwargs: di
     if found is not None and not isinstance(found, str):
         raise InvalidMessage(f"{what} is made to be {found!r}, {kind_of(found)}: make a str of it")
     return found
+
+
+def _value_of(kind: Any) -> Any:
+    """The type of a task's result: of a call that it returns in place of a value, that of the call's."""
+    from shardq.tasks.workflow import Workflow  # noqa: PLC0415 - it is built on this
+
+    if get_origin(kind) in (Union, UnionType):
+        values = [each for each in get_args(kind) if each not in (Signature, Signature[Any])]
+        return Union[tuple(map(_value_of, values or [Any]))]  # noqa: UP007 - of a tuple
+    if get_origin(kind) is Signature:
+        return get_args(kind)[0]
+    return Any if kind in (Signature, Workflow) else kind
 
 
 def _check_function(function: object) -> None:

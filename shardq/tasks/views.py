@@ -10,6 +10,7 @@ from shardq.message import StoredMessage
 from shardq.settling.dead_letters import REASON
 from shardq.storage.requests import EntryState
 from shardq.tasks.binding import Binding
+from shardq.tasks.collected import goes_on
 from shardq.tasks.gathering import AT_ONCE
 from shardq.tasks.plans import NAME, STEP, Plan
 from shardq.tasks.result import Result, TaskState
@@ -79,15 +80,22 @@ def views_of_steps(binding: Binding, workflow: str) -> list[TaskView]:
     messages = (
         binding.find_steps(workflow, plan, range(len(plan.steps))) if binding.find(workflow) is None else None
     )
+    ended: dict[int, Entry] = {}
     for place in range(0, len(views), AT_ONCE):
         entries = binding.results.dated([view.id for view in views[place : place + AT_ONCE]])
-        views[place : place + AT_ONCE] = [
-            _ended(view, *entries[view.id]) if view.id in entries else view
-            for view in views[place : place + AT_ONCE]
-        ]
+        for number, view in enumerate(views[place : place + AT_ONCE], place):
+            if view.id in entries:
+                entry, when = entries[view.id]
+                views[number] = _ended(view, entry, when)
+                ended[number] = msgspec.structs.replace(entry, value=b"")
     if messages is None:  # it has not begun
         return views
-    return [_opened(binding, view, views, messages.get(number)) for number, view in enumerate(views)]
+    return [
+        _opened(binding, view, messages.get(number))
+        if view.ended is None and all(goes_on(plan, each, ended.get(each)) for each in view.after)
+        else view
+        for number, view in enumerate(views)
+    ]
 
 
 def _step(binding: Binding, workflow: str, plan: Plan, number: int) -> TaskView:
@@ -103,12 +111,8 @@ def _step(binding: Binding, workflow: str, plan: Plan, number: int) -> TaskView:
     )
 
 
-def _opened(
-    binding: Binding, view: TaskView, views: list[TaskView], message: StoredMessage | None
-) -> TaskView:
-    """A step that has not ended, with what it is at."""
-    if view.ended is not None or any(views[other].state != "done" for other in view.after):
-        return view
+def _opened(binding: Binding, view: TaskView, message: StoredMessage | None) -> TaskView:
+    """A step that waits for none any more and has not ended, with what it is at."""
     if message is not None:
         found = view_of_message(message, view.queue)
         return msgspec.structs.replace(view, state=found.state, deliveries=found.deliveries)

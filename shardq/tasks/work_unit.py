@@ -9,11 +9,11 @@ from inspect import BoundArguments
 from typing import Any
 
 from shardq.batch import Batch
-from shardq.errors import InvalidMessage, MessageTooLarge, PartialSend, ShardqError
+from shardq.errors import MessageTooLarge, PartialSend, ShardqError
 from shardq.message import Message
 from shardq.outcome import DeadLetter, Discard, Outcome, Retry, Snooze
-from shardq.outgoing_message import Headers
 from shardq.queue_internals import one_by_one
+from shardq.tasks.advancing import UNSENDABLE
 from shardq.tasks.binding import Binding
 from shardq.tasks.calling import Loop, Middleware, run_function
 from shardq.tasks.current import CurrentTask
@@ -26,10 +26,14 @@ from shardq.tasks.errors import (
     UnknownTask,
 )
 from shardq.tasks.gathering import body_of
+from shardq.tasks.ids import is_step, run_of
+from shardq.tasks.options import LONGEST_KEPT
 from shardq.tasks.plans import APART, KEEP, NAME, RUN, STEP, TIMEOUT, WORKFLOW
 from shardq.tasks.results import MAX_RESULT_BYTES, Decided, Entry
-from shardq.tasks.starting import start_bucket, start_run, start_workflow
-from shardq.tasks.task import Task
+from shardq.tasks.starting import give_up, start_bucket, start_run, start_workflow
+from shardq.tasks.tail import begin_tail
+from shardq.tasks.task import Signature, Task
+from shardq.tasks.workflow import Workflow
 from shardq.worker.attempt import Attempt, EachMessage, Ending
 from shardq.worker.gate import Gate
 from shardq.worker.report import Tally
@@ -48,7 +52,7 @@ class Unit:
         self.entries: dict[Message, Entry] = {}  # of tasks that have ended, as far as is known
         self.failures: dict[Message, Failure] = {}
         self.seconds: dict[Message, float] = {}  # for which each ran
-        self.begun: set[Message] = set()  # buckets whose steps were sent: they end when these do
+        self.begun: set[Message] = set()  # whose steps were sent: they end when these do
         self.known: dict[str, Entry] | None = None  # what stood of its tasks when it was received
         self.received_at = time.monotonic()
 
@@ -75,7 +79,7 @@ class Unit:
     @property
     def steps(self) -> list[Message]:
         """Those of its tasks that have ended for good and are steps of workflows."""
-        return [message for message in self.entries if STEP in message.headers]
+        return [message for message in self.entries if _is_step(message)]
 
     def put_off(self, message: Message, reason: str) -> None:
         """Let a task that has ended be delivered again soon: what comes after it cannot be sent now."""
@@ -125,9 +129,11 @@ class Runner:
         try:
             if (known := self._known(unit, message)) is not None:
                 return self._as_decided(unit, message, known)
-            if message.headers.get(NAME) == WORKFLOW:
-                return self._start(unit, message)
+            if message.headers.get(NAME) == WORKFLOW or self._has_called(message):
+                return self._start(unit, message, lambda: self._begin(message))
             value = self._spent(message) or self._run(unit, message)
+            if isinstance(value, (Signature, Workflow)):
+                return self._start(unit, message, lambda: self._call_instead(message, value))
             if not isinstance(value, Outcome):
                 unit.entries[message] = self._entry(message, value, unit.seconds[message])
                 return None
@@ -142,6 +148,17 @@ class Runner:
         unit.fail(message, value, self._call(message))
         return value
 
+    def _has_called(self, message: Message) -> bool:
+        """True for a task that has returned a workflow before: at an earlier delivery, or in an earlier run."""
+        identity = ledger_id(message)
+        if message.deliveries == 1 and not run_of(identity):
+            return False
+        with _while_away():
+            return self._binding.plan(identity) is not None
+
+    def _call_instead(self, message: Message, given: Signature[Any] | Workflow) -> None:
+        begin_tail(self._binding, ledger_id(message), str(message.headers[NAME]), given, kept(message))
+
     def _call(self, message: Message) -> str:
         """The task and its arguments in short."""
         name = str(message.headers.get(NAME))
@@ -153,28 +170,31 @@ class Runner:
             return f"workflow {ledger_id(message)}"
         return f"task {self._call(message)}, {ledger_id(message)},"
 
-    def _start(self, unit: Unit, message: Message) -> object:
-        """Begin a workflow, or a bucket of one. It is no failure of the workflow that the store is away."""
-        try:
-            if STEP in message.headers:
-                value = None if APART in message.headers else message.raw
-                start_bucket(self._binding, ledger_id(message), value)
-                unit.begun.add(message)
-            else:
-                if RUN in message.headers:
-                    start_run(self._binding, str(message.headers[RUN]))
-                else:
-                    start_workflow(self._binding, message)
-                unit.entries[message] = Entry("done")
-        except ShardqError as error:
-            cause = error.__cause__ if isinstance(error, PartialSend) else error
-            if isinstance(cause, InvalidMessage):  # a step is too large: it will be next time too
+    def _start(self, unit: Unit, message: Message, begin: Callable[[], None]) -> object:
+        """Begin a workflow, a bucket of one, or what a task returned. That the store is away is no failure of it."""
+        with _while_away():
+            try:
+                begin()
+            except ShardqError as error:
+                cause = error.__cause__ if isinstance(error, PartialSend) else error
+                if not isinstance(cause, UNSENDABLE):
+                    raise
                 unit.fail(message, cause, "")
+                if message.headers.get(NAME) == WORKFLOW and not _is_step(message):
+                    give_up(self._binding, str(message.headers.get(RUN, message.id)), cause)
                 return DeadLetter(str(cause))
-            if not error.retryable:
-                raise
-            return Snooze(AGAIN_SECONDS)
+        unit.begun.add(message)
         return None
+
+    def _begin(self, message: Message) -> None:
+        if message.headers.get(NAME) != WORKFLOW:  # a task that has returned one before
+            start_bucket(self._binding, ledger_id(message), b"")
+        elif _is_step(message):
+            start_bucket(self._binding, ledger_id(message), None if APART in message.headers else message.raw)
+        elif RUN in message.headers:
+            start_run(self._binding, str(message.headers[RUN]))
+        else:
+            start_workflow(self._binding, message)
 
     def _run(self, unit: Unit, message: Message) -> Any:
         task = self._task(message)
@@ -198,7 +218,7 @@ class Runner:
         name = message.headers.get(NAME)
         task = self._tasks.get(name) if isinstance(name, str) else None
         if task is None:
-            then = "retry its workflow" if STEP in message.headers else "redrive"
+            then = "retry its workflow" if _is_step(message) else "redrive"
             raise UnknownTask(
                 f"this worker has no task {name!r}: load the module that defines it, or give a task its old name with "
                 f"@tasks.task(name=...), then {then}"
@@ -292,20 +312,19 @@ def units_of(batch: Batch) -> list[Unit]:
 
 def _may_stand(message: Message) -> bool:
     """True when something may stand of a task that has just been received."""
-    headers = message.headers
-    return (STEP in headers or message.deliveries > 1) and _kept(headers) > 0
+    return (_is_step(message) or message.deliveries > 1) and kept(message) > 0
 
 
 def ledger_id(message: Message) -> str:
     """The id under which the result of a task is stored: its own, or that of the step."""
-    return str(message.headers.get(STEP, message.id))
+    return str(message.headers[STEP]) if _is_step(message) else message.id
 
 
 def kept(message: Message) -> float:
-    """For how many seconds the result of a task is kept."""
-    return _kept(message.headers)
+    """For how many seconds the result of a task is kept. What others wrote into its header harms nobody."""
+    keep = message.headers.get(KEEP)
+    return min(float(keep), LONGEST_KEPT) if isinstance(keep, int | float) and keep > 0 else 0.0
 
 
-def _kept(headers: Headers) -> float:
-    keep = headers.get(KEEP)
-    return float(keep) if isinstance(keep, (int, float)) else 0.0
+def _is_step(message: Message) -> bool:
+    return STEP in message.headers and is_step(message.headers[STEP])

@@ -7,7 +7,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Unpack
 
 import shardq
@@ -26,7 +26,7 @@ from shardq.worker.report import WorkerReport
 if TYPE_CHECKING:
     import shardq.tasks.app
 
-__all__ = ["MAX_THREADS", "TaskWorker", "TaskWorkerKeywords"]
+__all__ = ["MAX_THREADS", "TaskWorker", "TaskWorkerKeywords", "check_names"]
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +75,11 @@ class TaskWorker(Worker):
         **options: Unpack[TaskWorkerKeywords],
     ) -> None:
         check_number("threads", threads, 0, MAX_THREADS, whole=True)
+        if not isinstance(tasks, shardq.tasks.Tasks):
+            raise InvalidSetting(
+                f"tasks={tasks!r} is a {type(tasks).__name__}: give what shardq.tasks.Tasks() made"
+            )
+        check_names(queues)
         if not (queues or tasks.tasks):
             raise InvalidSetting(
                 "this app has no tasks: import the modules that define them before a worker is made"
@@ -157,10 +162,16 @@ class TaskWorker(Worker):
                 return
 
     def _look_after_results(self, *, at_once: bool = False) -> None:
-        """Remove results whose time is over: once a minute, and before a worker that had nothing to do ends."""
+        """Remove results whose time is over: once a minute, and before a worker that had nothing to do ends.
+
+        What fails then is left to the next time. Tasks that were received just now do not wait for it.
+        """
         if at_once or time.monotonic() >= self._upkeep_at:
             self._upkeep_at = time.monotonic() + UPKEEP_SECONDS
-            self._binding.results.remove_old()
+            try:
+                self._binding.results.remove_old()
+            except ShardqError as error:
+                _log.warning("results whose time is over were not removed: %s", error)
 
     def _begin(self, units: Sequence[Unit], threads: Threads[Unit]) -> None:
         self._tally.hold(self._room.take(sum(len(unit.attempt.batch) for unit in units)))
@@ -204,6 +215,14 @@ class TaskWorker(Worker):
             return
         self._error = self._error or error
         self.stop()
+
+
+def check_names(queues: object) -> None:
+    """Raise InvalidSetting for what is no list of names of queues. Whether they exist is not asked."""
+    if queues is not None and (isinstance(queues, str | bytes) or not isinstance(queues, Iterable)):
+        raise InvalidSetting(
+            f"queues={queues!r} is a {type(queues).__name__}: give a list of names, such as ['tasks']"
+        )
 
 
 class _Room:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast, overload
+from typing import Any, Literal, cast, get_args, overload
 
 import msgspec
 
@@ -19,7 +19,7 @@ from shardq.tasks.plans import KEEP, NAME, WORKFLOW, Plan, Step, write_plan
 from shardq.tasks.task import Signature, Task
 from shardq.tasks.workflow_result import WorkflowResult
 
-__all__ = ["Part", "Workflow", "chain", "chord", "group", "group_of"]
+__all__ = ["KEEP_SECONDS", "Errors", "Part", "Workflow", "chain", "chord", "group", "group_of", "workflow_of"]
 
 KEEP_SECONDS = 86_400.0
 MAX_NAME = 200
@@ -61,11 +61,7 @@ class Workflow(msgspec.Struct, frozen=True):
         which :meth:`Tasks.workflows` lists it, up to 200 characters; without it that of its first task. Raises what
         :meth:`Task.send` raises; nothing is stored then.
         """
-        check_number("keep", keep, 1.0, LONGEST_KEPT)
-        listed_as = next(iter(self.tasks)) if name is None else _checked_name(name)
-        for number, step in enumerate(self.steps):
-            _check(step, number, keep)
-        plan = Plan(self.steps, keep, self.ends, self.many, listed_as)
+        plan = self.plan(keep, next(iter(self.tasks)) if name is None else _checked_name(name))
         body = checked(write_plan(plan))
         message = OutgoingMessage(body=body, headers={NAME: WORKFLOW, KEEP: 0.0}, delay=delay)
         binding, queue = self.app.binding, self.steps[plan.first[0]].queue
@@ -76,28 +72,44 @@ class Workflow(msgspec.Struct, frozen=True):
             (identity,) = binding.send(queue, [message])
         return WorkflowResult(binding, identity, self.tasks, plan)
 
+    def plan(self, keep: float, name: str, *, tail: bool = False) -> Plan:
+        """The plan that is stored. Raises what :meth:`send` raises."""
+        check_number("keep", keep, 1.0, LONGEST_KEPT)
+        for number, step in enumerate(self.steps):
+            _check(step, number, keep)
+        return Plan(self.steps, keep, self.ends, self.many, name, tail)
+
 
 Part = Signature[Any] | Workflow
 
 
+Errors = Literal["stop", "collect"]
+"""What the failure of a call of a group does: it is that of all that waits for the group, or an item of its list."""
+
+
 @overload
-def group(*parts: Part) -> Workflow: ...
+def group(*parts: Part, errors: Errors = "stop") -> Workflow: ...
 @overload
-def group(parts: Iterable[Part], /) -> Workflow: ...
-def group(*parts: Part | Iterable[Part]) -> Workflow:
+def group(parts: Iterable[Part], /, *, errors: Errors = "stop") -> Workflow: ...
+def group(*parts: Part | Iterable[Part], errors: Errors = "stop") -> Workflow:
     """Steps that do not wait for each other: ``group(a, b)``, or of an iterable, ``group(f(each) for each in many)``.
 
     The result is a list of theirs, in this order. A large group is cut into buckets of some hundreds of steps, so it
     may have any size. An iterator is drawn at once, one part after the other; of each its bytes are kept.
+
+    With ``errors="collect"`` the failure of a part stops nothing: the list has a :class:`Collected` for each part, with
+    its value or its failure.
     """
     only = parts[0] if len(parts) == 1 else None
     if isinstance(only, Iterable):
-        return group_of(only)
-    return group_of(cast("tuple[Part, ...]", parts))
+        return group_of(only, errors)
+    return group_of(cast("tuple[Part, ...]", parts), errors)
 
 
-def group_of(parts: Iterable[Part]) -> Workflow:
+def group_of(parts: Iterable[Part], errors: Errors = "stop") -> Workflow:
     """A group of parts that are drawn one by one, and kept as they are sent. Raises what :func:`group` raises."""
+    if errors not in get_args(Errors):
+        raise InvalidSetting(f"errors={errors!r} of a group: give one of {', '.join(get_args(Errors))}")
     cut: list[Workflow] = []
     some: list[Workflow] = []
     steps = size = 0
@@ -105,12 +117,29 @@ def group_of(parts: Iterable[Part]) -> Workflow:
         if steps >= buckets.BUCKET_STEPS or size >= buckets.BUCKET_BYTES:
             cut.append(_bucket(some))
             some, steps, size = [], 0, 0
-        some.append(_workflow(_checked(part)))
+        some.append(_member(part, errors))
         steps += len(some[-1].steps)
         size += sum(len(step.body) for step in some[-1].steps)
     if not cut:
         return _beside(some)
     return group_of([*cut, _bucket(some)])
+
+
+def _member(part: Part, errors: Errors) -> Workflow:
+    """A part of a group; one that collects errors takes what its ends become in place of what they return."""
+    member = workflow_of(_checked(part))
+    if errors == "stop":
+        return member
+    if any(member.steps[end].is_bucket or member.steps[end].collected for end in member.ends):
+        raise InvalidSetting(
+            "a group that collects errors has a large group, or one that collects errors itself, as the end of a part: "
+            "let a step follow that within the part, or give errors='collect' to the inner group only"
+        )
+    steps = tuple(
+        msgspec.structs.replace(step, collected=number + 1) if number in member.ends else step
+        for number, step in enumerate(member.steps)
+    )
+    return msgspec.structs.replace(member, steps=steps)
 
 
 def _beside(parts: Sequence[Workflow]) -> Workflow:
@@ -146,7 +175,7 @@ def chain(*parts: Part) -> Workflow:
     """
     if not parts:
         raise InvalidSetting("a workflow without steps: give one at least")
-    first, *others = [_workflow(_checked(part)) for part in parts]
+    first, *others = [workflow_of(_checked(part)) for part in parts]
     for each in others:
         steps = tuple(
             step if step.after else msgspec.structs.replace(step, after=first.ends, many=first.many)
@@ -159,11 +188,14 @@ def chain(*parts: Part) -> Workflow:
     return first
 
 
-def chord(parts: Iterable[Part], callback: Part) -> Workflow:
-    """A group, and a step that runs once when all of it is done, and takes the list of its results."""
+def chord(parts: Iterable[Part], callback: Part, *, errors: Errors = "stop") -> Workflow:
+    """A group, and a step that runs once when all of it is done, and takes the list of its results.
+
+    With ``errors="collect"`` it runs when all of it has ended, and takes a list of :class:`Collected`.
+    """
     if not isinstance(parts, Iterable):
         raise InvalidSetting(f"chord: {parts!r} is no list of steps: give chord([...], callback)")
-    return chain(group_of(parts), callback)
+    return chain(group_of(parts, errors), callback)
 
 
 def _checked_name(name: object) -> str:
@@ -182,7 +214,8 @@ def _checked(part: Part) -> Part:
     return part
 
 
-def _workflow(part: Part) -> Workflow:
+def workflow_of(part: Part) -> Workflow:
+    """A call as a workflow of one step. Raises InvalidSetting for one with options that steps cannot have."""
     if isinstance(part, Workflow):
         return part
     options = part.options

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import shardq
 from shardq.errors import InvalidReceipt
-from shardq.receipt import MessageId
+from shardq.settings import check_number
 from shardq.storage.requests import EntryState
-from shardq.tasks.errors import ResultMissing, ResultTimeout
+from shardq.tasks.collected import Collected, goes_on, read_collected
+from shardq.tasks.errors import ResultMissing, ResultTimeout, TaskFailed
 from shardq.tasks.gathering import gather
-from shardq.tasks.ids import in_run, run_of, step_id
+from shardq.tasks.ids import check_task_id, in_run, run_of, step_id
 from shardq.tasks.plans import Plan
-from shardq.tasks.result import Result, TaskState, decoded, timed_out
+from shardq.tasks.result import LONGEST_WAIT, Result, TaskState, decoded, timed_out
 from shardq.tasks.results import Decided, Entry
 from shardq.tasks.views import TaskView, views_of_steps
 
@@ -63,7 +65,7 @@ class WorkflowResult:
     def _state(self, run: str) -> TaskState:
         if (plan := self._found()) is None:
             return "missing"
-        states = {self._result(plan, run, end).state for end in plan.ends}
+        states = {end.state for end in self._ends(plan, run)}
         for each in _TELLING:
             if each in states:
                 return each
@@ -75,8 +77,10 @@ class WorkflowResult:
     def steps(self, bucket: str | None = None) -> list[TaskView]:
         """What its steps are at, in their order; or those of a bucket of a large group, by its id.
 
-        Raises ResultMissing.
+        Raises ResultMissing, and InvalidReceipt for what is no id.
         """
+        if bucket is not None:
+            check_task_id(bucket)
         views = views_of_steps(self._binding, bucket or self._run())
         if not views:
             raise self._unknown()
@@ -93,8 +97,10 @@ class WorkflowResult:
 
     def wait(self, *, timeout: float | None = None) -> None:
         """Wait for all of it to end, for ``timeout`` seconds at most. Errors as in :meth:`get`."""
+        if timeout is not None:
+            check_number("timeout", timeout, 0.0, LONGEST_WAIT)
         until = None if timeout is None else time.monotonic() + timeout
-        ends = self.results
+        ends = self._ends(self._plan(), self._run())
         for each in ends:
             try:
                 _wait_for(each, ends, until)
@@ -108,7 +114,12 @@ class WorkflowResult:
         """
         plan = self._plan()
         for found in gather(self._binding, self._run(), plan, plan.ends):
-            yield decoded(self._tasks.get(found.task), found.value)
+            task = self._tasks.get(found.task)
+            if not found.collected:
+                yield decoded(task, found.value)
+                continue
+            value, failure = read_collected(found.value)
+            yield Collected(None if failure else decoded(task, value), failure)
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Wait on an event loop. Errors as in :meth:`get`."""
@@ -124,10 +135,12 @@ class WorkflowResult:
         run = self._run()
         if self._is_gone(plan, run):
             return False
-        steps = [step_id(run, step).text for step in range(len(plan.steps))]
-        self._binding.results.decide([Decided(each, Entry("cancelled"), plan.keep) for each in steps])
+        results, steps = self._binding.results, [step_id(run, step).text for step in range(len(plan.steps))]
+        steps += [run] if plan.tail else []
+        stands = results.read_many(steps)  # what was done in a run before has no entry of this one
+        results.decide([Decided(each, Entry("cancelled"), plan.keep) for each in steps if each not in stands])
         self._binding.remove(run)
-        return any(entry.state == "cancelled" for entry in self._binding.results.read_many(steps).values())
+        return any(entry.state == "cancelled" for entry in results.read_many(steps).values())
 
     def retry(self) -> bool:
         """Run again what failed, was cancelled, went missing or was never begun; what is done stays.
@@ -151,15 +164,15 @@ class WorkflowResult:
     def _is_gone(self, plan: Plan, run: str) -> bool:
         """True when none of its ends is still to come, and one will not: it was purged."""
         states = set[TaskState]()
-        for end in plan.ends:
-            states.add(self._result(plan, run, end).state)
+        for end in self._ends(plan, run):
+            states.add(end.state)
             if not states <= {"done", "missing"}:
                 return False
         return "missing" in states
 
     async def _wait(self) -> Any:
-        ends = await asyncio.to_thread(lambda: self.results)
-        waiting = [asyncio.ensure_future(each) for each in ends]
+        ends = await asyncio.to_thread(lambda: self._ends(self._plan(), self._run()))
+        waiting = [asyncio.ensure_future(each.ended()) for each in ends]  # a bucket may have too many values
         try:
             await asyncio.gather(*waiting)
         finally:
@@ -174,6 +187,9 @@ class WorkflowResult:
     def _result(self, plan: Plan, run: str, step: int) -> Result[Any]:
         task = self._tasks.get(plan.steps[step].task)
         return Result(self._binding, step_id(run, step).text, task, plan.keep)
+
+    def _ends(self, plan: Plan, run: str) -> list[_End]:
+        return [_End(self._binding, plan, end, self._result(plan, run, end)) for end in plan.ends]
 
     def _found(self) -> Plan | None:
         if self._known is None:
@@ -199,18 +215,53 @@ _LOOK_SECONDS = 1.0
 _TELLING: tuple[TaskState, ...] = ("failed", "cancelled", "missing")
 
 
-def _wait_for(end: Result[Any], ends: Sequence[Result[Any]], until: float | None) -> None:
+class _End:
+    """An end of a workflow. A failure that is collected is a value."""
+
+    def __init__(
+        self, binding: shardq.tasks.binding.Binding, plan: Plan, number: int, result: Result[Any]
+    ) -> None:
+        self._binding, self._plan, self._number, self._result = binding, plan, number, result
+
+    @property
+    def state(self) -> TaskState:
+        state = self._result.state
+        return "done" if state == "failed" and self._is_collected() else state
+
+    def _is_collected(self) -> bool:
+        if not self._plan.steps[self._number].collected:
+            return False
+        return goes_on(self._plan, self._number, self._binding.results.read(self._result.id))
+
+    def wait(self, timeout: float | None) -> None:
+        with self._as_value():
+            self._result.wait(timeout=timeout)
+
+    async def ended(self) -> None:
+        with self._as_value():
+            await self._result.ended()
+
+    @contextmanager
+    def _as_value(self) -> Iterator[None]:
+        try:
+            yield
+        except TaskFailed:
+            if not self._is_collected():
+                raise
+
+
+def _wait_for(end: _End, ends: Sequence[_End], until: float | None) -> None:
     """Wait for an end, or for the failure of another one."""
     while True:
         left = None if until is None else max(0.0, until - time.monotonic())
         if len(ends) == 1:
-            return end.wait(timeout=left)
+            return end.wait(left)
         try:
-            return end.wait(timeout=_LOOK_SECONDS if left is None else min(left, _LOOK_SECONDS))
+            return end.wait(_LOOK_SECONDS if left is None else min(left, _LOOK_SECONDS))
         except ResultTimeout:
             for other in ends:
                 if other.state in _TELLING:
-                    other.wait(timeout=0)
+                    other.wait(0)
             if left is not None and left <= _LOOK_SECONDS:
                 raise
 
@@ -220,4 +271,5 @@ def _checked(identity: str) -> str:
         raise InvalidReceipt(
             f"{identity!r} is the id of a step: give that of its workflow, which is before the first #"
         )
-    return str(MessageId.parse(in_run(identity, 0) if isinstance(identity, str) else identity))
+    check_task_id(identity)
+    return in_run(identity, 0)

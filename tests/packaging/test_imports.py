@@ -22,6 +22,7 @@ BY_TYPE_OR_CALL = {
     ("shardq.settler", "shardq.message"),
     ("shardq.context.events", "shardq.context.queue_context"),
     ("shardq.tasks.app", "shardq.tasks.worker"),
+    ("shardq.tasks.app", "shardq.tasks.workflow"),
     ("shardq.tasks.task", "shardq.tasks.app"),
     ("shardq.tasks.task", "shardq.tasks.workflow"),
     ("shardq.tasks.result", "shardq.tasks.task"),

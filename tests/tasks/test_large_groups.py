@@ -21,6 +21,7 @@ from shardq.tasks import (
     TaskFailed,
     Tasks,
     TaskWorker,
+    advancing,
     buckets,
     chain,
     chord,
@@ -380,3 +381,18 @@ def test_five_thousand_steps_end_and_what_follows_takes_all_of_their_values(
     assert result.get(timeout=0) == 5_000
     assert taken == list(range(5_000))
     assert max(sums.ran.values()) == 1
+
+
+@pytest.mark.parametrize("calls", [3, 5, 9])
+@pytest.mark.parametrize("kept", [0, 250_000])
+def test_a_group_of_any_size_can_be_awaited(
+    sums: Sums, monkeypatch: pytest.MonkeyPatch, calls: int, kept: int
+) -> None:
+    monkeypatch.setattr(advancing, "KEPT_BYTES", kept)
+    result = group(sums.add.signature(each, 1) for each in range(calls)).send()
+    sums.tasks.drain()
+
+    async def wait() -> object:
+        return await asyncio.wait_for(result, 60)
+
+    assert asyncio.run(wait()) == result.get(timeout=0) == list(range(1, calls + 1))

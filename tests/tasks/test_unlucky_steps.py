@@ -61,14 +61,20 @@ def test_a_task_in_which_something_was_cancelled_by_others_has_failed_and_is_tri
         asyncio.get_running_loop().call_soon(request.cancel)
         await request
 
-    result = fetch.send()
-    for _ in range(4):
-        tasks.drain()
-        clock.advance(400)
-    assert (len(tries), result.state) == (3, "failed")
-    with pytest.raises(TaskFailed, match="something that the task awaited was cancelled"):
-        result.get(timeout=0)
-    assert client.queue("tasks.dead").counts().ready == 1
+    @tasks.task(retry=3)
+    def fetch_plainly() -> None:
+        asyncio.run(fetch())
+
+    for task in (fetch, fetch_plainly, fetch_plainly.options(timeout=60)):
+        tries.clear()
+        result = task.send()
+        for _ in range(4):
+            tasks.drain()
+            clock.advance(400)
+        assert (len(tries), result.state) == (3, "failed")
+        with pytest.raises(TaskFailed, match="something that the task awaited was cancelled"):
+            result.get(timeout=0)
+    assert client.queue("tasks.dead").counts().ready == 3
 
 
 def test_who_waits_for_a_workflow_is_told_at_once_that_a_part_has_failed(tasks: Tasks) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import shardq
 from shardq.storage.opening import open_store
-from shardq.tasks import ResultMissing, TaskFailed, TaskWorker, Workflow, buckets, chain, chord
+from shardq.tasks import ResultMissing, TaskFailed, TaskWorker, Workflow, buckets, chain, chord, group
 from shardq.tasks.workflow import Part
 from shardq.testing import ManualClock
 from tests.dying_store import Died
@@ -189,3 +189,24 @@ def test_wherever_a_retry_dies_it_can_be_repeated_and_ends(
     else:
         raise AssertionError("it never came to an end")
     assert step > 20
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["running", "ended"])
+def test_what_was_done_in_a_run_before_is_not_cancelled_any_more(fragile: Fragile, ended: bool) -> None:
+    result = group(fragile.add.signature(1, 1), fragile.fragile.signature(4)).send()
+    fragile.tasks.drain()
+    fragile.broken = False
+    assert result.retry()
+    if ended:
+        fragile.tasks.drain()
+        assert not result.cancel()
+        assert not fragile.tasks.workflow(result.id).cancel()
+        assert (result.state, result.get(timeout=0)) == ("done", [2, 4])
+        return
+    assert result.cancel()
+    assert [each.state for each in result.results] == ["done", "cancelled"]
+    assert result.state == "cancelled"
+    assert result.retry()
+    fragile.tasks.drain()
+    assert result.get(timeout=0) == [2, 4]
+    assert fragile.ran["1+1"] == 1

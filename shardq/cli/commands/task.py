@@ -16,7 +16,7 @@ from shardq.queue_internals import stored_in
 from shardq.receipt import MessageId
 from shardq.tasks.binding import Binding
 from shardq.tasks.drawing import as_mermaid, as_svg, as_text
-from shardq.tasks.ids import in_run, run_of
+from shardq.tasks.ids import check_task_id, in_run, run_of
 from shardq.tasks.listing import MOST_LISTED, WorkflowState, WorkflowView, newest_workflows
 from shardq.tasks.plans import KEEP, NAME
 from shardq.tasks.result import Result
@@ -45,7 +45,13 @@ task = ExampleGroup(
     example="shardq task list mail\nshardq task show mail:3:1:0197c8a2b4d07abc8123456789abcdef:0",
 )
 
-_id = click.argument("identity", metavar="ID")
+
+def _checked_id(_context: click.Context, _parameter: click.Parameter, given: str) -> str:
+    check_task_id(given)
+    return given
+
+
+_id = click.argument("identity", metavar="ID", callback=_checked_id)
 
 
 @task.command("list", example="shardq task list mail --state failed")
@@ -218,6 +224,6 @@ def _binding(session: Session) -> Binding:
 
 
 def _in_last_run(binding: Binding, identity: str) -> str:
-    if "@" in identity.partition("#")[0]:
+    if run_of(identity):
         return identity
     return in_run(identity, binding.results.last_run(identity.partition("#")[0]))

@@ -1,0 +1,51 @@
+"""A task that returns a call or a workflow in place of a value: what that comes to is the result of the task.
+
+The plan of what it returned is stored under the id of the task, as that of a bucket is. So a task that ends so ends
+once, whoever dies: where a plan stands, its function is not run again. Its entry is written by whoever ends the last
+step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shardq.errors import InvalidSetting
+from shardq.tasks.buckets import Bucket, checked, plans_of
+from shardq.tasks.ids import in_run
+from shardq.tasks.plans import write_plan
+from shardq.tasks.starting import start_bucket
+from shardq.tasks.workflow import KEEP_SECONDS, Workflow, workflow_of
+
+if TYPE_CHECKING:
+    from shardq.tasks.binding import Binding
+    from shardq.tasks.task import Signature
+
+__all__ = ["begin_tail"]
+
+DEEPEST = (
+    30  # calls in place of calls: each makes the ids of the steps longer, and is looked at when they run
+)
+
+
+def begin_tail(
+    binding: Binding, task: str, name: str, given: Signature[object] | Workflow, keep: float
+) -> None:
+    """Send what a task returned, in its place; ``keep`` is for how many seconds its result is kept. May be repeated.
+
+    Raises what :meth:`Workflow.send` raises, and InvalidSetting for one that is too deep; nothing is sent then.
+    """
+    if task.count("#") >= DEEPEST:
+        raise InvalidSetting(
+            f"task {name!r} returned a call, as {DEEPEST} before it did, each in place of the one before: return a "
+            "value, or send the next call by itself"
+        )
+    workflow = workflow_of(given)
+    plan = workflow.plan(keep if "#" in task else max(keep, KEEP_SECONDS), name, tail=keep > 0)
+    (_, root), *inner = plans_of("", Bucket(checked(write_plan(plan)), workflow.buckets))
+    first = in_run(task, 0)
+    binding.results.enter_plans(((first + path, each) for path, each in inner), plan.keep)
+    if "#" in task:
+        binding.results.enter_plans([(first, root)], plan.keep)
+    else:
+        binding.results.enter_workflow(first, root, plan.keep)
+    start_bucket(binding, task, b"")

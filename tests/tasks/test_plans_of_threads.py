@@ -1,0 +1,80 @@
+"""What the threads of a worker know of workflows and queues, while others of them forget it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import shardq
+from shardq.tasks import Tasks, binding, chain
+from tests.tasks.sums import Sums
+
+ROUNDS = 3_000
+
+
+@pytest.fixture(autouse=True)
+def eager() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def together(*calls: Callable[[], object]) -> list[object]:
+    """Call each again and again in a thread of its own; returns what they returned or raised that was nothing."""
+    wrong: list[object] = []
+
+    def repeat(call: Callable[[], object]) -> None:
+        try:
+            wrong.extend(1 for _ in range(ROUNDS) if call() is None)
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=repeat, args=[call]) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return wrong
+
+
+def test_a_plan_is_never_missing_because_another_thread_has_read_too_many(
+    sums: Sums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binding, "MOST_PLANS", 1)
+    flows = [chain(sums.add.signature(1, each), sums.add.then(1)).send().id for each in range(3)]
+    sums.tasks.drain()
+    bound = sums.tasks.binding
+    stored = {flow: bound.results.plan(flow) for flow in flows}
+    monkeypatch.setattr(bound.results, "plan", stored.__getitem__)
+    assert together(*(lambda flow=flow: bound.plan(flow) for flow in (*flows, *flows))) == []
+
+
+def test_a_queue_that_one_thread_finds_deleted_is_opened_again_by_the_others(
+    tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound = tasks.binding
+    opened = bound.queue("tasks")
+
+    def forget() -> bool:
+        bound._producers.pop("tasks", None)
+        bound.results._results._queue = None
+        return True
+
+    monkeypatch.setattr(bound, "queue", lambda _: opened)
+    results = bound.results._results
+    monkeypatch.setattr(results, "_created", lambda: opened)
+    assert together(forget, lambda: bound._producer("tasks"), lambda: results._opened(create=True)) == []
+
+
+def test_a_list_of_results_that_was_deleted_is_made_again(sums: Sums, client: shardq.Client) -> None:
+    first = sums.add.send(1, 2)
+    sums.tasks.drain()
+    client.delete_queue("_shardq/tasks/results")
+    second = sums.add.send(3, 4)
+    sums.tasks.drain()
+    assert (first.state, second.get(timeout=0)) == ("missing", 7)

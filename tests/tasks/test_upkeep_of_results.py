@@ -1,0 +1,69 @@
+"""Removing results whose time is over costs no task anything, whatever becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import shardq
+from shardq.tasks import Result, Tasks, TaskWorker, current_task, worker
+from shardq.testing import ManualClock
+from tests.tasks.sums import Sums
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        shardq.StoreUnavailable("away"),
+        shardq.StoreUnavailable("a full disk", retryable=False),
+        shardq.OutcomeUnknown("no answer"),
+        shardq.LeaseLost("somebody else removed them"),
+        shardq.QueueNotFound("deleted"),
+    ],
+    ids=repr,
+)
+def test_tasks_that_were_just_received_run_at_their_first_delivery_when_the_upkeep_fails(
+    sums: Sums, client: shardq.Client, monkeypatch: pytest.MonkeyPatch, error: shardq.ShardqError
+) -> None:
+    tried: list[int] = []
+
+    def fail() -> int:
+        tried.append(1)
+        raise error
+
+    monkeypatch.setattr(worker, "UPKEEP_SECONDS", 0.0)
+    monkeypatch.setattr(sums.tasks.binding.results, "remove_old", fail)
+    deliveries = _noting_deliveries(sums.tasks)
+    result = deliveries()
+    report = TaskWorker(sums.tasks, client, threads=2, idle_exit=0).run()
+    assert result.get(timeout=0) == 1
+    assert (report.worked, report.store_faults) == (1, 0)
+    assert tried
+
+
+def test_progress_can_be_told_while_the_one_before_is_being_removed(
+    tasks: Tasks, client: shardq.Client, clock: ManualClock
+) -> None:
+    held: list[object] = []
+
+    @tasks.task(keep_result=1)
+    def work() -> str:
+        current_task().progress("begun", at_once=True)
+        clock.advance(2)
+        held.append(client.queue("_shardq/tasks/results").consumer(visibility_timeout=60).receive(10))
+        assert held[0]
+        current_task().progress("half", at_once=True)
+        return "done"
+
+    result = work.send()
+    tasks.drain()
+    assert result.get(timeout=0) == "done"
+
+
+def _noting_deliveries(tasks: Tasks) -> Callable[[], Result[int]]:
+    @tasks.task
+    def deliveries() -> int:
+        return current_task().deliveries
+
+    return deliveries.send
