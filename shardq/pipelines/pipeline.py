@@ -81,7 +81,7 @@ class Pipeline:
         """
         if not isinstance(target, str | Sequence):
             raise InvalidPipeline(
-                f"target={target!r} of the link from {source!r} is a {type(target).__name__}: give the name of a "
+                f"target={target!r} of the link from {source!r} is {kind_of(target)}: give the name of a "
                 "queue, or a list of names"
             )
         targets = (target,) if isinstance(target, str) else tuple(target)
@@ -106,7 +106,7 @@ class Pipeline:
         for name in queues:
             if not isinstance(name, str) or not name:
                 raise InvalidPipeline(
-                    f"output={name!r} of pipeline {self.name!r} is a {type(name).__name__}: give names of queues, as "
+                    f"output={name!r} of pipeline {self.name!r} is {kind_of(name)}: give names of queues, as "
                     'in output("parsed", "failed")'
                 )
         self._outputs += [name for name in dict.fromkeys(queues) if name not in self._outputs]

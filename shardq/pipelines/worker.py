@@ -10,6 +10,7 @@ from shardq.pipelines.pipeline import Pipeline
 from shardq.pipelines.report import LinkTally, PipelineReport
 from shardq.pipelines.stepping import LinkHandler
 from shardq.pipelines.throughput import Notes
+from shardq.wording import kind_of
 from shardq.worker import Worker
 from shardq.worker.attempt import Attempt
 from shardq.worker.options import LoopKeywords
@@ -39,7 +40,7 @@ class PipelineWorker(Worker):
     def __init__(self, pipeline: Pipeline, client: Client, **options: Unpack[PipelineKeywords]) -> None:
         if not isinstance(pipeline, Pipeline):
             raise InvalidPipeline(
-                f"pipeline={pipeline!r} is a {type(pipeline).__name__}: give what shardq.pipelines.Pipeline() made"
+                f"pipeline={pipeline!r} is {kind_of(pipeline)}: give what shardq.pipelines.Pipeline() made"
             )
         pipeline.check_queues(client)
         sources = tuple(link.source for link in pipeline.links)

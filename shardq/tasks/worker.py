@@ -19,6 +19,7 @@ from shardq.tasks.calling import Loop
 from shardq.tasks.settling import Ended, settle_all
 from shardq.tasks.threads import Threads
 from shardq.tasks.work_unit import Runner, Unit, units_of
+from shardq.wording import kind_of
 from shardq.worker import Worker
 from shardq.worker.options import LoopKeywords
 from shardq.worker.report import WorkerReport
@@ -76,9 +77,7 @@ class TaskWorker(Worker):
     ) -> None:
         check_number("threads", threads, 0, MAX_THREADS, whole=True)
         if not isinstance(tasks, shardq.tasks.Tasks):
-            raise InvalidSetting(
-                f"tasks={tasks!r} is a {type(tasks).__name__}: give what shardq.tasks.Tasks() made"
-            )
+            raise InvalidSetting(f"tasks={tasks!r} is {kind_of(tasks)}: give what shardq.tasks.Tasks() made")
         check_names(queues)
         if not (queues or tasks.tasks):
             raise InvalidSetting(
@@ -221,7 +220,7 @@ def check_names(queues: object) -> None:
     """Raise InvalidSetting for what is no list of names of queues. Whether they exist is not asked."""
     if queues is not None and (isinstance(queues, str | bytes) or not isinstance(queues, Iterable)):
         raise InvalidSetting(
-            f"queues={queues!r} is a {type(queues).__name__}: give a list of names, such as ['tasks']"
+            f"queues={queues!r} is {kind_of(queues)}: give a list of names, such as ['tasks']"
         )
 
 

@@ -346,12 +346,12 @@ def test_the_command_line_shows_checks_and_runs_a_pipeline(url: str) -> None:
             lambda pipeline: pipeline.link("a", None, same),
             "target=None of the link from 'a' is a NoneType: give",
         ),
-        (lambda pipeline: pipeline.link("a", 7, same), "target=7 of the link from 'a' is a int: give"),
+        (lambda pipeline: pipeline.link("a", 7, same), "target=7 of the link from 'a' is an int: give"),
         (
             lambda pipeline: pipeline.link("a", {"b"}, same),
             "target={'b'} of the link from 'a' is a set: give",
         ),
-        (lambda pipeline: pipeline.link("a", b"b", same), "queue=98 of a link is a int: give the name"),
+        (lambda pipeline: pipeline.link("a", b"b", same), "queue=98 of a link is an int: give the name"),
         (
             lambda pipeline: pipeline.link(["a"], "b", same),
             r"queue=\['a'\] of a link is a list: give the name",
@@ -360,7 +360,7 @@ def test_the_command_line_shows_checks_and_runs_a_pipeline(url: str) -> None:
             lambda pipeline: pipeline.output(["b", "c"]),
             r"output=\['b', 'c'\] of pipeline 'p' is a list: give names",
         ),
-        (lambda pipeline: pipeline.output(7), "output=7 of pipeline 'p' is a int: give names"),
+        (lambda pipeline: pipeline.output(7), "output=7 of pipeline 'p' is an int: give names"),
         (lambda pipeline: pipeline.output(""), "output='' of pipeline 'p' is a str: give names"),
     ],
 )
