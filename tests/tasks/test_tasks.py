@@ -127,7 +127,7 @@ def test_what_a_function_does_not_take_is_refused_before_it_is_sent(
     with pytest.raises(ArgumentsRejected, match=r"Expected `int`, got `str` - at `\$.first`"):
         add.send("1")  # type: ignore[arg-type]
     with pytest.raises(
-        ArgumentsRejected, match=r"argument value=<object .* cannot be sent: a object has no form"
+        ArgumentsRejected, match=r"argument value=<object .* cannot be sent: an object has no form"
     ):
         anything.send(object())
     assert client.queues() == ()
