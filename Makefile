@@ -52,7 +52,6 @@ spark-trials: $(READY)  ## what is too long for CI: Spark on clusters, a million
 	$(BIN)/python tools/spark/check_clusters.py
 	$(BIN)/python tools/spark/million.py
 	$(BIN)/python tools/spark/killed_driver.py
-	$(BIN)/python tools/spark/killed_jobs.py --rows 200000
 	$(BIN)/python tools/spark/driver_memory.py
 	$(BIN)/python tools/servers/mongodb.py run -- $(BIN)/python tools/servers/cassandra.py run -- $(BIN)/python tools/spark/migration.py
 

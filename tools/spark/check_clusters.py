@@ -2,8 +2,9 @@
 
     python tools/spark/check_clusters.py [TRIAL ...]
 
-Trials: local-cluster, killed-executors, speculation, connect, connect-py-files, py-files, archive. Without a name all
-are run. Each prints one line; the logs of one that failed are printed and removed. Needs Java 17 and pyspark[connect].
+Trials: local-cluster, killed-executors, killed-driver, speculation, connect, connect-py-files, py-files, archive.
+Without a name all are run. Each prints one line; the logs of one that failed are printed and removed. Needs Java 17 and
+pyspark[connect].
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import time
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -72,6 +73,13 @@ def _try(
             return _run(folder, sys.executable, master, trial, settings)
 
     return run
+
+
+def _killed_driver(folder: Path) -> bool:
+    """The driver is killed, and its executors are left alone; poison messages fail the query."""
+    with standalone_cluster(folder) as master:
+        command = [sys.executable, str(HERE / "killed_driver.py"), "--master", master, "--messages", "6000"]
+        return _ends_well(folder, "killed_driver", command, {})
 
 
 def _py_files(folder: Path) -> bool:
@@ -140,7 +148,11 @@ def _run(
     chosen = {} if master.startswith("sc:") else settings | {"spark.local.dir": f"{folder}/local"}
     words = [f"{name}={value}" for name, value in chosen.items()]
     command = [python, str(HERE / "trials.py"), master, str(folder), trial, *words]
-    environment = os.environ | {"PYSPARK_PYTHON": python, "SPARK_LOCAL_IP": "127.0.0.1"} | surroundings
+    return _ends_well(folder, trial, command, {"PYSPARK_PYTHON": python} | surroundings)
+
+
+def _ends_well(folder: Path, trial: str, command: Sequence[str], surroundings: Mapping[str, str]) -> bool:
+    environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", **surroundings}
     with (folder / "trial.log").open("wb") as log:
         process = subprocess.Popen(
             command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True
@@ -157,6 +169,7 @@ def _run(
 TRIALS: dict[str, Callable[[Path], bool]] = {
     "local-cluster": _try(local_cluster, "round_trip"),
     "killed-executors": _try(local_cluster, "killed_executors"),
+    "killed-driver": _killed_driver,
     "speculation": _try(standalone_cluster, "speculation", SPECULATION),
     "connect": _try(connect_server, "round_trip"),
     "connect-py-files": _connect_py_files,

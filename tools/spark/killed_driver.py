@@ -1,10 +1,11 @@
 """A stream whose driver is killed and which meets messages that fail it: what arrives, and what becomes a dead letter.
 
-    python tools/spark/killed_driver.py [--url URL] [--messages N] [--kills 2] [--poison 2]
+    python tools/spark/killed_driver.py [--url URL] [--master MASTER] [--messages N] [--kills 2] [--poison 2]
 
-A driver on ``local[2]`` drains a queue to Parquet and starts its query again whenever a poison message fails it. It is
-killed with all its processes, at random moments, and started again from its checkpoint. Ends with 0 when every message
-is in the files once or a dead letter, the poison ones are dead letters, and nothing is left in the queue.
+A driver on ``local[2]``, or on a cluster, drains a queue to Parquet and starts its query again whenever a poison
+message fails it. It is killed with all its processes, at random moments, and started again from its checkpoint. Ends
+with 0 when every message is in the files once or a dead letter, the poison ones are dead letters, and nothing is left
+in the queue.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ NAME, BATCH = "killed", 1_000
 def main() -> None:
     options = _options()
     if options.drive is not None:
-        _drive(options.url, Path(options.drive))
+        _drive(options.url, options.master, Path(options.drive))
         return
     with tempfile.TemporaryDirectory(prefix="shardq-killed-") as folder:
         url = options.url or f"sqlite:///{folder}/queue.db"
@@ -55,6 +56,7 @@ def _options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--url", help="The store. Default: a fresh SQLite file.")
+    parser.add_argument("--master", default="local[2]", help="Where the driver has its executors.")
     parser.add_argument("--messages", type=int, default=10_000)
     parser.add_argument("--kills", type=int, default=2)
     parser.add_argument("--poison", type=int, default=2)
@@ -73,9 +75,9 @@ def _supervise(
     left = len(bodies)
     for _ in range(options.kills):
         goal = left - random.randrange(BATCH // 2, 3 * BATCH)  # the next ones come with the next driver
-        _run(url, folder, partial(_is_down_to, queue, goal))
+        _run(url, options.master, folder, partial(_is_down_to, queue, goal))
         left = _stored(queue)
-    _run(url, folder, None)
+    _run(url, options.master, folder, None)
     dead = [message.body.decode() for message in client.queue(f"{NAME}.dead").peek(len(bodies))]
     found = _arrived(folder)
     counts = queue.counts()
@@ -103,9 +105,9 @@ def _stored(queue: shardq.Queue) -> int:
     return counts.ready + counts.delayed + counts.in_flight
 
 
-def _run(url: str, folder: Path, kill_when: Callable[[], bool] | None) -> None:
+def _run(url: str, master: str, folder: Path, kill_when: Callable[[], bool] | None) -> None:
     """Run a driver to its end, or until it is to be killed."""
-    command = [sys.executable, __file__, "--url", url, "--drive", str(folder)]
+    command = [sys.executable, __file__, "--url", url, "--master", master, "--drive", str(folder)]
     with (folder / "driver.log").open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     deadline = time.monotonic() + SECONDS
@@ -124,9 +126,10 @@ def _run(url: str, folder: Path, kill_when: Callable[[], bool] | None) -> None:
     print("ended" if kill_when is None else "killed", flush=True)
 
 
-def _drive(url: str, folder: Path) -> None:
+def _drive(url: str, master: str, folder: Path) -> None:
     """Drain the queue; start again when a poison message fails the query."""
-    spark = local_session(NAME, "local[2]", **{"sql_warehouse_dir": f"{folder}/warehouse"})
+    settings = {"sql_warehouse_dir": f"{folder}/warehouse", "executor_memory": "700m"}
+    spark = local_session(NAME, master, **settings)
     try:
         while True:
             rows = (

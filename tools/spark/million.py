@@ -1,79 +1,163 @@
-"""A million rows into a queue and out of it again to Parquet: as many, and the same ones.
+"""A million rows of mixed types go into a queue and out of it, by `shardq spark load` and `drain`, killed on the way.
 
-    python tools/spark/million.py [--url URL] [--rows N] [--size BYTES]
+    python tools/spark/million.py [--url URL] [--rows N] [--kills 2]
+    python tools/servers/mongodb.py run -- python tools/spark/million.py --url {url}
+    python tools/servers/cassandra.py run -- python tools/spark/million.py --url {url}
 
-Ends with 0 when count, number of different rows and hash are the same in the rows, in the queue and in the files, and
-nothing is left in the queue. One JSON object on stdout.
+Each of the two jobs is killed so many times, its driver with JVM and workers, at equal parts of its way, and is run
+again. Ends with 0 when the count, the different rows and the sum of hashes are equal for the rows and for what was read
+back from the drained files, and nothing is left in the queue. One JSON object on stdout.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from local_session import local_session
-from pyspark.sql import DataFrame, SparkSession
-from trial_options import trial_options
+from process_tree import descendants_of
+from pyspark.sql import DataFrame, SparkSession, functions
 
 import shardq
-from shardq.spark.jobs.drain import drain
-from shardq.spark.jobs.place import Place
+from shardq.spark.jobs.load import EXACT
 
 NAME = "million"
+SECONDS = 1_500.0
+Result = TypeVar("Result")
+COLUMNS = """
+    id, cast(id % 100 as tinyint) as small, concat('row ', id, ' \u00e4"') as name,
+    cast(id * 1.01 as decimal(20, 4)) as amount, if(id % 7 = 0, double('NaN'), id / 3) as ratio, id % 2 = 0 as even,
+    timestamp_micros(1700000000000000 + id * 1001) as at, cast(timestamp_micros(id) as timestamp_ntz) as local,
+    date_add(date'2024-01-01', cast(id % 1000 as int)) as day, unhex(sha2(cast(id as string), 256)) as raw,
+    make_dt_interval(cast(id % 50 as int), 1, 2, 3.000004) as took, if(id % 3 = 0, null, array(id, null)) as numbers,
+    map('k', id % 5, 'null', null) as attributes, named_struct('x', id, 'y', array(cast(id as string))) as nested
+"""
 
 
 def main() -> None:
-    options = trial_options(__doc__)
-    spark = local_session(NAME, "local[2,3]", driver_memory="2g")
-    try:
-        with tempfile.TemporaryDirectory(prefix="shardq-million-") as folder:
-            url = options.url or f"sqlite:///{folder}/million.db"
-            same = _there_and_back(spark, url, Path(folder), options)
-    finally:
-        spark.stop()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--url", help="The store. Default: a fresh SQLite file.")
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--kills", type=int, default=2, help="How many times each job is killed.")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="shardq-million-") as folder:
+        url = options.url or f"sqlite:///{folder}/million.db"
+        with shardq.connect(url) as client:
+            queue = client.create_queue(NAME, shards=8, time_shards=4)
+            try:
+                same = _there_and_back(queue, url, Path(folder), options)
+            finally:
+                client.delete_queue(NAME)
     sys.exit(0 if same else 1)
 
 
-def _there_and_back(spark: SparkSession, url: str, folder: Path, options: argparse.Namespace) -> bool:
-    body = f"cast(rpad(cast(id as string), {options.size}, sha2(cast(id as string), 512)) as binary) as body"
-    rows = spark.range(0, options.rows, 1, 2).selectExpr(body)
-    with shardq.connect(url) as client:
-        queue = client.create_queue(NAME, shards=8, time_shards=4)
-        try:
-            place = Place(url, NAME)
-            begun = time.monotonic()
-            place.writer(rows).save()
-            written = time.monotonic()
-            stored = place.read(spark).select("body")
-            sums = {"rows": _sum_of(rows), "queue": _sum_of(stored)}
-            looked = time.monotonic()
-            drain(spark, place, str(folder / "out"), select=["body"])
-            drained = time.monotonic()
-            sums["files"] = _sum_of(spark.read.parquet(str(folder / "out")))
-            left = queue.counts()
-        finally:
-            client.delete_queue(NAME)
-    same = len(set(sums.values())) == 1 and sums["rows"][:2] == (options.rows, options.rows)
+def _there_and_back(queue: shardq.Queue, url: str, folder: Path, options: argparse.Namespace) -> bool:
+    rows, parts = options.rows, options.kills + 1
+    _in_spark(lambda spark: spark.range(0, rows, 1, 4).selectExpr(*_columns()).write.parquet(f"{folder}/in"))
+    shell = [str(Path(sys.executable).with_name("shardq")), "--url", url, "spark"]
+    load = [*shell, "load", NAME, f"{folder}/in", "--set", "runId=million"]
+    drain = [*shell, "drain", NAME, f"{folder}/out", "--set", "maxMessagesPerTrigger=200000"]
+    begun = time.monotonic()
+    for part in range(1, parts):
+        _kill(load, partial(_has, queue, most=rows, least=rows * part // parts))
+    _run(load)
+    loaded, stored = time.monotonic(), queue.counts().ready
+    for part in range(1, parts):
+        _kill(drain, partial(_has, queue, most=rows - rows * part // parts, least=0))
+    _run(drain)
+    drained, left = time.monotonic(), queue.counts()
+    sums = _in_spark(
+        lambda spark: _sums(spark.read.parquet(f"{folder}/in"), spark.read.parquet(f"{folder}/out"))
+    )
+    same = sums[0] == sums[1] and sums[0][:2] == (rows, rows) and stored == rows
     same = same and (left.ready, left.delayed, left.in_flight) == (0, 0, 0)
-    seconds = {"write": round(written - begun, 1), "drain": round(drained - looked, 1)}
-    print(json.dumps({"same": same, **sums, "seconds": seconds}))
+    seconds = {"load": round(loaded - begun, 1), "drain": round(drained - loaded, 1)}
+    print(
+        json.dumps(
+            {
+                "same": same,
+                "killed": 2 * options.kills,
+                "stored": stored,
+                "rows": sums[0],
+                "files": sums[1],
+                "seconds": seconds,
+            }
+        )
+    )
     return same
+
+
+def _has(queue: shardq.Queue, *, most: int, least: int) -> bool:
+    return least <= queue.counts().ready <= most
+
+
+def _columns() -> Sequence[str]:
+    """The expressions, cut at the commas outside of brackets."""
+    found, depth = [""], 0
+    for letter in COLUMNS:
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and not depth:
+            found.append("")
+        else:
+            found[-1] += letter
+    return [one.strip() for one in found]
+
+
+def _in_spark(work: Callable[[SparkSession], Result]) -> Result:
+    """In a session of its own, which is not there while a job runs."""
+    spark = local_session(NAME, "local[2]", driver_memory="2g", sql_session_timeZone="UTC")
+    try:
+        return work(spark)
+    finally:
+        spark.stop()
+
+
+def _sums(rows: DataFrame, files: DataFrame) -> list[tuple[int, int, str]]:
+    text = functions.col("body").cast("string")
+    parsed = functions.from_json(text, rows.schema, {"mode": "FAILFAST"})
+    return [_sum_of(rows), _sum_of(files.select(parsed.alias("row")).select("row.*"))]
 
 
 def _sum_of(rows: DataFrame) -> tuple[int, int, str]:
     """How many rows, how many different ones, and the sum of their hashes."""
-    found = rows.selectExpr(
-        "count(*)",
-        "count(distinct sha2(body, 256))",
-        "cast(sum(cast(xxhash64(body) as decimal(38, 0))) as string)",
-    )
-    row = found.first()
+    texts = rows.select(functions.to_json(functions.struct("*"), EXACT).alias("text"))
+    hashed = "cast(sum(cast(xxhash64(text) as decimal(38, 0))) as string)"
+    row = texts.selectExpr("count(*)", "count(distinct xxhash64(text))", hashed).first()
     assert row is not None
     return row[0], row[1], row[2]
+
+
+def _kill(command: Sequence[str], ready: Callable[[], bool]) -> None:
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + SECONDS
+    try:
+        while not ready():
+            assert process.poll() is None, f"it ended by itself with {process.returncode}"
+            assert time.monotonic() < deadline, "it never came to it"
+            time.sleep(0.05)
+    finally:
+        for victim in [process.pid, *descendants_of(process.pid)]:
+            with suppress(ProcessLookupError):  # it ended with the one before it
+                os.kill(victim, signal.SIGKILL)
+        process.wait()
+    print(f"killed: {' '.join(command[3:5])}", flush=True)
+
+
+def _run(command: Sequence[str]) -> None:
+    subprocess.run(command, stdout=subprocess.DEVNULL, timeout=SECONDS, check=True)
 
 
 if __name__ == "__main__":
