@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TypeAlias
 
 import msgspec
@@ -15,12 +15,13 @@ from shardq.storage.cassandra import bundles, directory, finishing
 from shardq.storage.cassandra.changing import Change, attempts
 from shardq.storage.cassandra.faults import after_a_write
 from shardq.storage.cassandra.lease_rows import Held, LeaseRow
+from shardq.storage.cassandra.missing import became
 from shardq.storage.cassandra.rows import Head, Slice, due_row_of, has_due_row
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.cassandra.slicing import Cut, cut
 from shardq.storage.requests import Acknowledge, Append, Bundle, Extend, Fenced, Forward, Release, Span
-from shardq.storage.slicing import Range, fenced
+from shardq.storage.slicing import Range
 
 __all__ = ["Moment", "acknowledge", "extend", "forward", "release"]
 
@@ -157,6 +158,7 @@ def _settle(
         return Fenced()
     row = WideRow(session, str(shard))
     tokens = {span.token for span in spans}
+    is_done = False
     with session.turn(str(shard)):
         known = held.of(str(shard), tokens)
         held.forget(str(shard), tokens)
@@ -177,9 +179,13 @@ def _settle(
             with suppress(_Overtaken):
                 step(change, cuts)
                 if change.apply():
+                    is_done = True
                     _remember(held, shard, leases, cuts, change)
                     break
-    return _fenced(row, missing) if missing else Fenced()
+    if not missing:
+        return Fenced()
+    with after_a_write() if is_done else nullcontext():
+        return became(row, missing, lambda: _stored(row, missing))
 
 
 def _remember(
@@ -200,27 +206,11 @@ def _number(parts: Sequence[Cut]) -> int:
     return used_up[0] if used_up else int.from_bytes(os.urandom(4), "big") >> 1
 
 
-def _fenced(row: WideRow, missing: Sequence[Span]) -> Fenced:
-    """Tell what is stored, here or elsewhere, but not held under the token from what is not; in doubt it is stored."""
-    (stored, moves), certain = row.undisturbed(lambda: (_stored(row, missing), _moved(row, missing)))
-    if not certain:
-        return Fenced(lost=tuple(missing))
-    ranges: dict[bytes, list[Range]] = {}
-    for bundle_id, one in (*((each.bundle_id, (each.first, each.end)) for each in stored), *moves):
-        ranges.setdefault(bundle_id, []).append(one)
-    return fenced(missing, lambda span: ranges.get(span.bundle_id, ()))
-
-
-def _moved(row: WideRow, missing: Sequence[Span]) -> list[tuple[bytes, Range]]:
-    """Read which messages of the spans' bundles are stored elsewhere now."""
-    return row.moves(span.bundle_id for span in missing)
-
-
-def _stored(row: WideRow, missing: Sequence[Span]) -> list[Slice]:
-    """Read the slices that there are of the spans' bundles, whoever holds them."""
+def _stored(row: WideRow, missing: Sequence[Span]) -> list[tuple[bytes, Range]]:
+    """Read which messages there are of the spans' bundles, whoever holds them."""
     heads = row.heads(span.bundle_id for span in missing)
     named = {span.bundle_id for span in missing}
     slices = [each for lease in row.every_lease() for each in lease.slices if each.bundle_id in named]
     for bundle in heads.values():
         slices += [ready.slice for ready in row.ready_of(bundle.id, bundle.head)]
-    return slices
+    return [(each.bundle_id, (each.first, each.end)) for each in slices]

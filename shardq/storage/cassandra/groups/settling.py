@@ -19,10 +19,11 @@ from shardq.storage.cassandra.groups.changing import Draft, KnownGroups, Moment
 from shardq.storage.cassandra.groups.reading import GroupReader, GroupRow, Overtaken
 from shardq.storage.cassandra.groups.rows import Member, group_id, new_slice
 from shardq.storage.cassandra.lease_rows import LeaseRow
+from shardq.storage.cassandra.missing import became
 from shardq.storage.cassandra.rows import Head, Slice
 from shardq.storage.cassandra.session import Session
 from shardq.storage.requests import Acknowledge, Extend, Fenced, Forward, Release, Span
-from shardq.storage.slicing import Range, fenced, gaps, joined, overlap, uncovered
+from shardq.storage.slicing import Range, gaps, joined, overlap, uncovered
 
 __all__ = ["acknowledge", "extend", "forward", "release"]
 
@@ -183,7 +184,11 @@ def _settle(
         while spans:
             with after_a_write() if settling.has_begun else nullcontext():
                 spans = settling.settle_some(spans)
-    return _fenced(settling.reader, settling.missing) if settling.missing else Fenced()
+    reader, missing = settling.reader, settling.missing
+    if not missing:
+        return Fenced()
+    with after_a_write() if settling.has_begun else nullcontext():
+        return became(reader.row, missing, lambda: _stored(reader, missing))
 
 
 class _Settling:
@@ -266,19 +271,6 @@ def _cut(rows: Mapping[bytes, GroupRow], spans: Sequence[Span]) -> tuple[list[_C
         part for span in spans for part in uncovered(span, joined(held.get((span.token, span.bundle_id), ())))
     ]
     return cuts, missing
-
-
-def _fenced(reader: GroupReader, missing: Sequence[Span]) -> Fenced:
-    """Tell what is stored, here or elsewhere, but not held under the token from what is not; in doubt it is stored."""
-    (stored, moves), certain = reader.row.undisturbed(
-        lambda: (_stored(reader, missing), reader.row.moves(span.bundle_id for span in missing))
-    )
-    if not certain:
-        return Fenced(lost=tuple(missing))
-    ranges: dict[bytes, list[Range]] = {}
-    for bundle_id, one in (*stored, *moves):
-        ranges.setdefault(bundle_id, []).append(one)
-    return fenced(missing, lambda span: ranges.get(span.bundle_id, ()))
 
 
 def _stored(reader: GroupReader, missing: Sequence[Span]) -> list[tuple[bytes, Range]]:
