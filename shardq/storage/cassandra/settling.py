@@ -15,11 +15,10 @@ from shardq.storage.cassandra import bundles, directory, finishing
 from shardq.storage.cassandra.changing import Change, attempts
 from shardq.storage.cassandra.faults import after_a_write
 from shardq.storage.cassandra.lease_rows import Held, LeaseRow
-from shardq.storage.cassandra.missing import became
 from shardq.storage.cassandra.rows import Head, Slice, due_row_of, has_due_row
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.shard_rows import WideRow
-from shardq.storage.cassandra.slicing import Cut, cut
+from shardq.storage.cassandra.slicing import Cut, became, cut
 from shardq.storage.requests import Acknowledge, Append, Bundle, Extend, Fenced, Forward, Release, Span
 from shardq.storage.slicing import Range
 

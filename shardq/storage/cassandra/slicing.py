@@ -1,20 +1,22 @@
-"""What of some spans a set of lease rows still holds.
+"""What of some spans a set of lease rows still holds, and what became of the rest.
 
 A lease row is one value, so it is cut in memory; the storage sees the value before and the value after.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from shardq.errors import StoreUnavailable
 from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.rows import Slice
-from shardq.storage.requests import Span
-from shardq.storage.slicing import Range, gaps, overlap
+from shardq.storage.cassandra.shard_rows import WideRow
+from shardq.storage.requests import Fenced, Span
+from shardq.storage.slicing import Range, fenced, gaps, overlap
 
-__all__ = ["Cut", "cut", "cut_out"]
+__all__ = ["Cut", "became", "cut", "cut_out"]
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -74,3 +76,27 @@ def _add(ranges: list[Range], new: Range) -> None:
         ranges[-1] = (ranges[-1][0], max(ranges[-1][1], new[1]))
     else:
         ranges.append(new)
+
+
+def became(
+    row: WideRow, missing: Sequence[Span], stored: Callable[[], Iterable[tuple[bytes, Range]]]
+) -> Fenced:
+    """Tell what of the spans is stored, here or elsewhere, from what is not.
+
+    ``stored`` returns what is found of their bundles, whoever holds it. What any look finds is lost. What none finds is
+    gone only where nothing moved during the last one. Else StoreUnavailable is raised: to call it lost could tell who
+    acked it a moment ago that somebody else has it.
+    """
+    ranges: dict[bytes, list[Range]] = {}
+
+    def look() -> None:
+        for bundle_id, one in (*stored(), *row.moves(span.bundle_id for span in missing)):
+            ranges.setdefault(bundle_id, []).append(one)
+
+    _, certain = row.undisturbed(look)
+    found = fenced(missing, lambda span: ranges.get(span.bundle_id, ()))
+    if found.gone and not certain:
+        raise StoreUnavailable(
+            "others change the shard all the time, so it is not known whether messages are gone: try again"
+        )
+    return found

@@ -19,9 +19,9 @@ from shardq.storage.cassandra.groups.changing import Draft, KnownGroups, Moment
 from shardq.storage.cassandra.groups.reading import GroupReader, GroupRow, Overtaken
 from shardq.storage.cassandra.groups.rows import Member, group_id, new_slice
 from shardq.storage.cassandra.lease_rows import LeaseRow
-from shardq.storage.cassandra.missing import became
 from shardq.storage.cassandra.rows import Head, Slice
 from shardq.storage.cassandra.session import Session
+from shardq.storage.cassandra.slicing import became
 from shardq.storage.requests import Acknowledge, Extend, Fenced, Forward, Release, Span
 from shardq.storage.slicing import Range, gaps, joined, overlap, uncovered
 
