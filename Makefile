@@ -24,7 +24,7 @@ demo: $(READY)  ## the main job: 336,776 flights through a queue, checked agains
 test: $(READY)  ## the tests on every store; those of MongoDB on real servers, those of Cassandra where Java 17 is there (10 minutes)
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not cluster and not speed and not spark and not long' $(ARGS)
 
-test-long: $(READY)  ## the rest: Spark, kills at every third request, orders of steps, short campaigns, the demo and the benchmark (10 minutes)
+test-long: $(READY)  ## the rest: Spark, kills at every third request, orders of steps, short campaigns, the demo and the benchmark (15 minutes)
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not cluster and not speed and (spark or long)' $(ARGS)
 
 test-wide: $(READY)  ## `make test-long` without Spark and with all that it takes a sample of: every kill, every lost answer, every defect (15 minutes)
@@ -64,7 +64,7 @@ lint: $(READY)  ## formatting, lint, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint test test-long coverage  ## what CI runs: lint, all tests, and the coverage (25 minutes)
+check: lint test test-long coverage  ## what CI runs: lint, all tests, and the coverage (half an hour)
 
 bench: $(READY)  ## every store and every peer; writes docs/benchmarks.md, or that of STORE=sqlite, cassandra, mongodb (an hour and a half; 50 minutes for one)
 	tools/bench/run $(if $(STORE),--store $(STORE)) $(ARGS)

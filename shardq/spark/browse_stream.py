@@ -16,13 +16,10 @@ from pyspark.sql.types import StructType
 
 from shardq.clock import microseconds
 from shardq.errors import InvalidSetting
-from shardq.spark.bodies import BodyReader
-from shardq.spark.browsing import ShardPartition, moment_of
+from shardq.spark.browsing import ShardPartition, batches_in, moment_of
 from shardq.spark.connection import context_of, task_context
 from shardq.spark.options import BrowseStreamOptions
-from shardq.spark.peeking import pieces_of_shard
-from shardq.spark.row_schema import arrow_schema, check_schema, schema_of
-from shardq.spark.rows import batches_of
+from shardq.spark.row_schema import check_schema, schema_of
 
 __all__ = ["BrowseStream"]
 
@@ -70,15 +67,7 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _batches(self, partition: ShardPartition) -> Iterator[pa.RecordBatch]:
         with task_context(self._options) as context:
-            pieces = pieces_of_shard(
-                context,
-                partition.shard,
-                processed=self._options.view == "history",
-                bodies=self._options.needs_bodies,
-                since=partition.since,
-                until=partition.until,
-            )
-            yield from batches_of(pieces, arrow_schema(self._schema), BodyReader(self._options))
+            yield from batches_in(partition, context, self._options, self._schema)
 
     def _ripe(self) -> int:
         return context_of(self._options).store.now() - microseconds(self._options.lag_seconds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -18,12 +18,13 @@ from shardq.sharding.shard import Shard
 from shardq.spark.bodies import BodyReader
 from shardq.spark.connection import context_of, task_context
 from shardq.spark.filters import Pruning
-from shardq.spark.options import BrowseOptions
+from shardq.spark.options import BrowseOptions, BrowseStreamOptions
 from shardq.spark.peeking import pieces_of_shard
 from shardq.spark.row_schema import arrow_schema, check_schema, schema_of
 from shardq.spark.rows import batches_of
+from shardq.storage.requests import StoredSlice
 
-__all__ = ["Browser", "FilteringBrowser", "ShardPartition", "moment_of"]
+__all__ = ["Browser", "FilteringBrowser", "ShardPartition", "batches_in", "moment_of"]
 
 FOREVER = 2**62
 
@@ -35,6 +36,26 @@ class ShardPartition(InputPartition):
     shard: Shard
     since: int
     until: int
+
+
+def batches_in(
+    partition: ShardPartition,
+    context: QueueContext,
+    options: BrowseOptions | BrowseStreamOptions,
+    schema: StructType,
+    keeps: Callable[[StoredSlice], bool] = lambda _: True,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a partition."""
+    pieces = pieces_of_shard(
+        context,
+        partition.shard,
+        processed=options.view == "history",
+        bodies=options.needs_bodies,
+        since=partition.since,
+        until=partition.until,
+        keeps=keeps,
+    )
+    return batches_of(pieces, arrow_schema(schema), BodyReader(options))
 
 
 class Browser(DataSourceReader):
@@ -68,16 +89,7 @@ class Browser(DataSourceReader):
             if self._options.view == "shards":
                 yield self._counts(context, partition.shard)
                 return
-            pieces = pieces_of_shard(
-                context,
-                partition.shard,
-                processed=self._options.view == "history",
-                bodies=self._options.needs_bodies,
-                since=partition.since,
-                until=partition.until,
-                keeps=self._pruning.keeps,
-            )
-            yield from batches_of(pieces, arrow_schema(self._schema), BodyReader(self._options))
+            yield from batches_in(partition, context, self._options, self._schema, self._pruning.keeps)
 
     def _counts(self, context: QueueContext, shard: Shard) -> pa.RecordBatch:
         counts = context.retry(context.store.count, shard)
