@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -102,12 +102,12 @@ class EntryQueue:
             return False
         return True
 
-    def remove_old(self) -> int:
-        """Remove the entries that are over; returns how many they were."""
+    def remove_old(self, stopped: Callable[[], bool]) -> int:
+        """Remove the entries that are over, until that is stopped; returns how many they were."""
         removed = 0
         try:
             with self._opened().consumer(visibility_timeout=60) as consumer:
-                while batch := consumer.receive(_AT_ONCE):
+                while not stopped() and (batch := consumer.receive(_AT_ONCE)):
                     batch.ack()
                     removed += len(batch)
         except QueueNotFound:

@@ -7,7 +7,7 @@ entries too, in a queue of their own, so that whoever lists workflows has to loo
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import chain, islice
@@ -218,9 +218,9 @@ class ResultLog:
         if not self._results.wait(seconds):
             time.sleep(min(seconds, _PAUSE))
 
-    def remove_old(self) -> int:
-        """Remove the entries that are over; returns how many they were."""
-        return self._results.remove_old() + self._workflows.remove_old()
+    def remove_old(self, stopped: Callable[[], bool] = lambda: False) -> int:
+        """Remove the entries that are over, until that is stopped; returns how many they were."""
+        return self._results.remove_old(stopped) + self._workflows.remove_old(stopped)
 
     def _read(self, kind: str, task: str, kept_in: EntryQueue) -> StoredMessage | None:
         key = key_of(kind, task)

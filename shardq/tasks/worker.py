@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import random
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -18,6 +17,7 @@ from shardq.settings import check_number
 from shardq.tasks.calling import Loop
 from shardq.tasks.settling import Ended, settle_all
 from shardq.tasks.threads import Threads
+from shardq.tasks.upkeep import Upkeep
 from shardq.tasks.work_unit import Runner, Unit, units_of
 from shardq.wording import kind_of
 from shardq.worker import Worker
@@ -36,7 +36,6 @@ AHEAD_SECONDS = 0.5  # as many tasks are received ahead as are run in this time,
 MOST_AHEAD = 500
 BATCH = 500  # tasks that are received together: as few requests as what is received ahead allows
 WAIT_SECONDS = 5.0
-UPKEEP_SECONDS = 60.0
 
 
 class TaskWorkerKeywords(LoopKeywords, total=False):
@@ -97,7 +96,7 @@ class TaskWorker(Worker):
         self._runner = Runner(tasks.tasks, tasks.middleware, binding, self._loop)
         self._room = _Room(threads or MOST_AHEAD)
         self._error: BaseException | None = None
-        self._upkeep_at = time.monotonic() + random.uniform(0.5, 1.0) * UPKEEP_SECONDS
+        self._upkeep = Upkeep(binding.results, beside=threads > 0)
 
     def run(self) -> WorkerReport:
         """Work until :meth:`stop`, or until nothing was due for ``idle_exit`` seconds and nothing runs.
@@ -125,6 +124,7 @@ class TaskWorker(Worker):
             self._receive(consumer, threads)
         finally:
             threads.close()
+            self._upkeep.close()
             self._ended.close()
             if self._threads:
                 settling.join()
@@ -136,6 +136,7 @@ class TaskWorker(Worker):
         idle_exit, faults = self._options.idle_exit, 0
         idle_since = time.monotonic()
         while not self._stopping:
+            self._upkeep.look()
             if (room := self._room.wait(0.5)) == 0:
                 idle_since = time.monotonic()
                 continue
@@ -143,7 +144,6 @@ class TaskWorker(Worker):
             held = self._room.held  # before the look, which does not see what those send that end during it
             try:
                 batch = consumer.receive(min(room, self._options.batch), wait=min(left, WAIT_SECONDS))
-                self._look_after_results()
                 faults = 0
             except ShardqError as error:
                 faults += 1
@@ -157,20 +157,9 @@ class TaskWorker(Worker):
                 idle_since = time.monotonic()
                 self._room.wait_for_less(held, 0.5)
             elif idle_exit is not None and time.monotonic() - idle_since >= idle_exit:
-                self._look_after_results(at_once=self._threads > 0)
+                if self._threads:
+                    self._upkeep.finish()
                 return
-
-    def _look_after_results(self, *, at_once: bool = False) -> None:
-        """Remove results whose time is over: once a minute, and before a worker that had nothing to do ends.
-
-        What fails then is left to the next time. Tasks that were received just now do not wait for it.
-        """
-        if at_once or time.monotonic() >= self._upkeep_at:
-            self._upkeep_at = time.monotonic() + UPKEEP_SECONDS
-            try:
-                self._binding.results.remove_old()
-            except ShardqError as error:
-                _log.warning("results whose time is over were not removed: %s", error)
 
     def _begin(self, units: Sequence[Unit], threads: Threads[Unit]) -> None:
         self._tally.hold(self._room.take(sum(len(unit.attempt.batch) for unit in units)))

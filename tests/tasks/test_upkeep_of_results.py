@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 
 import pytest
 
 import shardq
-from shardq.tasks import Result, Tasks, TaskWorker, current_task, worker
+from shardq.tasks import Result, Tasks, TaskWorker, current_task, upkeep
 from shardq.testing import ManualClock
 from tests.tasks.sums import Sums
 
@@ -28,11 +30,11 @@ def test_tasks_that_were_just_received_run_at_their_first_delivery_when_the_upke
 ) -> None:
     tried: list[int] = []
 
-    def fail() -> int:
+    def fail(stopped: Callable[[], bool]) -> int:
         tried.append(1)
         raise error
 
-    monkeypatch.setattr(worker, "UPKEEP_SECONDS", 0.0)
+    monkeypatch.setattr(upkeep, "UPKEEP_SECONDS", 0.0)
     monkeypatch.setattr(sums.tasks.binding.results, "remove_old", fail)
     deliveries = _noting_deliveries(sums.tasks)
     result = deliveries()
@@ -40,6 +42,34 @@ def test_tasks_that_were_just_received_run_at_their_first_delivery_when_the_upke
     assert result.get(timeout=0) == 1
     assert (report.worked, report.store_faults) == (1, 0)
     assert tried
+
+
+def test_tasks_do_not_wait_for_an_upkeep_that_takes_long(
+    sums: Sums, client: shardq.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def dawdle(stopped: Callable[[], bool]) -> int:
+        begun.set()
+        while not stopped():
+            time.sleep(0.01)
+        ended.set()
+        return 0
+
+    monkeypatch.setattr(upkeep, "UPKEEP_SECONDS", 0.0)
+    monkeypatch.setattr(sums.tasks.binding.results, "remove_old", dawdle)
+    worker = TaskWorker(sums.tasks, client, threads=2)
+    working = threading.Thread(target=worker.run)
+    working.start()
+    try:
+        assert begun.wait(60)
+        assert sums.add.send(1, 2).get(timeout=60) == 3
+        assert not ended.is_set()
+    finally:
+        worker.stop()
+        working.join(60)
+    assert ended.is_set()
+    assert not working.is_alive()
 
 
 def test_progress_can_be_told_while_the_one_before_is_being_removed(

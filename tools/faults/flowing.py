@@ -102,9 +102,17 @@ class _NotedWorker(TaskWorker):
         self.record.outcome("take-step", Phase.OK, deliveries=taken)
         super()._begin(units, threads)
 
-    def _look_after_results(self, *, at_once: bool = False) -> None:
-        self.record.outcome("seek-step", Phase.OK)
-        super()._look_after_results(at_once=at_once)
+    def _make_consumer(self) -> shardq.Consumer:
+        consumer = super()._make_consumer()
+        receive = consumer.receive
+
+        def noted(limit: int = 1, *, wait: float = 0.0) -> shardq.Batch:
+            batch = receive(limit, wait=wait)
+            self.record.outcome("seek-step", Phase.OK)
+            return batch
+
+        consumer.receive = noted  # type: ignore[method-assign]
+        return consumer
 
 
 class _Noted(Middleware):

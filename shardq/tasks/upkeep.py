@@ -1,0 +1,61 @@
+"""Removing results whose time is over, beside the tasks: none waits for it, however slow the store is."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+
+from shardq.errors import ShardqError
+from shardq.tasks.results import ResultLog
+
+__all__ = ["UPKEEP_SECONDS", "Upkeep"]
+
+_log = logging.getLogger(__name__)
+
+UPKEEP_SECONDS = 60.0
+
+
+class Upkeep:
+    """The upkeep of one worker: once a minute, ``beside`` its tasks in a thread of its own, or between them.
+
+    What fails is left to the next time. For one thread.
+    """
+
+    def __init__(self, results: ResultLog, *, beside: bool) -> None:
+        self._results, self._beside = results, beside
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._due = time.monotonic() + random.uniform(0.5, 1.0) * UPKEEP_SECONDS
+
+    def look(self) -> None:
+        """Begin if it is time, unless the one before is still at it."""
+        if time.monotonic() < self._due or (self._thread is not None and self._thread.is_alive()):
+            return
+        self._due = time.monotonic() + UPKEEP_SECONDS
+        if self._beside:
+            self._thread = threading.Thread(target=self._remove, name="shardq-tasks-upkeep", daemon=True)
+            self._thread.start()
+        else:
+            self._remove()
+
+    def finish(self) -> None:
+        """Remove all that is over now."""
+        self._wait()
+        self._remove()
+
+    def close(self) -> None:
+        """End the thread, after the entries that it removes just now."""
+        self._closed.set()
+        self._wait()
+
+    def _wait(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+
+    def _remove(self) -> None:
+        try:
+            self._results.remove_old(self._closed.is_set)
+        except ShardqError as error:
+            _log.warning("results whose time is over were not removed: %s", error)
