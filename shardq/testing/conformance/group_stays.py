@@ -72,6 +72,16 @@ class GroupStayContract(GroupedContract):
         assert again.messages == [*of_bundle(instead), *of_bundle(bundle, 2), *of_bundle(last)]
         assert again.deliveries == {1}
 
+    def test_a_forward_in_place_of_neighbours_keeps_the_place_of_each(self, grouped: Bench) -> None:
+        bundle, last = grouped.given(4), grouped.given()
+        taken = grouped.claim()
+        instead = [grouped.bundle() for _ in range(2)]
+        spans = taken.span(1, 1), taken.span(2, 1)
+        assert grouped.forward(spans, *instead, in_place=True) == Fenced()
+        grouped.ack(taken.span(0, 1))
+        again = grouped.claim(by=grouped.other)
+        assert again.messages == [*of_bundles(*instead), *of_bundle(bundle, 3), *of_bundle(last)]
+
     def test_a_fenced_forward_in_place_changes_nothing(self, grouped: Bench) -> None:
         bundle = grouped.given(2)
         taken = grouped.claim()

@@ -153,13 +153,16 @@ def _replace(draft: Draft, cut: _Cut, instead: Mapping[tuple[bytes, int], Bundle
     members = cut.before
     placed: set[bytes] = set()
     for each, is_named in cut.pieces[len(members) :]:
-        bundle = instead.get((each.slice.bundle_id, each.slice.first))
         if not is_named:
             members.append(_given_back(each, draft.now, 0, started=False))
-        elif bundle is not None and group_id(bundle.group) == cut.group:
-            draft.change.store_grouped(bundle.id, Head.of(bundle, each.place), bundle.data)
-            members.append(Member(new_slice(bundle), bundle.due, each.place))
-            placed.add(bundle.id)
+            continue
+        for first in range(each.slice.first, each.slice.end):  # of several spans, where they are neighbours
+            bundle = instead.get((each.slice.bundle_id, first))
+            if bundle is not None and group_id(bundle.group) == cut.group:
+                place = each.place + first - each.slice.first
+                draft.change.store_grouped(bundle.id, Head.of(bundle, place), bundle.data)
+                members.append(Member(new_slice(bundle), bundle.due, place))
+                placed.add(bundle.id)
     draft.set(cut.group, [*members, *cut.waiting], len(cut.before))
     return placed
 
