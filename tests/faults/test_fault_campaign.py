@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -15,10 +14,7 @@ import pytest
 from tests.sampling import some
 from tools.faults.round import Round
 
-pytestmark = [
-    pytest.mark.timeout(600),  # 40 seconds where the computer has nothing else to do
-    pytest.mark.one_process,
-]
+pytestmark = pytest.mark.timeout(600)  # 40 seconds where the computer has nothing else to do
 
 ROOT = Path(__file__).parents[2]
 
@@ -66,15 +62,6 @@ def test_a_store_that_keeps_its_promises_passes(tmp_path: Path) -> None:
     assert len(report.deeds) >= len(report.steps) > 5
 
 
-@pytest.fixture(scope="module")
-def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, Round]]:
-    """The campaigns of the defects, three at a time: the clients mostly wait."""
-    folders = {name: tmp_path_factory.mktemp(name) for name in TRIED}
-    with ThreadPoolExecutor(3) as pool:
-        found = pool.map(lambda name: _campaign_with(name, folders[name]), TRIED)
-        return dict(zip(TRIED, found, strict=True))
-
-
 def _campaign_with(defect: str, folder: Path) -> tuple[int, Round]:
     """A rare defect shows about four times in 4,000 messages, so further campaigns may be needed.
 
@@ -88,11 +75,9 @@ def _campaign_with(defect: str, folder: Path) -> tuple[int, Round]:
 
 
 @pytest.mark.parametrize("defect", TRIED)
-def test_a_broken_store_is_caught_with_the_histories_of_the_messages(
-    verdicts: dict[str, tuple[int, Round]], defect: str
-) -> None:
+def test_a_broken_store_is_caught_with_the_histories_of_the_messages(tmp_path: Path, defect: str) -> None:
     promise = CAUGHT[defect]
-    code, report = verdicts[defect]
+    code, report = _campaign_with(defect, tmp_path)
     assert code == 1
     assert promise in promises(report)
     offence = next(each for each in report.verdict.offences if each.promise == promise)
