@@ -19,6 +19,7 @@ from __future__ import annotations
 import reprlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 import msgspec
 
@@ -38,9 +39,11 @@ __all__ = [
     "ONCE",
     "PlannedBundle",
     "Reservation",
+    "check_groups",
     "choose_shard",
     "confirm",
     "grouped_by_shard",
+    "parts_by_unique_key",
     "plan_bundles",
     "reserve",
     "sizes",
@@ -72,6 +75,11 @@ class PlannedBundle(msgspec.Struct, frozen=True):
         return len(self.places) or self.bundle.count
 
     @property
+    def has_key(self) -> bool:
+        """True when it is stored only if its key is free."""
+        return self.key is not None or self.unique_key is not None
+
+    @property
     def complete(self) -> bool:
         """True when its messages are all that is in the bundle, in their order."""
         return self.positions == range(self.bundle.count)
@@ -93,13 +101,18 @@ def choose_shard(context: QueueContext, due: int, messages: int, group: str = ""
     """
     if not group:
         return context.placement.choose(context.settings.layout, due, messages)
+    check_groups(context, f"group={reprlib.repr(group_of(group))}")
+    return group_shard(context.name, group)
+
+
+def check_groups(context: QueueContext, wanted: str) -> None:
+    """Raise UnsupportedByStore where the store has no groups, naming what needs one."""
     if not context.store.capabilities.groups:
         raise UnsupportedByStore(
-            f"group={reprlib.repr(group_of(group))}: the store of queue {context.name!r} keeps no order within groups: "
+            f"{wanted}: the store of queue {context.name!r} keeps no order within groups: "
             "use SQLite, Cassandra, or a replica set of MongoDB (one member will do), or a queue of one shard with one "
             "consumer"
         )
-    return group_shard(context.name, group)
 
 
 def grouped_by_shard(bundles: Iterable[PlannedBundle]) -> list[list[PlannedBundle]]:
@@ -108,6 +121,18 @@ def grouped_by_shard(bundles: Iterable[PlannedBundle]) -> list[list[PlannedBundl
     for planned in bundles:
         groups.setdefault(planned.shard, []).append(planned)
     return list(groups.values())
+
+
+def parts_by_unique_key(bundles: Sequence[PlannedBundle]) -> Iterator[tuple[bool, list[PlannedBundle]]]:
+    """Bundles with and without a unique key: apart, or in turns where groups have to keep their order."""
+    in_turns = any(planned.bundle.group for planned in bundles)
+    ordered = bundles if in_turns else sorted(bundles, key=_has_unique_key)
+    for is_unique, part in groupby(ordered, _has_unique_key):
+        yield is_unique, list(part)
+
+
+def _has_unique_key(planned: PlannedBundle) -> bool:
+    return planned.unique_key is not None
 
 
 def sizes(messages: BundleData) -> list[int]:

@@ -26,6 +26,8 @@ from shardq.receipt import MessageId
 from shardq.wording import kind_of
 
 __all__ = [
+    "MAX_DELAY_SECONDS",
+    "MAX_TTL_SECONDS",
     "MIN_TTL_SECONDS",
     "RESERVED_KEYS",
     "Alike",
@@ -36,6 +38,7 @@ __all__ = [
     "check_priority",
     "check_unique_key",
     "describe",
+    "expiry_of",
     "prepare_options",
     "size_of",
 ]
@@ -74,7 +77,12 @@ class SendOptions(msgspec.Struct, frozen=True):
 
     def expiry(self, due: int) -> int | None:
         """The moment of expiry of a message that is due then; None: it never expires."""
-        return None if self.ttl is None else min(due + self.ttl, LAST_MOMENT)
+        return expiry_of(due, self.ttl)
+
+
+def expiry_of(due: int, ttl: int | None) -> int | None:
+    """The moment until which a message is delivered that is due then; None: for ever."""
+    return None if ttl is None else min(due + ttl, LAST_MOMENT)
 
 
 class PreparedMessage(msgspec.Struct, frozen=True):

@@ -29,41 +29,28 @@ import msgspec
 from shardq.context.decision_log import Decision, DecisionLog
 from shardq.context.queue_context import QueueContext
 from shardq.errors import ReplayConflict
-from shardq.outgoing_message import DEFAULT_PRIORITY, Headers
-from shardq.sending.doors import RUN, admit, append
-from shardq.sending.planned_bundles import PlannedBundle
-from shardq.sending.prepared import size_of
+from shardq.outgoing_message import Headers
+from shardq.sending.doors import RUN, admit
+from shardq.sending.keyed_appends import append_keyed
+from shardq.sending.planned_bundles import PlannedBundle, check_groups
+from shardq.sending.prepared import expiry_of, size_of
+from shardq.sending.run_parts import Common, RunPart, commons_of
 from shardq.sharding.ring import Layout
-from shardq.sharding.shard import Shard
+from shardq.sharding.shard import Shard, group_shard
 from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.bundle_id import repeatable_bundle_id
 from shardq.storage.requests import Bundle
 
-__all__ = ["Run", "RunPart"]
+__all__ = ["Run"]
 
 _log = logging.getLogger(__name__)
 
 APPEND_BYTES = 1_048_576
+APPEND_KEYS = 500
 MOST_EDITIONS = 1_000
 _PREFIX = "shardq-run:"
 
 Value = TypeVar("Value")
-
-
-class RunPart(msgspec.Struct, frozen=True):
-    """Messages that are sent together, in the order in which every attempt has them.
-
-    A column is None or as long as the bodies.
-    """
-
-    name: str  # the same in every attempt
-    fingerprint: str  # of who the messages are, with priority, due and lane; the same in every attempt
-    turn: int  # the shard of the first bundle; the next one goes to the shard after it
-    bodies: Sequence[bytes]
-    headers: Sequence[Headers | None] | None = None
-    priorities: Sequence[int] | None = None  # 0 .. 9
-    dues: Sequence[int | None] | None = None  # microseconds; None and the past mean now
-    lanes: Sequence[int] | None = None  # messages of one lane go to the same concurrency shard
 
 
 class _Terms(msgspec.Struct, array_like=True, frozen=True):
@@ -78,22 +65,15 @@ class _Terms(msgspec.Struct, array_like=True, frozen=True):
         0  # so many messages of incomplete bundles go to one shard; 0, as before: each has its own
     )
     execution: str = ""  # of the run
+    group_lanes: int = 1  # of each group: the queue's `group_concurrency`
 
-    def groups(self, part: RunPart) -> list[_Group]:
+    def commons(self, part: RunPart) -> list[Common]:
         """What may share a bundle."""
-        return _groups(part, self.moment, self.layout.shards if self.lanes_by_shard else None)
+        shards = self.layout.shards if self.lanes_by_shard else None
+        return commons_of(part, self.moment, shards=shards, group_lanes=self.group_lanes)
 
 
 _decode_terms = msgspec.json.Decoder(_Terms).decode
-
-
-class _Group(msgspec.Struct, frozen=True):
-    """Messages that may share a bundle, by place in the part."""
-
-    priority: int
-    due: int
-    lane: int | None
-    places: Sequence[int]
 
 
 class _Turn:
@@ -140,8 +120,9 @@ class Run:
     def send(self, part: RunPart) -> int:
         """Store a part; returns how many messages were stored now: none when an earlier attempt had finished it.
 
-        Raises MessageTooLarge, QueuePaused or ReplayConflict with nothing stored; StoreUnavailable or
-        OutcomeUnknown when it is to be sent again.
+        A message whose key another one has is not stored, and not counted. Raises MessageTooLarge, QueuePaused,
+        UnsupportedByStore or ReplayConflict with nothing stored; StoreUnavailable or OutcomeUnknown when it is to be
+        sent again.
         """
         self._check(part)
         offered = _Terms(
@@ -152,8 +133,9 @@ class Run:
             lanes_by_shard=True,
             turn_messages=self._bundle_messages,
             execution=self._execution,
+            group_lanes=self._context.settings.group_concurrency,
         )
-        counts = tuple(self._counts(part.bodies, offered.groups(part)))
+        counts = tuple(self._counts(part.bodies, offered.commons(part)))
         offered = msgspec.structs.replace(offered, counts=counts)
         part, terms, entry = self._decide(part, offered)
         if entry.done:
@@ -161,11 +143,12 @@ class Run:
         bundles = self._bundles(part, terms)
         if self._context.settings.is_bounded and terms != offered:
             bundles = (planned for planned in bundles if self._is_missing(planned))
-        for group in _grouped(bundles):
-            self._pace(sum(planned.messages for planned in group))
-            append(self._context, RUN, group)
+        duplicates = 0
+        for some in _by_shard(bundles):
+            self._pace(sum(planned.messages for planned in some))
+            duplicates += append_keyed(self._context, RUN, some)
         self._decisions.finish(part.name, entry.value)
-        return len(part.bodies)
+        return len(part.bodies) - duplicates
 
     def _decide(self, part: RunPart, offered: _Terms) -> tuple[RunPart, _Terms, Decision]:
         """The edition of the part that holds these messages, with the terms that stand for it."""
@@ -197,32 +180,36 @@ class Run:
         headers = part.headers or [None] * len(part.bodies)
         sizes = map(len, part.bodies) if part.headers is None else _sizes(part.bodies, headers)
         admit(self._context, RUN, max(sizes, default=0))
+        if part.groups is not None and any(part.groups):
+            check_groups(self._context, "a group")
 
     def _bundles(self, part: RunPart, terms: _Terms) -> Iterator[PlannedBundle]:
         layout, counts = terms.layout, iter(terms.counts)
         turns = defaultdict[int, _Turn](lambda: _Turn(part.turn, terms.turn_messages))
         sequence = 0
-        for group in terms.groups(part):
-            time_shard, start = layout.time_shard(group.due), 0
-            while start < len(group.places):
-                places = group.places[start : start + next(counts)]
-                whole = start + len(places) < len(group.places)  # more of its group follow: it was full
-                counted = turns[time_shard if terms.turn_messages else 0]
-                turn = counted.take(len(places), whole=whole) if group.lane is None else group.lane
+        for common in terms.commons(part):
+            time_shard, start = layout.time_shard(common.due), 0
+            while start < len(common.places):
+                places = common.places[start : start + next(counts)]
+                if common.group:
+                    shard = group_shard(self._context.name, common.group)
+                else:
+                    whole = start + len(places) < len(common.places)  # more of them follow: it was full
+                    counted = turns[time_shard if terms.turn_messages else 0]
+                    turn = counted.take(len(places), whole=whole) if common.lane is None else common.lane
+                    shard = Shard(self._context.name, time_shard, turn % layout.shards)
                 identity = repeatable_bundle_id(
                     terms.moment, sequence, self._context.name, self._name, part.name
                 )
-                data = encode_bundle(_data(part, places))
-                bundle = Bundle(identity, group.priority, group.due, terms.moment, len(places), data)
-                yield PlannedBundle(Shard(self._context.name, time_shard, turn % layout.shards), bundle)
+                yield _planned(shard, identity, part, common, places, terms.moment)
                 sequence, start = sequence + 1, start + len(places)
 
-    def _counts(self, bodies: Sequence[bytes], groups: Iterable[_Group]) -> Iterator[int]:
+    def _counts(self, bodies: Sequence[bytes], commons: Iterable[Common]) -> Iterator[int]:
         """How many messages fill each bundle: no more once they have so many bytes."""
-        for group in groups:
+        for common in commons:
             start = 0
-            while start < len(group.places):
-                some = _picked(bodies, group.places[start : start + self._bundle_messages])
+            while start < len(common.places):
+                some = _picked(bodies, common.places[start : start + self._bundle_messages])
                 filled = bisect_left(list(accumulate(map(len, some))), self._bundle_bytes) + 1
                 yield min(filled, len(some))
                 start += min(filled, len(some))
@@ -239,25 +226,34 @@ def _sizes(bodies: Sequence[bytes], headers: Sequence[Headers | None]) -> Iterat
     return (len(body) + size_of(header) for body, header in zip(bodies, headers, strict=True))
 
 
-def _groups(part: RunPart, moment: int, shards: int | None) -> list[_Group]:
-    everything = range(len(part.bodies))
-    if part.priorities is None and part.dues is None and part.lanes is None:
-        return [_Group(DEFAULT_PRIORITY, moment, None, everything)] if part.bodies else []
-    groups: dict[tuple[int, int, int | None], list[int]] = {}
-    for place in everything:
-        priority = DEFAULT_PRIORITY if part.priorities is None else part.priorities[place]
-        due = max(moment, (part.dues[place] if part.dues is not None else None) or moment)
-        lane = None if part.lanes is None else part.lanes[place]
-        if lane is not None and shards is not None:
-            lane %= shards
-        groups.setdefault((priority, due, lane), []).append(place)
-    return [_Group(*key, places) for key, places in groups.items()]
-
-
-def _data(part: RunPart, places: Sequence[int]) -> BundleData:
+def _planned(
+    shard: Shard, identity: bytes, part: RunPart, common: Common, places: Sequence[int], moment: int
+) -> PlannedBundle:
+    dedupe_key = None if part.dedupe_keys is None else part.dedupe_keys[places[0]]
+    unique_key = None if part.unique_keys is None else part.unique_keys[places[0]]
     bodies = list(_picked(part.bodies, places))
     headers = None if part.headers is None else list(_picked(part.headers, places))
-    return BundleData(bodies, headers if headers and any(headers) else None)
+    data = BundleData(
+        bodies,
+        headers if headers and any(headers) else None,
+        None if dedupe_key is None else [dedupe_key],
+        unique_key=unique_key,
+    )
+    bundle = Bundle(
+        id=identity,
+        priority=common.priority,
+        due=common.due,
+        enqueued_at=moment,
+        count=len(places),
+        data=encode_bundle(data),
+        expires_at=expiry_of(common.due, common.ttl),
+        group=common.group,
+    )
+    if dedupe_key is None and unique_key is None:
+        return PlannedBundle(shard, bundle)
+    return PlannedBundle(
+        shard, bundle, dedupe_key, places=places[:1], positions=range(1), unique_key=unique_key
+    )
 
 
 def _picked(values: Sequence[Value], places: Sequence[int]) -> Sequence[Value]:
@@ -267,15 +263,16 @@ def _picked(values: Sequence[Value], places: Sequence[int]) -> Sequence[Value]:
     return [values[place] for place in places]
 
 
-def _grouped(bundles: Iterable[PlannedBundle]) -> Iterator[list[PlannedBundle]]:
-    """Bundles by shard, so many together as one request may have bytes."""
+def _by_shard(bundles: Iterable[PlannedBundle]) -> Iterator[list[PlannedBundle]]:
+    """Bundles by shard, so many together as one request may have bytes, or keys."""
     waiting: dict[Shard, list[PlannedBundle]] = {}
     sizes: dict[Shard, int] = {}
     for planned in bundles:
         shard = planned.shard
         waiting.setdefault(shard, []).append(planned)
         sizes[shard] = sizes.get(shard, 0) + len(planned.bundle.data)
-        if sizes[shard] >= APPEND_BYTES:
+        is_full = planned.has_key and len(waiting[shard]) >= APPEND_KEYS
+        if is_full or sizes[shard] >= APPEND_BYTES:
             yield waiting.pop(shard)
             del sizes[shard]
     yield from waiting.values()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
-from itertools import groupby
 from typing import Any, cast, overload
 
 import msgspec
@@ -24,6 +23,7 @@ from shardq.sending.planned_bundles import (
     Reservation,
     confirm,
     grouped_by_shard,
+    parts_by_unique_key,
     plan_bundles,
     reserve,
 )
@@ -186,7 +186,7 @@ def store_send(context: QueueContext, send: PlannedSend) -> Written:
 
     An error is in the answer, not raised, whatever its kind.
     """
-    if any(map(_has_unique_key, send.bundles)):
+    if any(planned.unique_key is not None for planned in send.bundles):
         return _store_unique(context, send)
     return _store(context, send.bundles, len(send.messages))
 
@@ -219,12 +219,13 @@ def _store(context: QueueContext, bundles: Sequence[PlannedBundle], count: int) 
 
 def _store_unique(context: QueueContext, send: PlannedSend) -> Written:
     """Store bundles of which some have a unique key; nothing after the first error."""
-    unique = UniqueSend(context, [message.options.on_conflict for message in send.messages])
+    conflicts = {place: message.options.on_conflict for place, message in enumerate(send.messages)}
+    unique = UniqueSend(context, conflicts)
     ids: list[str | None] = [None] * len(send.messages)
     pending: list[PlannedBundle] = []
     doubtful: set[bytes] = set()
-    for has_key, part in _parts(send.bundles):
-        if has_key:
+    for is_unique, part in parts_by_unique_key(send.bundles):
+        if is_unique:
             unique.run(part)
         elif unique.error is not None:
             pending += part
@@ -237,18 +238,6 @@ def _store_unique(context: QueueContext, send: PlannedSend) -> Written:
             ids = [identity or known for identity, known in zip(written.ids, ids, strict=True)]
     ids = [unique.ids.get(place, identity) for place, identity in enumerate(ids)]
     return Written(ids, unique.error, (*pending, *unique.pending), doubtful | unique.doubtful)
-
-
-def _parts(bundles: Sequence[PlannedBundle]) -> Iterator[tuple[bool, list[PlannedBundle]]]:
-    """Bundles with and without a unique key: apart, or in turns where groups have to keep their order."""
-    in_turns = any(planned.bundle.group for planned in bundles)
-    ordered = bundles if in_turns else sorted(bundles, key=_has_unique_key)
-    for has_key, part in groupby(ordered, _has_unique_key):
-        yield has_key, list(part)
-
-
-def _has_unique_key(planned: PlannedBundle) -> bool:
-    return planned.unique_key is not None
 
 
 def _store_one(context: QueueContext, planned: PlannedBundle, count: int, doubtful: set[bytes]) -> Written:

@@ -8,7 +8,7 @@ for its key, and removes what it stored: nobody has received it (:mod:`shardq.co
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -17,7 +17,7 @@ from shardq.context.queue_context import QueueContext
 from shardq.context.unique_keys import Holder, Owner, UniqueKeys
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable, UniqueKeyTaken
 from shardq.outgoing_message import OnConflict
-from shardq.sending.doors import SEND, append, check_age
+from shardq.sending.doors import SEND, Door, append, check_age
 from shardq.sending.planned_bundles import PlannedBundle, grouped_by_shard
 from shardq.storage.bundle_id import made_at
 from shardq.storage.requests import EntryState
@@ -35,10 +35,13 @@ class UniqueSend:
     def __init__(
         self,
         context: QueueContext,
-        conflicts: Sequence[OnConflict],
+        conflicts: Mapping[int, OnConflict],  # by place in the input
+        door: Door = SEND,
     ) -> None:
+        self._door = door
         self._context, self._keys, self._conflicts = context, UniqueKeys(context), conflicts
         self.ids: dict[int, str] = {}  # by place in the input
+        self.duplicates = 0  # that were not stored, as another message has their key
         self.error: BaseException | None = None  # the first one; nothing is stored after it
         self.pending: list[PlannedBundle] = []  # those that are not stored, as far as is known
         self.doubtful: set[bytes] = set()  # those of them that may be stored all the same
@@ -130,6 +133,7 @@ class UniqueSend:
             raise self._taken(_key(planned), owner.id, in_flight=in_flight)
         if conflict == "keep":
             self.ids[planned.places[0]] = owner.id
+            self.duplicates += 1
             self._context.counters.add(deduplicated=1)
         return conflict == "keep"
 
@@ -160,7 +164,7 @@ class UniqueSend:
                 self._fail(group, self.error)
                 continue
             try:
-                append(self._context, SEND, group)
+                append(self._context, self._door, group)
                 stored += group
             except BaseException as error:
                 refused = isinstance(error, ShardqError) and not isinstance(error, OutcomeUnknown)

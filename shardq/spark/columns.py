@@ -13,6 +13,7 @@ from pyspark.sql.types import (
     BooleanType,
     ByteType,
     DataType,
+    DecimalType,
     DoubleType,
     FloatType,
     IntegerType,
@@ -26,15 +27,18 @@ from pyspark.sql.types import (
 
 from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.outgoing_message import DEFAULT_PRIORITY, OutgoingMessage
-from shardq.sending.prepared import prepare_options
+from shardq.sending.prepared import MAX_DELAY_SECONDS, MAX_TTL_SECONDS, MIN_TTL_SECONDS, prepare_options
 from shardq.spark.options import SendOptions
 
-__all__ = ["NO_DUE", "Columns", "Rows", "headers_of"]
+__all__ = ["NOTHING", "Columns", "Names", "Rows", "headers_of", "names_of", "numbers_of"]
 
-NO_DUE = np.iinfo(np.int64).min
+NOTHING = np.iinfo(np.int64).min
+"""Stands for null among due times, delays and ttls."""
 
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 _BYTES = (StringType, BinaryType)
+_NAMES = (StringType, *_WHOLE)
+_SECONDS = (FloatType, DoubleType, DecimalType, *_WHOLE)
 _HEADER = (StringType, BinaryType, BooleanType, FloatType, DoubleType, *_WHOLE)
 _MADE_BY_READERS = frozenset(
     {"id", "receipt", "state", "shard", "enqueued_at", "deliveries", "processed_at", "dedupe_key", "lease_until",
@@ -47,20 +51,43 @@ _ROLES = {  # default name, types, what to do about another type
     "due": ((TimestampType,), "cast it to timestamp"),
     "headers": ((MapType, BinaryType), "use a map of string to string, numbers, booleans or binary"),
     "key": ((*_BYTES, *_WHOLE), "cast it to string"),
+    "delay": (_SECONDS, "give seconds: cast it to double"),
+    "ttl": (_SECONDS, "give seconds: cast it to double"),
+    "group": (_NAMES, "cast it to string"),
+    "dedupe_key": (_NAMES, "cast it to string"),
+    "unique_key": (_NAMES, "cast it to string"),
 }
+_ONLY_IF_NAMED = frozenset(
+    {"dedupe_key"}
+)  # readers make it: rows that are sent on would be taken for repetitions
+_BOUNDS = {"delay": (0.0, MAX_DELAY_SECONDS), "ttl": (MIN_TTL_SECONDS, MAX_TTL_SECONDS)}
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgspec.msgpack.Decoder(dict[str, Any])
 
 
+class Names(msgspec.Struct, array_like=True, frozen=True):
+    """The names that a row has, as texts."""
+
+    group: str | None = None
+    dedupe_key: str | None = None
+    unique_key: str | None = None
+
+
+_decode_names = msgspec.msgpack.Decoder(Names).decode
+
+
 class Rows(msgspec.Struct, frozen=True):
-    """Rows as arrays of one length. ``headers`` are packed as MessagePack; empty: none."""
+    """Rows as arrays of one length. ``headers`` and ``names`` are packed as MessagePack; empty: none."""
 
     bodies: Any  # of bytes objects
     identities: Any  # uint64: equal for equal rows
     headers: Any = None  # of bytes objects
     priorities: Any = None  # int64
-    dues: Any = None  # int64 microseconds, or NO_DUE
+    dues: Any = None  # int64 microseconds, or NOTHING
     lanes: Any = None  # int64
+    delays: Any = None  # as the due times
+    ttls: Any = None  # as the due times
+    names: Any = None  # of bytes objects
 
     def __len__(self) -> int:
         return len(self.bodies)
@@ -68,7 +95,10 @@ class Rows(msgspec.Struct, frozen=True):
     @property
     def columns(self) -> tuple[Any, ...]:
         """All arrays."""
-        return self.bodies, self.identities, self.headers, self.priorities, self.dues, self.lanes
+        return (
+            self.bodies, self.identities, self.headers, self.priorities, self.dues, self.lanes, self.delays,
+            self.ttls, self.names,
+        )  # fmt: skip
 
     def pick(self, where: Any) -> Rows:
         """The rows of a slice, or of an array of places."""
@@ -93,6 +123,11 @@ class Columns(msgspec.Struct, frozen=True):
     headers: str | None
     key: str | None
     queue: str
+    delay: str | None = None
+    ttl: str | None = None
+    group: str | None = None
+    dedupe_key: str | None = None
+    unique_key: str | None = None
 
     @classmethod
     def of(cls, schema: StructType, options: SendOptions) -> Columns:
@@ -100,44 +135,90 @@ class Columns(msgspec.Struct, frozen=True):
         chosen = {
             "body": options.body_column, "id": options.id_column, "priority": options.priority_column,
             "due": options.due_column, "headers": options.headers_column, "key": options.key_column,
+            "delay": options.delay_column, "ttl": options.ttl_column, "group": options.group_column,
+            "dedupe_key": options.dedupe_key_column, "unique_key": options.unique_key_column,
         }  # fmt: skip
         names = {role: _find(schema, role, chosen[role]) for role in _ROLES}
         if options.shard_by == "key" and names["key"] is None:
             raise InvalidSetting("shardBy=key needs a column 'key': name one with keyColumn")
+        if options.shard_by == "key" and names["group"] is not None:
+            raise InvalidSetting(
+                f"shardBy=key and column {names['group']!r} both decide on the shard: leave shardBy out, as a group "
+                "keeps its order by itself, or drop the column"
+            )
         _check_rest(schema, {name for name in names.values() if name})
         lane = names["key"] if options.shard_by == "key" else None
         return cls(**(names | {"key": lane}), queue=options.queue)  # type: ignore[arg-type]
 
     def rows(self, batch: pa.RecordBatch) -> Rows:
-        """A batch as arrays; raises InvalidMessage for a null body or a priority, header or due time out of range."""
+        """A batch as arrays; raises InvalidMessage for a null body or what a message cannot have."""
         bodies = _objects(batch.column(self.body))
         if batch.column(self.body).null_count:
             raise InvalidMessage(f"column {self.body!r} is null in a row: filter such rows out")
         headers = self._headers(batch)
-        priorities = None if self.priority is None else _priorities(batch.column(self.priority))
+        priorities = (
+            None if self.priority is None else _priorities(batch.column(self.priority), self.priority)
+        )
         dues = None if self.due is None else _dues(batch.column(self.due))
+        delays, ttls = self._seconds(batch, "delay"), self._seconds(batch, "ttl")
+        if delays is not None and dues is not None:
+            self._check_moments(delays, dues)
+        names = self._names(batch)
         lanes = (
             None if self.key is None else (_hash(batch.column(self.key)) >> np.uint64(33)).astype(np.int64)
         )
         ids = None if self.id is None else batch.column(self.id)
         identities = None if ids is None else _hash(ids)
         if ids is None or ids.null_count:  # a row without an id is known by its content
-            whole = _mix(_numbers(bodies), headers, priorities, dues)
+            whole = _mix(numbers_of(bodies), headers, priorities, dues, delays, ttls, names)
             identities = whole if ids is None else np.where(_nulls(ids), whole, identities)
-        return Rows(bodies, identities, headers, priorities, dues, lanes)
+        return Rows(bodies, identities, headers, priorities, dues, lanes, delays, ttls, names)
 
     def _headers(self, batch: pa.RecordBatch) -> Any:
         if self.headers is None:
             return None
         column = batch.column(self.headers)
         made = _unpacked(column) if pa.types.is_binary(column.type) else _dictionaries(column)
-        checked = [
-            prepare_options(OutgoingMessage(body=b"", headers=one), self.queue).headers if one else None
-            for one in made
-        ]
-        packed = np.empty(len(checked), dtype=object)
-        packed[:] = [_encoder.encode(one) if one else b"" for one in checked]
-        return packed
+        for one in made:
+            if one:
+                _check_one(self.headers, "headers", one, self.queue)
+        return _packed([one or None for one in made])
+
+    def _seconds(self, batch: pa.RecordBatch, role: str) -> Any:
+        """A column of seconds as microseconds."""
+        name = getattr(self, role)
+        if name is None:
+            return None
+        column, (least, most) = batch.column(name), _BOUNDS[role]
+        seconds, nulls = column.cast(pa.float64()).to_numpy(zero_copy_only=False), _nulls(column)
+        for wrong in seconds[~nulls & ~((seconds >= least) & (seconds <= most))][:1].tolist():
+            _check_one(name, role, wrong, self.queue)
+        micros = np.rint(np.where(nulls, 0, seconds) * 1_000_000).astype(np.int64)
+        return np.where(nulls, NOTHING, micros)
+
+    def _check_moments(self, delays: Any, dues: Any) -> None:
+        for place in np.flatnonzero((delays > 0) & (dues != NOTHING))[:1].tolist():
+            raise InvalidMessage(
+                f"column {self.delay!r} is {delays[place] / 1_000_000:g} in a row that has a {self.due!r}, too: give "
+                "one of them, and null for the other"
+            )
+
+    def _names(self, batch: pa.RecordBatch) -> Any:
+        chosen = {role: getattr(self, role) for role in Names.__struct_fields__}
+        if not any(chosen.values()):
+            return None
+        texts = {role: _texts(batch, name) for role, name in chosen.items()}
+        for role, name in chosen.items():
+            for text in set(texts[role]) - {None} if name is not None else ():
+                _check_one(name, role, text, self.queue)
+        found = [Names(*row) for row in zip(*texts.values(), strict=True)]
+        for one in found:
+            if one.dedupe_key is not None and one.unique_key is not None:
+                raise InvalidMessage(
+                    f"column {self.dedupe_key!r} is {one.dedupe_key!r} in a row that has a {self.unique_key!r}, too: "
+                    "give one of them, and null for the other"
+                )
+        return _packed([None if one == Names() else one for one in found])
 
 
 def headers_of(packed: bytes) -> dict[str, Any] | None:
@@ -150,7 +231,35 @@ def headers_of(packed: bytes) -> dict[str, Any] | None:
         raise InvalidMessage(f"packed headers {packed[:40]!r} are no MessagePack map: {error}") from error
 
 
+def names_of(packed: bytes) -> Names:
+    """Names as they were packed."""
+    return _decode_names(packed) if packed else Names()
+
+
+def _check_one(column: str, role: str, value: Any, queue: str) -> None:
+    """Raise InvalidMessage, naming the column, if a message cannot have this value."""
+    try:
+        prepare_options(OutgoingMessage(body=b"", **{role: value}), queue)
+    except InvalidMessage as error:
+        raise InvalidMessage(f"column {column!r}: {error}") from error
+
+
+def _packed(values: Sequence[Any]) -> Any:
+    packed = np.empty(len(values), dtype=object)
+    packed[:] = [b"" if one is None else _encoder.encode(one) for one in values]
+    return packed
+
+
+def _texts(batch: pa.RecordBatch, name: str | None) -> list[str | None]:
+    if name is None:
+        return [None] * batch.num_rows
+    texts: list[str | None] = batch.column(name).cast(pa.string()).to_pylist()
+    return texts
+
+
 def _find(schema: StructType, role: str, chosen: str | None) -> str | None:
+    if chosen is None and role in _ONLY_IF_NAMED:
+        return None
     name = chosen or role
     types, remedy = _ROLES[role]
     if name not in schema.fieldNames():
@@ -174,7 +283,7 @@ def _check_rest(schema: StructType, used: set[str]) -> None:
     for name in schema.fieldNames():
         if name not in used and name not in _MADE_BY_READERS and name not in _ROLES:
             raise InvalidSetting(
-                f"column {name!r} would be lost: a queue takes body, id, priority, due, headers and key; drop it, "
+                f"column {name!r} would be lost: a queue takes {', '.join(_ROLES)}; drop it, "
                 "name it by an option such as bodyColumn, or put it into the body with to_json(struct(...))"
             )
 
@@ -191,10 +300,10 @@ def _hash(column: pa.Array) -> Any:
     """A number for each value, the same in every process; null counts as a value."""
     if pa.types.is_integer(column.type):
         column = column.cast(pa.string())
-    return _numbers(_objects(column))
+    return numbers_of(_objects(column))
 
 
-def _numbers(values: Any) -> Any:
+def numbers_of(values: Any) -> Any:
     """A number for each value, the same in every process."""
     from pandas.util import hash_array  # noqa: PLC0415 - slow, and for tasks that send only
 
@@ -208,21 +317,23 @@ def _nulls(column: pa.Array) -> Any:
 def _mix(identities: Any, *columns: Any) -> Any:
     for column in columns:
         if column is not None:
-            other = _numbers(column)
+            other = numbers_of(column)
             identities = identities * np.uint64(0x9E3779B97F4A7C15) ^ other
     return identities
 
 
-def _priorities(column: pa.Array) -> Any:
+def _priorities(column: pa.Array, name: str) -> Any:
     priorities = column.cast(pa.int64()).fill_null(DEFAULT_PRIORITY).to_numpy()
     wrong = priorities[(priorities < 0) | (priorities > 9)]
     if len(wrong):
-        raise InvalidMessage(f"priority {wrong[0]}: give a whole number from 0 (first) to 9 (last)")
+        raise InvalidMessage(
+            f"column {name!r}: priority {wrong[0]}: give a whole number from 0 (first) to 9 (last)"
+        )
     return priorities
 
 
 def _dues(column: pa.Array) -> Any:
-    return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).fill_null(NO_DUE).to_numpy()
+    return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).fill_null(NOTHING).to_numpy()
 
 
 def _dictionaries(column: pa.MapArray) -> list[dict[str, Any] | None]:

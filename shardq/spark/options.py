@@ -124,6 +124,11 @@ class SendOptions(QueueOptions, frozen=True, kw_only=True, rename="camel"):
     due_column: str | None = None
     headers_column: str | None = None
     key_column: str | None = None
+    delay_column: str | None = None
+    ttl_column: str | None = None
+    group_column: str | None = None
+    dedupe_key_column: str | None = None  # a column of that name alone is passed over: readers make one
+    unique_key_column: str | None = None
     shard_by: Literal["rotate", "key"] = "rotate"
     input_order: Literal["any", "stable"] = "any"
     bundle_messages: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 500

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shardq.sending.runs import RunPart
-from shardq.spark.columns import NO_DUE, Columns, Rows, headers_of
+from shardq.sending.run_parts import RunPart
+from shardq.spark.columns import NOTHING, Columns, Rows, headers_of, names_of, numbers_of
 from shardq.spark.options import SendOptions
 from shardq.spark.spool import Spool, cut
 
@@ -55,25 +55,36 @@ def _sizes(rows: Rows) -> Any:
 
 
 def _part(rows: Rows, name: str, turn: int) -> RunPart:
-    headers = None if rows.headers is None else [headers_of(packed) for packed in rows.headers]
-    dues = None
-    if rows.dues is not None:
-        dues = [None if due == NO_DUE else due for due in rows.dues.tolist()]
+    names = [] if rows.names is None else [names_of(packed) for packed in rows.names]
     return RunPart(
         name=name,
         fingerprint=_fingerprint(rows),
         turn=turn,
         bodies=rows.bodies.tolist(),
-        headers=headers,
+        headers=None if rows.headers is None else [headers_of(packed) for packed in rows.headers],
         priorities=None if rows.priorities is None else rows.priorities.tolist(),
-        dues=dues,
+        dues=_numbers(rows.dues),
         lanes=None if rows.lanes is None else rows.lanes.tolist(),
+        delays=_numbers(rows.delays),
+        ttls=_numbers(rows.ttls),
+        groups=_texts([one.group for one in names]),
+        dedupe_keys=_texts([one.dedupe_key for one in names]),
+        unique_keys=_texts([one.unique_key for one in names]),
     )
+
+
+def _numbers(column: Any) -> list[int | None] | None:
+    return None if column is None else [None if one == NOTHING else one for one in column.tolist()]
+
+
+def _texts(column: list[str | None]) -> list[str | None] | None:
+    return column if any(one is not None for one in column) else None
 
 
 def _fingerprint(rows: Rows) -> str:
     """Of who the rows are, and of what decides which of them share a bundle."""
+    names = None if rows.names is None else numbers_of(rows.names)
     digest = blake2b(digest_size=16)
-    for column in (rows.identities, rows.priorities, rows.dues, rows.lanes):
+    for column in (rows.identities, rows.priorities, rows.dues, rows.lanes, rows.delays, rows.ttls, names):
         digest.update(b"" if column is None else column.tobytes())
     return digest.hexdigest()

@@ -9,7 +9,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from shardq.clock import microseconds
-from shardq.sending.runs import Run, RunPart
+from shardq.sending.run_parts import RunPart
+from shardq.sending.runs import Run
 from shardq.spark.columns import Columns
 from shardq.spark.connection import task_context
 from shardq.spark.lifeline import check_lifeline
@@ -33,7 +34,8 @@ def send_partition(
     task = TaskContext.get()
     partition = task.partitionId() if task is not None else 0
     parts = parts_of(batches, columns, options, partition=partition, start=_start(run))
-    in_flight = 1 if options.shard_by == "key" else options.concurrent_writes
+    in_order = options.shard_by == "key" or columns.group is not None
+    in_flight = 1 if in_order else options.concurrent_writes
     with task_context(options) as context:
         sender = Run(
             context,

@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from shardq.errors import InvalidSetting, QueuePaused
+from shardq.sending.planned_bundles import check_groups
 from shardq.spark.columns import Columns
 from shardq.spark.connection import context_of
 from shardq.spark.options import SendOptions, SettleOptions
@@ -55,6 +56,8 @@ class _Sender:
                 f"queue {queue.name!r} accepts no messages: its sends are paused; "
                 f"`shardq resume {queue.name}` ends that"
             )
+        if self.columns.group is not None:
+            check_groups(queue, f"column {self.columns.group!r}")
 
     def send(self, iterator: Iterator[pa.RecordBatch], run: str) -> TaskReport:
         """Send a partition."""

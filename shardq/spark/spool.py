@@ -1,7 +1,7 @@
 """Rows in an order that does not depend on the order in which they came.
 
 A shuffle hands the rows of a partition over in another order in every attempt, so nothing can be sent under a name
-that later attempts find again before the whole partition is known. Bodies and headers go to a file in the task's
+that later attempts find again before the whole partition is known. Bodies, headers and names go to a file in the task's
 local folder; of each row a few numbers stay in memory. Then the rows are read back sorted by their identity.
 """
 
@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from shardq.closing import Closing
@@ -22,6 +23,7 @@ __all__ = ["Spool", "cut"]
 
 PART_MESSAGES = 16_000
 PART_BYTES = 8 * 1024 * 1024
+_IN_THE_FILE = ("bodies", "headers", "names")
 
 
 def cut(sizes: Any, *, last: bool) -> Iterator[slice]:
@@ -52,60 +54,46 @@ class Spool(Closing):
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(dir=_folder(), prefix="shardq-spool-")  # noqa: SIM115 - closed by close
         self._kept: list[Rows] = []
-        self._lengths: list[Any] = []
-        self._header_lengths: list[Any] = []
+        self._starts: list[
+            dict[str, Any]
+        ] = []  # where in the file the values begin; of each added rows, by column
+        self._written = 0
 
     def add(self, rows: Rows) -> None:
         """Keep rows."""
-        self._lengths.append(self._write(rows.bodies))
-        if rows.headers is not None:
-            self._header_lengths.append(self._write(rows.headers))
-        kept = Rows(self._lengths[-1], rows.identities, None, rows.priorities, rows.dues, rows.lanes)
-        self._kept.append(kept)
+        starts, lengths = {}, {}
+        for name in _IN_THE_FILE:
+            if getattr(rows, name) is not None:
+                starts[name], lengths[name] = self._write(getattr(rows, name))
+        self._kept.append(msgspec.structs.replace(rows, **lengths))
+        self._starts.append(starts)
 
     def parts(self) -> Iterator[Rows]:
         """The rows sorted, in parts; to be called once, after the last row."""
         if not self._kept:
             return
         self._file.flush()
-        rows = Rows.joined(self._kept)
-        starts, header_starts = self._starts()
-        header_lengths = np.concatenate(self._header_lengths) if self._header_lengths else None
+        rows = Rows.joined(self._kept)  # with lengths for what is in the file
+        starts = {name: np.concatenate([each[name] for each in self._starts]) for name in self._starts[0]}
         order = np.argsort(rows.identities, kind="stable")
         with _Bytes(self._file.fileno()) as stored:
             for places in cut(rows.bodies[order], last=True):
                 chosen = order[places]
                 part = rows.pick(chosen)
-                yield Rows(
-                    stored.read(starts[chosen], part.bodies),
-                    part.identities,
-                    None
-                    if header_lengths is None
-                    else stored.read(header_starts[chosen], header_lengths[chosen]),
-                    part.priorities,
-                    part.dues,
-                    part.lanes,
-                )
+                values = {name: stored.read(starts[name][chosen], getattr(part, name)) for name in starts}
+                yield msgspec.structs.replace(part, **values)
 
     def close(self) -> None:
         """Remove the file."""
         self._file.close()
 
-    def _write(self, values: Any) -> Any:
+    def _write(self, values: Any) -> tuple[Any, Any]:
+        """Where in the file the values begin, and how long they are."""
         self._file.write(b"".join(values))
-        return np.fromiter(map(len, values), dtype=np.int64, count=len(values))
-
-    def _starts(self) -> tuple[Any, Any]:
-        """Where in the file each body, and each row's headers, begin."""
-        bodies, headers, offset = [], [], 0
-        for index, lengths in enumerate(self._lengths):
-            bodies.append(offset + np.cumsum(lengths) - lengths)
-            offset += int(lengths.sum())
-            if self._header_lengths:
-                others = self._header_lengths[index]
-                headers.append(offset + np.cumsum(others) - others)
-                offset += int(others.sum())
-        return np.concatenate(bodies), np.concatenate(headers) if headers else None
+        lengths = np.fromiter(map(len, values), dtype=np.int64, count=len(values))
+        starts = self._written + np.cumsum(lengths) - lengths
+        self._written += int(lengths.sum())
+        return starts, lengths
 
 
 class _Bytes(Closing):

@@ -11,7 +11,8 @@ import pytest
 
 import shardq
 from shardq.sending.copies import begin_copy, copy_shard
-from shardq.sending.runs import Run, RunPart
+from shardq.sending.run_parts import RunPart
+from shardq.sending.runs import Run
 from shardq.storage.opening import open_store
 from shardq.storage.store import Store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock

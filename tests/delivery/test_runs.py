@@ -10,7 +10,8 @@ import pytest
 
 import shardq
 from shardq.context.decision_log import DecisionLog
-from shardq.sending.runs import Run, RunPart
+from shardq.sending.run_parts import RunPart
+from shardq.sending.runs import Run
 
 PART = RunPart("0-0", "same", 3, [b"%d" % number for number in range(1_000)])
 

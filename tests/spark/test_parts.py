@@ -130,3 +130,8 @@ def test_rows_without_an_id_are_known_by_their_content() -> None:
     assert fingerprint(["a", "b"], [None, None]) == fingerprint(["b", "a"], [None, None])
     assert fingerprint(["a", "b"], [None, None]) != fingerprint(["a", "c"], [None, None])
     assert fingerprint(["a", "b"], ["1", None]) == fingerprint(["c", "b"], ["1", None])
+
+
+def test_a_part_of_an_earlier_version_is_known_by_its_fingerprint() -> None:
+    (part,) = parts([("a", 1, None), ("b", None, {"n": 7})], [])
+    assert part.fingerprint == "ff0fe9c9cd0bfa88fb626746bdb6c10f"

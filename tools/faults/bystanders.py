@@ -11,7 +11,8 @@ from typing import TypeVar
 
 import shardq
 from shardq.clock import microseconds
-from shardq.sending.runs import Run, RunPart
+from shardq.sending.run_parts import RunPart
+from shardq.sending.runs import Run
 
 from .schedule import Step
 
