@@ -112,10 +112,9 @@ class Connection:
 class _Turn:
     """What one thread has of the pool, so that an interrupt at any moment leaves it known."""
 
-    def __init__(self) -> None:
-        self.taken = False
-        self.epoch = -1
-        self.connection: Connection | None = None
+    taken = False
+    epoch = -1
+    connection: Connection | None = None
 
 
 class Pool:
@@ -147,9 +146,7 @@ class Pool:
         turn = _Turn()
         try:
             self._take(turn)
-            self._choose(turn)
-            assert turn.connection is not None
-            result = work(turn.connection)
+            result = work(turn.connection or self._open_for(turn))
             self._give_back(turn)
         except BaseException as error:
             # After a failed commit or a disk fault its state is in doubt; another one costs a millisecond.
@@ -184,14 +181,21 @@ class Pool:
         self._lock.release()
 
     def _take(self, turn: _Turn) -> None:
+        """Take a turn, with an idle connection to the file if there is one."""
         with self._lock:
-            if not self._free() and not self._wait():
+            if (self._lent >= self._limit or self._pausing) and not self._wait():
                 raise StoreUnavailable(
                     f"SQLite file {self._path}: other threads kept it busy for {self._patience:g} s; use fewer"
                 )
             turn.epoch = self._epoch
             self._lent += 1
             turn.taken = True
+            if self._idle:
+                turn.connection = self._idle.pop()
+        while turn.connection is not None and turn.connection.identity != self._identity():
+            turn.connection.close()
+            with self._lock:
+                turn.connection = self._idle.pop() if self._idle else None
 
     def _wait(self) -> bool:
         self._waiting += 1
@@ -203,26 +207,19 @@ class Pool:
     def _free(self) -> bool:
         return self._lent < self._limit and not self._pausing
 
-    def _choose(self, turn: _Turn) -> None:
-        identity = self._identity()
-        while turn.connection is None:
-            with self._lock:
-                turn.connection = self._idle.pop() if self._idle else None
-            if turn.connection is None:
-                turn.connection = self._open()
-            elif turn.connection.identity != identity:
-                turn.connection.close()
-                turn.connection = None
+    def _open_for(self, turn: _Turn) -> Connection:
+        turn.connection = connection = self._open()
+        return connection
 
     def _give_back(self, turn: _Turn, *, doubtful: bool = False) -> None:
         """Let another thread take the turn, and keep the connection. May be repeated after an interrupt."""
         with self._lock:
             connection = turn.connection
-            reusable = connection is not None and connection.reusable and turn.epoch == self._epoch
+            reusable = turn.epoch == self._epoch and not doubtful
             if turn.taken:
                 if self._waiting:
                     self._changed.notify_all()
-                if connection is not None and reusable and not doubtful:
+                if connection is not None and reusable and connection.reusable:
                     self._idle.append(connection)
                     turn.connection = None
                 self._lent -= 1

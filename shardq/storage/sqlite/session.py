@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from shardq.storage.per_process import watch_forks
 from shardq.storage.sqlite import schema
@@ -17,6 +17,7 @@ from shardq.storage.sqlite.faults import is_busy, translate, translate_os, witho
 
 __all__ = ["Patience", "Session"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 _MOST_READERS = 64
 _SHORTEST_TURN = 5.0  # seconds that threads of one process wait for each other at least
@@ -58,7 +59,7 @@ class Session:
     def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
         """Return what ``look`` finds in one state of the file; it may be called again when that is locked."""
         try:
-            return self._readers.use(lambda connection: self._patience(lambda: _look(connection, look)))
+            return self._readers.use(lambda connection: self._patience(_look, connection, look))
         except sqlite3.Error as error:
             raise translate(error, self.path) from error
 
@@ -78,7 +79,7 @@ class Session:
 
         def run(connection: Connection) -> T:
             nonlocal committing
-            self._patience(lambda: self._begin(connection, durable=durable))
+            self._patience(self._begin, connection, durable=durable and self._durable)
             result = _run(connection, change)
             committing = True
             connection.sql.execute("COMMIT")
@@ -93,7 +94,7 @@ class Session:
 
     def _begin(self, connection: Connection, *, durable: bool) -> None:
         self._log_room.keep(connection.sql)
-        connection.begin(durable=durable and self._durable)
+        connection.begin(durable=durable)
 
     def ping(self) -> None:
         """Read from the file; one that is not there has to have a folder. Raises StoreUnavailable."""
@@ -142,9 +143,9 @@ class Session:
     def _open(self) -> Connection:
         if self.identity() is None:
             return Connection.empty()
-        connection = self._patience(lambda: Connection.open(self.path))
+        connection = self._patience(Connection.open, self.path)
         try:
-            if self._patience(lambda: schema.is_current(connection.sql)):
+            if self._patience(schema.is_current, connection.sql):
                 return connection
         except BaseException:
             connection.close()
@@ -186,10 +187,10 @@ class Patience:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
-    def __call__(self, attempt: Callable[[], T]) -> T:
+    def __call__(self, attempt: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what the first attempt on a free database gives, or raise the last one's error."""
         try:
-            return attempt()
+            return attempt(*args, **kwargs)
         except sqlite3.Error as error:
             if not is_busy(error):
                 raise
@@ -197,7 +198,7 @@ class Patience:
         repeats = 1
         while True:
             try:
-                return attempt()
+                return attempt(*args, **kwargs)
             except sqlite3.Error as error:
                 if not is_busy(error) or time.monotonic() >= until:
                     raise
