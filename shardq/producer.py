@@ -5,6 +5,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, TypedDict, Unpack
@@ -30,6 +31,7 @@ __all__ = ["Producer", "SendArguments"]
 
 BUNDLE_MESSAGES = 500
 BUNDLE_BYTES = 262_144
+_BODY = attrgetter("body")
 
 
 class SendArguments(TypedDict, total=False):
@@ -221,7 +223,7 @@ class Producer(Closing):
         self._context.retry.check_open()
 
     def _plan_singles(self, messages: Sequence[PreparedMessage]) -> PlannedSend:
-        return plan_send(self._context, [message.body for message in messages], messages)
+        return plan_send(self._context, list(map(_BODY, messages)), messages)
 
     def _store_singles(self, send: PlannedSend) -> Written:
         written = store_send(self._context, send)

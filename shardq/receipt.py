@@ -27,7 +27,8 @@ class MessageId(msgspec.Struct, frozen=True, order=True):
     position: int
 
     def __str__(self) -> str:
-        return f"{self.shard}:{self.bundle_id.hex()}:{self.position}"
+        shard = self.shard  # whose text is written here too, as every message has an id
+        return f"{shard.queue}:{shard.time_shard}:{shard.number}:{self.bundle_id.hex()}:{self.position}"
 
     @classmethod
     def parse(cls, text: str, queue: str | None = None) -> MessageId:

@@ -37,20 +37,14 @@ class LiveSettings:
         self, store: Store, retry: Retry, name: str, timer: Callable[[], float] = time.monotonic
     ) -> None:
         self._store, self._retry, self._name, self._timer = store, retry, name, timer
-        self._record, self._settings = self._load()
-        self.duties = duties_of(self._record)
+        self._take(*self._load())
         self._read_at = timer()
-
-    @property
-    def known(self) -> QueueSettings:
-        """The settings as they were read last, however long ago that is."""
-        return self._settings
 
     def current(self, at_most: float | None = None) -> QueueSettings:
         """The settings; read again when they are older than so many seconds (None: one). Raises QueueNotFound."""
         if self._timer() - self._read_at > (REFRESH_SECONDS if at_most is None else at_most):
             self.refresh()
-        return self._settings
+        return self.known
 
     def accept(self, record: QueueRecord | None) -> None:
         """Take over what was read of the queue just now; None has it read again, and told if there is no queue."""
@@ -66,7 +60,7 @@ class LiveSettings:
 
     def use(self) -> None:
         """Note that the queue is used, if it expires and was found unused: its record is stored anew."""
-        while self._settings.expires is not None and unused_since(self._record) is not None:
+        while self.known.expires is not None and unused_since(self._record) is not None:
             self.alter({})
             self.refresh()
 
@@ -121,7 +115,9 @@ class LiveSettings:
         return record, settings
 
     def _take(self, record: QueueRecord, settings: QueueSettings) -> None:
-        self._record, self._settings, self.duties = record, settings, duties_of(record)
+        self._record, self.duties = record, duties_of(record)
+        self.known = settings
+        """The settings as they were read last, however long ago that is."""
 
     def _load(self) -> tuple[QueueRecord, QueueSettings]:
         record = self._retry(self._store.load_queue, self._name)

@@ -43,21 +43,20 @@ class _Here(threading.local):
     over: Callable[[], bool] | None = None  # tells when no attempt is to be made any more
 
 
-class _Within:
+class _Within(msgspec.Struct):
     """A block whose calls repeat nothing after a moment. A class, as every request to a store is in such a block."""
 
-    __slots__ = ("_here", "_outer", "_seconds")
-
-    def __init__(self, here: _Here, seconds: float) -> None:
-        self._here, self._seconds = here, seconds
+    here: _Here
+    seconds: float
+    outer: float | None = None
 
     def __enter__(self) -> None:
-        self._outer = outer = self._here.until
-        until = time.monotonic() + self._seconds
-        self._here.until = until if outer is None or until < outer else outer
+        self.outer = outer = self.here.until
+        until = time.monotonic() + self.seconds
+        self.here.until = until if outer is None or until < outer else outer
 
     def __exit__(self, *error: object) -> None:
-        self._here.until = self._outer
+        self.here.until = self.outer
 
 
 class Retry:
@@ -117,20 +116,30 @@ class Retry:
 
     def __call__(self, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The operation's result; OutcomeUnknown if any attempt may have been carried out, else the last error."""
-        return self.ask(operation, *args, **kwargs).value
+        if self._closed or self._here.over is not None:
+            self._check_allowed()
+        try:
+            return operation(*args, **kwargs)
+        except ShardqError as error:
+            if not error.retryable or not self.repeats:
+                raise
+            return self._repeat(isinstance(error, OutcomeUnknown), operation, *args, **kwargs).value
 
     def ask(self, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Answer[T]:
         """Like calling this object, but also says whether an earlier attempt may have been carried out."""
-        if self._closed:
-            self.check_open()
-        if self._here.over is not None and self._is_over:
-            raise StoreUnavailable("the store was not asked, as there was no time left for that")
+        if self._closed or self._here.over is not None:
+            self._check_allowed()
         try:
             return Answer(operation(*args, **kwargs), after_unknown=False)
         except ShardqError as error:
-            if not self.repeats or not error.retryable:
+            if not error.retryable or not self.repeats:
                 raise
             return self._repeat(isinstance(error, OutcomeUnknown), operation, *args, **kwargs)
+
+    def _check_allowed(self) -> None:
+        self.check_open()
+        if self._is_over:
+            raise StoreUnavailable("the store was not asked, as there was no time left for that")
 
     def _repeat(
         self, unknown: bool, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 from shardq.context.joining import Joining, Pending, for_another_thread
 from shardq.sending.prepared import PreparedMessage
 from shardq.sending.storing import PlannedSend, Written, unsent
 
 __all__ = ["Coalescer"]
+
+_ITEM = attrgetter("item")
 
 
 class Coalescer:
@@ -44,7 +47,7 @@ class Coalescer:
 
     def _store(self, sends: Sequence[Pending[PreparedMessage, str]]) -> None:
         """What is planned may be stored from then on, however this ends: everybody is told under which id."""
-        planned = self._plan([send.item for send in sends])
+        planned = self._plan(list(map(_ITEM, sends)))
         try:
             written = self._store_planned(planned)
             _tell(sends, planned, written)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from operator import attrgetter
 
 import msgspec
 
@@ -66,6 +67,7 @@ REPEATABLE_MINUTES = 14
 """Of an append that was not answered; a minute less than stores remember what was finished."""
 
 _MINUTE = 60_000_000
+_BUNDLE, _LARGEST, _MESSAGES = map(attrgetter, ("bundle", "largest", "messages"))
 
 
 class Door(msgspec.Struct, frozen=True):
@@ -103,9 +105,11 @@ def moved_bundle(door: Door, source: Bundle, identity: bytes, due: int, messages
 
 def admit(context: QueueContext, door: Door, largest: int = 0) -> None:
     """Raise QueuePaused or MessageTooLarge if the door does not let in messages of up to ``largest`` bytes now."""
-    settings, name = context.settings, context.name
-    context.live.use()
+    settings = context.settings
+    if settings.expires is not None:
+        context.live.use()
     if door.obeys_pause and settings.sends_paused:
+        name = context.name
         raise QueuePaused(
             f"queue {name!r} accepts no messages: its sends are paused; `shardq resume {name}` ends that"
         )
@@ -130,16 +134,22 @@ def admitted(
     Owners of large bodies are entered first, so that nobody takes the bodies for those of no message. What may be
     stored already was let in when it was sent first: no room is made for it, which could drop that very message.
     """
-    admit(context, door, max(planned.largest for planned in bundles))
+    request, new = _admitted(context, door, bundles)
+    return let_in(context, request, new) if new else nullcontext(request)
+
+
+def _admitted(
+    context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]
+) -> tuple[Append, Sequence[Bundle]]:
+    """The request, and the bundles that room is needed for."""
+    admit(context, door, max(map(_LARGEST, bundles)))
     for planned in bundles:
         if planned.large is not None:
             _enter_owner(context, planned, planned.large)
-    request = Append(bundles[0].shard, tuple(planned.bundle for planned in bundles))
-    if door.obeys_bounds and context.settings.is_bounded:
-        new = [planned.bundle for planned in bundles if not planned.again]
-        if new:
-            return let_in(context, request, new)
-    return nullcontext(request)
+    request = Append(bundles[0].shard, tuple(map(_BUNDLE, bundles)))
+    if not door.obeys_bounds or not context.live.known.is_bounded:
+        return request, ()
+    return request, [planned.bundle for planned in bundles if not planned.again]
 
 
 def _enter_owner(context: QueueContext, planned: PlannedBundle, body: LargeBody) -> None:
@@ -162,11 +172,16 @@ def append(
     Repeated for the client's ``retry_seconds``. Raises QueuePaused, QueueFull, MessageTooLarge or RepeatTooLate,
     OutcomeUnknown when some attempt may have stored them, or what else keeps the store from it.
     """
-    began = context.store.now()
-    with admitted(context, door, bundles) as request:
-        context.retry(_Attempts(context, door, request, bundles, keys_read_at, began))
+    began = 0 if door.fresh_ids else context.store.now()
+    request, new = _admitted(context, door, bundles)
+    attempts = _Attempts(context, request, bundles, keys_read_at, began)
+    if new:
+        with let_in(context, request, new):
+            context.retry(attempts)
+    else:
+        context.retry(attempts)
     if door.counts_sent:
-        context.counters.add(sent=sum(planned.messages for planned in bundles))
+        context.counters.add(sent=sum(map(_MESSAGES, bundles)))
         if context.keeps_events:
             context.events.tell(context, map(_sent, bundles))
 
@@ -212,29 +227,31 @@ class _Attempts:
     def __init__(
         self,
         context: QueueContext,
-        door: Door,
         request: Append,
         bundles: Sequence[PlannedBundle],
         keys_read_at: int,
         began: int,
     ) -> None:
-        self._context, self._request, self._keys_read_at = context, request, keys_read_at
-        self._plain = [planned.bundle.id for planned in bundles if planned.key is None]
-        self._doubtful = [planned.bundle.id for planned in bundles if planned.again and planned.key is None]
-        self._has_keys = len(self._plain) < len(bundles)
-        self._began = 0 if door.fresh_ids else began
-        self._large = [each.bundle.id for each in bundles if each.large is not None and each.key is None]
+        self._context, self._request, self._bundles = context, request, bundles
+        self._keys_read_at, self._began = keys_read_at, began
+        self._doubtful = False  # an attempt was not answered
 
     def __call__(self) -> None:
-        for bundle_id in self._doubtful:
-            since = max(made_at(bundle_id), self._began)
-            check_age(self._context, self._request.shard, bundle_id, since)
-        for bundle_id in self._large:
-            _check_body(self._context, max(made_at(bundle_id), self._began))
-        if self._has_keys:
+        has_keys = False
+        for planned in self._bundles:
+            if planned.key is not None:
+                has_keys = True
+            elif self._doubtful or planned.again:
+                check_age(self._context, planned.shard, planned.bundle.id, self._since(planned))
+            if planned.large is not None and planned.key is None:
+                _check_body(self._context, self._since(planned))
+        if has_keys:
             _check_keys(self._context, self._keys_read_at)
         try:
             self._context.store.append(self._request)
         except OutcomeUnknown:
-            self._doubtful = self._plain
+            self._doubtful = True
             raise
+
+    def _since(self, planned: PlannedBundle) -> int:
+        return max(made_at(planned.bundle.id), self._began)

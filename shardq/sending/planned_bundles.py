@@ -20,6 +20,7 @@ import reprlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from operator import attrgetter
 
 import msgspec
 
@@ -54,6 +55,7 @@ ONCE = "shardq-once:"
 """Begins the keys of what shardq itself sends once: they are remembered as those of moves are."""
 
 _MEMORY = 7 * 86_400_000_000  # microseconds
+_BODY, _HEADERS, _DEDUPE_KEY = map(attrgetter, ("body", "options.headers", "options.dedupe_key"))
 
 
 class PlannedBundle(msgspec.Struct, frozen=True):
@@ -254,10 +256,9 @@ def _data(messages: Sequence[PreparedMessage]) -> BundleData:
     if type(messages) is Alike:  # an instance check of a Sequence takes longer than the rest
         shared = messages.options.headers
         return BundleData(list(messages.bodies), [shared] * len(messages) if shared else None)
-    headers = [message.options.headers for message in messages]
-    keys = [message.options.dedupe_key for message in messages]
+    headers, keys = list(map(_HEADERS, messages)), list(map(_DEDUPE_KEY, messages))
     return BundleData(
-        [message.body for message in messages],
+        list(map(_BODY, messages)),
         headers if any(headers) else None,
         keys if any(keys) else None,
         unique_key=messages[0].options.unique_key,

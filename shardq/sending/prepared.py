@@ -117,15 +117,15 @@ def prepare_options(message: OutgoingMessage, queue: str) -> SendOptions:
     return SendOptions(
         check_priority(message.priority),
         check_delay(message.delay),
-        _check_due(message),
-        check_headers(message.headers),
-        _check_dedupe_key(message.dedupe_key),
+        None if message.due is None else _check_due(message.due, message.delay),
+        None if message.headers is None else check_headers(message.headers),
+        None if message.dedupe_key is None else _check_dedupe_key(message.dedupe_key),
         _check_unique(message),
         message.on_conflict,
-        _check_group(message),
-        MessageId.parse(message.id, queue) if message.id is not None else None,
+        "" if message.group is None else _check_group(message.group, message.id),
+        None if message.id is None else MessageId.parse(message.id, queue),
         message.attempt,
-        _check_ttl(message.ttl),
+        None if message.ttl is None else _check_ttl(message.ttl),
     )
 
 
@@ -167,9 +167,7 @@ def check_delay(delay: object) -> int:
     return microseconds(delay)
 
 
-def _check_ttl(ttl: object) -> int | None:
-    if ttl is None:
-        return None
+def _check_ttl(ttl: object) -> int:
     if isinstance(ttl, bool) or not isinstance(ttl, int | float):
         raise InvalidMessage(f"ttl={ttl!r} is {kind_of(ttl)}: give seconds, or None for no end")
     if not MIN_TTL_SECONDS <= ttl <= MAX_TTL_SECONDS:  # a NaN is in no range
@@ -187,27 +185,20 @@ def check_priority(priority: object) -> int:
     return priority
 
 
-def _check_due(message: OutgoingMessage) -> int | None:
-    due: Any = message.due
-    if due is None:
-        return None
+def _check_due(due: object, delay: float) -> int:
     if not isinstance(due, datetime) or due.tzinfo is None:
         raise InvalidMessage(
             f"due={due!r}: give an aware datetime, such as datetime.now(UTC) + timedelta(hours=1)"
         )
-    if message.delay:
-        raise InvalidMessage(
-            f"delay={message.delay!r} and due={due.isoformat()} are both given: give one of them"
-        )
+    if delay:
+        raise InvalidMessage(f"delay={delay!r} and due={due.isoformat()} are both given: give one of them")
     moment = from_datetime(due)
     if moment > LAST_MOMENT:
         raise InvalidMessage(f"due={due!r} is after the year 9999 in UTC: give an earlier moment")
     return moment
 
 
-def _check_dedupe_key(key: object) -> str | None:
-    if key is None:
-        return None
+def _check_dedupe_key(key: object) -> str:
     key = _check_key("dedupe_key", key)
     if key.startswith(RESERVED_KEYS):
         raise InvalidMessage(
@@ -216,17 +207,14 @@ def _check_dedupe_key(key: object) -> str | None:
     return key
 
 
-def _check_group(message: OutgoingMessage) -> str:
-    group: object = message.group
-    if group is None:
-        return ""
+def _check_group(group: object, identity: str | None) -> str:
     if (
         not isinstance(group, str)
         or not 1 <= len(group_of(group) or "") <= MAX_GROUP_LENGTH
         or not _encodable(group)
     ):
         raise InvalidMessage(f"group={reprlib.repr(group)}: give a str of 1 to {MAX_GROUP_LENGTH} characters")
-    if SEPARATOR in group and (message.id is None or not _LANE.fullmatch(group.partition(SEPARATOR)[2])):
+    if SEPARATOR in group and (identity is None or not _LANE.fullmatch(group.partition(SEPARATOR)[2])):
         raise InvalidMessage(
             f"group={group!r}: the character {SEPARATOR!r} is shardq's own, give another name"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, cast, overload
 
 import msgspec
@@ -43,6 +44,8 @@ __all__ = [
     "tell_stored",
     "unsent",
 ]
+
+_UNIQUE_KEY = attrgetter("unique_key")
 
 
 class _MadeIds(Sequence[str]):
@@ -155,7 +158,8 @@ def prepare(context: QueueContext, body: Any, options: SendOptions, codec: Codec
         admit(context, SEND, size_of(options.headers))
         return PreparedMessage(b"", options, body)
     encoded = codec.encode(body)
-    admit(context, SEND, len(encoded) + size_of(options.headers))
+    headers = 0 if options.headers is None else size_of(options.headers)
+    admit(context, SEND, len(encoded) + headers)
     return PreparedMessage(encoded, options)
 
 
@@ -169,7 +173,7 @@ def plan_send(
     Bundles are stored in the order of their plans where each is stored before the next one is.
     """
     admit(context, SEND)
-    lanes = context.settings.group_concurrency
+    lanes = context.live.known.group_concurrency
     planned_as = messages if lanes == 1 else in_lanes(messages, lanes, context.lane_turns)
     bundles = plan_bundles(context, planned_as, context.store.now())
     for planned in bundles:
@@ -186,16 +190,16 @@ def store_send(context: QueueContext, send: PlannedSend) -> Written:
 
     An error is in the answer, not raised, whatever its kind.
     """
-    if any(planned.unique_key is not None for planned in send.bundles):
+    if any(map(_UNIQUE_KEY, send.bundles)):
         return _store_unique(context, send)
     return _store(context, send.bundles, len(send.messages))
 
 
 def _store(context: QueueContext, bundles: Sequence[PlannedBundle], count: int) -> Written:
     """Store bundles of a send of so many messages."""
-    doubtful = {planned.bundle.id for planned in bundles if planned.again}
     if len(bundles) == 1 and bundles[0].key is None:
-        return _store_one(context, bundles[0], count, doubtful)
+        return _store_one(context, bundles[0], count)
+    doubtful = {planned.bundle.id for planned in bundles if planned.again}
     try:
         reservation = reserve(context, bundles)
     except BaseException as error:
@@ -240,11 +244,13 @@ def _store_unique(context: QueueContext, send: PlannedSend) -> Written:
     return Written(ids, unique.error, (*pending, *unique.pending), doubtful | unique.doubtful)
 
 
-def _store_one(context: QueueContext, planned: PlannedBundle, count: int, doubtful: set[bytes]) -> Written:
+def _store_one(context: QueueContext, planned: PlannedBundle, count: int) -> Written:
     """Store a bundle that has no key, as most sends are."""
-    stored: list[PlannedBundle] = []
-    failure = _append(context, [planned], 0, stored, doubtful)
-    return Written(_ids(stored, {}, count), failure, () if stored else (planned,), doubtful)
+    doubtful = {planned.bundle.id} if planned.again else set()
+    failure = _append_to_shard(context, [planned], 0, doubtful)
+    if failure is None:
+        return Written(_ids([planned], {}, count))
+    return Written([None] * count, failure, (planned,), doubtful)
 
 
 def tell_stored(context: QueueContext, send: PlannedSend, written: Written) -> None:
@@ -288,13 +294,21 @@ def _append(
     doubtful: set[bytes],
 ) -> BaseException | None:
     for group in grouped_by_shard(bundles):
-        try:
-            append(context, SEND, group, keys_read_at=read_at)
-        except BaseException as error:
-            if not isinstance(error, ShardqError) or isinstance(error, OutcomeUnknown):
-                doubtful.update(planned.bundle.id for planned in group)
+        if (error := _append_to_shard(context, group, read_at, doubtful)) is not None:
             return error
         stored.extend(group)
+    return None
+
+
+def _append_to_shard(
+    context: QueueContext, bundles: Sequence[PlannedBundle], read_at: int, doubtful: set[bytes]
+) -> BaseException | None:
+    try:
+        append(context, SEND, bundles, keys_read_at=read_at)
+    except BaseException as error:
+        if not isinstance(error, ShardqError) or isinstance(error, OutcomeUnknown):
+            doubtful.update(planned.bundle.id for planned in bundles)
+        return error
     return None
 
 
@@ -310,6 +324,8 @@ def _confirm(context: QueueContext, reservation: Reservation) -> BaseException |
 
 def _ids(stored: Sequence[PlannedBundle], duplicates: dict[int, str], count: int) -> Sequence[str | None]:
     if len(stored) == 1 and stored[0].bundle.count == count and stored[0].complete:
+        if count == 1:
+            return [str(stored[0].message_id(0))]
         return BundleIdRun(stored[0].shard, stored[0].bundle.id, count)
     ids: list[str | None] = [None] * count
     for planned in stored:

@@ -26,7 +26,7 @@ class Layout(msgspec.Struct, frozen=True):
 
     def time_shard(self, moment: int) -> int:
         """The place on the ring of the window that a moment in microseconds is in."""
-        return self.window(moment) % self.time_shards
+        return int(moment // (self.time_shard_seconds * 1_000_000)) % self.time_shards
 
     def all_shards(self, queue: str) -> tuple[Shard, ...]:
         """Every shard of the ring."""

@@ -36,7 +36,7 @@ class BundleIds:
         """A fresh id for a moment in microseconds."""
         with self._lock.get():
             self._last = ticks = max((now << 12) // 1000, self._last + 1)
-        return _assemble(ticks, _random())
+        return _assemble(ticks, int.from_bytes(os.urandom(8), "big") & _RANDOM_MASK)
 
 
 def bundle_ids_until(now: int, count: int) -> list[bytes]:
