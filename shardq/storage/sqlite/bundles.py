@@ -106,7 +106,7 @@ _REMEMBER = """
     SELECT ?2, bundle_id, coalesce((SELECT incarnation FROM queue WHERE name = ?3), 0)
 """
 _DELETE_DATA = "DELETE FROM bundle_data WHERE data_key IN (SELECT data_key"
-_OLDEST = "SELECT min(period) FROM finished_period"
+_PERIODS = "SELECT min(period), max(period) FROM finished_period"
 _PRUNE = """
     DELETE FROM finished_id WHERE (period, bundle_id) IN (
         SELECT period, bundle_id FROM finished_id WHERE period = ? ORDER BY period, bundle_id LIMIT ?
@@ -182,12 +182,12 @@ def delete(sql: sqlite3.Connection, queue: str, slice_keys: Sequence[int], now: 
     """Delete slices of the queue, and remember the bundles that are over; returns how many slices went."""
     if len(slice_keys) == 1:
         return _delete_one(sql, queue, slice_keys[0], now)
-    sql.execute(_PERIOD_BEGINS, (now // _PERIOD,))
+    oldest = _enter_period(sql, now)
     chosen = msgspec.json.encode(slice_keys).decode()
     sql.execute(_REMEMBER_CHOSEN, (chosen, now // _PERIOD, queue))
     sql.execute(_DELETE_CHOSEN_DATA, (chosen,))
     deleted = sql.execute(_DELETE_CHOSEN, (chosen,)).rowcount
-    prune(sql, now, 2 * deleted)
+    _prune(sql, oldest, now, 2 * deleted)
     return deleted
 
 
@@ -199,28 +199,39 @@ def _delete_one(sql: sqlite3.Connection, queue: str, slice_key: int, now: int) -
     ((bundle_id, is_cut, data_key),) = gone
     if is_cut and sql.execute(_REST, (bundle_id,)).fetchone():
         return 1
-    sql.execute(_PERIOD_BEGINS, (now // _PERIOD,))
+    oldest = _enter_period(sql, now)
     sql.execute(_REMEMBER_ONE, (now // _PERIOD, bundle_id, queue))
     if data_key is not None:
         sql.execute(_DELETE_DATA_OF_ONE, (data_key,))
-    prune(sql, now, 2)
+    _prune(sql, oldest, now, 2)
     return 1
 
 
 def delete_all(sql: sqlite3.Connection, queue: str, shard_key: int, now: int) -> None:
     """Delete all slices of the shard but the history."""
-    sql.execute(_PERIOD_BEGINS, (now // _PERIOD,))
+    oldest = _enter_period(sql, now)
     sql.execute(_REMEMBER_ALL, (shard_key, now // _PERIOD, queue))
     sql.execute(_DELETE_ALL_DATA, (shard_key,))
-    prune(sql, now, 2 * sql.execute(_DELETE_ALL, (shard_key,)).rowcount)
+    _prune(sql, oldest, now, 2 * sql.execute(_DELETE_ALL, (shard_key,)).rowcount)
 
 
 def prune(sql: sqlite3.Connection, now: int, limit: int) -> int:
-    """Forget up to ``limit`` ids that were remembered for long enough; returns how many.
+    """Forget up to ``limit`` ids that were remembered for long enough; returns how many."""
+    oldest, _ = sql.execute(_PERIODS).fetchone()
+    return _prune(sql, oldest, now, limit)
 
-    Every deletion forgets more than it adds, which bounds them even where nobody sweeps.
-    """
-    (oldest,) = sql.execute(_OLDEST).fetchone()
+
+def _enter_period(sql: sqlite3.Connection, now: int) -> int | None:
+    """Note that bundles are finished in this period; returns the oldest one, None if there was none."""
+    oldest: int | None
+    oldest, newest = sql.execute(_PERIODS).fetchone()
+    if newest != now // _PERIOD:
+        sql.execute(_PERIOD_BEGINS, (now // _PERIOD,))
+    return oldest
+
+
+def _prune(sql: sqlite3.Connection, oldest: int | None, now: int, limit: int) -> int:
+    """Every deletion forgets more than it adds, which bounds them even where nobody sweeps."""
     if oldest is None or (oldest + 1) * _PERIOD > now - MEMORY:
         return 0
     forgotten = sql.execute(_PRUNE, (oldest, limit)).rowcount

@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Mapping
+from operator import itemgetter
 
 import msgspec
 
@@ -47,6 +48,7 @@ _KEEP = Change("""
 _MARK = "INSERT OR REPLACE INTO finishing (client, token, until) VALUES (?, ?, ?)"
 _MARKED = "SELECT 1 FROM finishing WHERE client = ? AND token = ?"
 _EXPIRE = "DELETE FROM finishing WHERE until < ?"
+_OWN_DATA = itemgetter(9)
 _REMEMBERED = 32  # answers
 _REMEMBERED_MESSAGES = 1_000  # in them, but for the last one
 
@@ -69,7 +71,7 @@ class Taken(msgspec.Struct, frozen=True):
     @property
     def is_whole(self) -> bool:
         """True when the data of all is here."""
-        return all(row[9] is not None for row in self.rows)
+        return None not in map(_OWN_DATA, self.rows)
 
     def claimed(self, lease: int, data: Mapping[int, bytes | None] | None = None) -> Claimed:
         """The answer; slices whose data is missing were purged since, and are left out."""
@@ -98,7 +100,7 @@ def take(sql: sqlite3.Connection, request: Claim, now: int) -> Taken:
         key, _, count, *_ = taken.rows[-1]
         stripped.append(split_off(sql, key, count))
         sql.execute(_TAKE_HEAD, (key, *values, count))
-    if request.shard.is_grouped:
+    if stripped and request.shard.is_grouped:
         groups.strip(sql, stripped, now)
     return taken
 

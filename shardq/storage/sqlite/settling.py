@@ -80,7 +80,8 @@ def acknowledge(sql: sqlite3.Connection, request: Acknowledge, now: int) -> Fenc
     pieces = cut(sql, shard_key, request.spans)
     over = groups.groups_of(sql, pieces.slice_keys) if request.shard.is_grouped else []
     fenced = _finish(sql, request, pieces, now)
-    groups.arm(sql, request.shard.queue, shard_key, over)
+    if over:
+        groups.arm(sql, request.shard.queue, shard_key, over)
     return fenced
 
 

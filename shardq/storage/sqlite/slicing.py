@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -49,6 +50,9 @@ _HELD = """
 """
 _FEW = 4
 
+_Covering: TypeAlias = tuple[int, int, int, bytes | None, int | None]
+"""The fields of a slice."""
+
 
 class Cut(msgspec.Struct, frozen=True):
     """The slices that hold exactly what is still held of the spans, and what is not."""
@@ -67,10 +71,6 @@ class _Slice(msgspec.Struct, frozen=True):
     @property
     def end(self) -> int:
         return self.first + self.count
-
-    def holds(self, span: Span) -> bool:
-        """True when it is all that the span names, under its token."""
-        return (self.first, self.count, self.token) == (span.first, span.count, span.token)
 
 
 def cut(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Span]) -> Cut:
@@ -103,14 +103,13 @@ def _cut_each(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Sp
     gone: list[Span] = []
     for span in spans:
         end = span.first + span.count
-        stored = [
-            each
-            for each in _covering(sql, shard_key, span.bundle_id, span.first, end)
-            if each.processed_at is None
-        ]
-        if len(stored) == 1 and stored[0].holds(span):
-            keys[stored[0].key] = None
+        covering = _covering(sql, shard_key, span.bundle_id, span.first, end)
+        if len(covering) == 1 and covering[0][1:] == (span.first, span.count, span.token, None):
+            keys[covering[0][0]] = None
             continue
+        stored = [
+            each for each in map(_slice, covering) if each.processed_at is None and each.end > span.first
+        ]
         held = [each for each in stored if each.token == span.token]
         keys.update((_isolate(sql, each, span.first, end), None) for each in held)
         lost += covered(span, [(each.first, each.end) for each in stored if each.token != span.token])
@@ -120,8 +119,9 @@ def _cut_each(sql: sqlite3.Connection, shard_key: int | None, spans: Sequence[Sp
 
 def cut_out(sql: sqlite3.Connection, shard_key: int, bundle_id: bytes, position: int) -> int | None:
     """Return the key of a slice made to hold this message alone, whatever its state; None without one."""
-    for each in _covering(sql, shard_key, bundle_id, position, position + 1):
-        return _isolate(sql, each, position, position + 1)
+    for each in map(_slice, _covering(sql, shard_key, bundle_id, position, position + 1)):
+        if each.end > position:
+            return _isolate(sql, each, position, position + 1)
     return None
 
 
@@ -146,9 +146,13 @@ def skip(sql: sqlite3.Connection, slice_key: int, count: int) -> None:
 
 def _covering(
     sql: sqlite3.Connection, shard_key: int | None, bundle_id: bytes, first: int, end: int
-) -> list[_Slice]:
-    rows = sql.execute(_COVERING, (bundle_id, first, end, shard_key))
-    return [each for each in (_Slice(*row) for row in rows) if each.end > first]
+) -> list[_Covering]:
+    """Return what begins within a span, and the last that begins before it, which may end before it too."""
+    return sql.execute(_COVERING, (bundle_id, first, end, shard_key)).fetchall()
+
+
+def _slice(row: _Covering) -> _Slice:
+    return _Slice(*row)
 
 
 def _isolate(sql: sqlite3.Connection, found: _Slice, first: int, end: int) -> int:
