@@ -128,6 +128,8 @@ class Joining(Generic[T, R]):
             callers = waiters.by_key.get(key)
             if callers is None:
                 callers = waiters.by_key[key] = _Callers(own)
+                if not self._linger:  # nobody else can have come
+                    callers.waiting, own.group = [], [own]
                 return own
             callers.waiting.append(own)
             if self._linger and len(callers.waiting) >= self._enough:
@@ -137,7 +139,8 @@ class Joining(Generic[T, R]):
     def _lead(self, waiters: _Waiters[T, R], key: Hashable, own: Pending[T, R]) -> None:
         if self._linger:
             self._linger_for_others(waiters, key, own)
-        self._gather(waiters, key, own)
+        if not own.group:
+            self._gather(waiters, key, own)
         own.begun = True
         self._do(own.group)
         _leave(waiters, key, own)

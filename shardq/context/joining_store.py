@@ -10,7 +10,17 @@ import msgspec
 from shardq.context.joining import Joining, Pending
 from shardq.errors import ShardqError
 from shardq.storage.cross_shard_store import CrossShardStore, Settle
-from shardq.storage.requests import Acknowledge, Extend, Fenced, Forward, Release, Span
+from shardq.storage.requests import (
+    Acknowledge,
+    Append,
+    Claim,
+    Claimed,
+    Extend,
+    Fenced,
+    Forward,
+    Release,
+    Span,
+)
 from shardq.storage.slicing import Range, covered, joined, near
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
@@ -38,6 +48,14 @@ class JoiningStore(WrappedStore):
         self._joining: Joining[Settle, Fenced] = (
             Joining(self._settle, _few) if self._across_shards else Joining(self._settle, _disjoint)
         )
+
+    def append(self, request: Append) -> None:
+        """Store bundles."""
+        self.inner.append(request)
+
+    def claim(self, request: Claim) -> Claimed:
+        """Take messages."""
+        return self.inner.claim(request)
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held. May be joined with other requests."""
