@@ -27,7 +27,7 @@ class Batch(Sequence[Message]):
     def __init__(
         self, held: Sequence[HeldSlice], settler: Settler, acking: Callable[[], None] = lambda: None
     ) -> None:
-        self._selections = tuple(Selection(piece, list(range(piece.count))) for piece in held)
+        self._selections = tuple([Selection(piece, list(range(piece.count))) for piece in held])
         self._settler = settler
         self._acking = acking  # called when all of it is about to be acked
         self._length = count_of(held)
@@ -86,11 +86,7 @@ class Batch(Sequence[Message]):
         ``results`` are those of single messages, as in :meth:`shardq.Message.ack`. When one cannot be kept, no message
         is acked.
         """
-        chosen = [
-            (self._selected(message), value)
-            for message, value in (results or {}).items()
-            if value is not None
-        ]
+        chosen = self._chosen(results) if results else ()
         self._acking()
         self._settler.ack(self._open, chosen)
 
@@ -124,6 +120,9 @@ class Batch(Sequence[Message]):
     def dead_letter(self, reason: str) -> None:
         """Move the messages to the dead-letter queue now. Raises LeaseLost."""
         self._settler.dead_letter(self._open, reason)
+
+    def _chosen(self, results: Mapping[Message, Any]) -> list[tuple[Selection, Any]]:
+        return [(self._selected(message), value) for message, value in results.items() if value is not None]
 
     @property
     def _open(self) -> list[Selection]:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from operator import attrgetter
 
 from shardq.batch import Batch
 from shardq.clock import microseconds
@@ -30,6 +31,7 @@ from shardq.storage.per_process import generation
 __all__ = ["Consumer"]
 
 MAX_BATCH = 100_000
+_IS_FINISHED = attrgetter("finished")
 
 
 class Consumer(Closing):
@@ -148,11 +150,15 @@ class Consumer(Closing):
         the visibility timeout hands out.
         """
         check_number("limit", limit, 1, MAX_BATCH, whole=True)
-        held, later = first_of([piece for piece in self._unacked if not self._is_over(piece)], limit)
+        held, later = self._popped_before(limit) if self._unacked else ([], [])
         if not held:
             held = list(self._receive(limit, wait, finish=self._context.hooks is None))
         self._check_open()
         return self._acked(held, later)
+
+    def _popped_before(self, limit: int) -> tuple[list[HeldSlice], list[HeldSlice]]:
+        """What a pop that failed may have acked: up to so many messages, and the others."""
+        return first_of([piece for piece in self._unacked if not self._is_over(piece)], limit)
 
     def stop(self) -> None:
         """End waiting and :meth:`batches` within half a second. For signal handlers and other threads."""
@@ -235,6 +241,8 @@ class Consumer(Closing):
     def _acked(self, held: Sequence[HeldSlice], later: list[HeldSlice]) -> Batch:
         """Ack messages that are popped; returns those that nobody else can have had. The later ones come next."""
         self._unacked, lost = later, frozenset[Message]()
+        if all(map(_IS_FINISHED, held)):  # by their claim
+            return self._batch(held)
         self._keep_bodies(held)
         try:
             self._batch(held).ack()

@@ -206,7 +206,7 @@ def count_of(slices: Iterable[HeldSlice | ClaimedSlice | StoredSlice]) -> int:
 
 def first_of(held: Sequence[HeldSlice], limit: int) -> tuple[list[HeldSlice], list[HeldSlice]]:
     """Split slices of which nothing is settled into the first ``limit`` messages and the rest."""
-    if count_of(held) <= limit:
+    if (len(held) == 1 and held[0].count <= limit) or count_of(held) <= limit:
         return list(held), []
     if limit <= 0:
         return [], list(held)

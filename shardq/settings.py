@@ -128,6 +128,11 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return self.max_messages is not None or self.max_bytes is not None
 
     @property
+    def is_limited(self) -> bool:
+        """True when only so much may be received."""
+        return self.max_in_flight is not None or self.rate_limit is not None
+
+    @property
     def layout(self) -> Layout:
         """The ring of shards to which messages are written."""
         return Layout(self.shards, self.time_shards, self.time_shard_seconds)

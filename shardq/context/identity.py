@@ -59,7 +59,7 @@ class ConsumerIdentity(msgspec.Struct, frozen=True, array_like=True):
 
     def token(self) -> bytes:
         """A token for a new claim."""
-        return bytes.fromhex(self.id) + secrets.token_bytes(_RANDOM_BYTES)
+        return bytes.fromhex(self.id) + os.urandom(_RANDOM_BYTES)
 
 
 def holder_id(token: bytes) -> str:

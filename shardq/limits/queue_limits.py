@@ -80,12 +80,12 @@ class QueueLimits:
         self._wait = PermitWait()
         self._blocked: Permits | None = None
 
-    def allowance(self, settings: QueueSettings | None) -> Allowance:
-        """What a read may claim now; None: there are no limits for it."""
+    def allowance(self, settings: QueueSettings) -> Allowance:
+        """What a read may claim now."""
         take: list[TakeShare] = []
-        if settings is not None and settings.max_in_flight is not None:
+        if settings.max_in_flight is not None:
             take.append(self._in_flight(Window.of_number(settings.max_in_flight)))
-        if settings is not None and settings.rate_limit is not None:
+        if settings.rate_limit is not None:
             take.append(self._rate(Window.of_rate(Rate.parse(settings.rate_limit))))
         return Allowance(self._context, take)
 

@@ -93,7 +93,7 @@ class QueueClaims:
     @property
     def has_candidates(self) -> bool:
         """True when there is a shard to claim from."""
-        return self.is_unanswered or self.reader.has_candidates
+        return bool(self._unanswered) or self.reader.has_candidates
 
     @property
     def has_reason(self) -> bool:
@@ -129,15 +129,16 @@ class QueueClaims:
 
     def opens(self, at_most: float | None = None) -> bool:
         """Read the settings when they are so many seconds old (None: one). True when the queue delivers."""
-        self._settings = self._context.live.current(at_most)
-        self._context.live.use()
+        live = self._context.live
+        self._settings = settings = live.current(at_most)
+        if settings.expires is not None:
+            live.use()
         self._duties.attend()
         self._limits.begin()
-        return not self._settings.delivery_paused
+        return not settings.delivery_paused
 
-    def has_to_enlist(self) -> bool:
+    def has_to_enlist(self, now: int) -> bool:
         """True every five seconds: then this consumer is to be counted among the live ones of the queue."""
-        now = self._context.store.now()
         if self._enlisted_at <= now < self._enlisted_at + ENLIST_INTERVAL:
             return False
         self._enlisted_at = now
@@ -151,16 +152,13 @@ class QueueClaims:
             self._is_first = told.consumers[:1] == (self._enlisted_as,)
             self.reader.listed(told.shards)
 
-    def sweeps(self) -> bool:
-        """Remove leftovers every minute, if this is the first of the live consumers; True when it did."""
-        now = self._context.store.now()
-        if not self._is_first or self._swept_at <= now < self._swept_at + SWEEP_INTERVAL:
-            return False
-        self._swept_at = now
-        self._sweep()
-        return True
+    def has_to_sweep(self, now: int) -> bool:
+        """True every minute, if this is the first of the live consumers: then leftovers are to be removed."""
+        return self._is_first and not self._swept_at <= now < self._swept_at + SWEEP_INTERVAL
 
-    def _sweep(self) -> None:
+    def sweep(self, now: int) -> None:
+        """Remove leftovers."""
+        self._swept_at = now
         try:
             with self._context.retry.within(0):
                 is_long = self._swept_at // SWEEP_INTERVAL % LONG_SWEEPS == 0
@@ -185,7 +183,10 @@ class QueueClaims:
         With ``finish`` from one shard only: what it gave may be acked, and an error of the next one would lose it. Only
         the answer to a claim that is repeated can be of more than ``limit`` messages, all acked.
         """
-        with self._limits.allowance(self._settings if self._limited else None) as allowance:
+        assert self._settings is not None
+        if not self._limited or not self._settings.is_limited:
+            return self._claim_all(limit, finish=finish)
+        with self._limits.allowance(self._settings) as allowance:
             return allowance.cover(self._claim_all(allowance.limit(limit), finish=finish))
 
     def _claim_all(self, limit: int, *, finish: bool) -> list[HeldSlice]:
@@ -194,7 +195,7 @@ class QueueClaims:
         settings = self._settings
         held: list[HeldSlice] = []
         missing = limit
-        while missing > 0 and not (finish and held) and not self._is_time_to_hand_out(held):
+        while missing > 0 and not (held and (finish or self._is_time_to_hand_out(held))):
             shard = self._next(settings)
             if shard is None:
                 break
@@ -210,7 +211,7 @@ class QueueClaims:
         return claimed_once(held)
 
     def _is_time_to_hand_out(self, held: Sequence[HeldSlice]) -> bool:
-        return bool(held) and self._context.store.now() + self.lease // 2 >= held[0].lease_until
+        return self._context.store.now() + self.lease // 2 >= held[0].lease_until
 
     def _next(self, settings: QueueSettings) -> Shard | None:
         """The shard to claim from next: first those whose last claim was not answered, as it may hide messages."""
@@ -222,15 +223,19 @@ class QueueClaims:
     def _claim(self, shard: Shard, limit: int, settings: QueueSettings, *, finish: bool) -> list[HeldSlice]:
         request = self._to_be_repeated(shard) or self._request(shard, limit, settings, finish=finish)
         claimed = self._claim_once(request)
-        self._report(shard, request.limit, claimed)
         held = [
             HeldSlice(shard, piece, request.token, claimed.lease_until, started=request.started)
             for piece in claimed.slices
         ]
+        self._report(shard, request.limit, claimed)
         tell_claimed(self._context, self._consumer.name, held)
-        done = [piece for piece in held if piece.finished]  # of what the filter would keep back nothing is
-        missing = limit - count_of(done)
-        rest = [piece for piece in held if not piece.finished]
+        done, rest, missing = list[HeldSlice](), held, limit
+        if request.finish is not None:
+            done = [
+                piece for piece in held if piece.finished
+            ]  # of what the filter would keep back nothing is
+            rest = [piece for piece in held if not piece.finished]
+            missing -= count_of(done)
         wanted, surplus = first_of(rest, missing) if missing > 0 else ([], rest)
         try:
             if surplus:
@@ -259,7 +264,7 @@ class QueueClaims:
         started = not self._ahead or (settings.max_deliveries is None and not shard.is_grouped)
         token = self._consumer.token()
         allowed = self._finish(settings) if finish else None
-        return Claim(shard, token, limit, self.lease, self._consumer.name, started, allowed)
+        return Claim(shard, token, limit, self.known_lease, self._consumer.name, started, allowed)
 
     def _finish(self, settings: QueueSettings) -> Finish:
         """What the delivery filter would let pass."""

@@ -28,7 +28,7 @@ from shardq.settling.settle import Settling, give_back_unseen
 from shardq.settling.settlement import Settlement
 from shardq.settling.stepwise import entry_of_copy
 from shardq.settling.verbs import DROP, GIVE_BACK, SUPERSEDE, Verb
-from shardq.storage.bundle_data import decode_keys
+from shardq.storage.bundle_data import BundleKeys, decode_keys
 from shardq.storage.bundle_id import made_at
 from shardq.storage.requests import Bundle, DedupeEntry, expired
 
@@ -90,10 +90,21 @@ class DeliveryFilter:
     def _confirm_keys(self, held: Sequence[HeldSlice]) -> set[HeldSlice]:
         """Confirm dedupe keys and unique keys; returns what lost its unique key."""
         context = self._context
-        if entries := [entry for piece in held for entry in _keys(piece)]:
+        entries: list[DedupeEntry] = []
+        unique: list[HeldSlice] = []
+        for piece in held:
+            keys = decode_keys(piece.bundle.data)
+            if keys is None:
+                continue
+            piece.unique_key, piece.large = keys.unique_key, keys.large
+            if keys.unique_key is not None:
+                unique.append(piece)
+            if keys.large is not None:
+                self.seen_large = True
+            if keys.move_key is not None or keys.dedupe_keys is not None:
+                entries += _entries(piece, keys)
+        if entries:
             context.retry(context.store.confirm_keys, context.name, entries)
-        self.seen_large = self.seen_large or any(piece.large is not None for piece in held)
-        unique = [piece for piece in held if piece.unique_key is not None]
         if not unique:
             return set()
         wanted = [(str(piece.unique_key), str(piece.message_id(0))) for piece in unique]
@@ -113,7 +124,7 @@ class DeliveryFilter:
 
     def _let_go(self, piece: HeldSlice, settings: QueueSettings) -> bool:
         """Drop or dead-letter messages that have expired; False for others."""
-        if not is_expired(self._context, piece.bundle):
+        if not _is_expired(self._context, piece.bundle, settings):
             return False
         if settings.dead_letter_expired:
             self._dead_letter(piece, EXPIRED)
@@ -152,19 +163,18 @@ def expires_before(settings: QueueSettings, now: int) -> int | None:
 
 def is_expired(context: QueueContext, bundle: Bundle) -> bool:
     """True when a bundle's messages are not delivered any more: their ttl is over, or the queue's retention."""
-    settings = context.settings
+    return _is_expired(context, bundle, context.settings)
+
+
+def _is_expired(context: QueueContext, bundle: Bundle, settings: QueueSettings) -> bool:
     if bundle.expires_at is None and settings.retention is None:
         return False  # as almost always: the time is not asked for
     now = context.store.now()
     return expired(bundle, now, expires_before(settings, now))
 
 
-def _keys(piece: HeldSlice) -> Iterator[DedupeEntry]:
-    """The keys of the messages: dedupe keys, and those of moves. Notes the unique key and the large body."""
-    keys = decode_keys(piece.bundle.data)
-    if keys is None:
-        return
-    piece.unique_key, piece.large = keys.unique_key, keys.large
+def _entries(piece: HeldSlice, keys: BundleKeys) -> Iterator[DedupeEntry]:
+    """The keys of the messages: dedupe keys, and those of moves."""
     if keys.move_key is not None:
         yield entry_of_copy(keys.move_key, piece.message_id(0), piece.bundle)
     if keys.dedupe_keys is not None:

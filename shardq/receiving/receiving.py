@@ -158,9 +158,9 @@ class Receiving:
         queues = self._open(limits, names, thorough=thorough)
         if len(queues) > 1 and names is None and self._is_time_to_compare(queues):
             self._look(queues, names)
-        held = self._claim(queues, limits, finish=finish)
-        free = [queue for queue in queues if not queue.is_blocked]
+        held, free = self._claim(queues, limits, finish=finish), queues
         if not held:
+            free = [queue for queue in queues if not queue.is_blocked]
             self._look(free, names, thorough=thorough)
             held = self._claim(free, limits, finish=finish)
         if not held and names is None and self._unreadable(free, thorough=thorough):
@@ -176,18 +176,23 @@ class Receiving:
 
     def _open(self, among: Collection[str], names: set[str] | None, *, thorough: bool) -> list[QueueClaims]:
         """The queues to claim from: those that exist and deliver now."""
-        wanted = [
-            queue
-            for queue in self.queues.values()
-            if queue.name in among
-            and (names is None or queue.name in names or queue.has_reason)
-            and (thorough or not self._left_out.rests(queue.name))
-        ]
-        due = [queue for queue in wanted if queue.has_to_enlist()]
-        if due:
-            self._enlist(due)
+        now = self._store.now()
+        wanted: list[QueueClaims] = []
+        unlisted: list[QueueClaims] = []
+        for queue in self.queues.values():
+            if (
+                queue.name in among
+                and (names is None or queue.name in names or queue.has_reason)
+                and (thorough or not self._left_out.rests(queue.name))
+            ):
+                wanted.append(queue)
+                if queue.has_to_enlist(now):
+                    unlisted.append(queue)
+        if unlisted:
+            self._enlist(unlisted)
         opened = [queue for queue in wanted if self._opens(queue, only_look=not thorough)]
-        self._sweep()
+        if unswept := [queue for queue in self.queues.values() if queue.has_to_sweep(now)]:
+            self._sweep(unswept, now)
         return opened
 
     def _opens(self, queue: QueueClaims, *, only_look: bool = False) -> bool:
@@ -223,23 +228,21 @@ class Receiving:
         told = self._retry(self._store.enlist, names, self._enlisted_as, ENLIST_LIFETIME)
         return list(zip(queues, told, strict=True))
 
-    def _sweep(self) -> None:
+    def _sweep(self, queues: Sequence[QueueClaims], now: int) -> None:
         """Sweep queues whose time has come: all, or as many as it takes no longer than a moment to begin with."""
         began = time.monotonic()
-        for queue in self._present():
-            swept = self._left_out.try_(queue, queue.sweeps, instead=False)
-            if swept and time.monotonic() - began > SWEEP_SECONDS:
-                return  # the others are swept by the next calls
+        for queue in queues:
+            if queue.name not in self._left_out:
+                self._left_out.try_(queue, partial(queue.sweep, now), instead=None)
+                if time.monotonic() - began > SWEEP_SECONDS:
+                    return  # the others are swept by the next calls
 
     def _claim(
         self, queues: Sequence[QueueClaims], limits: Mapping[str, int], *, finish: bool
     ) -> list[HeldSlice]:
         """Claim from the queue whose turn it is. A claim that was not answered comes first."""
-        by_name = {queue.name: queue for queue in queues if queue.has_candidates and not queue.is_blocked}
-        if not by_name:
-            return []
-        order = [by_name[name] for name in self._turns.order() if name in by_name]
-        for queue in sorted(order, key=lambda queue: not queue.is_unanswered):
+        able = [queue for queue in queues if queue.has_candidates and not queue.is_blocked]
+        for queue in able if len(able) < 2 else self._in_turn(able):
             if self._polls and not self._opens(queue):
                 continue
             claim = partial(queue.claim, limits[queue.name], finish=finish)
@@ -248,6 +251,11 @@ class Receiving:
                 self._turns.took(queue.name, count_of(held))
                 return held
         return []
+
+    def _in_turn(self, queues: Sequence[QueueClaims]) -> list[QueueClaims]:
+        by_name = {queue.name: queue for queue in queues}
+        order = [by_name[name] for name in self._turns.order() if name in by_name]
+        return sorted(order, key=lambda queue: not queue.is_unanswered)
 
     def _look(self, queues: Sequence[QueueClaims], names: set[str] | None, *, thorough: bool = False) -> None:
         if names is None:
@@ -292,9 +300,13 @@ class Receiving:
             raise failures.error(f"{which} gave nothing, and could not be read")
 
     def _count(self, held: Sequence[HeldSlice]) -> None:
-        received = count_of(held)
-        redelivered = count_of([piece for piece in held if piece.deliveries > 1])
-        acked = count_of([piece for piece in held if piece.finished])
+        received = redelivered = acked = 0
+        for piece in held:
+            received += piece.count
+            if piece.deliveries > 1:
+                redelivered += piece.count
+            if piece.finished:
+                acked += piece.count
         self._counters.add(
             received=received, redelivered=redelivered, acked=acked, empty_reads=int(not received)
         )

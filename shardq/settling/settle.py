@@ -13,7 +13,7 @@ from shardq.context.unique_keys import release_keys
 from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.held import Cover, HeldSlice, Selection, SettleState
 from shardq.large.collecting import remove_body
-from shardq.settling.telling import NO_STORY, Story, tell_settled
+from shardq.settling.telling import NO_STORY, Story, is_told, tell_settled
 from shardq.settling.verbs import GIVE_BACK, Verb
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import (
@@ -74,6 +74,8 @@ def by_shard(selections: Iterable[Selection]) -> dict[Shard, list[Selection]]:
 
 def spans_of(selections: Sequence[Selection]) -> tuple[Span, ...]:
     """The selected messages as a store's request names them."""
+    if len(selections) == 1:
+        return selections[0].held.spans(selections[0].positions)
     return tuple(span for selection in selections for span in selection.held.spans(selection.positions))
 
 
@@ -108,11 +110,15 @@ class Settling:
 
     def run(self, selections: Sequence[Selection], last: Iterable[Shard] = ()) -> Settling:
         """Settle the messages that are open; the others are lost. The shards in ``last`` come after the others."""
-        still_open = [selection.in_states(SettleState.OPEN) for selection in selections]
-        for selection, rest in zip(selections, still_open, strict=True):
+        still_open: list[Selection] = []
+        grants: set[Cover] = set()
+        for selection in selections:
+            rest = selection.in_states(SettleState.OPEN)
+            still_open.append(rest)
             if len(rest.positions) < len(selection.positions):
                 self._note_barred(selection)
-        grants = {each.held.grant for each in still_open if each.held.grant is not None}
+            if rest.held.grant is not None:
+                grants.add(rest.held.grant)
         if grants and self._verb.keeps_open:
             still_open = self._covered(still_open, grants)
         groups = by_shard(still_open)
@@ -122,14 +128,30 @@ class Settling:
                 self._settle(shard, groups[shard])
         if self.failures:
             self._repeat(groups)
-        done = sum(len(selection.positions) for selection in self.done)
+        self._follow_up(grants)
+        return self
+
+    def _follow_up(self, grants: Iterable[Cover]) -> None:
+        """Count and tell what was done, and give back or remove what its messages no longer need."""
+        done = 0
+        keys: list[tuple[str, str]] = []
+        large: list[HeldSlice] = []
+        for selection in self.done:
+            held = selection.held
+            done += len(selection.positions)
+            if held.unique_key is not None:
+                keys.append((held.unique_key, str(held.message_id(0))))
+            if held.large is not None:
+                large.append(held)
         self._context.counters.add(**{self._verb.counter: done})
         for grant in grants if self.lost or not self._verb.keeps_open else ():
             grant.give_back()
-        self._release_keys()
-        tell_settled(self._context, self._verb, self.own, self._duration, self._story)
-        self._remove_bodies()
-        return self
+        if keys and self._verb.state is SettleState.FINISHED:
+            release_keys(self._context, keys)
+        if is_told(self._context, self._verb, self._story):
+            tell_settled(self._context, self._verb, self.own, self._duration, self._story)
+        if large and self._verb.state is SettleState.FINISHED:
+            self._remove_bodies(large)
 
     def _repeat(self, groups: Mapping[Shard, Sequence[Selection]]) -> None:
         """Settle again the messages of the shards that failed, and note those of which that fails too."""
@@ -162,24 +184,13 @@ class Settling:
         self.failed += other.failed
         self.failures.take_over(other.failures)
 
-    def _release_keys(self) -> None:
-        """Take out the entries of unique keys whose messages have left the queue, as far as they are known here."""
-        if self._verb.state is SettleState.FINISHED and (
-            finished := [
-                (selection.held.unique_key, str(selection.held.message_id(0)))
-                for selection in self.done
-                if selection.held.unique_key is not None
-            ]
-        ):
-            release_keys(self._context, finished)
-
-    def _remove_bodies(self) -> None:
+    def _remove_bodies(self, finished: Sequence[HeldSlice]) -> None:
         """Remove the large bodies of messages that have left their queue for good, as far as they are known here."""
         verb, context = self._verb, self._context
-        if verb.state is not SettleState.FINISHED or verb.moves:
+        if verb.moves or (verb.keeps and context.settings.history_retention > 0):
             return
-        for held in (selection.held for selection in self.done):
-            if held.large is not None and not (verb.keeps and context.settings.history_retention > 0):
+        for held in finished:
+            if held.large is not None:
                 remove_body(context, held.large, str(held.message_id(0)))
 
     @property

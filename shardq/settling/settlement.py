@@ -20,7 +20,7 @@ from shardq.errors import InvalidMessage, LeaseLost, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState
 from shardq.large.body import no_large_body, not_in_memory
 from shardq.large.reading import open_body
-from shardq.logs.results import take_back, write_results
+from shardq.logs.results import Result, take_back, write_results
 from shardq.message import Message
 from shardq.sending.prepared import check_delay, check_headers, check_priority
 from shardq.settings import QueueSettings, check_number
@@ -78,8 +78,7 @@ class Settlement:
         hooks, name = self._context.hooks, self._context.name
         if hooks is not None and (messages := self._seen(selections)):
             hooks.before_ack(name, messages)
-        still_open = [(each, value) for each, value in results if each.in_states(SettleState.OPEN).positions]
-        written = write_results(self._context, self._codec, still_open) if still_open else []
+        written = self._write(results) if results else []
         settling = self._settle(Settling(self._context, ACK, by_receipt=self._by_receipt), selections)
         if written:
             with suppress(ShardqError):  # what became of the ack is what the caller has to know
@@ -87,6 +86,11 @@ class Settlement:
         if hooks is not None and (messages := self._seen(settling.done)):
             hooks.after_ack(name, messages)
         self._raise_if_any(settling, ACK)
+
+    def _write(self, results: Sequence[tuple[Selection, Any]]) -> list[Result]:
+        """Store the results of messages that are still open."""
+        still_open = [(each, value) for each, value in results if each.in_states(SettleState.OPEN).positions]
+        return write_results(self._context, self._codec, still_open) if still_open else []
 
     def release(self, selections: Sequence[Selection], delay: float, reason: str | None = None) -> None:
         """Give messages back, deliverable again after so many seconds.

@@ -1,0 +1,36 @@
+"""What a single message costs in Python, told by the functions that are called, those of C too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import shardq
+from tests.function_calls import function_calls
+
+
+def test_a_send_calls_few_functions(queue: shardq.Queue) -> None:
+    with queue.producer() as producer:
+        assert _least(lambda: producer.send(b"one")) <= 180
+
+
+def test_receiving_and_acking_one_calls_few_functions(queue: shardq.Queue) -> None:
+    _send(queue, 20)
+    with queue.consumer() as consumer:
+        assert _least(lambda: consumer.receive(1).ack()) <= 340
+
+
+def test_a_pop_calls_few_functions(queue: shardq.Queue) -> None:
+    _send(queue, 20)
+    with queue.consumer() as consumer:
+        assert _least(consumer.pop) <= 260
+
+
+def _send(queue: shardq.Queue, messages: int) -> None:
+    with queue.producer() as producer:
+        for number in range(messages):
+            producer.send(b"%d" % number)
+
+
+def _least(do: Callable[[], object]) -> int:
+    """The calls that it takes where nothing has to be looked after besides."""
+    return min(function_calls(do) for _ in range(20))
