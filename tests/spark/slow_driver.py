@@ -9,7 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+STARTS = 20
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -27,6 +31,18 @@ def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield batch
 
 
+def _run(writer: DataStreamWriter) -> None:
+    """Run a query; again when Spark gave its Python process up before it began, for which it has ten seconds."""
+    for left in reversed(range(STARTS)):
+        try:
+            writer.start().awaitTermination()
+        except StreamingQueryException as error:
+            if not left or "failed to connect back" not in str(error):
+                raise
+        else:
+            return
+
+
 def main() -> None:
     url, queue, folder, lease = sys.argv[1:]
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -39,8 +55,7 @@ def main() -> None:
     writer = (
         read.mapInArrow(slowly, read.schema).writeStream.format("parquet").option("path", f"{folder}/out")
     )
-    query = writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start()
-    query.awaitTermination()
+    _run(writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True))
     found = spark.read.parquet(f"{folder}/out").selectExpr(
         "count(*)", "count(distinct body)", "min(deliveries)", "max(deliveries)"
     )

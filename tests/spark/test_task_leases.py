@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -160,10 +160,14 @@ def _runs_tasks(process: psutil.Process) -> bool:
 
 @contextmanager
 def _paused(processes: list[psutil.Process]) -> Iterator[None]:
-    for process in processes:
-        os.kill(process.pid, signal.SIGSTOP)
+    _signal_all(processes, signal.SIGSTOP)
     try:
         yield
     finally:
-        for process in processes:
-            os.kill(process.pid, signal.SIGCONT)
+        _signal_all(processes, signal.SIGCONT)
+
+
+def _signal_all(processes: list[psutil.Process], number: signal.Signals) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            os.kill(process.pid, number)

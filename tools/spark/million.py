@@ -34,6 +34,7 @@ from shardq.spark.jobs.load import EXACT
 
 NAME = "million"
 SECONDS = 1_500.0
+STARTS = 5
 Result = TypeVar("Result")
 COLUMNS = """
     id, cast(id % 100 as tinyint) as small, concat('row ', id, ' \u00e4"') as name,
@@ -69,7 +70,8 @@ def _there_and_back(queue: shardq.Queue, url: str, folder: Path, options: argpar
     _in_spark(lambda spark: spark.range(0, rows, 1, 4).selectExpr(*_columns()).write.parquet(f"{folder}/in"))
     shell = [str(Path(sys.executable).with_name("shardq")), "--url", url, "spark"]
     load = [*shell, "load", NAME, f"{folder}/in", "--set", "runId=million"]
-    drain = [*shell, "drain", NAME, f"{folder}/out", "--set", "maxMessagesPerTrigger=200000"]
+    drain = [*shell, "drain", NAME, f"{folder}/out", "--set", f"maxMessagesPerTrigger={max(rows // 5, 1)}"]
+    drain += ["--set", f"leaseSeconds={SECONDS:.0f}"]  # a driver may take minutes to start on a busy machine
     begun = time.monotonic()
     for part in range(1, parts):
         _kill(load, partial(_has, queue, most=rows, least=rows * part // parts))
@@ -141,23 +143,53 @@ def _sum_of(rows: DataFrame) -> tuple[int, int, str]:
 
 
 def _kill(command: Sequence[str], ready: Callable[[], bool]) -> None:
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + SECONDS
-    try:
-        while not ready():
-            assert process.poll() is None, f"it ended by itself with {process.returncode}"
-            assert time.monotonic() < deadline, "it never came to it"
-            time.sleep(0.05)
-    finally:
-        for victim in [process.pid, *descendants_of(process.pid)]:
-            with suppress(ProcessLookupError):  # it ended with the one before it
-                os.kill(victim, signal.SIGKILL)
-        process.wait()
+    """Run it until it is ready to be killed, and kill it with all its processes."""
+    if not _repeat(command, ready):
+        raise RuntimeError(f"it ended before it was killed: {' '.join(command)}")
     print(f"killed: {' '.join(command[3:5])}", flush=True)
 
 
 def _run(command: Sequence[str]) -> None:
-    subprocess.run(command, stdout=subprocess.DEVNULL, timeout=SECONDS, check=True)
+    """Run it to the end."""
+    _repeat(command, lambda: False)
+
+
+def _repeat(command: Sequence[str], kill_when: Callable[[], bool]) -> bool:
+    """Run it; again when Spark gave the Python of a query up, which has ten seconds to start.
+
+    Returns whether it was killed.
+    """
+    for left in reversed(range(STARTS)):
+        with tempfile.TemporaryFile("w+") as log:
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
+            killed = _ends(process, kill_when)
+            log.seek(0)
+            said = log.read()
+        if killed or process.returncode == 0:
+            return killed
+        print(said[-3_000:], file=sys.stderr)
+        if not left or "failed to connect back" not in said:
+            raise RuntimeError(f"it ended with {process.returncode}: {' '.join(command)}")
+    raise AssertionError
+
+
+def _ends(process: subprocess.Popen[bytes], kill_when: Callable[[], bool]) -> bool:
+    """Wait for the end of a process, or kill it when it is time; returns whether it was killed."""
+    deadline = time.monotonic() + SECONDS
+    try:
+        while process.poll() is None:
+            if kill_when():
+                return True
+            if time.monotonic() > deadline:
+                raise RuntimeError("it did not end in time")
+            time.sleep(0.05)
+        return False
+    finally:
+        alive = process.poll() is None
+        for victim in [process.pid, *descendants_of(process.pid)] if alive else ():
+            with suppress(ProcessLookupError):  # it ended with the one before it
+                os.kill(victim, signal.SIGKILL)
+        process.wait()
 
 
 if __name__ == "__main__":
