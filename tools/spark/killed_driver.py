@@ -30,7 +30,7 @@ from pyspark.errors import StreamingQueryException
 
 import shardq
 
-SECONDS = 400.0
+SECONDS = 900.0
 NAME, BATCH = "killed", 1_000
 POISONED = "is not true"
 LATE = "failed to connect back"  # Spark gives a query's Python ten seconds to start, which a busy machine may not
@@ -123,8 +123,10 @@ def _run(url: str, master: str, folder: Path, kill_when: Callable[[], bool] | No
             with suppress(ProcessLookupError):  # it ended with the one before it
                 os.kill(victim, signal.SIGKILL)
         process.wait()
-    if kill_when is None and process.returncode:
-        raise RuntimeError(f"a driver failed: {(folder / 'driver.log').read_text()[-3_000:]}")
+    if process.returncode != (0 if kill_when is None else -signal.SIGKILL):
+        raise RuntimeError(
+            f"a driver ended with {process.returncode}: {(folder / 'driver.log').read_text()[-3_000:]}"
+        )
     print("ended" if kill_when is None else "killed", flush=True)
 
 
