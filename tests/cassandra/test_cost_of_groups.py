@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
+from shardq.storage.cassandra.groups import changing
+from shardq.storage.cassandra.groups.rows import keys_of
 from shardq.storage.cassandra.rows import DUE_INDEX, LEASE
 from shardq.storage.cassandra.session import Session, Statement
 from shardq.storage.cassandra.store import CassandraStore
@@ -136,3 +138,71 @@ def test_leases_that_are_over_are_taken_group_by_group(
     assert {span.bundle_id for span in fenced.lost} == lost
     assert fenced.gone == ()
     assert store.count(grouped).in_flight == 16
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How many reads and batches are sent to shards."""
+    sent: Counter[str] = Counter()
+    start_read, apply = Session.start_read, Session.apply
+
+    def noted_read(session: Session, query: str, *rest: object, **options: object) -> object:
+        sent["read"] += "FROM entry" in query
+        return start_read(session, query, *rest, **options)  # type: ignore[arg-type]
+
+    def noted_apply(session: Session, statements: Sequence[Statement]) -> bool:
+        sent["batch"] += any(" entry " in statement for statement, _ in statements)
+        return apply(session, statements)
+
+    monkeypatch.setattr(Session, "start_read", noted_read)
+    monkeypatch.setattr(Session, "apply", noted_apply)
+    return sent
+
+
+@pytest.mark.parametrize("limit", [1, 10, 100])
+def test_a_claim_of_short_groups_asks_as_often_as_one_of_other_messages(
+    store: CassandraStore, shard: Shard, grouped: Shard, asked: Counter[str], limit: int
+) -> None:
+    def requests(place: Shard) -> tuple[int, int]:
+        fill(store, place, 2 * limit) if place.is_grouped else _send(store, place, 2 * limit)
+        assert len(take(store, place, limit)) == limit  # the first one begins at the low watermarks
+        asked.clear()
+        assert len(take(store, place, limit)) == limit
+        return asked["read"], asked["batch"]
+
+    assert requests(grouped) <= requests(shard)
+
+
+def _send(store: CassandraStore, shard: Shard, count: int) -> None:
+    make = BundleFactory(store.now)
+    for start in range(0, count, 50):
+        store.append(Append(shard, tuple(make() for _ in range(min(50, count - start)))))
+
+
+@pytest.mark.parametrize("window", [1, 64])
+@pytest.mark.parametrize("limit", [1, 10])
+def test_what_a_ready_row_tells_wrongly_of_its_group_costs_an_attempt_and_hides_nothing(
+    store: CassandraStore,
+    open_store: Opens,
+    grouped: Shard,
+    monkeypatch: pytest.MonkeyPatch,
+    window: int,
+    limit: int,
+) -> None:
+    monkeypatch.setattr(changing, "WINDOW", window)
+    make = BundleFactory(store.now)
+    sent = [make(group=name) for name in "abc" for _ in range(3)]
+    store.append(Append(grouped, tuple(sent)))
+    # Given a client of before, which leaves a ready row as it is while the first message of its group stays
+    with monkeypatch.context() as before:
+        before.setattr(changing, "rows_of", lambda group: dict.fromkeys(keys_of(group), b""))
+        more = [make(group=name) for name in "abc"]
+        store.append(Append(grouped, tuple(more)))
+    # Then every claim gets what it asks for, in order
+    other, came = open_store(), []
+    while spans := take(other, grouped, limit):
+        came += [span.bundle_id for span in spans]
+        assert other.acknowledge(Acknowledge(grouped, spans)) == Fenced()
+    for number in range(3):
+        of_group = [each.id for each in (*sent[3 * number : 3 * number + 3], more[number])]
+        assert [each for each in came if each in of_group] == of_group

@@ -31,15 +31,15 @@ __all__ = ["CONTROL_KEY", "Change", "attempts", "bundle_key", "lower"]
 
 _AT = "WHERE shard = ? AND kind = ? AND priority = ? AND due = ? AND id = ? AND first = ?"
 _INSERT = "INSERT INTO entry (shard, kind, priority, due, id, first, value) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_INSERT_CARRYING = (
+    "INSERT INTO entry (shard, kind, priority, due, id, first, value, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+)
 _INSERT_MOVE = f"{_INSERT} USING TTL ?"
 _INSERT_TALLIED = (
     "INSERT INTO entry (shard, kind, priority, due, id, first, value, tally, data) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS"
 )
-_INSERT_BUNDLE = (
-    "INSERT INTO entry (shard, kind, priority, due, id, first, value, data) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS"
-)
+_INSERT_BUNDLE = f"{_INSERT_CARRYING} IF NOT EXISTS"
 _STORE_GROUPED = f"UPDATE entry SET value = ?, data = ? {_AT} IF value = null"
 # Without a row marker, so that the row ends with its last value.
 _FINISH = f"UPDATE entry USING TTL ? SET value = 0x, tally = null, data = null {_AT}"
@@ -127,9 +127,11 @@ class Change:
         self._retired[lease.key] = lease.seen
         self._deleted.add(lease.due_row)
 
-    def write(self, key: Key, value: bytes) -> None:
-        """Write a row of another kind."""
+    def write(self, key: Key, value: bytes, data: bytes | None = None) -> None:
+        """Write a row of another kind; without ``data`` it carries what it carried before."""
         self._written[key] = value
+        if data is not None:
+            self._carried[key] = data
 
     def move(self, slices: Iterable[Slice]) -> None:
         """Note that the messages are stored elsewhere now."""
@@ -228,6 +230,8 @@ class Change:
         for key, value in self._written.items():
             if key in self._retired or key in self._guarded:
                 yield self._replace(key, value)
+            elif key in self._carried:
+                yield _INSERT_CARRYING, (shard, *key, value, self._carried[key])
             else:
                 yield _INSERT, (shard, *key, value)
         for key in self._deleted - self._written.keys():

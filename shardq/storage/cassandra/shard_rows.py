@@ -26,6 +26,7 @@ from shardq.storage.cassandra.rows import (
     Head,
     HistoryRow,
     Key,
+    Place,
     Ready,
     Tally,
     control_row,
@@ -132,7 +133,7 @@ class WideRow:
     def ready(
         self,
         priorities: Sequence[int],
-        start: tuple[int, bytes, int],
+        start: Place,
         until: int,
         *,
         page: int = _PAGE,
@@ -142,11 +143,18 @@ class WideRow:
 
         Without ``bodies`` it does not show which of them are inline.
         """
+        rows = self.start_ready(priorities, start, until, page=page, bodies=bodies)
+        return lambda: _ready_rows(rows())
+
+    def start_ready(
+        self, priorities: Sequence[int], start: Place, until: int, *, page: int = _PAGE, bodies: bool = True
+    ) -> Answer:
+        """As :meth:`ready`, for the rows as they are: place, value, time of writing, and with ``bodies`` the data."""
         values = (self._shard, priorities, *start, until)
         query, columns = (_READY, _READY_COLUMNS) if bodies else (_READY_WITHOUT_DATA, _COLUMNS_WITHOUT_DATA)
         ranges = [((priority, *start), (priority, until + 1, b"", FIRST)) for priority in priorities]
         answer = self._session.start_read(query, values, page=page)
-        return lambda: _ready_rows(self._guarded(READY, answer, ranges, columns=columns, page=page))
+        return lambda: self._guarded(READY, answer, ranges, columns=columns, page=page)
 
     def all_ready(self, now: int | None, *, bodies: bool = True) -> Iterator[Ready]:
         """Read every ready row above the low watermarks, all without a moment. All priorities are asked for at once."""

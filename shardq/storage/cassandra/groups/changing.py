@@ -24,6 +24,7 @@ from shardq.storage.cassandra.groups.rows import (
     fronts_of,
     group_id,
     group_key,
+    keys_of,
     lease_of,
     new_slice,
     rows_of,
@@ -40,6 +41,7 @@ __all__ = ["Draft", "KnownGroups", "Moment"]
 Moment = Callable[[], int]
 _Held: TypeAlias = tuple[dict[bytes, GroupRow], dict[Key, LeaseRow]]
 _MOST = 256  # tokens that are remembered
+_SMALL = 512  # bytes of a bundle that its group's ready row has too; a look reads 32 of these and more
 
 
 class Draft:
@@ -64,6 +66,7 @@ class Draft:
         self._before = dict(rows)
         self._drawn = dict(rows)  # those before, with what was added to their windows
         self._after: dict[bytes, Group] = {}
+        self._bodies: dict[bytes, bytes] = {}  # of small bundles that are added
         self.written: dict[bytes, GroupRow] = {}  # once it is applied
 
     @property
@@ -116,6 +119,8 @@ class Draft:
         group = self.group(row_id)
         place, each = group.next_place, new_slice(bundle)
         self.change.store_grouped(bundle.id, Head.of(bundle, place), bundle.data)
+        if len(bundle.data) <= _SMALL:
+            self._bodies[bundle.id] = bundle.data
         if group.behind or len(group.members) >= WINDOW:
             self.change.write(behind_key(row_id, place), encode((each,)))
             begin = group.begin if group.behind else place
@@ -141,12 +146,12 @@ class Draft:
         after = msgspec.structs.replace(after, version=before.group.version + 1)
         value = None if after.is_over else encode(after)
         self.change.replace(group_key(row_id), value, before.seen)
-        old, new = rows_of(before.group), rows_of(after)
-        for key in (*(old.keys() - new.keys()), *self._drawn[row_id].drawn):
+        old, new = keys_of(before.group), rows_of(after)
+        for key in (*(key for key in old if key not in new), *self._drawn[row_id].drawn):
             self.change.delete(key)
         for key, row in new.items():
-            if old.get(key) != row:
-                self.change.write(key, row)
+            if row or key not in old:
+                self.change.write(key, row, self._bodies.get(key.id) if row else None)
         self.written[row_id] = GroupRow(after, value)
 
     def _tell(self) -> None:
@@ -155,7 +160,7 @@ class Draft:
         since = self._clock() - LATE
         for row_id, row in self.written.items():
             group = row.group
-            if group.held or rows_of(group).keys() <= rows_of(self._before[row_id].group).keys():
+            if group.held or set(keys_of(group)) <= set(keys_of(self._before[row_id].group)):
                 continue
             signals.announce(parted(self._shard.queue)[0])
             first = group.members[0].slice

@@ -5,19 +5,25 @@ from __future__ import annotations
 import heapq
 from collections.abc import Container, Iterator, Sequence
 from itertools import islice
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 import msgspec
 
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.claims import with_bundles
 from shardq.storage.cassandra.faults import after_a_write
+from shardq.storage.cassandra.groups.candidates import Candidate, of_lease, of_ready_row
 from shardq.storage.cassandra.groups.changing import Draft, KnownGroups
 from shardq.storage.cassandra.groups.reading import GroupReader, GroupRow, Overtaken
-from shardq.storage.cassandra.groups.rows import Group, Member, decode_front, fronts_of
+from shardq.storage.cassandra.groups.rows import (
+    Group,
+    Member,
+    bundle_row,
+    decode_group,
+)
 from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.read_cursors import ReadCursor, ReadCursors
-from shardq.storage.cassandra.rows import ControlRow, Place, Ready, Slice
+from shardq.storage.cassandra.rows import BundleRow, ControlRow, Place, Slice
 from shardq.storage.cassandra.session import Session
 from shardq.storage.clocks import ServerClock
 from shardq.storage.read_cursors import OVERLAP, PRIORITIES
@@ -33,13 +39,7 @@ _FEWEST_FRONTS, _MOST_FRONTS = (
 _GROUPS = 100  # groups that one claim takes from at most
 _SPARE = 4  # groups that a claim reads beyond those that it may need, as others may take some meanwhile
 _MESSAGES = 1000  # slices that one claim takes at most
-
-
-class _Candidate(msgspec.Struct, frozen=True):
-    """A group whose first slice may be taken."""
-
-    rank: tuple[int, int, bytes, int]
-    group: bytes
+_PLACE = itemgetter(0, 1, 2, 3)
 
 
 class _Found(msgspec.Struct, frozen=True):
@@ -49,9 +49,9 @@ class _Found(msgspec.Struct, frozen=True):
     control: ControlRow
     own: dict[bytes, GroupRow]
     leases: list[LeaseRow]  # its own ones, and those that are due
-    fronts: list[Ready]  # in the order of their rows
+    fronts: list[Candidate]  # those with ready rows, in the order of these
     all_fronts: bool  # there are no more
-    candidates: list[_Candidate]  # in the order of delivery
+    candidates: list[Candidate]  # in the order of delivery
 
 
 class _Taken(msgspec.Struct):
@@ -92,6 +92,7 @@ class _Claimer:
         self._shard: Shard = request.shard
         self._reader = GroupReader(session, request.shard)
         self._rescanned = False
+        self._in_vain = False  # True: what ready rows tell of groups may be wrong
         self._fronts = max(_FEWEST_FRONTS, min(request.limit * 5 // 4 + 1, _MOST_FRONTS))
 
     def attempt(self, limit: int, most: int) -> Claimed | None:
@@ -109,13 +110,20 @@ class _Claimer:
         self._cursor.forget()
         return self.attempt(limit, most)
 
-    def _claim(self, found: _Found, chosen: Sequence[_Candidate], limit: int) -> Claimed | None:
-        groups = self._reader.groups(each.group for each in chosen)
+    def _claim(self, found: _Found, chosen: Sequence[Candidate], limit: int) -> Claimed | None:
+        groups = self._groups(chosen)
         if any(row.group.token == self._request.token for row in groups.values()):
             return None  # an earlier attempt was carried out since the look
         draft = Draft(self._session, self._shard, groups, self._clock.now, found.leases)
         taken = self._choose(draft, [each.group for each in chosen if each.group in groups], limit)
         return self._take(found, draft, taken) if taken else None
+
+    def _groups(self, chosen: Sequence[Candidate]) -> dict[bytes, GroupRow]:
+        """Return the groups as their ready rows tell, and read the others; all of them after an attempt in vain."""
+        told = [each for each in chosen if each.value and not self._in_vain]
+        self._in_vain = True
+        groups = {each.group: GroupRow(decode_group(each.value), each.value) for each in told}
+        return groups | self._reader.groups(each.group for each in chosen if each.group not in groups)
 
     def _look(self, now: int) -> _Found | None:
         """Read the shard from where it was left; None when something came late since."""
@@ -127,7 +135,7 @@ class _Claimer:
         start_own = row.start_own(self._request.token)
         start_due_rows = row.start_due_rows(cursor.due_from, now, self._fronts)
         ready = [
-            row.ready(priorities, place, now, page=self._fronts, bodies=False)
+            row.start_ready(priorities, place, now, page=self._fronts)
             for place, priorities in cursor.groups().items()
         ]
         control, own = start_own()
@@ -136,9 +144,10 @@ class _Claimer:
             return None
         due_rows = list(start_due_rows())
         cursor.pass_due_rows(due_rows[0][2] if due_rows else now, now)
-        fronts = list(islice(heapq.merge(*(each() for each in ready), key=attrgetter("place")), self._fronts))
+        rows = heapq.merge(*(each() for each in ready), key=_PLACE)
+        fronts = [of_ready_row(*each) for each in islice(rows, self._fronts)]
         lapsed = [lease for lease in row.leases(due_row[0] for due_row in due_rows) if lease.due <= now]
-        candidates = [*map(_candidate, fronts), *(each for lease in lapsed for each in _candidates(lease))]
+        candidates = [*fronts, *(each for lease in lapsed for each in of_lease(lease))]
         mine = self._reader.groups(group for lease in own for group in lease.groups)
         held = {row_id: row for row_id, row in mine.items() if row.group.token == self._request.token}
         whole = len(fronts) < self._fronts
@@ -181,9 +190,14 @@ class _Claimer:
     def _take(self, found: _Found, draft: Draft, taken: dict[bytes, _Taken]) -> Claimed | None:
         until = draft.now + self._request.lease
         slices: list[tuple[int, Slice]] = []  # the first ones of groups, then what follows them
+        bodies = {each.bundle_id: each.data for each in found.fronts if each.data is not None}
+        told: dict[bytes, BundleRow] = {}
         for row_id, each in taken.items():
             held = [self._held(piece, until) for piece in each.pieces]
             slices += [(int(index > 0), piece.slice) for index, piece in enumerate(held)]
+            first = held[0].slice
+            if (data := bodies.get(first.bundle_id)) is not None:
+                told[first.bundle_id] = bundle_row(first, each.group.name, data)
             rest = list(_rest(each, draft.now))
             draft.hold(row_id, self._request.token, [*held, *rest], len(held))
         ordered = [each for _, each in sorted(slices, key=lambda each: each[0])]
@@ -191,7 +205,9 @@ class _Claimer:
         raised = self._cursor.raised(found.control.control, places, len(taken), found.now)
         if raised:
             draft.change.set_control(raised, found.control.seen)
-        bundles = self._reader.row.start_bundles(each.bundle_id for each in ordered)
+        bundles = self._reader.row.start_bundles(
+            each.bundle_id for each in ordered if each.bundle_id not in told
+        )
         if not draft.apply():
             self._cursor.forget()
             return None
@@ -200,7 +216,7 @@ class _Claimer:
             self._cursor.passed = 0
         self._known.put(str(self._shard), draft.written, draft.leases)
         with after_a_write():
-            return Claimed(with_bundles(self._reader.row, ordered, bundles()), until)
+            return Claimed(with_bundles(self._reader.row, ordered, bundles() | told), until)
 
     def _held(self, piece: Member, until: int) -> Member:
         started = self._request.started
@@ -212,16 +228,21 @@ class _Claimer:
         """Where to read on, by priority: at the first row that was not taken."""
         places = list(self._cursor.places)
         end: Place = (found.now - OVERLAP, b"", 0)
-        last = len(PRIORITIES) if found.all_fronts else found.fronts[-1].key.priority
+        last = len(PRIORITIES) if found.all_fronts else found.fronts[-1].priority
+        reached: dict[
+            int, tuple[Place, bool]
+        ] = {}  # by priority: the last row, or the first one that was not taken
+        for each in found.fronts:
+            if not reached.get(each.priority, (end, False))[1]:
+                reached[each.priority] = each.place, each.group not in taken
         for priority in PRIORITIES:
-            rows = [each for each in found.fronts if each.key.priority == priority]
-            left = next((each for each in rows if _candidate(each).group not in taken), None)
-            if left is not None:
-                place = left.key[2:]
+            row, is_left = reached.get(priority, (end, False))
+            if is_left:
+                place = row
             elif priority < last:
                 place = end
             elif priority == last:
-                place = (*rows[-1].key[2:4], rows[-1].key.first + 1)
+                place = (*row[:2], row[2] + 1)
             else:
                 continue
             places[priority] = max(places[priority], min(place, end))
@@ -242,16 +263,6 @@ class _Claimer:
         self._known.put(str(self._shard), draft.written, draft.leases)
         with after_a_write():
             return Claimed(with_bundles(self._reader.row, slices, bundles()), until)
-
-
-def _candidate(ready: Ready) -> _Candidate:
-    front = decode_front(ready.seen or b"")
-    return _Candidate((ready.key.priority, front.due, ready.key.id, ready.key.first), front.group)
-
-
-def _candidates(lapsed: LeaseRow) -> Iterator[_Candidate]:
-    for row_id, each in fronts_of(lapsed):
-        yield _Candidate((each.priority, lapsed.due, each.bundle_id, each.first), row_id)
 
 
 def _all_due(group: Group, now: int) -> bool:

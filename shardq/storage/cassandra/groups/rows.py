@@ -9,13 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from itertools import islice
 from typing import TypeAlias
 
 import msgspec
 
 from shardq.outgoing_message import Bundle
 from shardq.storage.cassandra.lease_rows import LeaseRow
-from shardq.storage.cassandra.rows import BEHIND, GROUP, LEASE, READY, Key, Slice, due_row_of, encode
+from shardq.storage.cassandra.rows import (
+    BEHIND,
+    GROUP,
+    LEASE,
+    READY,
+    BundleRow,
+    Head,
+    Key,
+    Slice,
+    Tally,
+    due_row_of,
+    encode,
+)
 
 __all__ = [
     "WINDOW",
@@ -24,12 +37,14 @@ __all__ = [
     "Group",
     "Member",
     "behind_key",
+    "bundle_row",
     "decode_behind",
     "decode_front",
     "decode_group",
     "fronts_of",
     "group_id",
     "group_key",
+    "keys_of",
     "lease_of",
     "leases_of",
     "new_slice",
@@ -40,6 +55,7 @@ __all__ = [
 WINDOW = 64
 """So many slices wait in the value of a group; what is sent then is behind them."""
 
+_SHORT = 256  # bytes of a group's value that its ready row has too; a look reads 32 of these and more
 _ID_BYTES = 16
 _PLACE_BYTES = 8
 
@@ -122,6 +138,7 @@ class Front(msgspec.Struct, frozen=True, array_like=True):
     size: int
     group: bytes
     due: int  # of the slice, where the row is at a later place
+    value: bytes = b""  # of the group, if it is short: a claim that goes by it need not read the group
 
 
 decode_group = msgspec.msgpack.Decoder(Group).decode
@@ -158,18 +175,35 @@ def new_slice(bundle: Bundle) -> Slice:
 def rows_of(group: Group) -> dict[Key, bytes]:
     """Return the rows by which claims and probes find a group that is not held: those of its first slice.
 
-    It has a ready row, and a due row if it is delayed. One that is held is in a lease row.
+    It has a ready row, and a due row if it is delayed. One that is held is in a lease row. The ready row of a short
+    group has the group's value. That is a hint: a change that is made from it is conditional on the group itself.
     """
-    if group.is_over or group.held:
-        return {}
-    first, row_id = group.members[0], group_id(group.name)
-    each = first.slice
-    key = Key(READY, each.priority, group.ready_at, each.bundle_id, each.first)
-    value = Front(each.count, each.total, each.enqueued_at, each.expires_at, each.size, row_id, first.due)
-    rows = {key: encode(value)}
-    if first.due == group.ready_at:
-        rows[due_row_of(first.due, each.bundle_id)] = b""
+    rows = dict.fromkeys(keys_of(group), b"")
+    for ready in islice(rows, 1):
+        first, value = group.members[0], encode(group)
+        each = first.slice
+        sent = (each.count, each.total, each.enqueued_at, each.expires_at, each.size)
+        hint = value if len(value) <= _SHORT else b""
+        rows[ready] = encode(Front(*sent, group_id(group.name), first.due, hint))
     return rows
+
+
+def keys_of(group: Group) -> list[Key]:
+    """Return where these rows are, the ready row first."""
+    if group.is_over or group.held:
+        return []
+    first = group.members[0]
+    each = first.slice
+    keys = [Key(READY, each.priority, group.ready_at, each.bundle_id, each.first)]
+    if first.due == group.ready_at:
+        keys.append(due_row_of(first.due, each.bundle_id))
+    return keys
+
+
+def bundle_row(each: Slice, group: str, data: bytes) -> BundleRow:
+    """The bundle that a slice of a group is of, as far as a claim has to know it."""
+    sent = (each.priority, each.due, each.enqueued_at, each.total)
+    return BundleRow(each.bundle_id, Head(*sent, each.expires_at, group), Tally(each.total), b"", None, data)
 
 
 def leases_of(groups: Iterable[Group]) -> list[LeaseRow]:
