@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from pymongo.database import Database
 
 from shardq.errors import StoreUnavailable
 from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
-from shardq.storage.mongodb import group_changes, groups, transactions
+from shardq.storage.mongodb import group_changes, group_claims, groups, transactions
 from shardq.storage.mongodb.store import MongoStore
-from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, Extend, Release, Span
+from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, Extend, Fenced, Forward, Release, Span
 from shardq.testing import BundleFactory
 from tests.mongodb.lossy_proxy import LossyProxy
 
@@ -106,10 +107,10 @@ def test_requests_of_each_operation_on_groups(
     change = ["find", "update", "commitTransaction"]
     given(client, grouped, "a", "a", "b", "b", "c")
     assert asked(lambda: given(client, grouped, "a")) == ["find", "update", "insert", "commitTransaction"]
-    # Beside the look: the first bundles of the groups; what follows them, too, where there is room; its bodies
+    # Beside the look: nothing is read where first bundles are all that is asked for
     hold(1)
     held: list[tuple[Span, ...]] = []
-    assert asked(lambda: held.append(hold(1)))[-3:] == change
+    assert asked(lambda: held.append(hold(1)))[-3:] == ["aggregate", "update", "commitTransaction"]
     (spans,) = held
     assert asked(lambda: client.extend(Extend(grouped, spans, MINUTE))) == change
     assert asked(lambda: client.release(Release(grouped, spans)))[:4] == [
@@ -118,6 +119,7 @@ def test_requests_of_each_operation_on_groups(
         "update",
         "commitTransaction",
     ]
+    # Else the first bundles of the groups, what follows them, and its bodies
     assert asked(lambda: held.append(hold(9)))[-5:] == [
         "find",
         "aggregate",
@@ -135,6 +137,48 @@ def test_requests_of_each_operation_on_groups(
         "delete",
         "commitTransaction",
     ]
+
+
+@pytest.mark.parametrize("change", ["claimed", "acked", "removed", "replaced", "purged"])
+def test_a_claim_takes_nothing_that_others_have_changed_since_its_look(
+    open_store: Callable[..., MongoStore],
+    store: MongoStore,
+    grouped: Shard,
+    monkeypatch: pytest.MonkeyPatch,
+    change: str,
+) -> None:
+    other, take = open_store(), group_claims._take_as_seen
+    first, second = given(store, grouped, "a", "a")
+    (of_b,) = given(store, grouped, "b")
+
+    def change_first() -> None:
+        token = os.urandom(16)
+        if change == "removed":
+            assert other.remove(grouped, first.id, 0)
+        elif change == "purged":
+            assert other.purge(grouped) == 3
+        else:
+            other.claim(Claim(grouped, token, 1, MINUTE))
+        ack = Acknowledge(grouped, (Span(first.id, 0, 1, token),))
+        if change == "acked":
+            assert other.acknowledge(ack) == Fenced()
+        if change == "replaced":
+            instead = BundleFactory(other.now)(group="a", delay=60)
+            assert other.forward(Forward(ack, Append(grouped, (instead,)), in_place=True)) == Fenced()
+
+    def overtaken(*asked: Any) -> bool:
+        monkeypatch.setattr(group_claims, "_take_as_seen", take)
+        change_first()
+        return take(*asked)
+
+    # Given a claim of the first messages of two groups, one of which others change after the look
+    monkeypatch.setattr(group_claims, "_take_as_seen", overtaken)
+    token = os.urandom(16)
+    taken = store.claim(Claim(grouped, token, 2, MINUTE)).slices
+    assert [each.bundle.id for each in taken] == ([] if change == "purged" else [of_b.id])
+    # Then what is left comes later, in order
+    rest = {"claimed": [], "acked": [second.id], "removed": [second.id], "replaced": [], "purged": []}
+    assert claimed(other, grouped) == rest[change]
 
 
 def test_the_document_of_a_group_goes_with_its_last_message(

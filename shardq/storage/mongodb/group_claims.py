@@ -9,14 +9,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from msgspec.structs import replace
+from pymongo.client_session import ClientSession
 
 from shardq.storage.mongodb.changing import Change
 from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.documents import CHOSEN, FINISHED_AT, PLACE, STAMP, STATE, Row, Slice
-from shardq.storage.mongodb.groups import Groups, in_transaction
-from shardq.storage.mongodb.repeated_claims import held_under
-from shardq.storage.mongodb.shard_rows import Statement
-from shardq.storage.mongodb.transactions import BRIEF
+from shardq.storage.mongodb.group_rows import GroupRows
+from shardq.storage.mongodb.groups import Groups, document_of, in_transaction
+from shardq.storage.mongodb.repeated_claims import begin, claimed, held_under, ids_of
+from shardq.storage.mongodb.shard_rows import CollectionGone, Statement
+from shardq.storage.mongodb.slicing import Piece
+from shardq.storage.mongodb.taking import statements_of
+from shardq.storage.mongodb.transactions import BRIEF, transact
 from shardq.storage.requests import Claim, Claimed, ClaimedSlice
 
 __all__ = ["heads", "take"]
@@ -37,6 +41,9 @@ def take(client: Client, request: Claim, found: Sequence[Row], now: int) -> Clai
     Raises Disturbed when others change some of the groups all the time.
     """
     until = now + request.lease
+    pieces = _all_that_is_asked_for(request, found)
+    if pieces and _take_as_seen(client, request, pieces, now):
+        return Claimed(tuple(claimed(piece, finished=False) for piece in pieces), until)
 
     def claim(groups: Groups) -> Claimed:
         stored = groups.read([request.token, *(row.id for row in found)])
@@ -47,6 +54,44 @@ def take(client: Client, request: Claim, found: Sequence[Row], now: int) -> Clai
         return Claimed(_take(groups, request, first, {row.id: row for row in found}, now), until)
 
     return in_transaction(client, request.shard, claim, BRIEF)
+
+
+def _all_that_is_asked_for(request: Claim, found: Sequence[Row]) -> list[Piece]:
+    """Return as many whole bundles that nobody holds as the claim may take; none where it may take anything else."""
+    pieces: list[Piece] = []
+    wanted = request.limit
+    for row in found:
+        each = row.slices[0]
+        if not row.is_whole or each.token is not None or each.count > wanted:
+            return []
+        pieces.append(Piece(row, each))
+        wanted -= each.count
+        if not wanted:
+            return pieces
+    return []
+
+
+def _take_as_seen(client: Client, request: Claim, pieces: Sequence[Piece], now: int) -> bool:
+    """Take first bundles without reading them again; False, and nothing is done, unless all are as the look saw them.
+
+    Then nothing behind them matters: there is no room for it, and nothing of it is held. Raises Disturbed.
+    """
+    if (uuid := client.collections.seen(request.shard)) is None:
+        return False
+    documents = {document_of(piece.row.group) for piece in pieces}
+    touched = Statement({"_id": {"$in": list(documents)}}, {"$inc": {STAMP: 1}})
+    statements = [touched, *statements_of(pieces, request, now)]
+
+    def once(transaction: ClientSession) -> tuple[bool, bool]:
+        rows = GroupRows(client.session, request.shard, transaction)
+        taken = rows.take(begin(request.token, ids_of(pieces)), statements, uuid)
+        is_all = taken == len(documents) + len(pieces)
+        return is_all, is_all
+
+    try:
+        return transact(client.session, request.shard, once, BRIEF)
+    except CollectionGone:
+        return False
 
 
 def _prolong(groups: Groups, held: Sequence[Row], request: Claim, until: int) -> tuple[ClaimedSlice, ...]:

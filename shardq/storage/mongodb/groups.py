@@ -44,7 +44,7 @@ from shardq.storage.mongodb.shard_rows import CollectionGone, Statement
 from shardq.storage.mongodb.transactions import PATIENT, transact
 from shardq.storage.requests import Bundle
 
-__all__ = ["Groups", "in_transaction"]
+__all__ = ["Groups", "document_of", "in_transaction"]
 
 _DOCUMENT = bytes(16)  # before the name of a group: its document, as no id of a bundle or claim is longer
 
@@ -84,7 +84,7 @@ class Groups:
         """Return so many of the first bundles of each group that are stored, by their places."""
         found: dict[str, list[Row]] = {group: [] for group in groups}
         if found:
-            for row in self.rows.first_of_groups([_document_of(group) for group in found], limit):
+            for row in self.rows.first_of_groups([document_of(group) for group in found], limit):
                 self._read[row.id] = row
                 found[row.group].append(row)
         return found
@@ -105,7 +105,7 @@ class Groups:
 
     def append(self, bundles: Sequence[Bundle], places: Sequence[int] = ()) -> None:
         """Let bundles follow the last of their groups, or the first of them stand at places that are free."""
-        groups = {bundle.group: _document_of(bundle.group) for bundle in bundles}
+        groups = {bundle.group: document_of(bundle.group) for bundle in bundles}
         found = self.rows.read([*(bundle.id for bundle in bundles), *groups.values()])
         for bundle, given in zip_longest(bundles, places):
             if bundle.id in found:
@@ -129,7 +129,7 @@ class Groups:
         updates = [*self.notes, *self._of_groups(over), *self._of_bundles()]
         if updates:
             self.rows.write(updates, self._uuid)
-        self.rows.delete([_document_of(group) for group in over])
+        self.rows.delete([document_of(group) for group in over])
         documents = [
             inserted(bundle) | {GROUP: bundle.group} | self._standing(bundle, place)
             for bundle, place in self._inserted
@@ -181,9 +181,9 @@ class Groups:
     def _of_groups(self, over: set[str]) -> Iterator[Document]:
         for group, following in self._next.items():
             change = {"$set": {GROUP: group, NEXT: following}, "$inc": {STAMP: 1}}
-            yield Statement({"_id": _document_of(group)}, change).encoded(upsert=True)
+            yield Statement({"_id": document_of(group)}, change).encoded(upsert=True)
         if touched := self._touched - self._next.keys() - over:
-            ids = [_document_of(group) for group in touched]
+            ids = [document_of(group) for group in touched]
             yield Statement({"_id": {"$in": ids}}, {"$inc": {STAMP: 1}}).encoded(multi=True)
 
     def _of_bundles(self) -> Iterator[Document]:
@@ -251,5 +251,6 @@ def _transacted(
     return transact(client.session, shard, once, pauses)
 
 
-def _document_of(group: str) -> bytes:
+def document_of(group: str) -> bytes:
+    """The id of the document of a group."""
     return _DOCUMENT + group.encode()
