@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from pymongo.database import Database
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.mongodb.url import parse
-from shardq.storage.requests import Append
+from shardq.storage.requests import Append, QueueRecord
 from shardq.testing import BundleFactory
 from tests.mongodb.lossy_proxy import LossyProxy
 
@@ -76,6 +77,32 @@ def test_ten_idle_consumers_send_next_to_nothing(
     with ThreadPoolExecutor(10) as pool:
         assert not any(future.result() for future in [pool.submit(idle) for _ in range(10)])
     assert len(proxy.commands) <= 3, proxy.commands
+
+
+@pytest.mark.parametrize("way", [{}, {"glance": True}, {"deep": True}], ids=["full", "glance", "deep"])
+def test_a_look_at_twenty_queues_makes_the_requests_of_a_look_at_one(
+    open_store: Callable[..., MongoStore], proxy: LossyProxy, proxied: str, way: dict[str, bool]
+) -> None:
+    # Given twenty empty queues
+    store = open_store(proxied)
+    shards = [Shard(f"many-{os.urandom(4).hex()}", 0, 0) for _ in range(20)]
+    for shard in shards:
+        store.create_queue(QueueRecord.new(shard.queue, b""))
+    asked = {}
+    for count in (1, 20):
+        store.probe(shards[:count], **way)
+        # When so many of them are looked at again, after everything that was seen of them became old or not
+        for seen in (True, False):
+            if not seen:
+                store._incarnations._seen.clear()
+            proxy.arm(-1)
+            assert len(store.probe(shards[:count], **way)) == count
+            asked[count, seen] = proxy.commands.copy()
+    # Then it takes as many requests
+    assert len(asked[20, True]) == len(asked[1, True]) <= 4
+    assert len(asked[20, False]) == len(asked[1, False]) <= 5
+    for shard in shards:
+        store.drop_queue(shard.queue)
 
 
 def test_what_comes_while_the_watch_is_interrupted_is_not_missed(

@@ -9,7 +9,7 @@ standalone server sweep intents too, as nothing else shows the messages that a c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from hashlib import blake2b
 
 import msgspec
@@ -165,9 +165,9 @@ def _forward_by_intent(session: Session, collections: Open, request: Forward, no
     return Fenced()
 
 
-def sweep_intents(session: Session, collections: Open, queue: str, now: int) -> int:
-    """Complete or undo what crashed clients have left; returns how many intents that were."""
-    overdue = {"queue": queue, "$expr": {"$lte": ["$until", "$$NOW"]}}
+def sweep_intents(session: Session, collections: Open, queues: Collection[str], now: int) -> int:
+    """Complete or undo what crashed clients have left in these queues; returns how many intents that were."""
+    overdue = {"queue": {"$in": list(queues)}, "$expr": {"$lte": ["$until", "$$NOW"]}}
     with session.translated(writing=True):
         found = list(session.collection(_INTENTS).find(overdue))
     for each in found:

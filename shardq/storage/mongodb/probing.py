@@ -33,8 +33,7 @@ def probe(
     """
     if deep:
         if not client.session.has_transactions:  # else nobody writes intents
-            for queue in {shard.queue for shard in shards}:
-                sweep_intents(client.session, client.collections, queue, now)
+            sweep_intents(client.session, client.collections, {shard.queue for shard in shards}, now)
         return look(client, shards, now).probes
     chunks = [shards[start : start + _AT_ONCE] for start in range(0, len(shards), _AT_ONCE)]
     return tuple(probe for chunk in chunks for probe in _probe(client, chunk, now, glance))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from pymongo.errors import DuplicateKeyError
@@ -155,6 +155,13 @@ def current_name(session: Session, queue: str) -> str | None:
     return None if found is None else _called(found)
 
 
+def current_names(session: Session, queues: Collection[str]) -> dict[str, str]:
+    """Return what each of the queues that exist is called now, all read with one request."""
+    asked = {"find": QUEUES, "filter": {"_id": {"$in": list(queues)}} | _ALIVE, "projection": {"settings": 0}}
+    with session.translated(writing=False):
+        return {each["_id"]: _called(each) for each in session.read(asked)}
+
+
 def names_between(queue: str) -> tuple[tuple[str, str], ...]:
     """Return ranges, the ends not included, of what all of the queue's incarnations may be called, and nothing else."""
     plain = name_of(queue)
@@ -227,19 +234,17 @@ class Incarnations:
 
     def of(self, queue: str) -> str:
         """Return what the queue was called when it was last looked at; nothing is stored there if it does not exist."""
-        name, seen = self._seen.get(queue, (name_of(queue), None))
-        if seen is not None and seen.passed() < _MEMORY:
-            return name
-        return self.look(queue) or name
+        return self.of_all((queue,))[queue]
+
+    def of_all(self, queues: Collection[str]) -> dict[str, str]:
+        """Return the same of several queues, with one request at most."""
+        last = {queue: self._seen.get(queue, (name_of(queue),))[0] for queue in queues}
+        stale = [queue for queue in queues if self._is_stale(queue)]
+        return last | self._look_at(stale) if stale else last
 
     def look(self, queue: str) -> str | None:
         """Return what the queue is called now; None when it does not exist."""
-        name = current_name(self._session, queue)
-        if name is None:
-            self.forget(queue)
-        else:
-            self.saw(queue, name)
-        return name
+        return self._look_at([queue]).get(queue)
 
     def saw(self, queue: str, name: str) -> None:
         """Go by it for a while."""
@@ -258,7 +263,11 @@ class Incarnations:
 
     def has_changed(self, queue: str, name: str) -> bool:
         """Look whether the queue exists and is called otherwise than that by now."""
-        return self.look(queue) not in (None, name)
+        return self.have_changed({queue: name})
+
+    def have_changed(self, names: Mapping[str, str]) -> bool:
+        """Look, with one request, whether any of the queues exists and is called otherwise than is given here."""
+        return any(name != names[queue] for queue, name in self._look_at(names).items())
 
     def within(self, queue: str, do: Callable[[], T], *, in_vain: Callable[[T], bool]) -> T:
         """Do it by what is known; once more, by what is true now, when it was in vain because of that."""
@@ -270,3 +279,17 @@ class Incarnations:
                 raise
             return do()
         return do() if in_vain(done) and self.has_changed(queue, name) else done
+
+    def _is_stale(self, queue: str) -> bool:
+        _, seen = self._seen.get(queue, ("", None))
+        return seen is None or seen.passed() >= _MEMORY
+
+    def _look_at(self, queues: Collection[str]) -> dict[str, str]:
+        """Return what those that exist are called now."""
+        found = current_names(self._session, queues)
+        for queue in queues:
+            if queue in found:
+                self.saw(queue, found[queue])
+            else:
+                self.forget(queue)
+        return found

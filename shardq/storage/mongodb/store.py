@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import not_
 from typing import TypeVar
@@ -161,15 +161,17 @@ class MongoStore(KeyMethods):
         self, shards: Sequence[Shard], *, glance: bool = False, deep: bool = False
     ) -> tuple[Probe, ...]:
         """Return what each of the shards has to offer, 50 of them in one command."""
-        names = {shard.queue: self._incarnations.of(shard.queue) for shard in shards}
-        probes = self._probe(shards, glance, deep)
+        names = self._incarnations.of_all({shard.queue for shard in shards})
+        probes = self._probe(shards, names, glance, deep)
         empty = {probe.shard.queue for probe in probes if probe.empty and not glance}
-        if any(self._incarnations.has_changed(queue, names[queue]) for queue in empty):
-            return self._probe(shards, glance, deep)
+        if empty and self._incarnations.have_changed({queue: names[queue] for queue in empty}):
+            return self._probe(shards, self._incarnations.of_all(names), glance, deep)
         return probes
 
-    def _probe(self, shards: Sequence[Shard], glance: bool, deep: bool) -> tuple[Probe, ...]:
-        places = [self._place(shard) for shard in shards]
+    def _probe(
+        self, shards: Sequence[Shard], names: Mapping[str, str], glance: bool, deep: bool
+    ) -> tuple[Probe, ...]:
+        places = [replace(shard, queue=names[shard.queue]) for shard in shards]
         found = probing.probe(self._client, places, self.now(), glance=glance, deep=deep)
         return tuple(replace(probe, shard=shard) for probe, shard in zip(found, shards, strict=True))
 

@@ -47,7 +47,7 @@ def _sweep(client: Client, request: Sweep) -> int:
         client.collections.index(shard, history=request.history_before < now - _HISTORY)
     processed = sum(removal.expire(session, shard, request.history_before, _LIMIT) for shard in shards)
     dropped = sum(collections.drop_unused(session, shard) for shard in shards)
-    completed = forwarding.sweep_intents(session, client.collections, request.queue, now)
+    completed = forwarding.sweep_intents(session, client.collections, (request.queue,), now)
     return (
         processed
         + dropped
