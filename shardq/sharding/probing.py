@@ -103,7 +103,7 @@ class Probing:
 
     def errors(self, shards: Iterable[Shard]) -> dict[Shard, ShardqError]:
         """Those of the shards that are failing, with the last error of each."""
-        entries = ((shard, self._failing.get(shard)) for shard in shards)
+        entries = ((shard, self._failing.get(shard)) for shard in shards) if self._failing else ()
         return {
             shard: entry.error for shard, entry in entries if entry is not None and entry.error is not None
         }

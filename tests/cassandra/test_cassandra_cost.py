@@ -17,6 +17,7 @@ from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Acknowledge, Append, Claim, Peek, QueueRecord, Span
 from shardq.testing import BundleFactory
 from tests.cassandra.traces import tombstones_of
+from tests.function_calls import function_calls
 from tests.sharing import share
 
 pytestmark = [pytest.mark.cassandra, pytest.mark.long]
@@ -158,6 +159,22 @@ def test_a_consumer_of_twenty_queues_asks_for_all_of_them_together(store: Cassan
         assert [probe.shard.number for probe in probes if probe.priority is not None] == [3] * 20
     for name in names:
         store.drop_queue(name)
+
+
+def test_a_look_at_many_shards_takes_the_client_little_for_each(store: CassandraStore) -> None:
+    # Given a consumer of twenty queues in which nothing is
+    client = shardq.Client(store)
+    names = [client.create_queue(f"look-{os.urandom(4).hex()}", shards=8).name for _ in range(20)]
+    shards = [Shard(name, 0, number) for name in names for number in range(8)]
+    store.probe(shards)
+    with client.consumer(names) as consumer:
+        consumer.receive(1)
+        # Then to glance at their shards calls few functions for each, and so do all the looks of a poll
+        assert function_calls(lambda: store.probe(shards, glance=True)) <= 35 * len(shards)
+        polls = [function_calls(lambda: consumer._receiving.fill(1, thorough=False)) for _ in range(6)]
+        assert min(polls) <= 100 * len(shards)  # those that only glance
+    for name in names:
+        client.delete_queue(name)
 
 
 def test_ten_idle_consumers_of_a_thousand_shards_ask_less_than_seventy_times_a_second(

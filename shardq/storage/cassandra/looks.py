@@ -102,7 +102,8 @@ class Look:
 
     def ask(self) -> None:
         """Ask for everything else."""
-        self._learn_watermarks()
+        if not self._glance:
+            self._learn_watermarks()
         until = self._now + SOON
         for start, priorities in self._starts():
             self._ready.append(ask_ready(self._session, self._names, priorities, start, until, _MOST_READY))
@@ -130,6 +131,9 @@ class Look:
         """What was found, shard by shard."""
         for name, shard in self._shards.items():
             found = self._found[name]
+            if not (found.ready or found.due_rows or found.delayed or found.leases):
+                yield Probe(shard)
+                continue
             offers = [(priority, place[0]) for priority, place in found.ready]
             offers += self._lapsed(name, found)
             ahead = [due for _, due in offers if due > self._now]
@@ -142,18 +146,16 @@ class Look:
             self._found[name].control = control_row(*row)
         for name, found in self._found.items():
             found.watermarks = read_cursors.believed(found.control.control, self._now)
-            if not self._glance:
-                self._cursors.of(name).watermarks = found.watermarks.places
+            self._cursors.of(name).watermarks = found.watermarks.places
 
     def _starts(self) -> Iterable[tuple[int, list[int]]]:
-        """Where to read from, with the priorities that are read from there: the earliest place of any of the shards."""
+        """Where to read from, with the priorities that are read from there: the earliest of any of the shards."""
         starts = [
-            self._cursors.of(name).starts() if self._glance else found.watermarks.places
+            self._cursors.of(name).starts() if self._glance else found.watermarks.watermarks
             for name, found in self._found.items()
         ]
         groups: dict[int, tuple[int, list[int]]] = {}
-        for priority in PRIORITIES:
-            start = min(each[priority] for each in starts)[0]
+        for priority, start in zip(PRIORITIES, map(min, zip(*starts, strict=False)), strict=False):
             least, members = groups.get(start // _STEP, (start, []))
             groups[start // _STEP] = min(least, start), [*members, priority]
         return groups.values()

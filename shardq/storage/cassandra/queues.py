@@ -205,9 +205,9 @@ class Incarnations:
         self.saw(queue, incarnation)
         return name_of(queue, incarnation)
 
-    def place(self, session: Session, shard: Shard, *, glance: bool = False) -> Shard:
+    def place(self, session: Session, shard: Shard) -> Shard:
         """Return the shard under what its queue is called in the tables."""
-        return msgspec.structs.replace(shard, queue=self.of(session, shard.queue, glance=glance))
+        return msgspec.structs.replace(shard, queue=self.of(session, shard.queue))
 
 
 def name_of(queue: str, incarnation: str) -> str:

@@ -37,8 +37,11 @@ _ROWS = 500  # or when so many rows were taken
 
 def believed(control: Control, now: int) -> Control:
     """Return the control row with low watermarks that a right clock can have raised until now."""
+    ready, due = control.watermarks[:DUE_WATERMARK], control.watermarks[DUE_WATERMARK]
+    if max(ready) < now - GUARD and due <= now - _DUE_GUARD:
+        return control
     places = [min(place, (now - GUARD, b"", 0)) for place in control.places]
-    return _with(control, places, min(control.watermarks[DUE_WATERMARK], now - _DUE_GUARD))
+    return _with(control, places, min(due, now - _DUE_GUARD))
 
 
 def raised(control: Control, places: Sequence[Place], due: int, now: int, taken: int = 0) -> Control | None:
@@ -118,11 +121,13 @@ class ReadCursor(read_cursors.ReadCursor[Place]):
             groups.setdefault(place, []).append(priority)
         return groups
 
-    def starts(self) -> tuple[Place, ...]:
-        """Return by priority where to glance from: nothing is ready before, but for what came late."""
-        quiet = (self.quiet_at - OVERLAP, b"", 0)
+    def starts(self) -> tuple[int, ...]:
+        """Return by priority the moment to glance from: nothing is ready before, but for what came late."""
+        quiet = self.quiet_at - OVERLAP
+        if max(*self.places, *self.watermarks)[0] <= quiet:
+            return (quiet,) * len(self.places)
         pairs = zip(self.places, self.watermarks, strict=True)
-        return tuple(max(place, watermark, quiet) for place, watermark in pairs)
+        return tuple(max(place[0], watermark[0], quiet) for place, watermark in pairs)
 
     def places_after(self, taken: Sequence[Ready], done: int, now: int) -> list[Place]:
         """Where to go on when these are taken, in order, and nothing is left of the priorities before ``done``."""

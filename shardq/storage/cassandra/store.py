@@ -159,11 +159,14 @@ class CassandraStore(KeyMethods):
 
         A ``deep`` look lists what holds something and is not listed, with one request more for each queue.
         """
-        self._incarnations.look(self._session, {shard.queue for shard in shards}, glance=glance)
-        places = [self._incarnations.place(self._session, shard, glance=glance) for shard in shards]
+        names = {shard.queue for shard in shards}
+        self._incarnations.look(self._session, names, glance=glance)
+        called = {name: self._incarnations.of(self._session, name, glance=glance) for name in names}
+        places = [Shard(called[shard.queue], shard.time_shard, shard.number) for shard in shards]
         probes = self._probe(places, glance=glance, deep=deep)
         return tuple(
-            msgspec.structs.replace(probe, shard=shard) for probe, shard in zip(probes, shards, strict=True)
+            Probe(shard, probe.priority, probe.due, probe.next_due)
+            for probe, shard in zip(probes, shards, strict=True)
         )
 
     def _probe(
