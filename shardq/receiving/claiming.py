@@ -35,9 +35,7 @@ _log = logging.getLogger(__name__)
 CONTENTION_PAUSE = 50_000  # microseconds for which a shard that another consumer has locked is left alone
 ENLIST_INTERVAL = 5_000_000
 SWEEP_INTERVAL = 60_000_000
-LONG_SWEEPS = (
-    10  # every so many sweeps unique keys and large bodies are looked at too: what is left is in nobody's way
-)
+LONG_SWEEP_INTERVAL = 600_000_000  # of unique keys and large bodies: what is left is in nobody's way
 CLAIM_PATIENCE = 0.2  # seconds for which what fails is repeated before the rest is gone on with
 
 
@@ -67,7 +65,7 @@ class QueueClaims:
         self._limits = QueueLimits(context, consumer, lambda: self.lease)
         self._settings: QueueSettings | None = None
         self._unanswered: dict[Shard, tuple[Claim, int]] = {}  # and when its lease is over at the latest
-        self._enlisted_at = self._swept_at = -(10**18)
+        self._enlisted_at = self.swept_at = -(10**18)
         self._is_first = False  # of the live consumers
 
     @property
@@ -154,14 +152,15 @@ class QueueClaims:
 
     def has_to_sweep(self, now: int) -> bool:
         """True every minute, if this is the first of the live consumers: then leftovers are to be removed."""
-        return self._is_first and not self._swept_at <= now < self._swept_at + SWEEP_INTERVAL
+        return self._is_first and not self.swept_at <= now < self.swept_at + SWEEP_INTERVAL
 
     def sweep(self, now: int) -> None:
         """Remove leftovers."""
-        self._swept_at = now
+        before = self.swept_at if self.swept_at >= 0 else now - SWEEP_INTERVAL
+        is_long = before // LONG_SWEEP_INTERVAL != now // LONG_SWEEP_INTERVAL
+        self.swept_at = now
         try:
             with self._context.retry.within(0):
-                is_long = self._swept_at // SWEEP_INTERVAL % LONG_SWEEPS == 0
                 sweep(self._context, keys=is_long)
                 if is_long and self.filter.seen_large:
                     collect_bodies(self._context)
@@ -240,12 +239,16 @@ class QueueClaims:
         try:
             if surplus:
                 give_back_unseen(self._context, surplus)
-            return done + self.filter.deliverable(wanted, settings)
+            delivered = done + self.filter.deliverable(wanted, settings)
         except ShardqError as error:
+            self.reader.changed(shard)
             if not done:
                 raise
             _log.warning("messages of shard %s come later than those that are acked: %s", shard, error)
             return done
+        if count_of(delivered) < count_of(held):
+            self.reader.changed(shard)
+        return delivered
 
     def _to_be_repeated(self, shard: Shard) -> Claim | None:
         """The shard's claim that was not answered. Once its lease is over, a new one takes what goes first.
@@ -297,9 +300,11 @@ class QueueClaims:
     def _report(self, shard: Shard, limit: int, claimed: Claimed) -> None:
         """Tell the reader what the claim said of the shard."""
         self._context.counters.add(claims=1, lock_contention=int(claimed.contended))
-        self.reader.claimed(shard)
+        count = count_of(claimed.slices)
+        tells = count > 0 and not claimed.contended
+        self.reader.claimed(shard, claimed.lease_until if tells else None, used_up=count < limit)
         if claimed.contended:
             self.reader.avoid(shard, CONTENTION_PAUSE)
-        elif count_of(claimed.slices) >= limit:
+        elif count >= limit:
             last = claimed.slices[-1].bundle
             self.reader.put_back(shard, last.priority, last.due)

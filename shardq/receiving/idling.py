@@ -15,10 +15,12 @@ __all__ = ["Idling"]
 
 # If the store signals appends, polls only find what a signal missed. Many consumers share them.
 SLOW_POLL_SECONDS = 5.0
+SLOW_POLL_SECONDS_OF_A_QUEUE = 0.4  # a poll looks at all shards of every queue
 SLOW_POLLS_PER_SECOND = 1  # of all consumers together
 LONGEST_POLL_SECONDS = 10.0  # of each consumer: one that is silent for 16 seconds counts as gone
-# If it does not, each empty read doubles the pause, from the first to the last one.
-FIRST_POLL_SECONDS = 0.005
+# If it does not, polls begin further and further apart while nothing is read, from the first pause to the last one.
+FIRST_POLL_SECONDS = 0.003
+POLL_GROWTH = 1.5
 LAST_POLL_SECONDS = 0.25  # longer if there are so many consumers that they would make more polls than
 POLLS_PER_SECOND = 12  # of all consumers together
 SLICE_SECONDS = 0.5  # a stop is noticed within this time
@@ -37,12 +39,12 @@ class Idling:
     ) -> None:
         self._store, self._retry, self._receiving, self._stopped = store, retry, receiving, stopped
         self._lock = lock or nullcontext()  # of what receives, if other threads use it
-        self._poll = FIRST_POLL_SECONDS
+        self._poll, self._woke = FIRST_POLL_SECONDS, time.monotonic()
         self._signalled: tuple[str, ...] = ()  # where something may have come since something was last read
 
     def reset(self) -> None:
         """Something was read: poll quickly again."""
-        self._poll = FIRST_POLL_SECONDS
+        self._poll, self._woke = FIRST_POLL_SECONDS, time.monotonic()
         self._signalled = ()
 
     def sleep(self, at_most: float) -> tuple[str, ...]:
@@ -58,7 +60,10 @@ class Idling:
             news = self._retry(self._store.wait, tuple(queues), min(left, SLICE_SECONDS))
             if news:
                 self._signalled = tuple(queues[name] for name in news if name in queues)
-                return self._signalled
+                break
+        self._woke = time.monotonic()
+        if self._signalled:
+            return self._signalled
         return signalled if self._store.capabilities.signals else self._receiving.names
 
     def _longest(self) -> float:
@@ -69,7 +74,11 @@ class Idling:
         """
         receiving = self._receiving
         due = receiving.seconds_until_due()
-        slow = max(SLOW_POLL_SECONDS, receiving.consumers / SLOW_POLLS_PER_SECOND)
+        slow = max(
+            SLOW_POLL_SECONDS,
+            receiving.consumers / SLOW_POLLS_PER_SECOND,
+            len(receiving.names) * SLOW_POLL_SECONDS_OF_A_QUEUE,
+        )
         paused = receiving.paused
         slow = REFRESH_SECONDS if self._signalled or paused else slow
         longest = min(slow, LONGEST_POLL_SECONDS, *(() if due is None else (due,)))
@@ -78,5 +87,6 @@ class Idling:
         if self._store.capabilities.signals:
             return longest
         last = max(LAST_POLL_SECONDS, receiving.consumers / POLLS_PER_SECOND)
-        self._poll, poll = min(self._poll * 2, last), self._poll
-        return min(longest, poll)
+        self._poll, poll = min(self._poll * POLL_GROWTH, last), self._poll
+        took = time.monotonic() - self._woke  # to look, which is no reason to poll less often
+        return min(longest, max(poll - took, min(poll, took)))

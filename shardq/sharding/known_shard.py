@@ -47,6 +47,17 @@ class KnownShard(msgspec.Struct):
         self._see(Probe(probe.shard, probe.priority, probe.due, min(ahead, default=None)), now)
         self.glanced = True
 
+    def claimed(self, until: int, *, used_up: bool) -> None:
+        """Note that what it offered is held until a moment: all of it, or not."""
+        probe = self.probe
+        next_due = until if probe.next_due is None else min(until, probe.next_due)
+        self.probe = (
+            Probe(probe.shard, None, None, next_due)
+            if used_up
+            else Probe(probe.shard, probe.priority, probe.due, next_due)
+        )
+        self.glanced = True
+
     def _see(self, probe: Probe, now: int) -> None:
         if (probe.priority, probe.due) != (self.probe.priority, self.probe.due):
             self.offered_at = now

@@ -124,10 +124,17 @@ class ShardReader:
         """True for a while after the shard failed."""
         return self._probing.is_failing(shard) and self._probing.pause_left(shard) > 0
 
-    def claimed(self, shard: Shard) -> None:
-        """The shard was claimed from: look at it again in the next survey."""
+    def claimed(self, shard: Shard, until: int | None, *, used_up: bool) -> None:
+        """The shard was claimed from, until this moment (None: that tells nothing), and something was left or not.
+
+        While it is written, the next survey glances at it as at the others; later it has to look again.
+        """
         self._probing.did_well(shard)
-        self.changed(shard)
+        known = self._known.get(shard)
+        if known is None or until is None or shard not in self._current:
+            self.changed(shard)
+        else:
+            known.claimed(until, used_up=used_up)
 
     def errors(self, *, thorough: bool) -> dict[Shard, ShardqError]:
         """Shards that could not be read, and why: unless it is thorough, only when no other shard can be read."""
@@ -164,8 +171,9 @@ class ShardReader:
         self._shards = tuple(sorted(self._current.union(self._directory)))
         self._probing.keep(self.queue, set(self._shards))
         unseen = set(self._shards).difference(seen)
-        full = {shard for shard in unseen if thorough or self._needs_look(shard, now)}
-        if any(self._has_rested(shard, now) for shard in full):  # all together, or each costs a request soon
+        rest = self._rest
+        full = {shard for shard in unseen if thorough or self._needs_look(shard, now, rest)}
+        if any(self._has_rested(shard, now, rest) for shard in full):  # all together: each costs a request
             full |= self._current.difference(seen)
         return Looks(sorted(full), self._choose_glances(self._current.difference(full, seen), now))
 
@@ -187,8 +195,9 @@ class ShardReader:
             for shard, known in self._known.items()
             if (moment := self._next(shard, known)) is not None
         ]
+        rest = self._rest
         moments += [
-            known.seen_at + self._rest
+            known.seen_at + rest
             for shard, known in self._known.items()
             if known.glanced and not self._probing.is_failing(shard)
         ]
@@ -228,9 +237,9 @@ class ShardReader:
     def _is_deep_due(self, shard: Shard, now: int, *, ahead: int) -> bool:
         """True for an own shard whose next deep look comes within a time; the first of a shard is not made early."""
         known = self._known.get(shard)
-        if known is None or not self._ownership.is_own(shard.number) or self._probing.is_failing(shard):
+        if known is None or not known.is_deep_due(now, ahead=ahead):
             return False
-        return known.is_deep_due(now, ahead=ahead)
+        return self._ownership.is_own(shard.number) and not self._probing.is_failing(shard)
 
     def _choose_glances(self, shards: set[Shard], now: int) -> list[Shard]:
         """Return the shards where this reader is the first or the next, and the others when it did not for a while."""
@@ -243,13 +252,13 @@ class ShardReader:
         self._others_at = now
         return sorted(shards)
 
-    def _needs_look(self, shard: Shard, now: int) -> bool:
+    def _needs_look(self, shard: Shard, now: int, rest: int) -> bool:
         known = self._known.get(shard)
-        return known is None or known.needs_look(now, self._rest)
+        return known is None or known.needs_look(now, rest)
 
-    def _has_rested(self, shard: Shard, now: int) -> bool:
+    def _has_rested(self, shard: Shard, now: int, rest: int) -> bool:
         known = self._known.get(shard)
-        return known is not None and known.has_rested(now, self._rest)
+        return known is not None and known.has_rested(now, rest)
 
     def learn(self, probe: Probe, now: int) -> None:
         """Take over what a full look tells."""

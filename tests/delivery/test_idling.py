@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,20 +14,22 @@ import shardq
 from shardq.context.identity import ENLIST_LIFETIME
 from shardq.context.queue_context import REFRESH_SECONDS
 from shardq.context.retry import Retry
-from shardq.receiving.idling import LONGEST_POLL_SECONDS, Idling
+from shardq.receiving import idling
+from shardq.receiving.idling import FIRST_POLL_SECONDS, LAST_POLL_SECONDS, LONGEST_POLL_SECONDS, Idling
 from shardq.sharding.ownership import Ownership
 from shardq.sharding.reading import ShardReader
 from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Probe
+from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
 
 
-def longest(consumers: int, due: float | None) -> float:
+def longest(consumers: int, due: float | None, queues: int = 1) -> float:
     """Seconds, on a store that signals; ``due`` in so many."""
     receiving: Any = SimpleNamespace(
-        names=("q",), paused=(), consumers=consumers, seconds_until_due=lambda: due
+        names=("q",) * queues, paused=(), consumers=consumers, seconds_until_due=lambda: due
     )
     store: Any = SimpleNamespace(capabilities=SimpleNamespace(signals=True))
     return Idling(store, Retry(0), receiving, lambda: False)._longest()
@@ -35,6 +38,50 @@ def longest(consumers: int, due: float | None) -> float:
 @pytest.mark.parametrize(("consumers", "seconds"), [(1, 5), (5, 5), (8, 8), (10, 10), (100, 10)])
 def test_many_consumers_look_less_often_each(consumers: int, seconds: float) -> None:
     assert longest(consumers, None) == seconds
+
+
+@pytest.mark.parametrize(("queues", "seconds"), [(1, 5), (12, 5), (20, 8), (25, 10), (100, 10)])
+def test_a_consumer_of_many_queues_looks_at_all_of_them_less_often(queues: int, seconds: float) -> None:
+    assert longest(1, None, queues) == seconds
+    assert longest(10, None, queues) == 10
+
+
+@pytest.mark.parametrize("took", [0.0, 0.001, 0.02])
+def test_polls_begin_as_often_whatever_a_look_takes_but_rest_for_as_long_as_it(
+    took: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a store without signals, and looks that take so many seconds and find nothing
+    at = 0.0
+
+    def wait(_: object, seconds: float) -> tuple[str, ...]:
+        nonlocal at
+        at += seconds
+        return ()
+
+    monkeypatch.setattr(idling, "time", SimpleNamespace(monotonic=lambda: at))
+    store: Any = SimpleNamespace(capabilities=SimpleNamespace(signals=False), wait=wait)
+    receiving: Any = SimpleNamespace(
+        names=("q",), waits_for={"q": "q"}, paused=(), consumers=1, seconds_until_due=lambda: None
+    )
+    consumer = Idling(store, Retry(0), receiving, lambda: False)
+    began, gaps = at, []
+    for _ in range(40):
+        at += took
+        ended = at
+        assert consumer.sleep(60) == ("q",)
+        assert at - ended >= min(took, at - began - took) - 1e-9
+        gaps.append(at - began)
+        began = at
+    # Then the looks begin a quarter of a second apart in the end, and before that earlier
+    assert gaps[-1] == pytest.approx(LAST_POLL_SECONDS)
+    assert gaps[0] <= max(2 * took, FIRST_POLL_SECONDS + took) + 1e-9
+    assert all(later >= earlier - 1e-9 for earlier, later in pairwise(gaps))
+    # And soon after something was read
+    consumer.reset()
+    at += took
+    ended = at
+    consumer.sleep(60)
+    assert at - ended <= FIRST_POLL_SECONDS + 1e-9
 
 
 @pytest.mark.parametrize("due", [0.0, 0.5, 4.9])
@@ -54,16 +101,16 @@ def test_who_was_told_of_a_message_and_found_none_looks_again_when_the_settings_
     receiving: Any = SimpleNamespace(
         names=("q",), waits_for={"q": "q"}, paused=(), consumers=1, seconds_until_due=lambda: None
     )
-    idling = Idling(store, Retry(0), receiving, lambda: False)
-    assert idling._longest() > REFRESH_SECONDS
-    idling.sleep(60)  # a signal ends it, and then nothing is found
-    assert idling._longest() == REFRESH_SECONDS
-    idling.sleep(60)
-    idling.reset()  # this time something is found
-    assert idling._longest() > REFRESH_SECONDS
-    idling._signalled = ("q",)
-    idling.sleep(0)  # no signal ends this one
-    assert idling._longest() > REFRESH_SECONDS
+    sleeper = Idling(store, Retry(0), receiving, lambda: False)
+    assert sleeper._longest() > REFRESH_SECONDS
+    sleeper.sleep(60)  # a signal ends it, and then nothing is found
+    assert sleeper._longest() == REFRESH_SECONDS
+    sleeper.sleep(60)
+    sleeper.reset()  # this time something is found
+    assert sleeper._longest() > REFRESH_SECONDS
+    sleeper._signalled = ("q",)
+    sleeper.sleep(0)  # no signal ends this one
+    assert sleeper._longest() > REFRESH_SECONDS
 
 
 def test_a_consumer_that_knows_an_old_layout_reads_the_shards_of_the_new_one_soon_after_the_signal(
@@ -128,3 +175,65 @@ def test_a_message_that_becomes_due_soon_is_not_slept_through_when_a_glance_cann
     reader.survey(layout)
     assert reader.take(layout) is not None
     client.close()
+
+
+class Looking(GlancingStore):
+    """Counts the looks by their kind."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.full = self.glances = 0
+
+    def probe(
+        self, shards: Sequence[Shard], *, glance: bool = False, deep: bool = False
+    ) -> tuple[Probe, ...]:
+        self.full += not glance
+        self.glances += glance
+        return super().probe(shards, glance=glance, deep=deep)
+
+
+@pytest.fixture
+def looking(url: str, clock: ManualClock) -> Iterator[Looking]:
+    store = Looking(open_store(url, clock))
+    yield store
+    store.close()
+
+
+def test_messages_that_come_one_by_one_cost_a_glance_each_and_no_full_look(looking: Looking) -> None:
+    # Given a consumer that has just looked in full
+    client = shardq.Client(looking)
+    queue = client.create_queue("q", shards=4, time_shards=1)
+    consumer, producer = queue.consumer(), queue.producer()
+    consumer.receive(1)
+    full, glances = looking.full, looking.glances
+    # When messages come one by one, and each is received and acked when a signal told of it
+    for number in range(40):
+        producer.send(b"x")
+        batch = consumer.receive(10, wait=0.001)
+        assert len(batch) == 1, number
+        batch.ack()
+    # Then it has glanced for each, and looked in full at none of the shards that it claimed from
+    assert looking.full == full
+    assert 40 <= looking.glances - glances <= 80
+
+
+def test_what_is_not_handed_out_of_a_claim_or_is_released_is_looked_for_in_full(
+    looking: Looking, clock: ManualClock
+) -> None:
+    client = shardq.Client(looking)
+    queue = client.create_queue("q", shards=1, time_shards=1, visibility_timeout=1.0)
+    consumer, producer = queue.consumer(), queue.producer()
+    consumer.receive(1)
+    producer.send(b"x")
+    for _ in range(3):
+        # A message that was released is there again
+        batch = consumer.receive(1, wait=0.001)
+        assert len(batch) == 1
+        batch.release()
+    # And one whose lease is over, when it is, though nobody tells of that
+    assert consumer.receive(1, wait=0.001)
+    seconds = consumer._receiving.seconds_until_due()
+    assert seconds is not None
+    assert seconds <= 1
+    clock.advance(1)
+    assert consumer.receive(1, wait=0.001)

@@ -32,13 +32,15 @@ class PolledStore(WrappedStore):
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
         self.asked: Counter[str] = Counter()
+        self.swept: list[str] = []
 
     @property
     def capabilities(self) -> Capabilities:
         return msgspec.structs.replace(self.inner.capabilities, signals=False)
 
     def sweep(self, request: Sweep) -> int:
-        return 0  # once a minute for each queue
+        self.swept.append(request.queue)
+        return 0  # once a minute for each of a few queues
 
     def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         size = len(args[0]) if args and isinstance(args[0], (list, tuple)) else 1
@@ -119,6 +121,22 @@ def test_to_poll_twenty_queues_takes_hardly_more_requests_than_one(polling: Call
             polled.client.delete_queue(name)
     assert counts[0] <= 1.4 * counts[1]
     assert counts[1] <= 60 * 6.5
+
+
+@pytest.mark.parametrize(("queues", "minutes"), [(1, 1), (5, 1), (20, 4)])
+def test_a_consumer_sweeps_five_queues_a_minute_and_each_in_its_turn(
+    polling: Callable[[int], Polling], queues: int, minutes: int
+) -> None:
+    polled = polling(queues)
+    polled.requests_in(21)
+    polled.store.swept.clear()
+    for _ in range(4):
+        before = len(polled.store.swept)
+        polled.requests_in(60)
+        assert len(polled.store.swept) - before <= min(queues, 5)
+    # Then each was swept as often as others
+    assert all(abs(polled.store.swept.count(name) - 4 / minutes) <= 1 for name in polled.names)
+    assert polled.store.swept
 
 
 def test_what_is_sent_is_found_by_the_next_poll(polling: Callable[[int], Polling]) -> None:
