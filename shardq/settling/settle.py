@@ -101,7 +101,9 @@ class Settling:
     ) -> None:
         self._context, self._verb, self._by_receipt = context, verb, by_receipt
         self._duration, self._story = duration, story
-        self._call = call or self._settle_spans
+        self._call = (
+            call  # None: by their spans; a method of its own would make a cycle, and keep bodies in memory
+        )
         self.done: list[Selection] = []
         self.lost: list[Selection] = []
         self.failures = Failures()
@@ -220,7 +222,7 @@ class Settling:
         rest: Sequence[Selection] = group
         try:
             while rest:
-                answer = self._call(shard, rest)
+                answer = self._call(shard, rest) if self._call else self._settle_spans(shard, rest)
                 if answer.after_unknown:
                     self._note_unanswered(rest)
                 if not answer.value.lost and not answer.value.gone:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +32,23 @@ def test_an_acked_batch_is_gone(queue: shardq.Queue, batch: shardq.Batch, clock:
     clock.advance(100)
     assert everything(queue) == []
     assert queue.peek() == []
+
+
+def test_what_was_settled_is_freed_at_once(queue: shardq.Queue) -> None:
+    """Nothing of it is left to the collector of cycles, which would keep bodies in memory until it comes."""
+    with queue.producer() as producer, queue.consumer() as consumer:
+        producer.send_many([b"one", b"two"])
+        batch = consumer.receive(2)
+        held = weakref.ref(batch._selections[0].held)
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            batch.ack()
+            del batch
+            assert held() is None
+        finally:
+            if collects:
+                gc.enable()
 
 
 def test_acking_twice_is_harmless(batch: shardq.Batch, clock: ManualClock) -> None:
