@@ -12,9 +12,15 @@ import msgspec
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.claims import with_bundles
 from shardq.storage.cassandra.faults import after_a_write
-from shardq.storage.cassandra.groups.candidates import Candidate, of_lease, of_ready_row
 from shardq.storage.cassandra.groups.changing import Draft, KnownGroups
-from shardq.storage.cassandra.groups.reading import GroupReader, GroupRow, Overtaken
+from shardq.storage.cassandra.groups.reading import (
+    Candidate,
+    GroupReader,
+    GroupRow,
+    Overtaken,
+    of_lease,
+    of_ready_row,
+)
 from shardq.storage.cassandra.groups.rows import (
     Group,
     Member,

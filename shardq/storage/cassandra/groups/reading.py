@@ -1,4 +1,4 @@
-"""Reading groups, and what is behind their windows."""
+"""Reading groups, what is behind their windows, and what the rows tell by which they are found."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from shardq.storage.cassandra.groups.rows import (
     decode_behind,
     decode_front,
     decode_group,
+    fronts_of,
     group_id,
     place_of,
 )
-from shardq.storage.cassandra.rows import GROUP, Key, Slice
+from shardq.storage.cassandra.lease_rows import LeaseRow
+from shardq.storage.cassandra.rows import GROUP, Key, Place, Slice
 from shardq.storage.cassandra.scanning import FIRST, scan
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.shard_rows import WideRow
 
-__all__ = ["GroupReader", "GroupRow", "Overtaken"]
+__all__ = ["Candidate", "GroupReader", "GroupRow", "Overtaken", "of_lease", "of_ready_row"]
 
 _AT_ONCE = 50
 _BEHIND_AT_ONCE = 1000
@@ -154,3 +156,42 @@ class GroupReader:
 def members_of(place: int, slices: Iterable[Slice]) -> list[Member]:
     """Return the slices of a bundle that was sent to a place, as members of its group."""
     return [Member(each, each.due, place + each.first) for each in slices]
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A group, and what its ready row tells, if it has one.
+
+    What that tells of the group is a hint: a client of before does not write it anew. A claim that was in vain reads
+    the group. The data cannot be wrong, as a bundle never changes.
+    """
+
+    rank: tuple[int, int, bytes, int]
+    group: bytes
+    place: Place = (0, b"", 0)  # of the ready row, within its priority
+    value: bytes = b""  # of the group, if it is short
+    data: bytes | None = None  # of the bundle of the first slice, if it is small
+
+    @property
+    def priority(self) -> int:
+        """That of the first slice."""
+        return self.rank[0]
+
+    @property
+    def bundle_id(self) -> bytes:
+        """The bundle of the first slice."""
+        return self.rank[2]
+
+
+def of_ready_row(
+    priority: int, due: int, bundle_id: bytes, first: int, value: bytes, _written_at: int, data: bytes | None
+) -> Candidate:
+    """The group of a ready row."""
+    front = decode_front(value)
+    rank = (priority, front.due, bundle_id, first)
+    return Candidate(rank, front.group, (due, bundle_id, first), front.value, data)
+
+
+def of_lease(lapsed: LeaseRow) -> Iterator[Candidate]:
+    """The groups of a lease row that is over."""
+    for row_id, each in fronts_of(lapsed):
+        yield Candidate((each.priority, lapsed.due, each.bundle_id, each.first), row_id)
