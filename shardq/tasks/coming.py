@@ -7,13 +7,15 @@ while this looks is met further on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from shardq.tasks.binding import Binding
 from shardq.tasks.ids import split_step
 from shardq.tasks.plans import Plan
 
 __all__ = ["may_come"]
+
+MOST_AT_ONCE = 256  # steps that one request asks for
 
 
 def may_come(binding: Binding, step: str) -> bool:
@@ -46,22 +48,52 @@ def _comes(binding: Binding, workflow: str, plan: Plan, after: Sequence[int]) ->
 
 
 def _any_open(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int]) -> bool:
-    """True while one of these steps is in its queue, or may come, or steps of it may."""
+    """True while one of these steps is in its queue, or one before them, or one that such a step is made of.
+
+    First all are looked for together. What moves on meanwhile is met by the second look, one after the other. A step
+    that failed may end what comes after it, also where errors are collected, so that entries tell little: its message
+    is in its queue until all that follows from it is sent.
+    """
     if not numbers:
         return False
     if binding.find_steps(workflow, plan, numbers):  # it is, most of the time
         return True
-    entered = dict(
-        zip(numbers, binding.results.entered([f"{workflow}#{each}" for each in numbers]), strict=True)
-    )
-    for after in {plan.steps[number].after for number in numbers if not entered[number]}:
-        if _comes(binding, workflow, plan, after):
-            return True
-    if binding.find_steps(workflow, plan, numbers):
+    line = _with_those_before(plan, numbers)
+    entered = _entered(binding, workflow, line)
+    if any(binding.find_steps(workflow, plan, some) for some in _cut(line)):
         return True
-    inner = [number for number in numbers if plan.steps[number].is_bucket or not entered[number]]
-    inner.sort(key=entered.__getitem__)
-    return any(_has_open_steps(binding, f"{workflow}#{number}") for number in inner)
+    return any(
+        (number not in entered and binding.find_steps(workflow, plan, [number]))
+        or _has_open_steps(binding, f"{workflow}#{number}")
+        for number in line
+    )
+
+
+def _with_those_before(plan: Plan, numbers: Sequence[int]) -> list[int]:
+    """These steps and all that they wait for, each behind those before it."""
+    found, left = set[int](), list(numbers)
+    while left:
+        number = left.pop()
+        if number not in found:
+            found.add(number)
+            left += plan.steps[number].after
+    return sorted(found)  # a step has a higher number than those before it
+
+
+def _entered(binding: Binding, workflow: str, numbers: Sequence[int]) -> set[int]:
+    """Those of which something stands."""
+    return {
+        number
+        for some in _cut(numbers)
+        for number, there in zip(
+            some, binding.results.entered([f"{workflow}#{each}" for each in some]), strict=True
+        )
+        if there
+    }
+
+
+def _cut(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+    return (numbers[place : place + MOST_AT_ONCE] for place in range(0, len(numbers), MOST_AT_ONCE))
 
 
 def _has_open_steps(binding: Binding, bucket: str) -> bool:
