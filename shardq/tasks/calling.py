@@ -123,7 +123,7 @@ def run_function(
 ) -> Any:
     """Call the function as the current task; returns its value. Raises TaskTimeout, TaskCancelled, or its error."""
 
-    def call() -> Any:
+    def call_function() -> Any:  # see CALLS
         with _cancelled_is_a_failure():
             if timeout is None or inspect.iscoroutinefunction(function):
                 value = function(*given.args, **given.kwargs)
@@ -132,6 +132,7 @@ def run_function(
                     value = function(*given.args, **given.kwargs)
         return loop.run(_in_time(value, timeout), current) if inspect.iscoroutine(value) else value
 
+    call = call_function
     for each in reversed(middleware):
         call = _wrapped(each, current, call)
     with running(current):

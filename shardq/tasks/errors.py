@@ -46,7 +46,8 @@ class Failure(msgspec.Struct, frozen=True):
             text = ""
         raised = trace_of(error)
         trace = "".join(traceback.format_exception(type(error), error, raised)) if raised else ""
-        kind, told = type(error).__name__, _clean(text)[:LONGEST_TEXT]
+        kind = type(error).__name__
+        told = "" if text == kind else _clean(text)[:LONGEST_TEXT]
         return cls(kind, told, _clean(trace)[-LONGEST_TRACEBACK:], deliveries, call)
 
     def __str__(self) -> str:

@@ -32,6 +32,8 @@ def write(value: Any) -> Any:
 
 def read(kind: Any, value: Any) -> Any:
     """A model, or what :func:`readable` made, of plain values. Raises ValueError, or NotImplementedError."""
+    if kind is object:
+        return value
     if _is_model(kind):
         validate = kind.model_validate_json
     elif issubclass(kind, _ReadByPydantic):

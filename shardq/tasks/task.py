@@ -149,7 +149,7 @@ class Task(Generic[P, R, T]):
     def signature(self, *args: P.args, **kwargs: P.kwargs) -> Signature[T]:
         """A call that is not sent yet. Raises ArgumentsRejected for arguments that the function does not take."""
         body = self.arguments.encode(args, kwargs)
-        group = _named("group", self._options.group, args, kwargs)
+        group = self._made("group", self._options.group, args, kwargs)
         return Signature(self, body, self._options, group, self._unique_key(body, args, kwargs))
 
     def then(self, *args: Any, **kwargs: Any) -> Signature[T]:
@@ -163,7 +163,7 @@ class Task(Generic[P, R, T]):
                 f"the group or unique_key of task {self.name!r} is made of its arguments, and the first comes later: "
                 "use options(group=..., unique_key=None).then(...)"
             )
-        group = _named("group", self._options.group, args, kwargs)
+        group = self._made("group", self._options.group, args, kwargs)
         return Signature(self, body, self._options, group, self._unique_key(body, args, kwargs), takes)
 
     def map(
@@ -216,7 +216,22 @@ class Task(Generic[P, R, T]):
         key = self._options.unique_key
         if key is True:
             return f"{self.name[:100]}-{hashlib.sha256(body).hexdigest()[:40]}"
-        return None if isinstance(key, bool) else _named("unique_key", key, args, kwargs)
+        return None if isinstance(key, bool) else self._made("unique_key", key, args, kwargs)
+
+    def _made(
+        self, what: str, name: Named | bool | None, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> str | None:
+        """A group or a key: as it was given, or as its function makes it of the arguments."""
+        try:
+            found: object = name(*args, **kwargs) if callable(name) else name
+        except Exception as error:
+            raise ArgumentsRejected(
+                f"{what} of task {self.name!r} cannot be made: its function, which gets the arguments as they were "
+                f"given, raised {type(error).__name__}: {error}"
+            ) from error
+        if found is not None and not isinstance(found, str):
+            raise InvalidMessage(f"{what} is made to be {found!r}, {kind_of(found)}: make a str of it")
+        return found
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
@@ -241,14 +256,6 @@ class TaskDecorator(Protocol):
     ) -> Task[P, Coroutine[Any, Any, T], T]: ...
     @overload
     def __call__(self, function: Callable[P, T], /) -> Task[P, T, T]: ...
-
-
-def _named(what: str, name: Named | bool | None, args: Sequence[Any], kwargs: dict[str, Any]) -> str | None:
-    """A group or a key: as it was given, or as its function makes it of the arguments."""
-    found: object = name(*args, **kwargs) if callable(name) else name
-    if found is not None and not isinstance(found, str):
-        raise InvalidMessage(f"{what} is made to be {found!r}, {kind_of(found)}: make a str of it")
-    return found
 
 
 def _value_of(kind: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -123,6 +124,19 @@ class Runner:
         """Run its tasks, and note what is to become of each. Raises what is no Exception, such as SystemExit."""
         unit.attempt.called = self._called
         EachMessage(lambda message: self._handle(unit, message), self._outcome).run(unit.attempt, tally, gate)
+        unit.attempt.endings = [self._of_last_attempt(each) for each in unit.attempt.endings]
+
+    def _of_last_attempt(self, ending: Ending) -> Ending:
+        """An ending, where a task asks for another attempt than those that it has: it has failed for good."""
+        if isinstance(ending.outcome, Retry) and ending.message.deliveries >= self._attempts(ending.message):
+            return Ending(ending.message, DeadLetter(), ending.reason)
+        return ending
+
+    def _attempts(self, message: Message) -> float:
+        """How often a task is tried, as far as it says so."""
+        task = self._tasks.get(str(message.headers.get(NAME)))
+        attempts = None if task is None else task.settings.policy.attempts
+        return math.inf if attempts is None else attempts
 
     def _handle(self, unit: Unit, message: Message) -> object:
         """Run one task. Its value is kept; an outcome that it returns is handed on."""
@@ -263,9 +277,8 @@ class Runner:
         """What becomes of a task that was tried as often as it may be, each time by a worker that died of it."""
         if message.deliveries == 1:
             return None
-        task = self._tasks.get(str(message.headers.get(NAME)))
-        attempts = task.settings.policy.attempts if task else None
-        if attempts is None or message.deliveries <= attempts:
+        attempts = self._attempts(message)
+        if message.deliveries <= attempts:
             return None
         return DeadLetter(f"tried {attempts} times, and the worker died or lost its lease: retry={attempts}")
 

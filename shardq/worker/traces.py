@@ -8,6 +8,8 @@ from shardq.errors import ShardqError
 
 __all__ = ["trace_of"]
 
+CALLS = "call_function"
+"""The name of a function of shardq that calls one of a program, within middleware: what is above it is left out."""
 _CALLERS = frozenset({"shardq", "concurrent", "asyncio", "contextlib"})
 
 
@@ -16,10 +18,17 @@ def trace_of(error: BaseException) -> TracebackType | None:
 
     Where there is none: nothing for an error of shardq, whose text says it all, else the whole traceback.
     """
-    trace = error.__traceback__
+    trace = _called(error.__traceback__) or error.__traceback__
     while trace is not None and _is_callers(trace):
         trace = trace.tb_next
     return trace if trace is not None or isinstance(error, ShardqError) else error.__traceback__
+
+
+def _called(trace: TracebackType | None) -> TracebackType | None:
+    """The part that begins where a function was called within middleware, if there is one."""
+    while trace is not None and not (trace.tb_frame.f_code.co_name == CALLS and _is_callers(trace)):
+        trace = trace.tb_next
+    return trace
 
 
 def _is_callers(trace: TracebackType) -> bool:

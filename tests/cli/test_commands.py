@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -717,6 +719,27 @@ def test_doctor_finds_what_is_wrong_and_says_how_to_mend_it(
     assert "redrive jobs" in jobs("doctor", "jobs").stdout
     jobs.ok("resume", "jobs")
     assert jobs.json("redrive", "jobs", "--limit", "5") == {"redriven": 1}
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_the_doctor_waits_for_who_writes_and_tells_a_lock_from_a_file_that_cannot_be_written(
+    jobs, url: str, monkeypatch: pytest.MonkeyPatch, *, ends: bool
+) -> None:
+    monkeypatch.setattr("shardq.storage.sqlite.diagnosis._PATIENCE_MS", 60_000 if ends else 1)
+    path = url.removeprefix("sqlite:///").partition("?")[0]
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        end = threading.Timer(0.5, other.execute, ["ROLLBACK"])
+        if ends:
+            end.start()
+        checks = json.loads(jobs("doctor", "--json").stdout)["checks"]
+        if ends:
+            end.join()
+    (found,) = (each for each in checks if each["name"] == "writable")
+    assert found["ok"] is ends
+    if not ends:
+        assert "locked" in found["value"]
+        assert "keeps a transaction open" in found["remedy"]
 
 
 def test_doctor_says_that_there_is_no_file_yet(shell) -> None:

@@ -8,7 +8,9 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,6 +23,7 @@ from shardq.tasks import (
     ResultMissing,
     ResultTimeout,
     RetryPolicy,
+    Task,
     TaskCancelled,
     TaskFailed,
     Tasks,
@@ -180,6 +183,46 @@ def test_a_failure_is_logged_with_its_task_its_arguments_and_only_the_frames_of_
     assert "shardq/" not in caplog.text.replace(__file__, "")
 
 
+def test_a_failure_begins_with_the_function_of_the_task_whatever_middleware_runs_around_it(
+    client: shardq.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Around(Middleware):
+        def around(self, task: CurrentTask, call: Callable[[], object]) -> object:
+            return call()
+
+    class Breaks(Middleware):
+        def before(self, task: CurrentTask) -> None:
+            if task.name == "never":
+                raise OSError("no disk")
+
+    tasks = Tasks(middleware=[Around(), Breaks()])
+    tasks.bind(client)
+
+    @tasks.task(retry=1)
+    def plain() -> None:
+        raise OSError("no disk")
+
+    @tasks.task(retry=1)
+    async def on_a_loop() -> None:
+        raise OSError("no disk")
+
+    @tasks.task(retry=1)
+    def never() -> None: ...
+
+    def trace(task: Task[[], Any, None]) -> str:
+        result = task.send()
+        tasks.drain()
+        with pytest.raises(TaskFailed) as raised:
+            result.get(timeout=0)
+        return raised.value.failure.traceback
+
+    traces = [trace(plain), trace(on_a_loop)]
+    assert [each.count('File "') for each in traces] == [1, 1]
+    assert all("raise OSError" in each for each in traces)
+    assert caplog.text.count('File "') == 2
+    assert "in before\n    raise OSError" in trace(never)
+
+
 def test_a_task_that_no_worker_takes_is_logged_by_its_name_and_without_a_traceback(
     tasks: Tasks, client: shardq.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -242,6 +285,30 @@ def test_outcomes_say_what_becomes_of_a_task(tasks: Tasks, clock: ManualClock) -
     clock.advance(60)
     tasks.drain()
     assert results["retry"].get(timeout=0) == "at last"
+
+
+def test_a_task_that_asks_for_another_attempt_gets_no_more_than_it_has(
+    tasks: Tasks, client: shardq.Client, clock: ManualClock
+) -> None:
+    @tasks.task(retry=2)
+    def asks(how: str) -> object:
+        outcome = shardq.Retry(60, reason="the bank is closed")
+        if how == "returns":
+            return outcome
+        raise shardq.Retry(60) from OSError("no line")
+
+    results = [asks.send(how) for how in ("returns", "raises")]
+    reports = []
+    for _ in range(2):
+        reports.append(tasks.drain())
+        clock.advance(60)
+    assert [(each.failed, each.dead_lettered) for each in reports] == [(2, 0), (2, 2)]
+    assert tasks.drain().failed == 0
+    for result, why in zip(results, ("Retry: the bank is closed", "OSError: no line"), strict=True):
+        with pytest.raises(TaskFailed, match=f"failed: {why}"):
+            result.get(timeout=0)
+    reasons = {each.headers["shardq-reason"] for each in client.queue("tasks.dead").peek()}
+    assert reasons == {"the bank is closed", "OSError: no line"}
 
 
 @untraced
@@ -514,6 +581,16 @@ def test_middleware_runs_around_every_task_in_its_order(client: shardq.Client) -
     tasks.drain()
     assert seen == ["a before double", "b before double", "b after 4 None", "a after 4 None"]
     assert result.get(timeout=0) == 4
+
+
+def test_an_argument_that_is_declared_as_object_may_be_anything(tasks: Tasks) -> None:
+    @tasks.task
+    def count(first: object, rest: list[object], at: object = None) -> int:
+        return len([first, *rest, at])
+
+    results = [count.send(each, [each, 1], at=each) for each in (1, "x", None, [2], {"a": [None]})]
+    tasks.drain()
+    assert [each.get(timeout=0) for each in results] == [4] * 5
 
 
 def test_a_task_sends_others_by_the_client_of_its_worker(tasks: Tasks) -> None:

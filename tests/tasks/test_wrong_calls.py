@@ -50,6 +50,20 @@ def test_a_step_that_takes_something_else_is_refused_when_it_is_made(
         make(sums)
 
 
+@pytest.mark.parametrize("option", ["unique_key", "group"])
+@pytest.mark.parametrize("function", [lambda order: order.id, lambda: "x", lambda order: order["customer"]])
+def test_a_key_or_a_group_that_cannot_be_made_is_told_with_the_name_of_the_task(
+    sums: Sums, client: shardq.Client, option: str, function: Callable[..., str]
+) -> None:
+    def bill(order: dict[str, str]) -> None: ...
+
+    options: Any = {option: function}
+    task: Any = sums.tasks.task(**options)(bill)
+    with pytest.raises(ArgumentsRejected, match=f"{option} of task 'bill' cannot be made: .* raised [A-Z]"):
+        task.send({"id": "1"})
+    assert "tasks" not in client.queues()
+
+
 def test_what_is_no_call_of_its_own_stops_a_bulk_send_as_anything_else_does(sums: Sums) -> None:
     def calls(wrong: Signature[Any]) -> Iterator[Signature[Any]]:
         yield from (sums.add.signature(each, 1) for each in range(2_000))

@@ -17,6 +17,7 @@ __all__ = ["diagnose"]
 
 _FREE_SPACE = 256 * 1024 * 1024
 _LARGE_LOG = 256 * 1024 * 1024
+_PATIENCE_MS = 5_000  # while others write
 
 
 def diagnose(path: Path, *, synchronous: str) -> tuple[Finding, ...]:
@@ -94,9 +95,13 @@ def _state(sql: sqlite3.Connection) -> Iterator[Finding]:
 
 def _writable(sql: sqlite3.Connection) -> Finding:
     try:
+        sql.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
         sql.execute("BEGIN IMMEDIATE")
         sql.execute("ROLLBACK")
     except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+            remedy = "look for a program that keeps a transaction open on the file"
+            return Finding("writable", False, f"{error} for {_PATIENCE_MS / 1000:g} s", remedy)
         return Finding(
             "writable", False, str(error), "give this user write access to the file and its folder"
         )
