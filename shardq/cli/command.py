@@ -30,6 +30,10 @@ __all__ = [
 ]
 
 
+OTHER_WORDS = {"workflow": "task", "workflows": "task"}
+"""What somebody may call a command that is not similar to it, while another one is."""
+
+
 class ExampleCommand(click.Command):
     """A command whose help ends with an example: one or more lines to type."""
 
@@ -60,7 +64,8 @@ class ExampleGroup(click.Group):
             return super().resolve_command(ctx, args)
         from difflib import get_close_matches  # noqa: PLC0415 - for a wrong name only
 
-        near = get_close_matches(args[0], self.list_commands(ctx), n=1)
+        name = OTHER_WORDS.get(args[0], args[0])
+        near = get_close_matches(name, self.list_commands(ctx), n=1)
         if near:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
         return super().resolve_command(ctx, args)
@@ -87,9 +92,14 @@ class Session:
 
     @property
     def url(self) -> str:
-        """The URL of the store. Raises InvalidSetting for one that ends with the command."""
-        from shardq.storage.opening import check_between_processes  # noqa: PLC0415 - the help needs none of it
+        """The URL of the store. Raises InvalidSetting for one that is empty, or ends with the command."""
+        from shardq.errors import InvalidSetting  # noqa: PLC0415 - the help needs none of these
+        from shardq.storage.opening import check_between_processes  # noqa: PLC0415
 
+        if not self._url:
+            raise InvalidSetting(
+                "the URL of the store is empty: set SHARDQ_URL to one such as 'sqlite:///queue.db', or unset it"
+            )
         check_between_processes(self._url, "each command is a process of its own")
         return self._url
 

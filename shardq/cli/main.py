@@ -156,6 +156,9 @@ def main(ctx: click.Context, url: str) -> None:
 
     Exit codes: 0 done, 1 failure, 2 wrong usage, 3 not found, 4 store unavailable.
     """
-    session = Session(url, given=ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE)
+    source = ctx.get_parameter_source("url")
+    if source is ParameterSource.DEFAULT:
+        url = os.environ.get("SHARDQ_URL", url)  # one that is empty is no default
+    session = Session(url, given=source is ParameterSource.COMMANDLINE)
     ctx.obj = session
     ctx.call_on_close(session.close)

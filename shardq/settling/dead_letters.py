@@ -24,6 +24,7 @@ __all__ = [
     "dead_letter_context",
     "dead_letter_headers",
     "dead_letter_name",
+    "deliveries_before",
     "existing_dead_letters",
     "group_before",
     "group_of_letters",
@@ -130,6 +131,12 @@ def origin(headers: Headers | None) -> str | None:
     """The id that a dead letter had there."""
     identity = (headers or {}).get(_ID)
     return identity if isinstance(identity, str) else None
+
+
+def deliveries_before(headers: Headers | None) -> int | None:
+    """How often a dead letter had been delivered there."""
+    deliveries = (headers or {}).get(_DELIVERIES)
+    return deliveries if isinstance(deliveries, int) else None
 
 
 def group_before(headers: Headers | None) -> str:

@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from shardq.message import StoredMessage
-from shardq.settling.dead_letters import REASON
+from shardq.settling.dead_letters import REASON, deliveries_before, origin
 from shardq.storage.requests import EntryState
 from shardq.tasks.binding import Binding
 from shardq.tasks.collected import goes_on
@@ -23,7 +23,9 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     """What a task, or a step of a workflow, was at when it was looked at.
 
     ``after`` are the numbers of the steps that a step waits for; a bucket of a large group has ``steps``, which can be
-    looked at by its id. ``ended`` is by the store's clock, ``seconds`` how long its last attempt ran.
+    looked at by its id. ``ended`` is by the store's clock, ``seconds`` how long its last attempt ran. A dead letter has
+    an id of its own, and ``sent_as`` is the one that its task had. ``call`` and ``traceback`` are told of a single task
+    that has failed.
 
     >>> TaskView(id="tasks:0:0:00:0#1", task="double", state="done", seconds=0.5).state
     'done'
@@ -39,6 +41,9 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     ended: datetime | None = None
     seconds: float | None = None
     failure: str | None = None
+    sent_as: str | None = None
+    call: str | None = None
+    traceback: str | None = None
 
     @property
     def number(self) -> str:
@@ -55,20 +60,35 @@ def view_of_message(message: StoredMessage, queue: str) -> TaskView:
         task=str(message.headers[NAME]),
         state=at_work if reason is None else "failed",
         queue=queue,
-        deliveries=message.deliveries,
+        deliveries=message.deliveries if reason is None else deliveries_before(message.headers),
         failure=None if reason is None else str(reason),
+        sent_as=None if reason is None or STEP in message.headers else origin(message.headers),
     )
 
 
 def view_of_task(binding: Binding, identity: str) -> TaskView | None:
     """A task by its id; None when nothing is known of it."""
-    message = binding.find(identity)
-    found = binding.results.dated([identity]).get(identity)
-    queue = identity.partition(":")[0]
-    if found is not None:
-        name = "" if message is None else str(message.headers.get(NAME, ""))
-        return _ended(TaskView(id=identity, task=name, state="waiting", queue=queue), *found)
-    return None if message is None or NAME not in message.headers else view_of_message(message, queue)
+    message, queue = binding.find(identity), identity.partition(":")[0]
+    view = None if message is None or NAME not in message.headers else view_of_message(message, queue)
+    sent_as = identity if view is None or view.sent_as is None else view.sent_as
+    found = binding.results.dated([sent_as]).get(sent_as)
+    if found is None:
+        return view
+    return _explained(view or TaskView(id=identity, task="", state="waiting", queue=queue), *found)
+
+
+def _explained(view: TaskView, entry: Entry, ended: datetime) -> TaskView:
+    """A task that has ended, with all that is known of its failure."""
+    view = _ended(view, entry, ended)
+    if (failure := entry.failure) is None:
+        return view
+    return msgspec.structs.replace(
+        view,
+        task=view.task or failure.call.partition("(")[0],
+        deliveries=failure.deliveries or view.deliveries,
+        call=failure.call or None,
+        traceback=failure.traceback or None,
+    )
 
 
 def views_of_steps(binding: Binding, workflow: str) -> list[TaskView]:

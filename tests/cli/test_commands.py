@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import shardq
 from shardq.cli.commands.doctor import Check, summary
+from shardq.cli.main import main
 from shardq.cli.message_line import MessageLine
 from shardq.cli.message_view import MessageView
 from shardq.cli.times import duration
@@ -31,6 +33,35 @@ def test_settings_are_given_with_units_and_none(shell) -> None:
     shell.ok("alter", "a", "--retention", "none", "--sends-paused")
     settings = shell.json("describe", "a")["settings"]
     assert (settings["retention"], settings["sends_paused"], settings["shards"]) == (None, True, 3)
+
+
+def test_a_url_that_is_set_and_empty_is_no_default(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHARDQ_URL", "")
+    for arguments in (
+        ["list"],
+        ["work", "a", "--exec", "true"],
+        ["task", "list"],
+        ["list", "--url", ""],
+    ):
+        told = CliRunner().invoke(main, arguments)
+        assert (told.exit_code, told.stdout) == (2, ""), arguments
+        assert told.stderr == (
+            "shardq: invalid_setting: the URL of the store is empty: set SHARDQ_URL to one such as "
+            "'sqlite:///queue.db', or unset it\n"
+        )
+    assert not list(tmp_path.iterdir())
+    assert CliRunner().invoke(main, ["create", "a", "--url", url]).exit_code == 0
+    assert CliRunner().invoke(main, ["--url", url, "list"]).stdout == "a\na.dead\n"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [("workflow", "task"), ("workflows", "task"), ("worker", "work"), ("pipelines", "pipeline")],
+)
+def test_an_unknown_command_is_told_with_the_one_that_was_meant(shell, wrong: str, meant: str) -> None:
+    assert f"Did you mean '{meant}'?" in shell(wrong, "list").stderr
 
 
 def test_every_setting_is_an_option_of_create_and_alter(shell) -> None:

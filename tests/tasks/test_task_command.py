@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from xml.etree import ElementTree
 
@@ -11,7 +12,7 @@ from click.testing import CliRunner
 
 import shardq
 from shardq.cli.main import main
-from shardq.tasks import ResultMissing, buckets, chain, chord, group
+from shardq.tasks import ResultMissing, RetryPolicy, buckets, chain, chord, group
 from shardq.tasks.drawing import as_text
 from shardq.tasks.views import TaskView
 from tests.tasks.sums import Sums
@@ -111,6 +112,48 @@ def test_a_workflow_is_shown_as_a_tree_and_drawn(run: Run, sums: Sums) -> None:
     assert "s1 --> s2" in mermaid
     drawn = ElementTree.fromstring(run("show", result.id, "--graph", "svg")[1])
     assert len(drawn.findall("{http://www.w3.org/2000/svg}g")) == 6
+
+
+def test_a_task_that_has_failed_is_shown_with_its_arguments_its_traceback_and_its_attempts(
+    run: Run, sums: Sums
+) -> None:
+    @sums.tasks.task(queue="others", retry=RetryPolicy(attempts=2, delay=0))
+    def price(item: str) -> int:
+        raise KeyError(item)
+
+    def fields(identity: str) -> dict[str, str]:
+        lines = run("show", identity)[1].partition("Traceback")[0].splitlines()
+        return {line[:10].strip(): line[12:] for line in lines}
+
+    result = price.send("tea")
+    for _ in range(2):
+        sums.tasks.drain()
+    (dead,) = json.loads(run("list", "others.dead", "--json")[1])["tasks"]
+    assert (dead["deliveries"], dead["sent_as"]) == (2, result.id)
+    assert f"price failed 2 others.dead {dead['id']}" in " ".join(run("list")[1].split())
+    by_task, by_dead_letter = fields(result.id), fields(dead["id"])
+    for told in (by_task, by_dead_letter):
+        assert (told["task"], told["call"], told["deliveries"]) == ("price", "price(item='tea')", "2")
+        assert told["failure"] == "KeyError: 'tea'"
+        assert re.fullmatch(r"[-\d]{10} [:\d]{8}", told["ended"])
+        assert len(told["seconds"]) < 10
+    assert "sent as" not in by_task
+    assert by_dead_letter["sent as"] == result.id
+    for identity in (result.id, dead["id"]):
+        shown = run("show", identity)[1]
+        assert "in price\n    raise KeyError(item)" in shown
+        assert json.loads(run("show", identity, "--json")[1])["traceback"] in shown + "\n"
+
+
+def test_the_dead_letter_of_a_task_whose_result_is_kept_no_longer_is_shown(run: Run, sums: Sums) -> None:
+    result = sums.fail.options(keep_result=0).send(1)
+    sums.tasks.drain()
+    (dead,) = json.loads(run("list", "--json")[1])["tasks"]
+    shown = json.loads(run("show", dead["id"], "--json")[1])
+    assert (shown["task"], shown["state"], shown["sent_as"], shown["deliveries"]) == (
+        "fail", "failed", result.id, 1,
+    )  # fmt: skip
+    assert shown["failure"] == "ValueError: not 1"
 
 
 def test_the_steps_of_a_large_group_are_shown_bucket_by_bucket(

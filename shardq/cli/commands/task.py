@@ -54,7 +54,7 @@ def _checked_id(_context: click.Context, _parameter: click.Parameter, given: str
 _id = click.argument("identity", metavar="ID", callback=_checked_id)
 
 
-@task.command("list", example="shardq task list mail --state failed")
+@task.command("list", short_help="List tasks and workflows.", example="shardq task list mail --state failed")
 @click.argument("queues", metavar="[QUEUE]...", nargs=-1)
 @click.option("--state", type=click.Choice(_STATES), help="Those in this state only.")
 @click.option("--name", help="Those of this name only: of a task, or of a workflow.")
@@ -129,6 +129,9 @@ def _flow_line(flow: WorkflowView) -> tuple[str, ...]:
 def show(ctx: click.Context, /, identity: str, graph: str | None, as_json: bool) -> None:
     """Show a task, or the steps of a workflow as a tree.
 
+    Of a task that has failed its arguments are told in short, and its traceback, while its result is kept. ID may also
+    be that of its dead letter.
+
     A large group has buckets of some hundreds of steps: give the id of one to see them. Times are in UTC, by the
     store's clock. Exit code 3 means that nothing is known of it.
     """
@@ -163,10 +166,20 @@ def _show_task(ctx: click.Context, view: TaskView | None, identity: str, *, as_j
         print_json(view)
         return
     told = {
-        name: getattr(view, name)
-        for name in ("id", "task", "state", "queue", "deliveries", "ended", "seconds")
+        "id": view.id,
+        "sent as": view.sent_as,
+        "task": view.task,
+        "call": view.call,
+        "state": view.state,
+        "queue": view.queue,
+        "deliveries": view.deliveries and f"{view.deliveries:,}",
+        "ended": view.ended and f"{view.ended:{_TIME}}",
+        "seconds": view.seconds and f"{view.seconds:.3g}",
+        "failure": view.failure,
     }
-    print_columns([(name, value) for name, value in (told | {"failure": view.failure}).items() if value])
+    print_columns([(name, value) for name, value in told.items() if value])
+    if view.traceback:
+        print_line(view.traceback.rstrip())
 
 
 @task.command("cancel", example="shardq task cancel mail:3:1:0197c8a2b4d07abc8123456789abcdef:0")
