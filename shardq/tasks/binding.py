@@ -137,10 +137,13 @@ class Binding:
         return None
 
     def plan(self, workflow: str) -> Plan | None:
-        """The plan of a workflow that has begun; None when it is over, or has not."""
+        """The plan of a workflow that has begun; None when it has not, or is over. One that was read is remembered."""
         workflow = in_run(workflow, 0)
-        if (known := self._plans.get(workflow)) is not None:
-            return known
+        return self._plans.get(workflow) or self.kept_plan(workflow)
+
+    def kept_plan(self, workflow: str) -> Plan | None:
+        """The plan of a workflow as :meth:`plan`, asked of the store: one that was read before may be over by now."""
+        workflow = in_run(workflow, 0)
         if (stored := self.results.plan(workflow)) is None:
             return None
         if len(self._plans) >= MOST_PLANS:  # other threads read it meanwhile

@@ -84,6 +84,8 @@ class TaskPool(WorkerPool):
 def tasks_named(name: str) -> Tasks:
     """The app that ``package.module:app`` names, or the only one of ``package.module``. Raises InvalidSetting."""
     module, _, path = name.partition(":")
+    if not module:
+        raise InvalidSetting(f"tasks {name!r} name no module: give 'package.module', or 'package.module:app'")
     try:
         loaded = importlib.import_module(module)
         found = (

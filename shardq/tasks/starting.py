@@ -62,7 +62,9 @@ def _send_first(binding: Binding, workflow: str, plan: Plan, bodies: Mapping[int
 
 def start_run(binding: Binding, run: str) -> None:
     """Begin another run of a workflow, which ends the ones before it. May be repeated."""
-    plan = _plan(binding, run)
+    plan = binding.kept_plan(run)
+    if plan is None:  # what is done may be over too by now, and would run again
+        raise _over(run)
     binding.results.enter_run(run, plan.keep)
     _start_rest(binding, run, plan, b"")
 
@@ -104,8 +106,12 @@ def _standing(binding: Binding, workflow: str, plan: Plan) -> dict[int, Entry]:
 
 def _plan(binding: Binding, workflow: str) -> Plan:
     if (plan := binding.plan(workflow)) is None:
-        raise ResultMissing(f"the workflow of {workflow} is over: its plan was not kept for so long")
+        raise _over(workflow)
     return plan
+
+
+def _over(workflow: str) -> ResultMissing:
+    return ResultMissing(f"the workflow of {workflow} is over: its plan was not kept for so long")
 
 
 def _plans(message: Message) -> Iterator[tuple[str, Plan]]:

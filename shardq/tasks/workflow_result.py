@@ -154,7 +154,7 @@ class WorkflowResult:
         run = self._run()
         if self._state(run) not in _TELLING:
             return False
-        if (plan := self._binding.plan(self.id)) is None:
+        if (plan := self._binding.kept_plan(self.id)) is None:
             raise self._unknown()
         again = in_run(run, run_of(run) + 1)
         self._binding.retry(again)

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import shardq
 from shardq.cli.main import main
-from shardq.tasks import ResultMissing, RetryPolicy, buckets, chain, chord, group
+from shardq.tasks import Result, ResultMissing, RetryPolicy, WorkflowResult, buckets, chain, chord, group
 from shardq.tasks.drawing import as_text
 from shardq.tasks.views import TaskView
 from tests.tasks.sums import Sums
@@ -51,6 +51,7 @@ def test_tasks_and_workflows_that_wait_are_listed_queue_by_queue(run: Run, sums:
         each["failure"] for each in json.loads(run("list", "--state", "failed", "--json")[1])["tasks"]
     ] == [each["failure"] for each in found if each["state"] == "failed"]
     assert len(json.loads(run("list", "--limit", "1", "--json")[1])["tasks"]) == 1
+    assert json.loads(run("list", "tasks", "others.dead", "tasks", "--json")[1])["tasks"] == found
 
 
 def test_workflows_that_have_begun_are_listed_by_state_and_name(run: Run, sums: Sums) -> None:
@@ -193,6 +194,23 @@ def test_the_seconds_of_a_step_are_shown_without_an_exponent() -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", ["waiting", "delayed", "workflow"])
+def test_what_is_cancelled_can_be_cancelled_again(run: Run, sums: Sums, kind: str) -> None:
+    parts = [sums.add.signature(1, 2), sums.add.options(delay=60).signature(1, 2)]
+    sent: dict[str, Callable[[], Result[int] | WorkflowResult]] = {
+        "waiting": parts[0].send,
+        "delayed": parts[1].send,
+        "workflow": chord(parts, sums.total.then()).send,
+    }
+    result = sent[kind]()
+    if kind == "workflow":
+        sums.tasks.drain()
+    for _ in range(3):
+        assert run("cancel", result.id)[2] == f"{result.id} is cancelled\n"
+        assert json.loads(run("cancel", result.id, "--json")[1]) == {"cancelled": True}
+    assert result.state == "cancelled"
+
+
 def test_tasks_and_workflows_are_cancelled_and_workflows_retried(run: Run, sums: Sums) -> None:
     task, flow = sums.add.send(1, 2), chain(sums.add.signature(1, 1), sums.fail.then()).send()
     assert run("cancel", task.id)[2] == f"{task.id} is cancelled\n"
@@ -220,6 +238,8 @@ def test_what_is_wrong_with_an_id_is_told_in_one_line(run: Run, sums: Sums) -> N
         (2, ["retry", task.id]),
         (2, ["retry", f"{flow.id}#0"]),
         (2, ["cancel", f"{flow.id}#0"]),
+        (2, ["show", task.id, "--graph", "svg"]),
+        (2, ["show", f"{flow.id}#0", "--graph", "mermaid"]),
         (3, ["list", "none"]),
     ]:
         exit_code, out, told = run(*arguments)

@@ -290,6 +290,8 @@ def test_modules_name_their_app(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(tasks_named("apps_for_tests").tasks) == {"add", "die_once", "wait_for_others"}
     assert tasks_named("apps_for_tests:app") is tasks_named("apps_for_tests")
     for name, message in {
+        "": "name no module",
+        ":app": "name no module",
         "no_such_module": "cannot be loaded: ModuleNotFoundError",
         "apps_for_tests:other": "cannot be loaded: AttributeError",
         "apps_for_tests:add": "is a Task: name what",

@@ -141,6 +141,27 @@ def test_a_run_that_was_retried_can_be_cancelled_and_retried_before_it_begins(fr
     assert [*states, result.state] == ["cancelled", "done"]
 
 
+@pytest.mark.parametrize("retried", [False, True])
+@pytest.mark.parametrize("kind", ["small", "large"])
+def test_what_is_kept_no_longer_cannot_be_retried_also_where_its_plan_was_read_before(
+    fragile: Fragile, clock: ManualClock, kind: str, retried: bool
+) -> None:
+    result = getattr(fragile, kind)().send(keep=60)
+    fragile.tasks.drain()
+    if retried:
+        assert result.retry()
+        fragile.tasks.drain()
+    clock.advance(61)
+    fragile.broken = False
+    ran = fragile.ran.copy()
+    for each in (result, fragile.tasks.workflow(result.id)):
+        with pytest.raises(ResultMissing, match="longer ago than it is kept"):
+            each.retry()
+    fragile.tasks.binding.retry(f"{result.id}@9")  # by somebody who had seen its failure in time
+    fragile.tasks.drain()
+    assert fragile.ran == ran
+
+
 def test_what_was_cancelled_before_it_began_cannot_be_retried(fragile: Fragile) -> None:
     result = fragile.small().send()
     assert result.cancel()

@@ -82,6 +82,7 @@ def list_tasks(
     workflow that waits is called shardq.workflow. Once it has begun it is listed with its state and times, the newest
     first, for as long as it is kept; its steps that wait or run are among the tasks, with ids that begin with its own.
     """
+    queues = list(dict.fromkeys(queues))
     tasks = list(islice(_tasks_in(session, queues or session.client.queues(), state, name), limit))
     flows = _flows_in(session, queues or None, state, name, limit)
     if as_json:
@@ -140,7 +141,10 @@ def show(ctx: click.Context, /, identity: str, graph: str | None, as_json: bool)
     shown = _in_last_run(binding, identity)
     steps = views_of_steps(binding, shown)
     if not steps:
-        _show_task(ctx, view_of_task(binding, shown), identity, as_json=as_json)
+        view = view_of_task(binding, shown)
+        if graph is not None and view is not None:
+            raise InvalidSetting(f"{identity} is a single task: --graph draws the steps of a workflow")
+        _show_task(ctx, view, identity, as_json=as_json)
     elif graph is not None:
         print_line(_DRAWINGS[graph](steps))
     elif as_json:
@@ -194,12 +198,12 @@ def cancel(ctx: click.Context, /, identity: str, as_json: bool) -> None:
     binding = _binding(ctx.ensure_object(Session))
     if "#" not in identity and binding.planned(identity) is not None:
         cancelled = WorkflowResult(binding, identity, {}).cancel()
-    elif view_of_task(binding, identity) is None:
+    elif (view := view_of_task(binding, identity)) is None:
         _end_unknown(ctx, identity)
     else:
         message = binding.find(identity)
         keep = 0.0 if message is None else message.headers.get(KEEP, 0.0)
-        cancelled = Result[object](binding, identity, None, float(keep)).cancel()
+        cancelled = Result[object](binding, identity, None, float(keep)).cancel() or view.state == "cancelled"
     if as_json:
         print_json({"cancelled": cancelled})
     else:
