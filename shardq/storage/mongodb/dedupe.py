@@ -54,7 +54,7 @@ class KeyMethods(ABC):
             return exchange(self._session, self._incarnations.require(queue), changes)
         return self._incarnations.within(
             queue,
-            lambda: exchange(self._session, self._incarnations.of(queue), changes),
+            lambda name: exchange(self._session, name, changes),
             in_vain=lambda standing: any(map(_finds_nothing, changes, standing)),
         )
 

@@ -234,6 +234,9 @@ class Incarnations:
 
     def of(self, queue: str) -> str:
         """Return what the queue was called when it was last looked at; nothing is stored there if it does not exist."""
+        name, seen = self._seen.get(queue, ("", None))
+        if seen is not None and seen.passed() < _MEMORY:
+            return name
         return self.of_all((queue,))[queue]
 
     def of_all(self, queues: Collection[str]) -> dict[str, str]:
@@ -269,16 +272,16 @@ class Incarnations:
         """Look, with one request, whether any of the queues exists and is called otherwise than is given here."""
         return any(name != names[queue] for queue, name in self._look_at(names).items())
 
-    def within(self, queue: str, do: Callable[[], T], *, in_vain: Callable[[T], bool]) -> T:
+    def within(self, queue: str, do: Callable[[str], T], *, in_vain: Callable[[T], bool]) -> T:
         """Do it by what is known; once more, by what is true now, when it was in vain because of that."""
         name = self.of(queue)
         try:
-            done = do()
+            done = do(name)
         except QueueNotFound:
             if not self.has_changed(queue, name):
                 raise
-            return do()
-        return do() if in_vain(done) and self.has_changed(queue, name) else done
+            return do(self.of(queue))
+        return do(self.of(queue)) if in_vain(done) and self.has_changed(queue, name) else done
 
     def _is_stale(self, queue: str) -> bool:
         _, seen = self._seen.get(queue, ("", None))

@@ -139,7 +139,7 @@ class ReadCursor(read_cursors.ReadCursor[Place]):
         None while raising them spares nobody anything, or where none are stored.
         """
         known = self.watermarks.moments
-        if not self.watermarks.stored:
+        if not self.watermarks.stored or now - GUARD < min(known) + _RAISE:
             return None
         moments = tuple(
             max(moment, min(place[0], now - GUARD)) for moment, place in zip(known, self.places, strict=True)

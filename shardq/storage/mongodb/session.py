@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import calendar
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
+from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -181,13 +181,25 @@ class Session:
         cursor: Document = answer["cursor"]
         return cursor
 
-    @contextmanager
-    def translated(self, *, writing: bool) -> Iterator[None]:
+    def translated(self, *, writing: bool) -> AbstractContextManager[None]:
         """Raise shardq's errors instead of the driver's."""
-        try:
-            yield
-        except DRIVER_ERRORS as error:
-            raise translate(error, str(self.address), writing=writing) from error
+        return _Translated(self.address, writing)
+
+
+class _Translated(msgspec.Struct, frozen=True):
+    """A block whose errors are shardq's. A class, as every request is in such a block."""
+
+    address: Address
+    writing: bool
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, DRIVER_ERRORS):
+            raise translate(error, str(self.address), writing=self.writing) from error
 
 
 def _client(address: Address) -> MongoClient[Document]:

@@ -152,9 +152,7 @@ class MongoStore(KeyMethods):
 
     def shards(self, queue: str) -> tuple[Shard, ...]:
         """Return the shard directory, sorted."""
-        listed = self._incarnations.within(
-            queue, lambda: directory.listing(self._session, self._incarnations.of(queue)), in_vain=not_
-        )
+        listed = self._incarnations.within(queue, partial(directory.listing, self._session), in_vain=not_)
         return tuple(replace(shard, queue=queue) for shard in listed)
 
     def probe(
@@ -214,7 +212,7 @@ class MongoStore(KeyMethods):
 
         fenced = self._incarnations.within(
             target.queue,
-            lambda: self._asked(request.acknowledge, forward, _finds_nothing),
+            lambda _: self._asked(request.acknowledge, forward, _finds_nothing),
             in_vain=lambda _: False,
         )
         self._signals.announce(target.queue)
@@ -292,7 +290,9 @@ class MongoStore(KeyMethods):
 
     def _within(self, shard: Shard, do: Callable[[Shard], T], in_vain: Callable[[T], bool]) -> T:
         """Do it in the shard of the queue's present incarnation."""
-        return self._incarnations.within(shard.queue, lambda: do(self._place(shard)), in_vain=in_vain)
+        return self._incarnations.within(
+            shard.queue, lambda name: do(replace(shard, queue=name)), in_vain=in_vain
+        )
 
 
 def _finds_nothing(fenced: Fenced) -> bool:
