@@ -301,9 +301,9 @@ class QueueClaims:
         """Tell the reader what the claim said of the shard."""
         self._context.counters.add(claims=1, lock_contention=int(claimed.contended))
         count = count_of(claimed.slices)
-        tells = count > 0 and not claimed.contended
-        self.reader.claimed(shard, claimed.lease_until if tells else None, used_up=count < limit)
+        self.reader.claimed(shard, claimed.lease_until if count else None, used_up=count < limit)
         if claimed.contended:
+            self.reader.changed(shard)
             self.reader.avoid(shard, CONTENTION_PAUSE)
         elif count >= limit:
             last = claimed.slices[-1].bundle

@@ -47,10 +47,10 @@ class KnownShard(msgspec.Struct):
         self._see(Probe(probe.shard, probe.priority, probe.due, min(ahead, default=None)), now)
         self.glanced = True
 
-    def claimed(self, until: int, *, used_up: bool) -> None:
-        """Note that what it offered is held until a moment: all of it, or not."""
+    def claimed(self, until: int | None, *, used_up: bool) -> None:
+        """Note that what it offered is held until a moment (None: it is gone): all of it, or not."""
         probe = self.probe
-        next_due = until if probe.next_due is None else min(until, probe.next_due)
+        next_due = min((moment for moment in (until, probe.next_due) if moment is not None), default=None)
         self.probe = (
             Probe(probe.shard, None, None, next_due)
             if used_up

@@ -125,13 +125,13 @@ class ShardReader:
         return self._probing.is_failing(shard) and self._probing.pause_left(shard) > 0
 
     def claimed(self, shard: Shard, until: int | None, *, used_up: bool) -> None:
-        """The shard was claimed from, until this moment (None: that tells nothing), and something was left or not.
+        """The shard was claimed from, until this moment (None: there was nothing), and something was left or not.
 
         While it is written, the next survey glances at it as at the others; later it has to look again.
         """
         self._probing.did_well(shard)
         known = self._known.get(shard)
-        if known is None or until is None or shard not in self._current:
+        if known is None or shard not in self._current:
             self.changed(shard)
         else:
             known.claimed(until, used_up=used_up)
