@@ -11,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import shardq
+from shardq.context.identity import ConsumerIdentity
+from shardq.sharding import ownership
 from shardq.testing import ManualClock
 from tests.alike_appends import alike_appends
 from tests.cassandra_server import cassandra_url, narrow_cassandra_url
@@ -171,6 +173,18 @@ def connect(url: str, clock: ManualClock) -> Iterator[Callable[[], shardq.Client
 def client(connect: Callable[[], shardq.Client]) -> shardq.Client:
     """A client of a fresh store, on the manual clock."""
     return connect()
+
+
+@pytest.fixture
+def shards_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which shards are whose follows from the names of the consumers, so that it is the same in every run."""
+    weight = ownership._weight
+
+    def by_name(member: str, number: int) -> bytes:
+        identity = ConsumerIdentity.read(member)
+        return weight(member if identity is None else identity.name, number)
+
+    monkeypatch.setattr(ownership, "_weight", by_name)
 
 
 @pytest.fixture

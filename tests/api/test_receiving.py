@@ -167,6 +167,7 @@ def test_pop_acks_before_it_hands_out(queue: shardq.Queue, clock: ManualClock) -
     assert consumer.pop() is None
 
 
+@pytest.mark.usefixtures("shards_by_name")  # the first one has six
 def test_a_live_consumers_own_shards_come_first_and_old_work_is_stolen(
     connect: Callable[[], shardq.Client], clock: ManualClock
 ) -> None:

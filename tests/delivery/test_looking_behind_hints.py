@@ -122,6 +122,7 @@ def test_what_is_hidden_later_is_delivered_within_thirty_seconds_by_whoever_pref
     assert seconds_until(all_received, clock, 60) <= 30
 
 
+@pytest.mark.usefixtures("shards_by_name")  # three are those of the one that dies
 def test_the_shards_of_a_consumer_that_is_gone_are_looked_behind_by_the_others(
     client: shardq.Client, store: HidingStore, clock: ManualClock
 ) -> None:
