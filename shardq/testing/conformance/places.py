@@ -40,8 +40,8 @@ class PlaceContract(Contract):
         assert bench.claim().messages == [*of_bundle(first, 0, 2), *of_bundle(first, 5), *of_bundle(second)]
 
     def test_priorities_and_due_times_decide_as_if_it_had_never_been_claimed(self, bench: Bench) -> None:
-        late, high, low = bench.given(delay=5), bench.given(priority=0), bench.given(priority=4)
-        bench.advance(10)
+        late, high, low = bench.given(delay=20), bench.given(priority=0), bench.given(priority=4)
+        bench.advance(25)
         taken = bench.claim(started=False)
         assert taken.messages == of_bundles(high, late, low)
         bench.advance(10)
