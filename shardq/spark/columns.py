@@ -57,9 +57,7 @@ _ROLES = {  # default name, types, what to do about another type
     "dedupe_key": (_NAMES, "cast it to string"),
     "unique_key": (_NAMES, "cast it to string"),
 }
-_ONLY_IF_NAMED = frozenset(
-    {"dedupe_key"}
-)  # readers make it: rows that are sent on would be taken for repetitions
+_ONLY_IF_NAMED = {"dedupe_key"}  # readers make it: rows that are sent on would be taken for repetitions
 _BOUNDS = {"delay": (0.0, MAX_DELAY_SECONDS), "ttl": (MIN_TTL_SECONDS, MAX_TTL_SECONDS)}
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgspec.msgpack.Decoder(dict[str, Any])

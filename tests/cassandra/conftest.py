@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from tests.cassandra_server import keyspace_beside
 pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not installed")
 
 from shardq.sharding.shard import Shard
+from shardq.storage.cassandra.session import Session, Statement
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.cassandra.url import parse
 from shardq.storage.requests import QueueRecord
@@ -25,6 +28,25 @@ def cassandra_url(cassandra_url: str) -> str:
     store.create_schema()
     store.close()
     return url
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How many requests are sent to shards, of each kind."""
+    sent: Counter[str] = Counter()
+    start_read, apply = Session.start_read, Session.apply
+
+    def noted_read(session: Session, query: str, *rest: Any, **options: Any) -> Any:
+        sent["read"] += "FROM entry" in query  # not whether the queue is there still
+        return start_read(session, query, *rest, **options)
+
+    def noted_apply(session: Session, statements: Sequence[Statement]) -> bool:
+        sent["batch"] += any(" entry " in statement for statement, _ in statements)
+        return apply(session, statements)
+
+    monkeypatch.setattr(Session, "start_read", noted_read)
+    monkeypatch.setattr(Session, "apply", noted_apply)
+    return sent
 
 
 @pytest.fixture

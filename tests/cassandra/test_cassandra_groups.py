@@ -56,25 +56,6 @@ def take(store: CassandraStore, shard: Shard, limit: int) -> tuple[list[bytes], 
     return ids, tuple(Span(each.bundle.id, each.first, each.count, token) for each in slices)
 
 
-@pytest.fixture
-def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How many requests are sent to shards, of each kind."""
-    sent: Counter[str] = Counter()
-    start_read, apply = Session.start_read, Session.apply
-
-    def noted_read(session: Session, query: str, *rest: Any, **options: Any) -> Any:
-        sent["read"] += "FROM entry" in query  # not whether the queue is there still
-        return start_read(session, query, *rest, **options)
-
-    def noted_apply(session: Session, statements: Sequence[Statement]) -> bool:
-        sent["batch"] += any(" entry " in statement for statement, _ in statements)
-        return apply(session, statements)
-
-    monkeypatch.setattr(Session, "start_read", noted_read)
-    monkeypatch.setattr(Session, "apply", noted_apply)
-    return sent
-
-
 @pytest.mark.parametrize("limit", [1, 10, 50])
 def test_a_claim_of_few_reads_few_of_the_groups(
     store: CassandraStore, grouped: Shard, monkeypatch: pytest.MonkeyPatch, limit: int

@@ -140,37 +140,18 @@ def test_leases_that_are_over_are_taken_group_by_group(
     assert store.count(grouped).in_flight == 16
 
 
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How many reads and batches are sent to shards."""
-    sent: Counter[str] = Counter()
-    start_read, apply = Session.start_read, Session.apply
-
-    def noted_read(session: Session, query: str, *rest: object, **options: object) -> object:
-        sent["read"] += "FROM entry" in query
-        return start_read(session, query, *rest, **options)  # type: ignore[arg-type]
-
-    def noted_apply(session: Session, statements: Sequence[Statement]) -> bool:
-        sent["batch"] += any(" entry " in statement for statement, _ in statements)
-        return apply(session, statements)
-
-    monkeypatch.setattr(Session, "start_read", noted_read)
-    monkeypatch.setattr(Session, "apply", noted_apply)
-    return sent
-
-
 @pytest.mark.parametrize("limit", [1, 10, 100])
 def test_a_claim_of_short_groups_asks_as_often_as_one_of_other_messages(
-    store: CassandraStore, shard: Shard, grouped: Shard, asked: Counter[str], limit: int
+    store: CassandraStore, shard: Shard, grouped: Shard, requests: Counter[str], limit: int
 ) -> None:
-    def requests(place: Shard) -> tuple[int, int]:
+    def asked(place: Shard) -> tuple[int, int]:
         fill(store, place, 2 * limit) if place.is_grouped else _send(store, place, 2 * limit)
         assert len(take(store, place, limit)) == limit  # the first one begins at the low watermarks
-        asked.clear()
+        requests.clear()
         assert len(take(store, place, limit)) == limit
-        return asked["read"], asked["batch"]
+        return requests["read"], requests["batch"]
 
-    assert requests(grouped) <= requests(shard)
+    assert asked(grouped) <= asked(shard)
 
 
 def _send(store: CassandraStore, shard: Shard, count: int) -> None:

@@ -60,19 +60,25 @@ class Watching(Sums):
         return chain(*calls)
 
 
+def seen_during_work(watched: Watched, result: Any) -> set[str]:
+    """Work until nothing is left; returns the states that the result had before each request."""
+    seen = set[str]()
+    with shardq.Client(watched, retry_seconds=0) as working:
+        watched.look = lambda: seen.add(result.state)
+        TaskWorker(Watching(working).tasks, working, threads=0, idle_exit=0).run()
+        watched.look = lambda: None
+    return seen
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("failing", range(3))
 @pytest.mark.parametrize("kind", ["alone", "before", "within", "instead"])
 def test_a_workflow_whose_errors_are_collected_is_never_missing_before_it_has_ended(
     url: str, clock: Clock, client: shardq.Client, kind: str, failing: int
 ) -> None:
-    app, watched, seen = Watching(client), Watched(open_store(url, clock)), set[str]()
+    app, watched = Watching(client), Watched(open_store(url, clock))
     result: Any = app.instead.send(failing) if kind == "instead" else app.workflow(kind, failing).send()
-    with shardq.Client(watched, retry_seconds=0) as working:
-        watched.look = lambda: seen.add(result.state)
-        TaskWorker(Watching(working).tasks, working, threads=0, idle_exit=0).run()
-        watched.look = lambda: None
-    assert "missing" not in seen
+    assert "missing" not in seen_during_work(watched, result)
     assert result.state == "done"
 
 
@@ -80,13 +86,9 @@ def test_a_workflow_whose_errors_are_collected_is_never_missing_before_it_has_en
 def test_a_workflow_that_fails_is_never_missing_before_it_has_failed(
     url: str, clock: Clock, client: shardq.Client, failing: int
 ) -> None:
-    app, watched, seen = Watching(client), Watched(open_store(url, clock)), set[str]()
+    app, watched = Watching(client), Watched(open_store(url, clock))
     result = app.stopping(failing).send()
-    with shardq.Client(watched, retry_seconds=0) as working:
-        watched.look = lambda: seen.add(result.state)
-        TaskWorker(Watching(working).tasks, working, threads=0, idle_exit=0).run()
-        watched.look = lambda: None
-    assert "missing" not in seen
+    assert "missing" not in seen_during_work(watched, result)
     assert result.state == "failed"
 
 
