@@ -50,7 +50,9 @@ class KnownShard(msgspec.Struct):
     def claimed(self, until: int | None, *, used_up: bool) -> None:
         """Note that what it offered is held until a moment (None: it is gone): all of it, or not."""
         probe = self.probe
-        next_due = min((moment for moment in (until, probe.next_due) if moment is not None), default=None)
+        next_due = probe.next_due
+        if until is not None and (next_due is None or until < next_due):
+            next_due = until
         self.probe = (
             Probe(probe.shard, None, None, next_due)
             if used_up
