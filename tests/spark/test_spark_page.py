@@ -18,9 +18,10 @@ def test_the_examples_of_the_page_run_from_the_first_in_an_empty_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
+    booked: dict[str, list[int]] = {}
     fences = (token for token in MarkdownIt().parse(PAGE.read_text()) if token.type == "fence")
     blocks = [token.content for token in fences if token.info == 'python title="on Spark"']
-    assert len(blocks) == 13
+    assert len(blocks) == 14
     good, bad = b'{"customer": "c1", "amount": 2.5}', [b'{"customer": ', b"\xff\xfe", b""]
     for number, block in enumerate(blocks, start=1):
         if "sort_out" in block:
@@ -56,6 +57,13 @@ def test_the_examples_of_the_page_run_from_the_first_in_an_empty_folder(
         assert ledger.execute("SELECT customer, amount FROM sale").fetchall() == [("c1", 2.5)] * 2
     assert [bytes(row.body) for row in spark.read.parquet(f"{tmp_path}/audited").collect()] == [b"7.50"]
     assert (client.queue("sales").counts().ready, client.queue("sales").counts().in_flight) == (0, 0)
+    assert client.queue("bookings").counts().ready == 1_000
+    with client.queue("bookings").consumer() as consumer:
+        for batch in consumer.batches(100, wait=0):
+            for message in batch:
+                booked.setdefault(message.group, []).append(int(message.body.split()[1]))
+            batch.ack()
+    assert booked == {str(account): list(range(account, 1_000, 7)) for account in range(7)}
     client.delete_topic("prices")
-    for name in ("orders", "sales", "amounts", "avro-orders", "orders.dead", "amounts.dead"):
+    for name in ("orders", "sales", "amounts", "avro-orders", "bookings", "orders.dead", "amounts.dead"):
         client.delete_queue(name)
