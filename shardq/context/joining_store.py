@@ -50,11 +50,11 @@ class JoiningStore(WrappedStore):
         )
 
     def append(self, request: Append) -> None:
-        """Store bundles."""
+        """Store bundles: joined where they are sent."""
         self.inner.append(request)
 
     def claim(self, request: Claim) -> Claimed:
-        """Take messages."""
+        """Take messages: never joined."""
         return self.inner.claim(request)
 
     def acknowledge(self, request: Acknowledge) -> Fenced:

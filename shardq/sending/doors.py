@@ -134,22 +134,16 @@ def admitted(
     Owners of large bodies are entered first, so that nobody takes the bodies for those of no message. What may be
     stored already was let in when it was sent first: no room is made for it, which could drop that very message.
     """
-    request, new = _admitted(context, door, bundles)
-    return let_in(context, request, new) if new else nullcontext(request)
-
-
-def _admitted(
-    context: QueueContext, door: Door, bundles: Sequence[PlannedBundle]
-) -> tuple[Append, Sequence[Bundle]]:
-    """The request, and the bundles that room is needed for."""
     admit(context, door, max(map(_LARGEST, bundles)))
     for planned in bundles:
         if planned.large is not None:
             _enter_owner(context, planned, planned.large)
     request = Append(bundles[0].shard, tuple(map(_BUNDLE, bundles)))
-    if not door.obeys_bounds or not context.live.known.is_bounded:
-        return request, ()
-    return request, [planned.bundle for planned in bundles if not planned.again]
+    if door.obeys_bounds and context.live.known.is_bounded:
+        new = [planned.bundle for planned in bundles if not planned.again]
+        if new:
+            return let_in(context, request, new)
+    return nullcontext(request)
 
 
 def _enter_owner(context: QueueContext, planned: PlannedBundle, body: LargeBody) -> None:
@@ -173,13 +167,8 @@ def append(
     OutcomeUnknown when some attempt may have stored them, or what else keeps the store from it.
     """
     began = 0 if door.fresh_ids else context.store.now()
-    request, new = _admitted(context, door, bundles)
-    attempts = _Attempts(context, request, bundles, keys_read_at, began)
-    if new:
-        with let_in(context, request, new):
-            context.retry(attempts)
-    else:
-        context.retry(attempts)
+    with admitted(context, door, bundles) as request:
+        context.retry(_Attempts(context, request, bundles, keys_read_at, began))
     if door.counts_sent:
         context.counters.add(sent=sum(map(_MESSAGES, bundles)))
         if context.keeps_events:

@@ -101,9 +101,8 @@ class Settling:
     ) -> None:
         self._context, self._verb, self._by_receipt = context, verb, by_receipt
         self._duration, self._story = duration, story
-        self._call = (
-            call  # None: by their spans; a method of its own would make a cycle, and keep bodies in memory
-        )
+        # None: by their spans. A method of its own here would be a cycle, which keeps bodies in memory.
+        self._call = call
         self.done: list[Selection] = []
         self.lost: list[Selection] = []
         self.failures = Failures()
