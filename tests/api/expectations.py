@@ -39,6 +39,7 @@ class Hold(msgspec.Struct):
     consumer: int
     batch: shardq.Batch
     message: shardq.Message
+    is_void: bool = False  # the lease of an earlier message of its group ran out
 
 
 class Expectations:
@@ -54,10 +55,24 @@ class Expectations:
 
     def is_held(self, body: bytes) -> bool:
         hold = self.held.get(body)
-        return hold is not None and not self.sent[body].ended and self.until(hold) > self.now()
+        if hold is None or hold.is_void or self.sent[body].ended:
+            return False
+        return self.until(hold) > self.now()
 
     def until(self, hold: Hold) -> float:
         return hold.message.lease_until.timestamp()
+
+    def lapse(self) -> None:
+        """Note that whoever lost a message to the end of its lease has lost what it holds behind it in its group."""
+        for body, hold in self.held.items():
+            if self.until(hold) <= self.now():
+                self.void_behind(body, hold.consumer)
+
+    def void_behind(self, body: bytes, consumer: int) -> None:
+        """Note that a consumer which lost this has lost what it holds behind it in its group."""
+        for other, hold in self.held.items():
+            if self.sent[body].lane is not None and self.sent[body].is_before(self.sent[other]):
+                hold.is_void = hold.is_void or hold.consumer == consumer
 
     def end(self, bodies: Iterable[bytes]) -> None:
         for body in bodies:

@@ -293,7 +293,8 @@ class History(Expectations):
         except shardq.LeaseLost as error:
             lost = {message.body for message in error.messages}
             for body in lost:
-                self.held.pop(body, None)
+                if (hold := self.held.pop(body, None)) is not None:
+                    self.void_behind(body, hold.consumer)
             return [body for body in bodies if body not in lost]
         return bodies
 
@@ -335,6 +336,7 @@ class History(Expectations):
 
     def pass_time(self) -> None:
         self.clock.advance(self.dice.choice([0.5, 2, 6, 12]))
+        self.lapse()
 
     def drain(self) -> None:
         """See that every message that did not end is received, or is a dead letter, and that nothing else is left."""
