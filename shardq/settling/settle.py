@@ -52,7 +52,7 @@ def settle(
     """
     ask, store = context.retry.ask, context.store
     if verb.holds:
-        request = Extend(shard, spans, duration, shorten=verb.shortens, starts=verb.starts)
+        request = Extend(shard, spans, duration, shorten=verb.shortens, starts=verb.starts, alone=verb.alone)
         return ask(store.extend, request)
     if verb.gives_back:
         return ask(store.release, Release(shard, spans, duration, started=not verb.unseen))

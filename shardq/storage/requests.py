@@ -152,6 +152,7 @@ class Extend(msgspec.Struct, frozen=True):
     lease: int
     shorten: bool = True  # False: a lease that ends later stays as it is
     starts: bool = False  # count the delivery of what was claimed without `started`
+    alone: bool = False  # of a group, give back uncounted what is held behind them
 
 
 class Release(msgspec.Struct, frozen=True):

@@ -192,7 +192,8 @@ class Store(KeyRegister, Protocol):
         """Hide what is still held under each span's token until now + lease. A lease MAY end as late as the year 9000.
 
         Without ``shorten`` a lease that ends later MUST stay as it is. With ``starts`` the delivery of what was claimed
-        without ``started`` is counted: once, however often the call is repeated.
+        without ``started`` is counted: once, however often the call is repeated. With ``alone``, what is held of a
+        group behind the first message that is not named MUST be given back, as what is behind a release is.
         """
 
     def release(self, request: Release) -> Fenced:

@@ -138,6 +138,13 @@ class LeavesHeldWhatIsBehind(WrappedStore):
         return super().extend(Extend(request.shard, request.spans, request.delay))
 
 
+class HoldsWhatIsBehind(WrappedStore):
+    """Leaves to its holder what is behind a message that is to be held alone."""
+
+    def extend(self, request: Extend) -> Fenced:
+        return super().extend(replace(request, alone=False))
+
+
 class ReplacesAtTheEnd(WrappedStore):
     """Puts what replaces a message at the end of its group."""
 
@@ -169,6 +176,7 @@ BROKEN_GROUPS: tuple[type[WrappedStore], ...] = (
     OrdersGroupsByIds,
     LosesTheTailOfAGroup,
     LeavesHeldWhatIsBehind,
+    HoldsWhatIsBehind,
     ReplacesAtTheEnd,
     OffersWhatIsBehind,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import dropwhile
 
 from shardq.testing.messages import Message
 from shardq.testing.store_model import ModelMessage, ShardModel
@@ -40,6 +41,23 @@ class GroupModel(ShardModel):
             if any(each.token == token for each in messages):
                 self._strip([each for each in messages if each.token not in (None, token)], now)
         return taken
+
+    def extend(
+        self,
+        messages: Iterable[ModelMessage],
+        until: int,
+        *,
+        now: int,
+        starts: bool = False,
+        alone: bool = False,
+    ) -> None:
+        """Hide the messages until then; give back what is held behind them, if they are to be alone."""
+        named = list(messages)
+        super().extend(named, until, now=now, starts=starts)
+        for group in self.groups() if alone else ():
+            held = [each for each in group if each.token is not None]
+            behind = dropwhile(lambda each: each not in named, held)
+            super().release(dropwhile(named.__contains__, behind), now, now=now, started=False)
 
     def release(self, messages: Iterable[ModelMessage], due: int, *, now: int, started: bool) -> None:
         """Give the messages back, and what is held behind them."""

@@ -163,14 +163,23 @@ class StoreStateMachine(StoreAgreement):
         )
 
     @precondition(lambda self: self.claims)
-    @rule(pick=PICK, cut=PICK, client=CLIENT, lease=st.sampled_from([3, 25]), starts=st.booleans())
-    def extend(self, pick: int, cut: int, client: int, lease: int, starts: bool) -> None:
+    @rule(
+        pick=PICK,
+        cut=PICK,
+        client=CLIENT,
+        lease=st.sampled_from([3, 25]),
+        starts=st.booleans(),
+        alone=st.sampled_from([False, False, True]),
+    )
+    def extend(self, pick: int, cut: int, client: int, lease: int, starts: bool, alone: bool) -> None:
         """Extend a part of a claim of the past."""
         self._pass()
         shard, spans, verdict = self._past(pick, cut, client)
-        request = Extend(shard, spans, self._duration(lease), starts=starts)
+        request = Extend(shard, spans, self._duration(lease), starts=starts, alone=alone)
         self._agree(self.store.extend(request), verdict)
-        self.models[shard].extend(verdict.held, self._moment() + self._duration(lease), starts=starts)
+        now = self._moment()
+        until = now + self._duration(lease)
+        self.models[shard].extend(verdict.held, until, now=now, starts=starts, alone=alone)
 
     @precondition(lambda self: self.claims)
     @rule(pick=PICK, cut=PICK, client=CLIENT, delay=st.sampled_from([0, 0, 10]), started=st.booleans())

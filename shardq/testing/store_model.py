@@ -125,7 +125,15 @@ class ShardModel:
             if kept_at is not None:
                 self.history[each.key] = kept_at
 
-    def extend(self, messages: Iterable[ModelMessage], until: int, *, starts: bool = False) -> None:
+    def extend(
+        self,
+        messages: Iterable[ModelMessage],
+        until: int,
+        *,
+        now: int,  # noqa: ARG002 -- what is given back beside them is due then
+        starts: bool = False,
+        alone: bool = False,  # noqa: ARG002 -- there is no order in which something could be behind them
+    ) -> None:
         """Hide the messages until then."""
         for each in messages:
             each.due = until

@@ -43,12 +43,25 @@ def fill(queue: shardq.Queue) -> None:
 
 def drained(queue: shardq.Queue) -> list[bytes]:
     """What can be received, acked."""
-    found = []
     with queue.consumer() as consumer:
-        while batch := consumer.receive(1):
-            found += batch.bodies
-            batch.ack()
+        return drained_by(consumer)
+
+
+def drained_by(consumer: shardq.Consumer) -> list[bytes]:
+    """What a consumer receives, acked."""
+    found = []
+    while batch := consumer.receive(1):
+        found += batch.bodies
+        batch.ack()
     return found
+
+
+def give_up(message: shardq.Message, elsewhere: shardq.Queue | None) -> None:
+    """Dead-letter a message, or let another client do it by the receipt."""
+    if elsewhere is None:
+        message.dead_letter("no such account")
+    else:
+        dead_letter_receipts(elsewhere._context, [message.receipt], "no such account")
 
 
 def give_up_first(queue: shardq.Queue, reason: str = "no such account") -> None:
@@ -128,6 +141,38 @@ def test_whoever_gave_up_a_message_that_blocks_its_group_holds_it_no_more(
             assert list(lost.value.messages) == [first.receipt]
             alone = []
     assert blocked(queue) == [(b"a1", "no such account")]
+
+
+@pytest.mark.parametrize("by_receipt", [False, True])
+def test_what_was_received_behind_a_message_that_blocks_is_held_no_more(
+    connect_any: Connect, name: str, by_receipt: bool
+) -> None:
+    queue = connect_any().create_queue(name, shards=1, max_deliveries=2, on_dead_letter="block")
+    fill(queue)
+    with queue.consumer() as consumer:
+        received = {message.body: message for message in consumer.receive(10)}
+        give_up(received[b"a1"], connect_any().queue(name) if by_receipt else None)
+        with pytest.raises(shardq.LeaseLost):
+            received[b"a2"].ack()
+        received[b"b1"].ack()
+        assert queue.redrive() == 1
+        again = {message.body: message.deliveries for message in consumer.receive(10, wait=5)}
+        assert again == {b"a1": 1, b"a2": 1, b"a3": 1}
+
+
+@pytest.mark.parametrize("by_receipt", [False, True])
+def test_what_was_claimed_ahead_behind_a_message_that_blocks_is_not_handed_out(
+    connect_any: Connect, name: str, by_receipt: bool
+) -> None:
+    queue = connect_any().create_queue(name, shards=1, max_deliveries=2, on_dead_letter="block")
+    fill(queue)
+    with queue.consumer(prefetch=10) as consumer:
+        (first,) = consumer.receive(1, wait=5)
+        assert first.body == b"a1"
+        give_up(first, connect_any().queue(name) if by_receipt else None)
+        assert drained_by(consumer) == [b"b1"]
+        assert queue.redrive() == 1
+        assert sorted(drained_by(consumer)) == [b"a1", b"a2", b"a3"]
 
 
 def test_what_is_dropped_from_a_full_queue_may_wait_for_a_message_that_blocks(

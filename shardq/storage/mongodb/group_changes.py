@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import dropwhile
 
 from msgspec.structs import replace
 
@@ -16,7 +17,7 @@ from shardq.storage.mongodb.slicing import by_bundle, cut, fenced
 from shardq.storage.mongodb.transactions import BRIEF, PATIENT, Disturbed
 from shardq.storage.requests import Bundle, Fenced, Span
 
-__all__ = ["append", "change", "end", "give_back", "places", "purge", "put_back", "settle"]
+__all__ = ["append", "change", "end", "give_back", "leave_alone", "places", "purge", "put_back", "settle"]
 
 _AT_ONCE = 1000
 
@@ -41,6 +42,18 @@ def give_back(client: Client, shard: Shard, spans: Sequence[Span], decide: Decis
         return missing
 
     return in_transaction(client, shard, release)
+
+
+def leave_alone(client: Client, shard: Shard, spans: Sequence[Span], decide: Decision) -> Fenced:
+    """Change what is held of the spans, which stays held, and give back what is held behind it."""
+    now = client.clock.now()
+
+    def hold(groups: Groups) -> Fenced:
+        missing = change(groups, spans, decide, ends=False)
+        _put_back_from(groups, _first_behind(groups, spans), now)
+        return missing
+
+    return in_transaction(client, shard, hold)
 
 
 def end(client: Client, shard: Shard, bundle_id: bytes, decide: Decision) -> bool:
@@ -122,11 +135,7 @@ def put_back(groups: Groups, spans: Sequence[Span], now: int) -> None:
     for row in groups.read(wanted).values():
         for each in cut(row, wanted[row.id])[0]:
             first[row.group] = min(row.base + each.first, first.get(row.group, row.base + each.first))
-    for group, place in first.items():
-        for row in groups.follow(group):
-            if row.slices[0].token is None:
-                break  # what is held is the front part
-            _put_back(groups, row, place, now)
+    _put_back_from(groups, first, now)
 
 
 def places(groups: Groups, spans: Sequence[Span]) -> list[int]:
@@ -135,10 +144,41 @@ def places(groups: Groups, spans: Sequence[Span]) -> list[int]:
     return [rows[span.bundle_id].base + span.first for span in spans]
 
 
+def _first_behind(groups: Groups, spans: Sequence[Span]) -> dict[str, int]:
+    """Return the place in each group of what is held first behind the spans, and not named by them."""
+    wanted = by_bundle(spans)
+    found: dict[str, int] = {}
+    for group in {row.group for row in groups.read(wanted).values()}:
+        named = dropwhile(lambda each: not each[1], _held(groups, group, wanted))
+        for place, _ in dropwhile(lambda each: each[1], named):
+            found[group] = place
+            break
+    return found
+
+
+def _held(groups: Groups, group: str, wanted: Mapping[bytes, Sequence[Span]]) -> Iterator[tuple[int, bool]]:
+    """Return the places of what is held of a group, cut at the borders of spans, and whether these name it."""
+    for row in groups.follow(group):
+        named, rest = cut(row, wanted.get(row.id, ()))
+        for each in sorted((*named, *rest), key=lambda each: each.first):
+            if each.token is None:
+                return  # what is held is the front part
+            yield row.base + each.first, each in named
+
+
+def _put_back_from(groups: Groups, first: Mapping[str, int], now: int) -> None:
+    """Give back what is held of groups from a place on."""
+    for group, place in first.items():
+        for row in groups.follow(group):
+            if row.slices[0].token is None:
+                break  # what is held is the front part
+            _put_back(groups, row, place, now)
+
+
 def _put_back(groups: Groups, row: Row, place: int, now: int) -> None:
     planned = groups.now(row)
     slices = tuple(
-        _uncounted(row, each, now) if each.token is not None and row.base + each.first > place else each
+        _uncounted(row, each, now) if each.token is not None and row.base + each.first >= place else each
         for each in planned.slices
     )
     if slices != planned.slices:

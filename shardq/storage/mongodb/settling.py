@@ -66,6 +66,8 @@ def extend(client: Client, request: Extend) -> Fenced:
     fenced = Fenced()
     if request.shard.is_grouped:
         decide = decision(request.spans, prolong)
+        if request.alone:
+            return group_changes.leave_alone(client, request.shard, request.spans, decide)
         return group_changes.settle(client, request.shard, request.spans, decide, ends=False)
     if not _change_whole(rows, request.spans, partial(_prolonged, request, until)):
         fenced = settle(rows, request.spans, prolong)

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import dropwhile, takewhile
 from typing import Any, TypeAlias
 
 from shardq.storage.sqlite import queues
 from shardq.storage.sqlite.bundles import BEHIND, BUNDLE, Change
 
-__all__ = ["Row", "arm", "deliverable", "groups_of", "place_of", "put_back", "strip"]
+__all__ = ["Row", "arm", "deliverable", "groups_of", "leave_alone", "place_of", "put_back", "strip"]
 
 Row: TypeAlias = tuple[int, int, int, int, bytes, int, int, int, int, bytes | None, int | None, str]
 """A slice's key, position and deliveries, and the fields of its bundle: the sixth is the data."""
@@ -82,6 +83,18 @@ def put_back(sql: sqlite3.Connection, shard_key: int, slice_keys: Sequence[int],
     """Give back, without counting the delivery, what is held behind slices that were given back."""
     if held := list(_held_behind(sql, shard_key, slice_keys)):
         _PUT_BACK.run(sql, held, now)
+
+
+def leave_alone(sql: sqlite3.Connection, shard_key: int, slice_keys: Sequence[int], now: int) -> None:
+    """Give back, without counting the delivery, what is held behind slices that stay held."""
+    named = set(slice_keys)
+    behind: list[int] = []
+    for group, place in _FIRST_PLACES.find(sql, slice_keys).fetchall():
+        rows = sql.execute(_BEHIND, (shard_key, group, place)).fetchall()
+        held = [key for key, _ in takewhile(lambda row: row[1] is not None, rows)]
+        behind += dropwhile(named.__contains__, held)
+    if behind:
+        _PUT_BACK.run(sql, behind, now)
 
 
 def strip(sql: sqlite3.Connection, slice_keys: Sequence[int], now: int) -> None:

@@ -98,12 +98,18 @@ def _finish(sql: sqlite3.Connection, request: Acknowledge, pieces: Cut, now: int
 
 
 def extend(sql: sqlite3.Connection, request: Extend, now: int) -> Fenced:
-    """Move the end of the slices' lease; with ``starts`` count what is not counted yet."""
-    pieces = cut(sql, directory.key_of(sql, request.shard), request.spans)
+    """Move the end of the slices' lease; with ``starts`` count what is not counted yet.
+
+    With ``alone`` give back what is held behind them in their groups.
+    """
+    shard_key = directory.key_of(sql, request.shard)
+    pieces = cut(sql, shard_key, request.spans)
     slices = pieces.slice_keys
     (_HIDE if request.shorten else _HIDE_LONGER).run(sql, slices, now + request.lease)
     if request.starts:
         _START.run(sql, slices)
+    if request.alone and shard_key is not None:
+        groups.leave_alone(sql, shard_key, slices, now)
     return tell(sql, request.shard.queue, pieces.fenced, now)
 
 

@@ -203,10 +203,11 @@ class Bench:
         lease: float = LONG,
         shorten: bool = True,
         starts: bool = False,
+        alone: bool = False,
         by: Store | None = None,
     ) -> Fenced:
         """Hold the messages for longer."""
-        request = Extend(self.shard, spans, self.duration(lease), shorten, starts)
+        request = Extend(self.shard, spans, self.duration(lease), shorten, starts, alone)
         return (by or self.store).extend(request)
 
     def release(

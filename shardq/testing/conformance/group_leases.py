@@ -67,6 +67,39 @@ class GroupLeaseContract(GroupedContract):
         assert grouped.ack(front) == Fenced()
         assert grouped.claim(by=grouped.other).messages == of_bundle(later)
 
+    @pytest.mark.parametrize("starts", [True, False])
+    def test_a_message_that_is_held_alone_gives_back_what_is_held_behind(
+        self, grouped: Bench, starts: bool
+    ) -> None:
+        first, middle, last = grouped.given(3), grouped.given(), grouped.given(2)
+        other = grouped.given(group="b")
+        taken = grouped.claim(started=not starts)
+        alone = taken.span(1, 1)
+        assert grouped.extend(alone, lease=500, starts=starts, alone=True) == Fenced()
+        assert grouped.held() == [*of_bundle(first, 0, 2), *of_bundle(other)]
+        behind = [*of_bundle(first, 2), *of_bundles(middle, last)]
+        later = [span for span in taken.spans if span.bundle_id in (middle.id, last.id)]
+        for use in (grouped.extend, grouped.release, grouped.ack):
+            assert sorted(of_spans(use(taken.span(2, 1), *later).lost)) == behind
+        grouped.advance(30)
+        assert grouped.claim(by=grouped.other).messages == []
+        assert grouped.extend(alone, lease=500, alone=True) == Fenced()
+        assert grouped.ack(taken.span(0, 1), alone) == Fenced()
+        again = grouped.claim(by=grouped.other)
+        assert (again.messages, again.deliveries) == (behind, {1})
+
+    def test_messages_that_are_held_alone_stay_together_up_to_the_first_other_one(
+        self, grouped: Bench
+    ) -> None:
+        bundle, later = grouped.given(5), grouped.given()
+        taken = grouped.claim()
+        grouped.ack(taken.span(1, 1))
+        kept = (taken.span(0, 1), taken.span(2, 1))
+        assert grouped.extend(*kept, taken.span(4, 1), lease=500, alone=True) == Fenced()
+        assert grouped.held() == [*of_bundle(bundle, 0, 1), *of_bundle(bundle, 2, 1)]
+        assert grouped.ack(*kept) == Fenced()
+        assert grouped.claim(by=grouped.other).messages == [*of_bundle(bundle, 3), *of_bundle(later)]
+
     def test_what_is_given_back_from_behind_is_not_counted(self, grouped: Bench) -> None:
         first, later = grouped.given(), grouped.given(2)
         taken = grouped.claim()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from itertools import dropwhile
 from typing import TypeAlias
 
 import msgspec
@@ -49,6 +50,12 @@ class _Cut(msgspec.Struct, frozen=True):
         first = next(number for number, (_, is_named) in enumerate(self.pieces) if is_named)
         return [each for each, _ in self.pieces[:first]]
 
+    @property
+    def end_of_named(self) -> int:
+        """How many pieces come before the first one that is not named and has a named one before it."""
+        behind = dropwhile(lambda each: each[1], self.pieces[len(self.before) :])
+        return len(self.pieces) - len(list(behind))
+
 
 _Step: TypeAlias = Callable[[Draft, Sequence[_Cut]], None]
 
@@ -65,7 +72,7 @@ def acknowledge(session: Session, known: KnownGroups, request: Acknowledge, now:
 
 
 def extend(session: Session, known: KnownGroups, request: Extend, now: Moment) -> Fenced:
-    """Hold the slices until now + lease."""
+    """Hold the slices until now + lease; with ``alone`` give back what is held behind them."""
 
     def extended(each: Member, until: int) -> Member:
         one = each.slice
@@ -76,8 +83,10 @@ def extend(session: Session, known: KnownGroups, request: Extend, now: Moment) -
     def step(draft: Draft, cuts: Sequence[_Cut]) -> None:
         until = draft.now + request.lease
         for each in cuts:
-            held = [extended(one, until) if is_named else one for one, is_named in each.pieces]
-            draft.set(each.group, [*held, *each.waiting], len(held))
+            count = each.end_of_named if request.alone else len(each.pieces)
+            held = [extended(one, until) if is_named else one for one, is_named in each.pieces[:count]]
+            back = [_given_back(one, draft.now, 0, started=False) for one, _ in each.pieces[count:]]
+            draft.set(each.group, [*held, *back, *each.waiting], count)
 
     return _settle(session, known, request.shard, request.spans, now, step)
 
