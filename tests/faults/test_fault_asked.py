@@ -35,6 +35,12 @@ class Script:
     def finish(self, *ids: str, at: float, actor: str = "n1.1") -> None:
         self._operation("finish", actor, at, 0.1, Phase.OK, bodies=ids)
 
+    def block(self, body: str, at: float, *, phase: Phase = Phase.OK) -> None:
+        self._operation("block", "n1.1", at, 0.1, phase, bodies=(body,))
+
+    def unblock(self, at: float, *, took: float = 0.1, phase: Phase = Phase.OK) -> None:
+        self._operation("unblock", "n2.1", at, took, phase)
+
     def take(self, actor: str, at: float, *, shift: float = 0.0) -> None:
         self._operation("take-permit", actor, at, 0.1, Phase.OK, note=f"{LEASE:g}", shift=shift)
 
@@ -140,6 +146,48 @@ def test_a_message_of_a_group_that_passes_one_which_nobody_finished_is_out_of_or
     script.answer(["gq10-0"], 2)
     script.answer(ids, 3, actor="n2.1")
     assert script.verdict() == {"out of order in its group": 1}
+
+
+@pytest.fixture
+def blocked(script: Script) -> Script:
+    """One in which the first of two messages of a group was given up, to the client that had both."""
+    for number in range(2):
+        script.ask(f"gq10-{number}", number)
+    script.answer(["gq10-0", "gq10-1"], 3)
+    script.block("gq10-0", 4)
+    return script
+
+
+def test_what_is_received_behind_a_message_that_blocks_is_an_offence(blocked: Script) -> None:
+    assert blocked.verdict() == {}
+    blocked.answer(["gq11-9", "gq10-1"], 5)
+    assert blocked.verdict() == {"received behind a block": 1}
+
+
+@pytest.mark.parametrize("unanswered", [False, True])
+def test_a_redrive_ends_a_block_and_its_message_is_known_by_its_body(
+    blocked: Script, unanswered: bool
+) -> None:
+    blocked.unblock(5, phase=Phase.UNKNOWN if unanswered else Phase.OK)
+    blocked.answer(["gq10-0"], 6, ids=["its new id"])
+    blocked.finish("its new id", at=7)
+    blocked.answer(["gq10-1"], 8, actor="n2.1")
+    assert blocked.verdict() == {}
+
+
+def test_a_block_ends_when_its_message_is_received_again(blocked: Script) -> None:
+    blocked.answer(["gq10-0", "gq10-1"], 6, actor="n2.1")
+    assert blocked.verdict() == {}
+
+
+def test_a_redrive_that_was_under_way_may_have_ended_a_block(script: Script) -> None:
+    for number in range(2):
+        script.ask(f"gq10-{number}", number)
+    script.answer(["gq10-0", "gq10-1"], 3)
+    script.unblock(3.5, took=2)
+    script.block("gq10-0", 4)
+    script.answer(["gq10-1"], 5)
+    assert script.verdict() == {}
 
 
 def test_sends_that_overlap_have_no_order(script: Script) -> None:

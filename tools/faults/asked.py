@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -12,6 +12,7 @@ from itertools import combinations
 import shardq
 from shardq.client import Client
 
+from .blocks import behind_blocks
 from .history import Event, Phase
 from .offence import SHOWN, Offence
 from .stage import Stage
@@ -47,10 +48,18 @@ def permits_of(queue: str) -> str:
 
 
 def create_asked(client: Client, queue: str, lease: float) -> None:
-    """Create the queue and the semaphore. Nothing there is dead-lettered."""
+    """Create the queue and the semaphore. What is given up there blocks its group."""
     name = asked_queue(queue)
-    settings = {"shards": 3, "time_shards": 2, "dedupe_window": 86_400.0, "max_deliveries": None}
-    client.create_queue(name, visibility_timeout=lease, max_in_flight=50, **settings)  # type: ignore[arg-type]
+    client.create_queue(
+        name,
+        shards=3,
+        time_shards=2,
+        visibility_timeout=lease,
+        dedupe_window=86_400.0,
+        max_deliveries=None,
+        on_dead_letter="block",
+        max_in_flight=50,
+    )
     client.semaphore(permits_of(name), permits=PERMITS, lease=lease)
 
 
@@ -123,6 +132,18 @@ class _Send:
         """The id that it returned."""
         return self.outcome.note if self.outcome and self.outcome.phase is Phase.OK else None
 
+    @property
+    def body(self) -> str:
+        return self.invoked.bodies[0]
+
+    @property
+    def group(self) -> str:
+        return self.body.partition("-")[0]
+
+    @property
+    def name(self) -> str:
+        return _name(self.body, str(self.id))
+
 
 def judge_asked(events: Sequence[Event], promise_tolerance: float) -> list[Offence]:
     """What was lost, what a key let in twice, what came out of order in its group, and permits beyond their number."""
@@ -132,6 +153,7 @@ def judge_asked(events: Sequence[Event], promise_tolerance: float) -> list[Offen
         "two messages of a dedupe key": _doubled(asked),
         "two messages of a unique key at a time": _beside(asked),
         "out of order in its group": _out_of_order(sends, asked),
+        "received behind a block": behind_blocks(events, _sent_after(sends)),
         "more permits than there are": _beyond(events, promise_tolerance),
     }
     return [
@@ -152,27 +174,34 @@ def _sends(events: Sequence[Event]) -> list[_Send]:
 
 
 def _asked(events: Sequence[Event]) -> dict[str, _Asked]:
-    """The messages that were received, by id."""
+    """The messages that were received, by their names."""
     found: dict[str, _Asked] = defaultdict(_Asked)
+    names: dict[str, str] = {}  # by id
     for event in events:
         if event.verb == "answer":
             for each in event.deliveries:
-                found[each.id].body = each.body
-                found[each.id].answers.append(event)
+                name = names[each.id] = _name(each.body, each.id)
+                found[name].body = each.body
+                found[name].answers.append(event)
         elif event.verb == "finish" and event.phase is Phase.INVOKE:
             for identity in event.bodies:
-                found[identity].finished = min(found[identity].finished, event.at)
+                one = found[names.get(identity, identity)]
+                one.finished = min(one.finished, event.at)
     return dict(found)
+
+
+def _name(body: str, identity: str) -> str:
+    """What stays the same of a message: of one with a group its body, as it has another id when it is redriven."""
+    return body if body.startswith("g") else identity
 
 
 def _lost(sends: Sequence[_Send], asked: Mapping[str, _Asked]) -> list[str]:
     """Everything was received in the end, but for what may have been replaced."""
     return sorted(
         {
-            body
+            each.body
             for each in sends
-            for body in each.invoked.bodies
-            if each.id is not None and each.id not in asked and not _may_be_replaced(body)
+            if each.id is not None and each.name not in asked and not _may_be_replaced(each.body)
         }
     )
 
@@ -206,33 +235,49 @@ def _beside(asked: Mapping[str, _Asked]) -> list[str]:
 
 def _out_of_order(sends: Sequence[_Send], asked: Mapping[str, _Asked]) -> list[str]:
     """One came while an earlier one of its group, whose send had returned before its own began, was not finished."""
+    came = [each for each in sends if each.id is not None and each.name in asked]
+    return sorted({body for group in _groups(came) for body in _passers(group, asked)})
+
+
+def _groups(sends: Sequence[_Send]) -> list[list[_Send]]:
     groups: dict[str, list[_Send]] = defaultdict(list)
     for each in sends:
-        body = each.invoked.bodies[0]
-        if body.startswith("g") and each.id in asked:
-            groups[body.partition("-")[0]].append(each)
-    return sorted({body for group in groups.values() for body in _passers(group, asked)})
+        if each.body.startswith("g"):
+            groups[each.group].append(each)
+    return list(groups.values())
+
+
+def _sent_after(sends: Sequence[_Send]) -> Callable[[str, str], bool]:
+    """Whether a message was sent to the group of another one when the send of that had returned, by their bodies."""
+    by_body = {each.body: each for each in sends}
+
+    def is_later(earlier: str, later: str) -> bool:
+        one, other = by_body.get(earlier), by_body.get(later)
+        if one is None or other is None or one.outcome is None or one.group != other.group:
+            return False
+        return one.outcome.at < other.invoked.at
+
+    return is_later
 
 
 def _passers(group: Sequence[_Send], asked: Mapping[str, _Asked]) -> Iterator[str]:
     for number, later in enumerate(group):
-        message = asked[str(later.id)]
+        message = asked[later.name]
         for earlier in group[:number]:
             assert earlier.outcome is not None
-            before = asked[str(earlier.id)]
+            before = asked[earlier.name]
             if earlier.outcome.at < later.invoked.at and any(
-                answer.at < before.finished
-                and not _holds_both(answer, before, str(earlier.id), str(later.id))
+                answer.at < before.finished and not _holds_both(answer, before, message.body)
                 for answer in message.answers
             ):
                 yield message.body
 
 
-def _holds_both(answer: Event, before: _Asked, one: str, other: str) -> bool:
+def _holds_both(answer: Event, before: _Asked, later: str) -> bool:
     """True when its client had the earlier message before the later one, as it may have claimed them together."""
-    ids = [each.id for each in answer.deliveries]
-    if one in ids:
-        return ids.index(one) < ids.index(other)
+    bodies = [each.body for each in answer.deliveries]
+    if before.body in bodies:
+        return bodies.index(before.body) < bodies.index(later)
     return any(each.actor == answer.actor and each.at < answer.at for each in before.answers)
 
 

@@ -11,13 +11,14 @@ from shardq.outgoing_message import OnConflict
 from .asked import PERMITS, REPLACED, UNIQUE_KEYS, permits_of
 from .history import Phase
 from .receiving import Receiving
-from .role import Role
+from .role import Role, name_of
 
 __all__ = ["AT_THE_END", "Answering", "Asking", "Permitted"]
 
 GROUPS = 3  # of each producer
+AHEAD = 20  # messages that one of the clients has claimed ahead
 AT_THE_END = 20  # messages of each producer, when the faults are over
-FORGOTTEN, LATE, RELEASED = 0.05, 0.1, 0.1  # of the batches
+FORGOTTEN, LATE, RELEASED, BLOCKED, UNBLOCKED = 0.05, 0.1, 0.1, 0.4, 0.05  # of the batches
 CONFLICTS: Sequence[OnConflict] = ("keep", "keep", "raise")
 
 
@@ -66,30 +67,57 @@ class Asking(Role):
 
 
 class Answering(Receiving):
-    """Receives them, and acks them together, one by one, late, or not at all."""
+    """Receives them, and acks them together, one by one, late, or not at all; or lets one block its group."""
 
     verb, ended = "answer", "finish"
-    limits = (1, 3, 20)
+    limits = (1, 1, 3, 20)
 
     def run(self) -> None:
-        lease, prefetch = self.assignment.lease, self.dice.choice([0, 0, 10])
+        lease = self.assignment.lease
+        prefetch = AHEAD if self.assignment.name.startswith("n1") else 0
         with self.queue.consumer(visibility_timeout=lease, prefetch=prefetch) as consumer:
             while not self.stopped.is_set():
                 batch = self.receive(consumer)
                 if batch:
                     self._answer(batch)
+                if not batch or self.dice.random() < UNBLOCKED:
+                    self._unblock()
 
     def _answer(self, batch: shardq.Batch) -> None:
         self.pause(self.dice.random() * 0.05)
         if self.dice.random() < LATE:
             self.pause(self.assignment.lease * self.dice.uniform(0.5, 1.5))
-        if self.dial.hurry or self.dice.random() > FORGOTTEN + RELEASED:
+        grouped = [] if self.dial.hurry else [message for message in batch if message.group is not None]
+        if grouped and self.dice.random() < BLOCKED:
+            self._block(batch, self.dice.choice(grouped))
+        elif self.dial.hurry or self.dice.random() > FORGOTTEN + RELEASED:
             cut = self.dice.choice([0, 1])
             self._finish(batch.part(batch[:cut]))
             self._finish(batch.part(batch[cut:]))
         elif self.dice.random() < RELEASED / (RELEASED + FORGOTTEN):
             self._finish(batch.part(batch[:1]))
             self._release(batch.part(batch[1:]))
+
+    def _block(self, batch: shardq.Batch, message: shardq.Message) -> None:
+        """Give up a message, and finish what is not of its group."""
+        body = [name_of(message.raw)]
+        self.record.invoke("block", body)
+        try:
+            message.dead_letter("given up")
+        except shardq.ShardqError as error:
+            self.record.outcome("block", Phase.UNKNOWN, body, note=error)
+        else:
+            self.record.outcome("block", Phase.OK, body)
+        self._finish(batch.part(each for each in batch if each.group != message.group))
+
+    def _unblock(self) -> None:
+        self.record.invoke("unblock")
+        try:
+            self.queue.redrive()
+        except shardq.ShardqError as error:
+            self.record.outcome("unblock", Phase.UNKNOWN, note=error)
+        else:
+            self.record.outcome("unblock", Phase.OK)
 
     def _finish(self, part: shardq.Batch) -> None:
         """Ack; what was not acked for sure may have been."""

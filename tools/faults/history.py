@@ -23,7 +23,7 @@ __all__ = [
 
 CLAIMS = "/claims"  # what follows a client's name where its claims are told
 SIDE = frozenset({"supply", "carry", "move", "redrive", "arrive"})
-ASKED = frozenset({"ask", "answer", "finish", "take-permit", "give-permit"})
+ASKED = frozenset({"ask", "answer", "finish", "block", "unblock", "take-permit", "give-permit"})
 BUILT = frozenset(
     {"publish", "hear", "heard", "tick", "ended-tick", "ticked", "film", "watch", "view", "pass", "watched"}
 )
@@ -70,7 +70,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     verb: str  # send, receive, bury (receive of a dead letter), ack, release, extend
     # of its claims: take (counts deliveries), claim (counts none), start (counts them later)
     # of the side queue: supply (send), carry (receive), move, redrive, arrive (receive of what was moved)
-    # of the asked queue: ask (send; notes the id), answer (receive), finish (ack of ids), take-permit, give-permit
+    # of the asked queue: ask (send; notes the id), answer (receive), finish (ack of ids), block (give up), unblock
+    # (redrive), take-permit, give-permit
     # of what is built on queues: publish, hear (receive), heard (ack of ids), tick (receive), ended-tick (ack of ids),
     # ticked (notes how many occurrences a schedule had)
     # of workflows: order (send; notes the id), see-end (of an id), seek-step (receive), take-step (what that gave, by
