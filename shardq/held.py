@@ -178,6 +178,13 @@ class Selection(msgspec.Struct, frozen=True):
         named: set[int] = set().union(*(self.held.covered(span) for span in spans))
         return Selection(self.held, [position for position in self.positions if position in named])
 
+    @property
+    def neighbours(self) -> list[Selection]:
+        """The same messages in selections of neighbouring ones."""
+        held = self.held
+        starts = [(span.first - held.first, span.count) for span in held.spans(self.positions)]
+        return [Selection(held, list(range(start, start + count))) for start, count in starts]
+
     def joined(self, other: Selection) -> Selection:
         """These and those of another selection of the same slice."""
         return Selection(self.held, sorted({*self.positions, *other.positions}))

@@ -157,7 +157,8 @@ class InPlace(Move):
         super().__init__(source, source, verb, changes)
 
     def carry_out(self, shard: Shard, group: Sequence[Selection]) -> Answer[Fenced]:
-        """Exchange the messages. A unique key goes over to the new one."""
+        """Exchange the messages, neighbours for a bundle each. A unique key goes over to the new one."""
+        group = [part for each in group for part in each.neighbours]
         keys = UniqueKeys(self._source)
         handed_on = [
             (each.held.unique_key, *_old_and_new(each)) for each in group if each.held.unique_key is not None

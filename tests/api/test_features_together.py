@@ -6,7 +6,7 @@ Also where requests and answers are lost all the time, and repeated.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -43,6 +43,14 @@ ACTIONS = {
     "alter": 1,
     "pass_time": 10,
 }
+GIVING_UP = ACTIONS | {
+    "dead_letter": 15,
+    "redrive": 8,
+    "release": 10,
+    "remove": 4,
+    "send_many": 12,
+    "forward": 0,
+}
 
 
 class History(Expectations):
@@ -58,9 +66,12 @@ class History(Expectations):
         lost: float,
         most_lanes: int,
         blocks: bool,
+        actions: Mapping[str, float] = ACTIONS,
+        grouped: float = 0.5,
     ) -> None:
-        """``lost`` is the probability with which a request fails, in one way or another."""
+        """``lost`` is the probability with which a request fails; ``grouped`` that with which a message has a group."""
         self.dice = random.Random(seed)
+        self.actions, self.grouped = actions, grouped
         self.most_lanes, self.blocks = most_lanes, blocks
         plans = [FaultPlan(probability=lost, seed=2 * seed + number) for number in range(2)]
         clients = [
@@ -99,7 +110,7 @@ class History(Expectations):
 
     def run(self) -> None:
         for _ in range(STEPS):
-            (name,) = self.dice.choices(list(ACTIONS), list(ACTIONS.values()))
+            (name,) = self.dice.choices(list(self.actions), list(self.actions.values()))
             action: Callable[[], None] = getattr(self, name)
             action()
         for consumer in self.consumers:
@@ -156,7 +167,7 @@ class History(Expectations):
 
     def _options(self) -> dict[str, Any]:
         options: dict[str, Any] = {}
-        if self.dice.random() < 0.5:
+        if self.dice.random() < self.grouped:
             options["group"] = self.dice.choice(["g1", "g2", "g3"])
         else:
             options["priority"] = self.dice.choice([1, 5])
@@ -205,6 +216,8 @@ class History(Expectations):
         letters, blocking = self.dead_letters(queue.name), queue.peek(ALL, blocked=True)
         redriven = queue.redrive()
         assert redriven == len(letters) + len(blocking)
+        for message in blocking:
+            self.sent[message.body].expires = None
         for body in letters:
             self.numbers += 1
             self.held.pop(body, None)
@@ -238,8 +251,9 @@ class History(Expectations):
         """They are dead letters; or block their groups, and nobody is handed what comes after them."""
         blocking = [body for body in bodies if self.blocks and self.sent[body].group is not None]
         for body in blocking:
-            self.held.pop(body, None)
-            self.sent[body].expires = None  # at least for as long
+            self._let_go([body])
+            if not any(self.sent[other].is_before(self.sent[body]) for other in self.held):
+                self.sent[body].expires = None  # else it does not block until they are settled
         self.end([body for body in bodies if body not in blocking])
 
     def give_back(self) -> None:
@@ -372,6 +386,29 @@ def test_features_that_are_used_together_keep_their_promises(
     url: str, clock: ManualClock, seed: int, prefetch: bool, lost: float, most_lanes: int, blocks: bool
 ) -> None:
     history = History(url, clock, seed, prefetch=prefetch, lost=lost, most_lanes=most_lanes, blocks=blocks)
+    try:
+        history.run()
+    finally:
+        history.close()
+
+
+@pytest.mark.parametrize("prefetch", [False, True])
+@pytest.mark.parametrize("seed", range(some(100, 10)))
+def test_nothing_overtakes_what_blocks_its_group(
+    url: str, clock: ManualClock, seed: int, prefetch: bool
+) -> None:
+    """Most messages have a group, and many are given up, redriven and removed."""
+    history = History(
+        url,
+        clock,
+        seed,
+        prefetch=prefetch,
+        lost=0.05 * (seed % 2),
+        most_lanes=1 + seed % 3,
+        blocks=True,
+        actions=GIVING_UP,
+        grouped=0.9,
+    )
     try:
         history.run()
     finally:

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 import pytest
 
 import shardq
+from shardq.clock import SystemClock
 from shardq.settling.receipts import dead_letter_receipts
 from shardq.storage.cross_shard_store import Settle
 from shardq.storage.opening import open_store
-from shardq.storage.requests import Extend, Fenced
+from shardq.storage.requests import Extend, Fenced, Forward
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
@@ -32,6 +33,31 @@ def blocking(client: shardq.Client) -> shardq.Queue:
     )
     fill(queue)
     return queue
+
+
+class Overtaken(WrappedStore):
+    """Has something done before the next messages are settled."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.first: Callable[[], object] | None = None
+
+    def _overtake(self) -> None:
+        act, self.first = self.first, None
+        if act is not None:
+            act()
+
+    def extend(self, request: Extend) -> Fenced:
+        self._overtake()
+        return super().extend(request)
+
+    def forward(self, request: Forward) -> Fenced:
+        self._overtake()
+        return super().forward(request)
+
+    def settle(self, requests: Sequence[Settle]) -> tuple[Fenced, ...]:
+        self._overtake()
+        return super().settle(requests)
 
 
 def fill(queue: shardq.Queue) -> None:
@@ -124,6 +150,24 @@ def test_two_that_redrive_at_once_deliver_a_blocked_message_once(connect_any: Co
     assert sorted(drained(queue)) == [b"a1", b"a2", b"a3", b"b1"]
 
 
+@pytest.mark.parametrize("removed", [{b"a1"}, {b"a2"}, {b"a2", b"a4"}, {b"a1", b"a3"}])
+def test_a_redrive_keeps_the_order_of_what_is_left_when_some_of_it_is_removed_meanwhile(
+    connect_any: Connect, any_url: str, name: str, removed: set[bytes]
+) -> None:
+    queue = connect_any().create_queue(name, shards=1, on_dead_letter="block")
+    with queue.producer() as producer:
+        producer.send_many([b"a1", b"a2", b"a3", b"a4"], group="a")
+        producer.send_many([b"a5", b"a6"], group="a")
+    with queue.consumer() as consumer:
+        consumer.receive(10).dead_letter("no")
+    store = Overtaken(open_store(any_url, SystemClock()))
+    with shardq.Client(store) as client:
+        ids = [message.id for message in queue.peek(10) if message.body in removed]
+        store.first = lambda: [queue.remove(each) for each in ids]
+        assert client.queue(name).redrive() == 6 - len(removed)
+    assert drained(queue) == sorted({b"a1", b"a2", b"a3", b"a4", b"a5", b"a6"} - removed)
+
+
 def test_whoever_gave_up_a_message_that_blocks_its_group_holds_it_no_more(
     connect_any: Connect, name: str
 ) -> None:
@@ -189,27 +233,6 @@ def test_what_is_dropped_from_a_full_queue_may_wait_for_a_message_that_blocks(
 
 
 # -- on SQLite, in time that is moved
-
-
-class Overtaken(WrappedStore):
-    """Has something done before the next extension is carried out."""
-
-    def __init__(self, inner: Store) -> None:
-        super().__init__(inner)
-        self.first: Callable[[], object] | None = None
-
-    def _overtake(self) -> None:
-        act, self.first = self.first, None
-        if act is not None:
-            act()
-
-    def extend(self, request: Extend) -> Fenced:
-        self._overtake()
-        return super().extend(request)
-
-    def settle(self, requests: Sequence[Settle]) -> tuple[Fenced, ...]:
-        self._overtake()
-        return super().settle(requests)
 
 
 @pytest.mark.parametrize("by_receipt", [True, False])
