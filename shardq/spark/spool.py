@@ -1,8 +1,9 @@
 """Rows in an order that does not depend on the order in which they came.
 
 A shuffle hands the rows of a partition over in another order in every attempt, so nothing can be sent under a name
-that later attempts find again before the whole partition is known. Bodies, headers and names go to a file in the task's
-local folder; of each row a few numbers stay in memory. Then the rows are read back sorted by their identity.
+that later attempts find again before the whole partition is known. Bodies, headers and names stay in memory up to 64
+MiB. The rest goes to a file in the task's local folder, and of each row a few numbers stay. Then the rows are given
+sorted by their identity.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Iterator
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 import numpy as np
@@ -23,7 +24,9 @@ __all__ = ["Spool", "cut"]
 
 PART_MESSAGES = 16_000
 PART_BYTES = 8 * 1024 * 1024
-_IN_THE_FILE = ("bodies", "headers", "names")
+MEMORY_BYTES = (
+    64 * 1024 * 1024
+)  # of each task; what Spark's Python workers may take by default is eight times that
 
 
 def cut(sizes: Any, *, last: bool) -> Iterator[slice]:
@@ -49,51 +52,86 @@ def _full(sizes: Any) -> bool:
 
 
 class Spool(Closing):
-    """The rows of one partition."""
+    """The rows of one partition: those that were added first are in memory, the others in a file."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(dir=_folder(), prefix="shardq-spool-")  # noqa: SIM115 - closed by close
-        self._kept: list[Rows] = []
-        self._starts: list[
-            dict[str, Any]
-        ] = []  # where in the file the values begin; of each added rows, by column
+        self._file: IO[bytes] | None = None
+        self._kept: list[Rows] = []  # with lengths for values
+        self._values: list[Rows] = []  # of those in memory
+        self._held = 0  # bytes of them
+        self._starts: list[dict[str, Any]] = []  # where the other values begin in the file, by column
         self._written = 0
 
     def add(self, rows: Rows) -> None:
         """Keep rows."""
-        starts, lengths = {}, {}
-        for name in _IN_THE_FILE:
-            if getattr(rows, name) is not None:
-                starts[name], lengths[name] = self._write(getattr(rows, name))
+        lengths = {name: _lengths(values) for name, values in _long(rows).items()}
         self._kept.append(msgspec.structs.replace(rows, **lengths))
-        self._starts.append(starts)
+        if self._held < MEMORY_BYTES:
+            self._values.append(rows)
+            self._held += sum(int(one.sum()) for one in lengths.values())
+        else:
+            self._starts.append(
+                {name: self._write(values, lengths[name]) for name, values in _long(rows).items()}
+            )
 
     def parts(self) -> Iterator[Rows]:
         """The rows sorted, in parts; to be called once, after the last row."""
         if not self._kept:
             return
-        self._file.flush()
-        rows = Rows.joined(self._kept)  # with lengths for what is in the file
-        starts = {name: np.concatenate([each[name] for each in self._starts]) for name in self._starts[0]}
+        rows = Rows.joined(self._kept)
         order = np.argsort(rows.identities, kind="stable")
-        with _Bytes(self._file.fileno()) as stored:
+        with self._reader() as reader:
             for places in cut(rows.bodies[order], last=True):
                 chosen = order[places]
-                part = rows.pick(chosen)
-                values = {name: stored.read(starts[name][chosen], getattr(part, name)) for name in starts}
-                yield msgspec.structs.replace(part, **values)
+                yield reader.filled(chosen, rows.pick(chosen))
 
     def close(self) -> None:
         """Remove the file."""
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
-    def _write(self, values: Any) -> tuple[Any, Any]:
-        """Where in the file the values begin, and how long they are."""
+    def _write(self, values: Any, lengths: Any) -> Any:
+        """Write values; returns where in the file they begin."""
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(dir=_folder(), prefix="shardq-spool-")  # noqa: SIM115
         self._file.write(b"".join(values))
-        lengths = np.fromiter(map(len, values), dtype=np.int64, count=len(values))
         starts = self._written + np.cumsum(lengths) - lengths
         self._written += int(lengths.sum())
-        return starts, lengths
+        return starts
+
+    def _reader(self) -> _Reader:
+        first = Rows.joined(self._values)
+        if self._file is None:
+            return _Reader(first, {}, None)
+        self._file.flush()
+        starts = {name: np.concatenate([each[name] for each in self._starts]) for name in self._starts[0]}
+        return _Reader(first, starts, _Bytes(self._file.fileno()))
+
+
+class _Reader(Closing):
+    """Values at any place: the first ones are in memory, the others in a file."""
+
+    def __init__(self, first: Rows, starts: dict[str, Any], stored: _Bytes | None) -> None:
+        self._first, self._starts, self._stored = first, starts, stored
+
+    def filled(self, places: Any, rows: Rows) -> Rows:
+        """The rows at these places, with values for lengths."""
+        values = {name: self._values(name, places, lengths) for name, lengths in _long(rows).items()}
+        return msgspec.structs.replace(rows, **values)
+
+    def close(self) -> None:
+        if self._stored is not None:
+            self._stored.close()
+
+    def _values(self, name: str, places: Any, lengths: Any) -> Any:
+        first = getattr(self._first, name)
+        if self._stored is None:
+            return first[places]
+        near = places < len(first)
+        values = np.empty(len(places), dtype=object)
+        values[near] = first[places[near]]
+        values[~near] = self._stored.read(self._starts[name][places[~near] - len(first)], lengths[~near])
+        return values
 
 
 class _Bytes(Closing):
@@ -113,6 +151,16 @@ class _Bytes(Closing):
     def close(self) -> None:
         if self._map is not None:
             self._map.close()
+
+
+def _long(rows: Rows) -> dict[str, Any]:
+    """The columns of values, or of their lengths."""
+    columns = {name: getattr(rows, name) for name in ("bodies", "headers", "names")}
+    return {name: column for name, column in columns.items() if column is not None}
+
+
+def _lengths(values: Any) -> Any:
+    return np.fromiter(map(len, values), dtype=np.int64, count=len(values))
 
 
 def _folder() -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from typing import Any
 
 import pyarrow as pa
@@ -72,6 +73,27 @@ def test_rows_in_any_order_and_any_batches_make_the_same_parts(rows, sizes, seed
     shuffled = list(rows)
     random.Random(seed).shuffle(shuffled)
     assert parts(shuffled, sizes) == parts(rows, [])
+
+
+@settings(suppress_health_check=SAME_SIZES, deadline=None, max_examples=100)
+@given(rows=ROWS, sizes=st.lists(st.integers(0, 9), max_size=9), memory=st.integers(1, 60))
+def test_rows_are_the_same_in_memory_in_a_file_and_in_both(rows, sizes, memory) -> None:
+    rows = [(f"{body}\0", *rest) for body, *rest in rows]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spool, "MEMORY_BYTES", memory)
+        made = parts(rows, sizes)
+    assert made == parts(rows, sizes)
+
+
+def test_rows_that_fit_into_memory_need_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(**_: object) -> None:
+        raise AssertionError("a file was made")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", made)
+    parts([("a", 1, None)] * 100, [30])
+    monkeypatch.setattr(spool, "MEMORY_BYTES", 50)
+    with pytest.raises(AssertionError, match="a file was made"):
+        parts([("a", 1, None)] * 100, [60])
 
 
 @settings(suppress_health_check=SAME_SIZES, deadline=None, max_examples=100)
