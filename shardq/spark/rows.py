@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-from pyarrow import compute
 
 from shardq.held import HeldSlice
 from shardq.sharding.shard import Shard
@@ -132,6 +131,8 @@ def _suffix(piece: Piece) -> str | None:
 
 def _joined(prefixes: list[str], places: Any, suffixes: list[str | None], which: Any) -> pa.Array:
     """Prefix, place and suffix of each message; null where the suffix is."""
+    from pyarrow import compute  # noqa: PLC0415 - slow, and for tasks that read only
+
     rows = pa.array(which)
     parts = [pa.array(prefixes).take(rows), pa.array(places).cast(pa.string())]
     return compute.binary_join_element_wise(*parts, pa.array(suffixes, pa.string()).take(rows), "")
