@@ -159,6 +159,38 @@ def test_a_look_without_bodies_reads_none(
     assert not read & {"slice.data", "bundle_data.data"}
 
 
+def test_a_claim_reads_long_data_by_no_query(
+    sql: sqlite3.Connection, store: SqliteStore, shard: Shard, bundle: Callable
+) -> None:
+    sent = [bundle(data=b"x" * size) for size in (bundles.SHORT + 1, 5, 2 * bundles.SHORT, 100_000)]
+    store.append(Append(shard, tuple(sent)))
+    request = Claim(shard, b"t" * 16, 10, 1_000_000)
+    queried: set[str] = set()
+
+    def note(action: int, table: str | None, column: str | None, *_: object) -> int:
+        if action == sqlite3.SQLITE_READ:
+            queried.add(f"{table}.{column}")
+        return sqlite3.SQLITE_OK
+
+    sql.set_authorizer(note)
+    taken = claims.take(sql, request, store.now())
+    claimed = claims.read(sql, request, taken)
+    assert [piece.bundle.data for piece in claimed.slices] == [each.data for each in sent]
+    assert "slice.data" in queried
+    assert "bundle_data.data" not in queried
+
+
+def test_what_was_purged_since_it_was_claimed_is_left_out(
+    sql: sqlite3.Connection, store: SqliteStore, shard: Shard, bundle: Callable
+) -> None:
+    store.append(Append(shard, (bundle(data=b"short"), bundle(data=bytes(bundles.SHORT + 1)))))
+    request = Claim(shard, b"t" * 16, 10, 1_000_000)
+    taken = claims.take(sql, request, store.now())
+    store.purge(shard)
+    claimed = claims.read(sql, request, taken)
+    assert [piece.bundle.data for piece in claimed.slices] == [b"short"]
+
+
 def test_counts_are_taken_from_the_indexes(sql: sqlite3.Connection) -> None:
     plan = [row[3] for row in sql.execute("EXPLAIN QUERY PLAN " + peeking._COUNT, (1, 2))]
     assert any("COVERING INDEX slice_by_due" in line for line in plan)

@@ -26,6 +26,7 @@ __all__ = [
     "append",
     "delete",
     "delete_all",
+    "long_data",
     "prune",
 ]
 
@@ -176,6 +177,16 @@ def _insert(
     values = (*head, key, None, known_since, queue, bundle.expires_at, *order)
     if sql.execute(insert, values).rowcount == 1:
         sql.execute(_INSERT_DATA, (key, bundle.data))
+
+
+def long_data(sql: sqlite3.Connection, data_key: int) -> bytes:
+    """Return data that is stored beside the slices.
+
+    Not by a query: that puts it together in memory of SQLite's first, which for a full bundle the system had to provide
+    anew each time.
+    """
+    with sql.blobopen("bundle_data", "data", data_key, readonly=True) as blob:
+        return blob.read()
 
 
 def delete(sql: sqlite3.Connection, queue: str, slice_keys: Sequence[int], now: int) -> int:

@@ -36,12 +36,12 @@ _TAKE_HEAD = f"""
     WHERE slice_key = ?1
 """
 _READ = """
-    SELECT slice_key, bundle_data.data
+    SELECT slice_key, data_key
     FROM slice INDEXED BY slice_by_token JOIN bundle_data USING (data_key) WHERE shard_key = ? AND token = ?
 """
 
 
-_DATA = "SELECT data FROM bundle_data WHERE data_key = (SELECT data_key FROM slice WHERE slice_key = ?)"
+_DATA_KEY = "SELECT data_key FROM slice JOIN bundle_data USING (data_key) WHERE slice_key = ?"
 _KEEP = Change("""
     UPDATE slice SET processed_at = ?2, token = NULL, deliveries = deliveries + 1, unstarted = 0 WHERE {0}
 """)
@@ -139,7 +139,8 @@ def _deliverable(sql: sqlite3.Connection, shard_key: int, now: int, limit: int) 
 
 def read(sql: sqlite3.Connection, request: Claim, taken: Taken) -> Claimed:
     """Return the slices with the data of all; those that were purged since are left out."""
-    return taken.claimed(request.lease, dict(sql.execute(_READ, (taken.shard_key, request.token))))
+    keys = sql.execute(_READ, (taken.shard_key, request.token)).fetchall()
+    return taken.claimed(request.lease, {key: bundles.long_data(sql, data_key) for key, data_key in keys})
 
 
 class Answers:
@@ -235,8 +236,8 @@ def _finish(sql: sqlite3.Connection, request: Claim, taken: Taken) -> None:
 
 
 def _data(sql: sqlite3.Connection, slice_key: int) -> bytes | None:
-    data: tuple[bytes] | None = sql.execute(_DATA, (slice_key,)).fetchone()
-    return data[0] if data else None
+    row = sql.execute(_DATA_KEY, (slice_key,)).fetchone()
+    return bundles.long_data(sql, row[0]) if row else None
 
 
 def expire(sql: sqlite3.Connection, now: int) -> int:
