@@ -27,7 +27,7 @@ class Batch(Sequence[Message]):
     def __init__(
         self, held: Sequence[HeldSlice], settler: Settler, acking: Callable[[], None] = lambda: None
     ) -> None:
-        self._selections = tuple([Selection(piece, list(range(piece.count))) for piece in held])
+        self._selections = tuple([Selection(piece, range(piece.count)) for piece in held])
         self._settler = settler
         self._acking = acking  # called when all of it is about to be acked
         self._length = count_of(held)

@@ -55,6 +55,11 @@ class Cover(Protocol):
 class HeldSlice:
     """Messages of one bundle under one claim. Positions are those within the slice, from 0."""
 
+    failed: frozenset[int] = frozenset()  # positions whose settling failed, as the caller was told
+    grant: Cover | None = None  # None: the queue has no limit
+    unique_key: str | None = None  # of its only message, as far as it was looked at
+    large: LargeBody | None = None  # the same
+
     def __init__(
         self, shard: Shard, claimed: ClaimedSlice, token: bytes, lease_until: int, *, started: bool = True
     ) -> None:
@@ -67,11 +72,7 @@ class HeldSlice:
         self.lease_until = lease_until
         self.finished = claimed.finished  # by its claim: it was never held
         self.started = started  # False: the store does not count this delivery yet
-        self.failed: frozenset[int] = frozenset()  # positions whose settling failed, as the caller was told
         self.unanswered: dict[str, set[int]] = {}  # what was tried, and may have been done to which positions
-        self.grant: Cover | None = None  # None: the queue has no limit
-        self.unique_key: str | None = None  # of its only message, as far as it was looked at
-        self.large: LargeBody | None = None  # the same
         self._states = bytearray(claimed.count)
 
     @cached_property
@@ -104,21 +105,21 @@ class HeldSlice:
         for position in positions:
             self._states[position] = state
 
-    def select(self, positions: list[int] | None = None) -> Selection:
+    def select(self, positions: Sequence[int] | None = None) -> Selection:
         """Select messages by their positions, in order; None: all that are open."""
         return Selection(self, self.positions(SettleState.OPEN) if positions is None else positions)
 
-    def positions(self, *states: SettleState) -> list[int]:
+    def positions(self, *states: SettleState) -> Sequence[int]:
         """The messages with one of these states, in order."""
         return self.in_states(range(self.count), states)
 
-    def in_states(self, positions: Sequence[int], states: Sequence[SettleState]) -> list[int]:
+    def in_states(self, positions: Sequence[int], states: Sequence[SettleState]) -> Sequence[int]:
         """Those of the messages, by position, that have one of these states."""
-        if not any(self._states):  # nothing of it is settled, as almost always
-            return list(positions) if SettleState.OPEN in states else []
+        if self._states.count(SettleState.OPEN) == self.count:  # nothing of it is settled, as almost always
+            return positions if SettleState.OPEN in states else ()
         return [position for position in positions if self._states[position] in states]
 
-    def spans(self, positions: list[int]) -> tuple[Span, ...]:
+    def spans(self, positions: Sequence[int]) -> tuple[Span, ...]:
         """The spans of messages that a request names; positions are in order."""
         if len(positions) == self.count:
             return (Span(self.bundle.id, self.first, self.count, self.token),)
@@ -167,7 +168,7 @@ class Selection(msgspec.Struct, frozen=True):
     """Some messages of one held slice, by position, in order."""
 
     held: HeldSlice
-    positions: list[int]
+    positions: Sequence[int]
 
     def in_states(self, *states: SettleState) -> Selection:
         """Those of them that had one of these states."""

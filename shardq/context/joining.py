@@ -41,11 +41,12 @@ class Turn:
 class Pending(Generic[T, R]):
     """What one caller asks for, and its result or error."""
 
+    turn: Turn  # of one that waits: ends when it was done, or when the caller is to lead
+
     def __init__(self, item: T) -> None:
         self.item = item
         self.result: R | None = None
         self.error: BaseException | None = None
-        self.turn = Turn()  # ends when it was done, or when the caller is to lead
         self.group: Sequence[Pending[T, R]] = ()  # those that this one leads, itself included
         self.begun = False  # the request for them
 
@@ -58,8 +59,8 @@ class Pending(Generic[T, R]):
 class _Callers(Generic[T, R]):
     """Callers of one key that wait, the next leader first."""
 
-    def __init__(self, leader: Pending[T, R]) -> None:
-        self.leader, self.waiting = leader, [leader]
+    def __init__(self, leader: Pending[T, R], waiting: list[Pending[T, R]]) -> None:
+        self.leader, self.waiting = leader, waiting
 
 
 class _Waiters(Generic[T, R]):
@@ -126,10 +127,13 @@ class Joining(Generic[T, R]):
         """Return who leads."""
         with waiters.lock:
             callers = waiters.by_key.get(key)
+            if callers is None and not self._linger:  # nobody else can have come
+                own.group = [own]
+                waiters.by_key[key] = _Callers(own, [])
+                return own
+            own.turn = Turn()
             if callers is None:
-                callers = waiters.by_key[key] = _Callers(own)
-                if not self._linger:  # nobody else can have come
-                    callers.waiting, own.group = [], [own]
+                waiters.by_key[key] = _Callers(own, [own])
                 return own
             callers.waiting.append(own)
             if self._linger and len(callers.waiting) >= self._enough:

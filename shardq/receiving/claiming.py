@@ -246,7 +246,7 @@ class QueueClaims:
                 raise
             _log.warning("messages of shard %s come later than those that are acked: %s", shard, error)
             return done
-        if count_of(delivered) < count_of(held):
+        if surplus or len(delivered) < len(held):
             self.reader.changed(shard)
         return delivered
 
@@ -299,10 +299,11 @@ class QueueClaims:
 
     def _report(self, shard: Shard, limit: int, claimed: Claimed) -> None:
         """Tell the reader what the claim said of the shard."""
-        self._context.counters.add(claims=1, lock_contention=int(claimed.contended))
+        self._context.counters.add(claims=1)
         count = count_of(claimed.slices)
         self.reader.claimed(shard, claimed.lease_until if count else None, used_up=count < limit)
         if claimed.contended:
+            self._context.counters.add(lock_contention=1)
             self.reader.changed(shard)
             self.reader.avoid(shard, CONTENTION_PAUSE)
         elif count >= limit:

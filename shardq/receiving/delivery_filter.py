@@ -63,6 +63,8 @@ class DeliveryFilter:
             with suppress(ShardqError):  # it comes back by itself when its lease is over
                 give_back_unseen(self._context, held)
             raise
+        if not lost and not any(_may_be_kept_back(piece, settings) for piece in held):
+            return list(held)
         return self._kept(held, lambda piece: self._is_for_consumers(piece, settings, lost=piece in lost))
 
     def unexpired(self, held: Sequence[HeldSlice]) -> list[HeldSlice]:
@@ -117,7 +119,7 @@ class DeliveryFilter:
         if lost:
             self._keep_back(piece)
             return False
-        if settings.max_deliveries is not None and piece.deliveries > settings.max_deliveries:
+        if _is_exhausted(piece, settings):
             self._dead_letter(piece, EXHAUSTED)
             return False
         return True
@@ -167,10 +169,23 @@ def is_expired(context: QueueContext, bundle: Bundle) -> bool:
 
 
 def _is_expired(context: QueueContext, bundle: Bundle, settings: QueueSettings) -> bool:
-    if bundle.expires_at is None and settings.retention is None:
+    if not _may_expire(bundle, settings):
         return False  # as almost always: the time is not asked for
     now = context.store.now()
     return expired(bundle, now, expires_before(settings, now))
+
+
+def _may_expire(bundle: Bundle, settings: QueueSettings) -> bool:
+    return bundle.expires_at is not None or settings.retention is not None
+
+
+def _is_exhausted(piece: HeldSlice, settings: QueueSettings) -> bool:
+    return settings.max_deliveries is not None and piece.deliveries > settings.max_deliveries
+
+
+def _may_be_kept_back(piece: HeldSlice, settings: QueueSettings) -> bool:
+    """False for what is delivered at any time, unless it lost its unique key: as almost all is."""
+    return _may_expire(piece.bundle, settings) or _is_exhausted(piece, settings)
 
 
 def _entries(piece: HeldSlice, keys: BundleKeys) -> Iterator[DedupeEntry]:

@@ -309,6 +309,9 @@ class Receiving:
             raise failures.error(f"{which} gave nothing, and could not be read")
 
     def _count(self, held: Sequence[HeldSlice]) -> None:
+        if not held:
+            self._counters.add(empty_reads=1)
+            return
         received = redelivered = acked = 0
         for piece in held:
             received += piece.count
@@ -316,6 +319,6 @@ class Receiving:
                 redelivered += piece.count
             if piece.finished:
                 acked += piece.count
-        self._counters.add(
-            received=received, redelivered=redelivered, acked=acked, empty_reads=int(not received)
-        )
+        self._counters.add(received=received)
+        if redelivered or acked:
+            self._counters.add(redelivered=redelivered, acked=acked)

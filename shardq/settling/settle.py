@@ -5,7 +5,7 @@ Each shard is settled by itself, so that a shard which fails does not keep the o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Answer, Failures
@@ -109,7 +109,7 @@ class Settling:
         self.failed = 0  # messages
         self._by_others: list[Selection] = []  # done, but not by this
 
-    def run(self, selections: Sequence[Selection], last: Iterable[Shard] = ()) -> Settling:
+    def run(self, selections: Sequence[Selection], last: Collection[Shard] = ()) -> Settling:
         """Settle the messages that are open; the others are lost. The shards in ``last`` come after the others."""
         still_open: list[Selection] = []
         grants: set[Cover] = set()
@@ -123,9 +123,8 @@ class Settling:
         if grants and self._verb.keeps_open:
             still_open = self._covered(still_open, grants)
         groups = by_shard(still_open)
-        late = set(last)
         with self._context.retry.within(0):
-            for shard in sorted(groups, key=late.__contains__):
+            for shard in sorted(groups, key=set(last).__contains__) if last else groups:
                 self._settle(shard, groups[shard])
         if self.failures:
             self._repeat(groups)

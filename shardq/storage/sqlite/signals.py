@@ -30,7 +30,9 @@ class Signals:
         watch_forks(before=self._hold, after_in_parent=self._let_go, after_in_child=self._start_in_child)
 
     def announce(self) -> None:
-        """Wake the threads that wait, so that they look again."""
+        """Wake the threads that wait, so that they look again. Who comes to wait later sees what was committed."""
+        if not self._sleepers:
+            return
         with self._lock:
             for sleeper in self._sleepers:
                 sleeper.wake()
