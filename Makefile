@@ -7,6 +7,8 @@ ALONE = not cluster and not speed and not cassandra and not mongodb and not spar
 FAST = $(ALONE) and not slow
 # The tests of the library: not those of what measures, breaks, shows and documents it.
 COVERING = $(addprefix tests/,api broadcast cli conformance/test_sqlite.py delivery large limits pipelines planning schedules signals sqlite storage tasks topics transactions worker)
+# Those that take the same lines hundreds of times.
+REPETITIVE = tests/api/test_contended_unique_keys.py tests/api/test_features_together.py
 # Most tests wait for a server or for time to pass: two processes for each core run them, on servers that they share.
 SIDE_BY_SIDE = -n $(shell expr 2 '*' $$(nproc 2>/dev/null || sysctl -n hw.ncpu)) --dist loadgroup
 # The tests start hundreds of processes; each would compile shardq anew.
@@ -109,7 +111,7 @@ deployment: $(VENV)/.deployment  ## lint the Dockerfile, the Kubernetes manifest
 	! systemd-analyze verify --man=no "$$unit" 2>&1 | grep .
 
 coverage: $(VENV)/.coverage  ## the lines and branches that the tests of the library itself run on SQLite; fails below the floor in pyproject.toml (3 minutes)
-	$(BIN)/pytest $(SIDE_BY_SIDE) -m '$(ALONE)' --cov --cov-report=term $(ARGS) $(COVERING)
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m '$(ALONE)' --cov --cov-report=term $(REPETITIVE:%=--ignore %) $(ARGS) $(COVERING)
 
 test-pythons: $(VENV)/.pythons  ## `make test-fast` on Python 3.11, 3.12 and 3.13, as far as uv finds or can download them
 	$(BIN)/python tools/pythons.py -- $(SIDE_BY_SIDE) -m '$(ALONE)' $(ARGS)

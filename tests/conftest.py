@@ -52,6 +52,7 @@ HISTORIES = "test_a_store_agrees_with_the_model"
 
 SLOW = {
     "test_child_processes.py",
+    "test_contended_unique_keys.py",
     "test_features_together.py",
     "test_forks.py",
     "test_interrupted_bulk_sends.py",
