@@ -24,6 +24,7 @@ from shardq.storage.bundle_data import BundleData, decode_bundle
 from shardq.storage.requests import Peek, StoredSlice
 
 __all__ = [
+    "blocked_in",
     "blocked_slices",
     "browse",
     "browse_blocked",
@@ -69,9 +70,12 @@ def blocked_slices(context: QueueContext) -> Iterator[tuple[Shard, StoredSlice]]
     """The slices of such messages."""
     for shard in context.retry(context.store.shards, context.name):
         if shard.is_grouped:
-            for piece in slices(context, Peek(shard, PAGE_MESSAGES, held=True)):
-                if is_blocked(piece):
-                    yield shard, piece
+            yield from ((shard, piece) for piece in blocked_in(context, shard))
+
+
+def blocked_in(context: QueueContext, shard: Shard, *, bodies: bool = True) -> Iterator[StoredSlice]:
+    """Those of one shard."""
+    return filter(is_blocked, slices(context, Peek(shard, PAGE_MESSAGES, bodies=bodies, held=True)))
 
 
 def browse_history(context: QueueContext, codec: Codec, since: int, until: int) -> Iterator[StoredMessage]:

@@ -19,16 +19,18 @@ from hashlib import blake2b
 
 import msgspec
 
+from shardq.browsing import blocked_in
 from shardq.codec import BYTES
 from shardq.context.decision_log import DecisionLog
 from shardq.context.patient_claims import claim_patiently
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
 from shardq.errors import LeaseLost
-from shardq.held import HeldSlice, Selection, count_of, held_unseen
+from shardq.held import HeldSlice, Selection, SettleState, count_of, held_unseen
 from shardq.limits.queue_limits import check_unlimited
 from shardq.receiving.claim_entries import ClaimEntry, Runs, Taken
 from shardq.receiving.delivery_filter import DeliveryFilter, is_expired
+from shardq.settling.blocking import may_block
 from shardq.settling.dead_letters import EXHAUSTED
 from shardq.settling.moves import DeadLetters
 from shardq.settling.settle import Settling, give_back_selected
@@ -95,6 +97,7 @@ class NamedClaims:
         self._context.live.use()
         claimed = claim_patiently(self._context, Claim(claim.shard, claim.token, limit, self._lease, owner))
         held = [HeldSlice(claim.shard, piece, claim.token, claimed.lease_until) for piece in claimed.slices]
+        held, blocking = self._without_blocking(held)
         tell_claimed(self._context, owner, held)
         if not self._was_handed_out(claim, held):
             held = self._filter.deliverable(held, self._context.settings)
@@ -106,7 +109,7 @@ class NamedClaims:
         if run not in ("", entry.run):
             held, given_up = self._delivered_again(claim, run, held)
         got = sum(taken.count for taken in entry.taken)
-        missing = got - len(given_up) - count_of(held)
+        missing = got - len(given_up) - blocking - count_of(held)
         if missing:
             self._tell_missing(claim, missing, strict=strict)
         self._context.counters.add(received=count_of(held))
@@ -120,11 +123,34 @@ class NamedClaims:
         return _count(self._settle(claims, KEEP, self._lease))
 
     def ack(self, claims: Sequence[ClaimName]) -> int:
-        """Finish what the claims got; returns how many messages are somebody else's. Repeating it is harmless."""
+        """Finish what the claims got; returns how many messages are somebody else's. Repeating it is harmless.
+
+        What was given up by its receipt, and blocks its group, stays.
+        """
         selections = self._settle(claims, ACK)
         lost = _count(selections) - self._count_given_up(claims, selections)
         self._context.counters.add(lease_lost=lost)
         return lost
+
+    def _without_blocking(self, held: Sequence[HeldSlice]) -> tuple[list[HeldSlice], int]:
+        """What is held without what was given up by its receipt, and blocks its group; and how many messages do."""
+        blocking = 0
+        for each in self._blocking([piece.select() for piece in held]):
+            each.held.mark(each.positions, SettleState.RELEASED)
+            blocking += len(each.positions)
+        return [part for piece in held for part in piece.held_parts], blocking
+
+    def _blocking(self, selections: Sequence[Selection]) -> list[Selection]:
+        """Those of the messages that block their groups, in selections of the same slices."""
+        shards = {each.held.shard for each in selections}
+        places = {
+            (piece.bundle.id, piece.first + place)
+            for shard in shards
+            if may_block(self._context, shard)
+            for piece in blocked_in(self._context, shard, bodies=False)
+            for place in range(piece.count)
+        }
+        return [_among(each.held, places, each.positions) for each in selections]
 
     def _was_handed_out(self, claim: ClaimName, held: Sequence[HeldSlice]) -> bool:
         """True when an earlier attempt got what has expired since: whoever holds it may still work on it."""
@@ -207,7 +233,10 @@ class NamedClaims:
 
     def _settle_group(self, verb: Verb, duration: int, claims: _Group) -> _Settled:
         settling = Settling(self._context, verb, duration=duration, by_receipt=True)
-        settling.run(self._got(claims))
+        got = self._got(claims)
+        if verb is ACK:
+            got = [each.without(left) for each, left in zip(got, self._blocking(got), strict=True)]
+        settling.run(got)
         return settling.lost, settling.failures
 
     def _got(self, claims: Sequence[ClaimName]) -> list[Selection]:

@@ -145,6 +145,19 @@ class HoldsWhatIsBehind(WrappedStore):
         return super().extend(replace(request, alone=False))
 
 
+class ShortensWhatIsHeldAgain(WrappedStore):
+    """Ends every lease of a claim of groups that is repeated by the lease that it asks for."""
+
+    def claim(self, request: Claim) -> Claimed:
+        claimed = super().claim(request)
+        if request.shard.is_grouped:
+            spans = tuple(
+                Span(each.bundle.id, each.first, each.count, request.token) for each in claimed.slices
+            )
+            super().extend(Extend(request.shard, spans, request.lease))
+        return claimed
+
+
 class ReplacesAtTheEnd(WrappedStore):
     """Puts what replaces a message at the end of its group."""
 
@@ -177,6 +190,7 @@ BROKEN_GROUPS: tuple[type[WrappedStore], ...] = (
     LosesTheTailOfAGroup,
     LeavesHeldWhatIsBehind,
     HoldsWhatIsBehind,
+    ShortensWhatIsHeldAgain,
     ReplacesAtTheEnd,
     OffersWhatIsBehind,
 )

@@ -92,9 +92,11 @@ class GroupModel(ShardModel):
     @staticmethod
     def _hold(taken: Iterable[ModelMessage], token: bytes, until: int, *, started: bool) -> None:
         for each in taken:
-            if each.token != token:
-                each.deliveries += started
-                each.unstarted = not started
+            if each.token == token:
+                each.due = max(each.due, until)
+                continue
+            each.deliveries += started
+            each.unstarted = not started
             each.token, each.due = token, until
 
     @staticmethod

@@ -9,8 +9,12 @@ from collections.abc import Callable, Sequence
 import pytest
 
 import shardq
-from shardq.clock import SystemClock
+from shardq.clock import SystemClock, microseconds
+from shardq.codec import BYTES
+from shardq.receiving.named_claims import ClaimName, NamedClaims
 from shardq.settling.receipts import dead_letter_receipts
+from shardq.settling.settlement import Settlement
+from shardq.sharding.shard import group_shard
 from shardq.storage.cross_shard_store import Settle
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Extend, Fenced, Forward
@@ -217,6 +221,37 @@ def test_what_was_claimed_ahead_behind_a_message_that_blocks_is_not_handed_out(
         assert drained_by(consumer) == [b"b1"]
         assert queue.redrive() == 1
         assert sorted(drained_by(consumer)) == [b"a1", b"a2", b"a3"]
+
+
+@pytest.mark.parametrize("given_up", [{b"a1"}, {b"a2"}, {b"a1", b"a2"}])
+def test_what_blocks_is_neither_acked_nor_delivered_again_by_its_named_claim(
+    connect_any: Connect, name: str, given_up: set[bytes]
+) -> None:
+    queue = connect_any().create_queue(name, shards=1, on_dead_letter="block")
+    fill(queue)
+    claim = ClaimName(group_shard(name, "a"), "a batch")
+
+    def claims() -> NamedClaims:
+        return NamedClaims(
+            connect_any().queue(name)._context, lease=microseconds(30), memory=microseconds(600)
+        )
+
+    def take() -> dict[bytes, shardq.Message]:
+        held = claims().take(claim, 10, owner="test", strict=False).held
+        settlement = Settlement(queue._context, BYTES)
+        messages = [message for piece in held for message in settlement.messages(piece.select())]
+        return {message.body: message for message in messages if message.group == "a"}
+
+    first = take()
+    assert list(first) == [b"a1", b"a2", b"a3"]
+    dead_letter_receipts(queue._context, [first[body].receipt for body in given_up], "no")
+    before = {body for body in first if body < min(given_up)}
+    assert take().keys() == before
+    claims().ack([claim])
+    assert {body for body, _ in blocked(queue)} == given_up
+    assert drained(queue) == ([] if claim.shard == group_shard(name, "b") else [b"b1"])
+    assert queue.redrive() == len(given_up)
+    assert drained(queue) == sorted(first.keys() - before)
 
 
 def test_what_is_dropped_from_a_full_queue_may_wait_for_a_message_that_blocks(

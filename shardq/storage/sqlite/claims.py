@@ -27,7 +27,8 @@ _DELIVERABLE = f"""
     WHERE shard_key = ? AND priority IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9) AND due <= ? AND processed_at IS NULL
     ORDER BY priority, due, bundle_id, first
 """
-_PROLONG = Change(f"UPDATE slice SET due = ?2 + {STILL_BEHIND} WHERE {{0}}")
+_PROLONG = Change("UPDATE slice SET due = ?2 WHERE {0}")
+_PROLONG_GROUPS = Change(f"UPDATE slice SET due = max(due, ?2 + {STILL_BEHIND}) WHERE {{0}}")
 _TAKE = Change(f"""
     UPDATE slice SET due = ?2 + {STILL_BEHIND}, token = ?3, deliveries = deliveries + 1 - ?4, unstarted = ?4 WHERE {{0}}
 """)
@@ -90,7 +91,8 @@ def take(sql: sqlite3.Connection, request: Claim, now: int) -> Taken:
     taken, held = _find(sql, request, now)
     until = now + request.lease
     if held:
-        _PROLONG.run(sql, [row[0] for row in taken.rows], until)
+        prolong = _PROLONG_GROUPS if request.shard.is_grouped else _PROLONG
+        prolong.run(sql, [row[0] for row in taken.rows], until)
         return taken
     values = (until, request.token, int(not request.started))
     if whole := taken.whole:

@@ -67,6 +67,19 @@ class GroupLeaseContract(GroupedContract):
         assert grouped.ack(front) == Fenced()
         assert grouped.claim(by=grouped.other).messages == of_bundle(later)
 
+    def test_a_repeated_claim_shortens_no_lease(self, grouped: Bench) -> None:
+        first, later = grouped.given(2), grouped.given()
+        other = grouped.given(group="b")
+        taken = grouped.claim(lease=5)
+        long = taken.span(0, 1)
+        assert grouped.extend(long, lease=500, alone=True) == Fenced()
+        again = grouped.claim(token=taken.token, lease=5)
+        assert sorted(again.messages) == sorted([*of_bundle(first, 0, 1), *of_bundle(other)])
+        grouped.advance(30)
+        assert grouped.claim(by=grouped.other).messages == of_bundle(other)
+        assert grouped.ack(long) == Fenced()
+        assert grouped.claim(by=grouped.other).messages == [*of_bundle(first, 1), *of_bundle(later)]
+
     @pytest.mark.parametrize("starts", [True, False])
     def test_a_message_that_is_held_alone_gives_back_what_is_held_behind(
         self, grouped: Bench, starts: bool

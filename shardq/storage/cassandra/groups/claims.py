@@ -260,7 +260,9 @@ class _Claimer:
         slices: list[Slice] = []
         for row_id, row in own.items():
             group = row.group
-            held = [Member(each.slice, until, each.place) for each in group.members[: group.held]]
+            held = [
+                Member(each.slice, max(until, each.due), each.place) for each in group.members[: group.held]
+            ]
             slices += [each.slice for each in held]
             draft.set(row_id, [*held, *group.waiting], len(held))
         bundles = self._reader.row.start_bundles(each.bundle_id for each in slices)
