@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -178,6 +179,20 @@ def test_a_claim_reads_long_data_by_no_query(
     assert [piece.bundle.data for piece in claimed.slices] == [each.data for each in sent]
     assert "slice.data" in queried
     assert "bundle_data.data" not in queried
+
+
+def test_an_append_copies_long_data_into_no_statement(
+    sql: sqlite3.Connection, shard: Shard, bundle: Callable, clock: ManualClock
+) -> None:
+    sent = bundle(data=os.urandom(20_000))
+    statements: list[str] = []
+    sql.set_trace_callback(statements.append)  # tells them with their values
+    bundles.append(sql, Append(shard, (sent,)), clock.now())
+    sql.set_trace_callback(None)
+    assert max(map(len, statements)) < 5_000
+    (found,) = peeking.find_many(sql, shard, [(sent.id, 0)], clock.now())
+    assert found is not None
+    assert found.bundle.data == sent.data
 
 
 def test_what_was_purged_since_it_was_claimed_is_left_out(

@@ -51,7 +51,7 @@ BUNDLE = "bundle_id, priority, sent_due, enqueued_at, sent_count, data, expires_
 _PERIOD = 300_000_000
 
 _LAST_DATA = "SELECT coalesce(max(data_key), 0) FROM bundle_data"
-_INSERT_DATA = "INSERT INTO bundle_data (data_key, data) VALUES (?, ?)"
+_INSERT_DATA = "INSERT INTO bundle_data (data_key, data) VALUES (?, zeroblob(?))"
 _IS_NEW = """
     NOT EXISTS (SELECT 1 FROM slice WHERE bundle_id = ?2)
     AND NOT EXISTS (
@@ -176,7 +176,14 @@ def _insert(
     key = sql.execute(_LAST_DATA).fetchone()[0] + 1
     values = (*head, key, None, known_since, queue, bundle.expires_at, *order)
     if sql.execute(insert, values).rowcount == 1:
-        sql.execute(_INSERT_DATA, (key, bundle.data))
+        _insert_data(sql, key, bundle.data)
+
+
+def _insert_data(sql: sqlite3.Connection, data_key: int, data: bytes) -> None:
+    """Store data beside the slices. As a value of the statement it would be copied twice before it is stored."""
+    sql.execute(_INSERT_DATA, (data_key, len(data)))
+    with sql.blobopen("bundle_data", "data", data_key) as blob:
+        blob.write(data)
 
 
 def long_data(sql: sqlite3.Connection, data_key: int) -> bytes:
