@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from shardq.codec import Codec
+from shardq.codec import BYTES, Codec
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidMessage, OutcomeUnknown, PartialSend
 from shardq.large.body import LargeBody
@@ -121,10 +121,13 @@ class BulkSend:
 
     def _encoded(self, items: list[Any]) -> list[bytes]:
         """The bodies; an empty list if some item has to be prepared by itself."""
-        if any(issubclass(kind, (OutgoingMessage, LargeBody)) for kind in set(map(type, items))):
+        kinds = set(map(type, items))
+        if any(issubclass(kind, (OutgoingMessage, LargeBody)) for kind in kinds):
             return []
         try:
-            bodies = list(map(self._codec.encode, items))
+            bodies = (
+                items if self._codec is BYTES and kinds == {bytes} else list(map(self._codec.encode, items))
+            )
         except Exception:  # raised again when the item is prepared by itself
             return []
         return bodies if max(map(len, bodies)) <= self._room else []

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from shardq.clock import microseconds
-from shardq.codec import Codec
+from shardq.codec import BYTES, Codec
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Answer
 from shardq.errors import InvalidMessage, LeaseLost, ShardqError
@@ -170,7 +170,8 @@ class Settlement:
         """The selected messages' bodies; raises InvalidMessage for one that is large."""
         if selection.held.messages.large is not None and selection.positions:
             raise not_in_memory(str(selection.held.message_id(0)), selection.held.messages.large)
-        return list(map(self._codec.decode, selection.held.bodies(selection.positions)))
+        bodies = selection.held.bodies(selection.positions)
+        return list(bodies) if self._codec is BYTES else list(map(self._codec.decode, bodies))
 
     def open(self, held: HeldSlice) -> io.BufferedReader:
         """The large body of the only message of a slice, as a file. Raises InvalidMessage when it has none."""

@@ -28,6 +28,15 @@ def test_a_pop_calls_few_functions(queue: shardq.Queue) -> None:
         assert _least(consumer.pop) <= 273
 
 
+def test_bodies_that_are_bytes_are_not_encoded_and_decoded_one_by_one(queue: shardq.Queue) -> None:
+    bodies = [b"%d" % number for number in range(500)]
+    with queue.producer() as producer, queue.consumer() as consumer:
+        assert _least(lambda: producer.send_many(bodies)) < len(bodies)
+        batch = consumer.receive(500)
+        assert function_calls(lambda: batch.bodies) < len(bodies)
+        assert batch.bodies == bodies
+
+
 def _send(queue: shardq.Queue, messages: int) -> None:
     with queue.producer() as producer:
         for number in range(messages):
