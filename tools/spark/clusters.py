@@ -17,7 +17,7 @@ import pyspark
 __all__ = ["connect_server", "local_cluster", "standalone_cluster"]
 
 HOME = Path(pyspark.__file__).parent
-START_SECONDS = 90.0
+START_SECONDS = 300.0
 DAEMONS = {
     "SPARK_DAEMON_MEMORY": "512m",
     "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false",  # it would listen on a port that is always the same

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -22,9 +23,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import psutil
 from local_session import local_session
-from process_tree import descendants_of
+from process_tree import descendants_of, processor_of
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
@@ -119,7 +119,7 @@ def _compare(rate: DataFrame, own: DataFrame, shards: int, options: argparse.Nam
             time.sleep(SETTLE_SECONDS)
             before, begun = _processor(), time.monotonic()
             time.sleep(options.seconds)
-            used, took = _processor() - before, time.monotonic() - begun
+            used, took = _used_since(before), time.monotonic() - begun
             query.stop()
             shares[name].append(100 * used / took)
     beyond = [mine - theirs for mine, theirs in zip(shares["shardq"], shares["rate"], strict=True)]
@@ -131,13 +131,15 @@ def _compare(rate: DataFrame, own: DataFrame, shards: int, options: argparse.Nam
     )
 
 
-def _processor() -> float:
-    """Seconds of this process and of all below it."""
-    found = 0.0
-    for process in [psutil.Process().pid, *descendants_of(psutil.Process().pid)]:
-        times = psutil.Process(process).cpu_times()
-        found += times.user + times.system
-    return found
+def _processor() -> dict[int, float]:
+    """Seconds of this process and of each below it."""
+    own = os.getpid()
+    return {process: processor_of(process) for process in [own, *descendants_of(own)]}
+
+
+def _used_since(before: dict[int, float]) -> float:
+    """What those of them have used since then that have not ended."""
+    return sum(max(0.0, now - before.get(process, 0.0)) for process, now in _processor().items())
 
 
 def _end(spark: SparkSession) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["children_of", "command_of", "descendants_of", "peak_of", "resident"]
+__all__ = ["children_of", "command_of", "descendants_of", "peak_of", "processor_of", "resident"]
 
 
 def children_of(parent: int) -> list[int]:
@@ -31,6 +31,14 @@ def command_of(process: int) -> str:
     with suppress(psutil.NoSuchProcess):
         return " ".join(psutil.Process(process).cmdline())
     return ""
+
+
+def processor_of(process: int) -> float:
+    """The seconds of a processor that it has used; 0: it has ended."""
+    with suppress(psutil.NoSuchProcess):
+        times = psutil.Process(process).cpu_times()
+        return float(times.user + times.system)
+    return 0.0
 
 
 def resident(process: int) -> int:

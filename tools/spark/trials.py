@@ -67,7 +67,7 @@ class Trial:
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(150)
+        assert query.awaitTermination(900)
         found = self.spark.read.parquet(f"{self.folder}/out").collect()
         assert sorted(int(bytes(row.body)) for row in found) == list(range(ROWS))
         assert {row.deliveries for row in found} == {1}

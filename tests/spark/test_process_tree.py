@@ -1,0 +1,48 @@
+"""What the trials of Spark ask of processes, which may end at any moment."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+TOOLS = Path(__file__).parents[2] / "tools" / "spark"
+
+
+@pytest.fixture
+def tree(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(TOOLS))
+    return importlib.import_module("process_tree")
+
+
+def test_a_process_that_has_ended_has_nothing(tree) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    asked = (
+        tree.children_of,
+        tree.command_of,
+        tree.descendants_of,
+        tree.peak_of,
+        tree.processor_of,
+        tree.resident,
+    )
+    assert [ask(ended.pid) for ask in asked] == [[], "", [], 0, 0.0, 0]
+
+
+def test_a_process_that_runs_is_seen_with_what_it_uses(tree) -> None:
+    code = "import time\nwhile time.process_time() < 0.1: pass\nprint(flush=True)\ninput()"
+    running = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert running.stdin is not None
+    assert running.stdout is not None
+    with running:
+        running.stdout.readline()
+        assert running.pid in tree.descendants_of(os.getpid())
+        assert tree.processor_of(running.pid) > 0
+        assert min(tree.resident(running.pid), tree.peak_of(running.pid)) > 0
+        assert "process_time" in tree.command_of(running.pid)
+        running.communicate(b"\n")
