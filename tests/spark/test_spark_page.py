@@ -21,7 +21,7 @@ def test_the_examples_of_the_page_run_from_the_first_in_an_empty_folder(
     booked: dict[str, list[int]] = {}
     fences = (token for token in MarkdownIt().parse(PAGE.read_text()) if token.type == "fence")
     blocks = [token.content for token in fences if token.info == 'python title="on Spark"']
-    assert len(blocks) == 14
+    assert len(blocks) == 15
     good, bad = b'{"customer": "c1", "amount": 2.5}', [b'{"customer": ', b"\xff\xfe", b""]
     for number, block in enumerate(blocks, start=1):
         if "sort_out" in block:
@@ -31,7 +31,7 @@ def test_the_examples_of_the_page_run_from_the_first_in_an_empty_folder(
         if "observe" in block or "isolate_failures" in block:
             client.queue("amounts").producer().send_many([b"4", b"no number", b"5"])
         code = block.replace('"path", "orders"', f'"path", "{tmp_path}/orders"')
-        for name in re.findall(r'"([a-z]+-checkpoint|sorted-orders|audited|shares)"', block):
+        for name in re.findall(r'"([a-z]+-checkpoint|sorted-orders|purchase-files|audited|shares)"', block):
             code = code.replace(f'"{name}"', f'"{tmp_path}/{name}"')
         exec(compile(code, f"spark.md, block {number}", "exec"), names)
         if "observe" in block:
@@ -55,6 +55,11 @@ def test_the_examples_of_the_page_run_from_the_first_in_an_empty_folder(
     assert [message.body for message in client.queue("amounts.dead").peek(10)] == [b"no number"]
     with closing(sqlite3.connect("ledger.db")) as ledger:
         assert ledger.execute("SELECT customer, amount FROM sale").fetchall() == [("c1", 2.5)] * 2
+    purchases = spark.read.parquet(f"{tmp_path}/purchase-files").selectExpr(
+        "customer", "amount", "cast(corrupt_body AS string)"
+    )
+    assert {tuple(row) for row in purchases.collect()} == {("carla", 7.5, None), (None, None, "no order")}
+    assert purchases.count() == 2
     assert [bytes(row.body) for row in spark.read.parquet(f"{tmp_path}/audited").collect()] == [b"7.50"]
     assert (client.queue("sales").counts().ready, client.queue("sales").counts().in_flight) == (0, 0)
     assert client.queue("bookings").counts().ready == 1_000
@@ -65,5 +70,14 @@ def test_the_examples_of_the_page_run_from_the_first_in_an_empty_folder(
             batch.ack()
     assert booked == {str(account): list(range(account, 1_000, 7)) for account in range(7)}
     client.delete_topic("prices")
-    for name in ("orders", "sales", "amounts", "avro-orders", "bookings", "orders.dead", "amounts.dead"):
+    for name in (
+        "orders",
+        "sales",
+        "amounts",
+        "avro-orders",
+        "bookings",
+        "purchases",
+        "orders.dead",
+        "amounts.dead",
+    ):
         client.delete_queue(name)
