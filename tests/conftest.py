@@ -112,6 +112,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.long)
         if item.name.startswith(HISTORIES):
             item.add_marker(pytest.mark.timeout(900))
+        if WIDE:  # all steps of something, maybe on a machine that is busy
+            item.add_marker(pytest.mark.timeout(3600), append=False)
         if item.path.name in SLOW:
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("spark"):
