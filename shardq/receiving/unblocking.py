@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from shardq.browsing import blocked_slices
 from shardq.codec import BYTES
 from shardq.context.queue_context import QueueContext
-from shardq.errors import LeaseLost
+from shardq.errors import InvalidMessage, LeaseLost
 from shardq.held import HeldSlice, Selection
+from shardq.receipt import MessageId
 from shardq.settling.moves import Unblock
 from shardq.settling.settlement import Settlement
 from shardq.sharding.shard import Shard
@@ -16,11 +18,14 @@ from shardq.storage.requests import ClaimedSlice, StoredSlice
 
 __all__ = ["unblock"]
 
+_log = logging.getLogger(__name__)
+
 
 def unblock(context: QueueContext, limit: int) -> int:
     """Let up to so many blocked messages be delivered again, as new messages in their places; returns how many.
 
-    Those of a group go together, as the first one to go lets go of what is held behind it.
+    Those of a group go together, as the first one to go lets go of what is held behind it. What is damaged in the store
+    blocks on, until it is removed.
     """
     settlement = Settlement(context, BYTES, by_receipt=True)
     moved = 0
@@ -39,7 +44,14 @@ def unblock(context: QueueContext, limit: int) -> int:
 def _by_group(context: QueueContext) -> list[list[HeldSlice]]:
     groups: dict[tuple[Shard, str], list[HeldSlice]] = {}
     for shard, piece in blocked_slices(context):
-        groups.setdefault((shard, piece.bundle.group), []).append(_held(shard, piece))
+        try:
+            groups.setdefault((shard, piece.bundle.group), []).append(_held(shard, piece))
+        except InvalidMessage as error:
+            _log.error(
+                "message %s blocks its group, and cannot be redriven: %s",
+                MessageId(shard, piece.bundle.id, piece.first),
+                error,
+            )
     return list(groups.values())
 
 

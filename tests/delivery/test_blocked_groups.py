@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import sqlite3
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
 import pytest
 
@@ -465,6 +467,26 @@ def test_a_redrive_that_failed_can_be_repeated(url: str, clock: ManualClock, kin
         queue.redrive()
         assert sorted(drained(queue)) == [b"a1", b"a2", b"a3", b"b1"]
         assert blocked(queue) == []
+
+
+def test_a_redrive_passes_over_what_is_damaged_in_the_store(
+    blocking: shardq.Queue, url: str, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    identity = next(message.id for message in blocking.peek() if message.body == b"a1")
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as database, database:
+        database.execute(
+            "UPDATE slice SET data = x'c1' WHERE bundle_id = ?", [bytes.fromhex(identity.split(":")[3])]
+        )
+    for _ in range(2):
+        blocking.consumer().receive(10)  # and its process is killed
+        clock.advance(31)
+    assert drained(blocking) == []
+    assert blocking.redrive() == 1
+    assert drained(blocking) == [b"b1"]
+    assert identity in caplog.text
+    assert blocking.remove(identity)
+    assert drained(blocking) == []
+    assert [body for body, _ in blocked(blocking)] == [b"a2"]  # it had its deliveries, too
 
 
 def test_settings_are_checked(client: shardq.Client) -> None:
