@@ -1,4 +1,4 @@
-"""What the trials of Spark ask of processes, which may end at any moment."""
+"""What the trials of Spark ask the kernel about processes, which may end at any moment."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+import shardq
 
 TOOLS = Path(__file__).parents[2] / "tools" / "spark"
 
@@ -46,3 +48,16 @@ def test_a_process_that_runs_is_seen_with_what_it_uses(tree) -> None:
         assert min(tree.resident(running.pid), tree.peak_of(running.pid)) > 0
         assert "process_time" in tree.command_of(running.pid)
         running.communicate(b"\n")
+
+
+@pytest.mark.parametrize("place", ["/{}/a queue.db", "queue.db"])
+def test_the_connections_of_a_process_to_a_file_are_counted(monkeypatch, tmp_path, place) -> None:
+    monkeypatch.syspath_prepend(str(TOOLS))
+    monkeypatch.chdir(tmp_path)
+    connections = importlib.import_module("connections")
+    url = f"sqlite:///{place.format(str(tmp_path)[1:])}"
+    assert connections._of_process(os.getpid(), url) == 0
+    with shardq.connect(url) as client:
+        client.create_queue("q").producer().send(b"x")
+        assert connections._of_process(os.getpid(), url) > 0
+    assert connections._of_process(os.getpid(), url) == 0

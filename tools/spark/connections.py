@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import psutil
 from clusters import local_cluster
@@ -120,13 +120,18 @@ def _seen(url: str) -> dict[str, int]:
 def _of_process(process: int, url: str) -> int:
     with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
         if url.startswith("sqlite:"):
-            return sum(file.path == urlsplit(url).path for file in psutil.Process(process).open_files())
+            return sum(file.path == _file_of(url) for file in psutil.Process(process).open_files())
         port = urlsplit(url.partition(",")[0]).port
         established = psutil.Process(process).net_connections("tcp")
         return sum(
             bool(one.raddr) and one.raddr.port == port and one.status == "ESTABLISHED" for one in established
         )
     return 0
+
+
+def _file_of(url: str) -> str:
+    """The file that a URL of SQLite names; its path begins with a slash of the URL's own."""
+    return str(Path(unquote(urlsplit(url).path)[1:]).resolve())
 
 
 _ask: dict[str, Callable[[], int]] = {}
