@@ -56,6 +56,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     folders = [str(Path(__file__).parent), *filter(None, inherited)]  # the tasks run functions of the tests
     os.environ["PYTHONPATH"] = os.pathsep.join(folders)
     folder = tmp_path_factory.mktemp("spark")
+    os.environ["SPARK_HOME"] = str(_spark_without_zip(folder / "home"))
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -77,6 +78,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+def _spark_without_zip(folder: Path) -> Path:
+    """Spark without ``python/lib/pyspark.zip``, which each process that plans would compile anew: half a second.
+
+    Those processes find the package where this one does.
+    """
+    folder.mkdir()
+    for name in ("bin", "jars", "sbin"):
+        (folder / name).symlink_to(Path(pyspark.__file__).parent / name)
+    return folder
 
 
 @pytest.fixture
