@@ -62,8 +62,6 @@ class Overlap:
 
     def take(self, limit: int) -> list[HeldSlice]:
         """Up to so many of the messages that were claimed; the others are released. Waits for a claim under way."""
-        if self._claim is None:  # as always where requests do not overlap
-            return []
         wanted, surplus = first_of(self._take(), limit)
         self._give_back(surplus)
         return self._receiving.unexpired(wanted)
