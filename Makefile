@@ -8,7 +8,7 @@ FAST = $(ALONE) and not slow
 # The tests of the library: not those of what measures, breaks, shows and documents it.
 COVERING = $(addprefix tests/,api broadcast cli conformance/test_sqlite.py delivery large limits pipelines planning schedules signals sqlite storage tasks topics transactions worker)
 # Those that take the same lines hundreds of times.
-REPETITIVE = tests/api/test_contended_unique_keys.py tests/api/test_features_together.py
+REPETITIVE = $(addprefix tests/,api/test_contended_unique_keys.py api/test_features_together.py sqlite/test_memory_stores.py)
 # Most tests wait for a server or for time to pass: two processes for each core run them, on servers that they share.
 SIDE_BY_SIDE = -n $(shell expr 2 '*' $$(nproc 2>/dev/null || sysctl -n hw.ncpu)) --dist loadgroup
 # The tests start hundreds of processes; each would compile shardq anew.
