@@ -13,26 +13,26 @@ from shardq.errors import InvalidSetting
 from shardq.tasks.buckets import Bucket, checked, plans_of
 from shardq.tasks.ids import in_run
 from shardq.tasks.plans import write_plan
-from shardq.tasks.starting import start_bucket
 from shardq.tasks.workflow import KEEP_SECONDS, Workflow, workflow_of
 
 if TYPE_CHECKING:
     from shardq.tasks.binding import Binding
     from shardq.tasks.task import Signature
 
-__all__ = ["begin_tail"]
+__all__ = ["enter_tail"]
 
 DEEPEST = (
     30  # calls in place of calls: each makes the ids of the steps longer, and is looked at when they run
 )
 
 
-def begin_tail(
+def enter_tail(
     binding: Binding, task: str, name: str, given: Signature[object] | Workflow, keep: float
 ) -> None:
-    """Send what a task returned, in its place; ``keep`` is for how many seconds its result is kept. May be repeated.
+    """Store the plan of what a task returned, by which it begins as a bucket does. May be repeated.
 
-    Raises what :meth:`Workflow.send` raises, and InvalidSetting for one that is too deep; nothing is sent then.
+    ``keep`` is for how many seconds the result of the task is kept. Raises what :meth:`Workflow.send` raises, and
+    InvalidSetting for one that is too deep; nothing is stored then.
     """
     if task.count("#") >= DEEPEST:
         raise InvalidSetting(
@@ -48,4 +48,3 @@ def begin_tail(
         binding.results.enter_plans([(first, root)], plan.keep)
     else:
         binding.results.enter_workflow(first, root, plan.keep)
-    start_bucket(binding, task, b"")

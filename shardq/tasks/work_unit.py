@@ -32,7 +32,7 @@ from shardq.tasks.options import LONGEST_KEPT
 from shardq.tasks.plans import APART, KEEP, NAME, RUN, STEP, TIMEOUT, WORKFLOW
 from shardq.tasks.results import MAX_RESULT_BYTES, Decided, Entry
 from shardq.tasks.starting import give_up, start_bucket, start_run, start_workflow
-from shardq.tasks.tail import begin_tail
+from shardq.tasks.tail import enter_tail
 from shardq.tasks.task import Signature, Task
 from shardq.tasks.workflow import Workflow
 from shardq.worker.attempt import Attempt, EachMessage, Ending
@@ -54,6 +54,7 @@ class Unit:
         self.failures: dict[Message, Failure] = {}
         self.seconds: dict[Message, float] = {}  # for which each ran
         self.begun: set[Message] = set()  # whose steps were sent: they end when these do
+        self.planned: set[Message] = set()  # that returned a workflow at this delivery, whose plan is stored
         self.known: dict[str, Entry] | None = None  # what stood of its tasks when it was received
         self.received_at = time.monotonic()
 
@@ -124,7 +125,7 @@ class Runner:
         """Run its tasks, and note what is to become of each. Raises what is no Exception, such as SystemExit."""
         unit.attempt.called = self._called
         EachMessage(lambda message: self._handle(unit, message), self._outcome).run(unit.attempt, tally, gate)
-        unit.attempt.endings = [self._of_last_attempt(each) for each in unit.attempt.endings]
+        unit.attempt.endings = [_counted(unit, self._of_last_attempt(each)) for each in unit.attempt.endings]
 
     def _of_last_attempt(self, ending: Ending) -> Ending:
         """An ending, where a task asks for another attempt than those that it has: it has failed for good."""
@@ -147,7 +148,7 @@ class Runner:
                 return self._start(unit, message, lambda: self._begin(message))
             value = self._spent(message) or self._run(unit, message)
             if isinstance(value, (Signature, Workflow)):
-                return self._start(unit, message, lambda: self._call_instead(message, value))
+                return self._start(unit, message, lambda: self._call_instead(unit, message, value))
             if not isinstance(value, Outcome):
                 unit.entries[message] = self._entry(message, value, unit.seconds[message])
                 return None
@@ -165,13 +166,16 @@ class Runner:
     def _has_called(self, message: Message) -> bool:
         """True for a task that has returned a workflow before: at an earlier delivery, or in an earlier run."""
         identity = ledger_id(message)
-        if message.deliveries == 1 and not run_of(identity):
-            return False
         with _while_away():
+            if message.deliveries == 1 and not message.last_delivery and not run_of(identity):
+                return False
             return self._binding.plan(identity) is not None
 
-    def _call_instead(self, message: Message, given: Signature[Any] | Workflow) -> None:
-        begin_tail(self._binding, ledger_id(message), str(message.headers[NAME]), given, kept(message))
+    def _call_instead(self, unit: Unit, message: Message, given: Signature[Any] | Workflow) -> None:
+        identity = ledger_id(message)
+        enter_tail(self._binding, identity, str(message.headers[NAME]), given, kept(message))
+        unit.planned.add(message)
+        start_bucket(self._binding, identity, b"")
 
     def _call(self, message: Message) -> str:
         """The task and its arguments in short."""
@@ -311,6 +315,17 @@ def _while_away() -> Iterator[None]:
         if error.retryable:
             raise _Away from error
         raise
+
+
+def _counted(unit: Unit, ending: Ending) -> Ending:
+    """An ending, where a task is put off whose plan stands: this delivery counts, so the next one looks for the plan.
+
+    With its last delivery it would be given up. There a plan is looked for at the first delivery, too.
+    """
+    message = ending.message
+    if message not in unit.planned or not isinstance(ending.outcome, Snooze) or message.last_delivery:
+        return ending
+    return Ending(message, Retry(ending.outcome.seconds), ending.reason)
 
 
 def units_of(batch: Batch) -> list[Unit]:

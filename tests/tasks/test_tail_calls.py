@@ -257,6 +257,25 @@ def test_what_cannot_be_sent_in_place_of_a_value_fails_the_task(tails: Tails) ->
             result.get(timeout=0)
 
 
+@pytest.mark.parametrize("deliveries", [1, 2, 5])
+@pytest.mark.parametrize("in_chain", [False, True])
+def test_the_function_runs_once_while_the_queue_of_what_it_returned_takes_none(
+    tails: Tails, client: shardq.Client, clock: ManualClock, deliveries: int, in_chain: bool
+) -> None:
+    client.create_queue("callers", max_deliveries=deliveries)
+    paused = client.create_queue("tasks", sends_paused=True)
+    spread = tails.spread.options(queue="callers")
+    result = chain(spread.signature(1)).send() if in_chain else spread.send(1)
+    for _ in range(7):
+        assert tails.tasks.drain(queues=["callers"]).snoozed
+        clock.advance(6)
+    assert tails.ran["spread"] == 1
+    paused.alter(sends_paused=False)
+    tails.tasks.drain(queues=["callers", "tasks"])
+    assert result.get(timeout=0) == 15
+    assert tails.ran["spread"] == 1
+
+
 def test_a_call_without_a_store_runs_what_is_returned_and_refuses_a_workflow(tails: Tails) -> None:
     assert (tails.count.call(3), tails.later.call(3)) == (6, 4)
     with pytest.raises(shardq.InvalidSetting, match=r"returned a workflow, which call\(\) cannot run"):
