@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from shardq.browsing import slices
 from shardq.clock import microseconds
 from shardq.context.queue_context import QueueContext
+from shardq.receiving.expiring import is_claimable
 from shardq.sharding.ownership import Ownership
 from shardq.sharding.reading import ShardReader
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import EntryState, Peek, Probe
+from shardq.storage.requests import Peek, Probe, StoredSlice
 
 __all__ = ["Plan", "Planner", "Sizes"]
 
@@ -135,13 +136,21 @@ class Planner:
             return True
         if offer.shard in self._done:
             return False
-        found = any(
-            piece.state is EntryState.READY and piece.due <= last
-            for piece in slices(self._context, Peek(offer.shard, PAGE_MESSAGES, bodies=False))
-        )
+        found = any(piece.due <= last for piece in _claimable(self._context, offer.shard))
         if not found:
             self._done.add(offer.shard)
         return found
+
+
+def _claimable(context: QueueContext, shard: Shard) -> Iterator[StoredSlice]:
+    """What claims would get, without bodies. What waits behind a message of its group that they do not get is not."""
+    stuck = set[str]()  # groups
+    for piece in slices(context, Peek(shard, PAGE_MESSAGES, bodies=False)):
+        group = piece.bundle.group
+        if is_claimable(context, piece) and group not in stuck:
+            yield piece
+        elif group:
+            stuck.add(group)
 
 
 def _divided(shards: Sequence[Shard], most: int, sizes: Sizes) -> Plan:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import shardq
+from shardq.sharding.shard import group_shard
 from shardq.spark.planning import Planner, Sizes
 
 
@@ -54,6 +55,24 @@ def test_what_another_consumer_holds_or_is_delayed_is_not_waited_for(narrow, clo
     last = clock.now()
     clock.advance(6)
     assert Planner(narrow._context, "test").plan(1_000, last) == {}
+
+
+@pytest.mark.parametrize("how", ["in flight", "blocked", "put off"])
+def test_what_waits_behind_a_message_of_its_group_is_not_waited_for(connect, clock, how) -> None:
+    queue = connect().create_queue("grouped", on_dead_letter="block")
+    send(queue, 3, group="a")
+    (first,) = queue.consumer().receive(1)
+    if how == "blocked":
+        first.dead_letter("broken")
+    elif how == "put off":
+        first.release(delay=600)
+    last = clock.now()
+    clock.advance(1)
+    shard = group_shard(queue.name, "a")
+    beside = next(group for group in map(str, range(1_000)) if group_shard(queue.name, group) == shard)
+    send(queue, 3, group=beside)
+    assert Planner(queue._context, "test").plan(1_000, last) == {}
+    assert list(Planner(queue._context, "test").plan(1_000, None)) == [(shard,)]
 
 
 @pytest.fixture
