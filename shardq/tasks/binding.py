@@ -125,15 +125,18 @@ class Binding:
             )
 
     def find(self, task: str) -> StoredMessage | None:
-        """The message of a task, or of a step of a workflow, if it is in its queue."""
+        """The message of a task, or of a step of a workflow, if it waits or runs in its queue."""
+        found = self.stored(task)
+        return found if found is not None and _is_open(found) else None
+
+    def stored(self, task: str) -> StoredMessage | None:
+        """The message of a task as :meth:`find`, also one that was acked, or given up and holds up its group."""
         with suppress(QueueNotFound):
             if "#" in task:
-                found = self._step(task)
-            elif run_of(task):
-                found = self._queue_of(task).get(unique_key=key_of("again", task))
-            else:
-                found = self._opened(task).get(task)
-            return found if found is not None and found.state is not EntryState.PROCESSED else None
+                return self._step(task)
+            if run_of(task):
+                return self._queue_of(task).get(unique_key=key_of("again", task))
+            return self._opened(task).get(task)
         return None
 
     def plan(self, workflow: str) -> Plan | None:
@@ -191,7 +194,11 @@ class Binding:
             return next(read_plans(file))[1]
 
     def find_steps(self, workflow: str, plan: Plan, numbers: Sequence[int]) -> dict[int, StoredMessage]:
-        """The messages of those of these steps that are in their queues, by number; some requests for all of them."""
+        """The messages of those of these steps that wait or run, by number; some requests for all of them."""
+        stored = self._stored_steps(workflow, plan, numbers)
+        return {number: each for number, each in stored.items() if _is_open(each)}
+
+    def _stored_steps(self, workflow: str, plan: Plan, numbers: Sequence[int]) -> dict[int, StoredMessage]:
         found: dict[int, StoredMessage] = {}
         by_queue: dict[str, list[int]] = {}
         for number in numbers:
@@ -201,14 +208,14 @@ class Binding:
                 queue = self.client.queue(name)
                 found |= self._in_places(queue, workflow, plan, some)
                 found |= _under_keys(queue, workflow, [each for each in some if each not in found])
-        return {number: each for number, each in found.items() if each.state is not EntryState.PROCESSED}
+        return found
 
     def _step(self, step: str) -> StoredMessage | None:
         workflow, number = split_step(step)
         plan = self.plan(workflow)
         if plan is None or number >= len(plan.steps):
             return None
-        return self.find_steps(workflow, plan, [number]).get(number)
+        return self._stored_steps(workflow, plan, [number]).get(number)
 
     def _in_places(
         self, queue: Queue, workflow: str, plan: Plan, numbers: Sequence[int]
@@ -246,6 +253,11 @@ class Binding:
                 opened = self._queues[queue] = self.queue(queue)
                 known = self._producers[queue] = opened.producer()
         return known
+
+
+def _is_open(message: StoredMessage) -> bool:
+    """False for one that was acked, and for one that was given up and holds up its group."""
+    return message.state is not EntryState.PROCESSED and message.blocked is None
 
 
 def _under_keys(queue: Queue, workflow: str, numbers: Sequence[int]) -> dict[int, StoredMessage]:

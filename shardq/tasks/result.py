@@ -136,7 +136,8 @@ class Result(Generic[T_co]):
         remedy = "; retry its workflow" if "#" in self.id else ""
         raise ResultMissing(
             f"task {self.id} has no result and is no longer in its queue: its result was kept for {self._keep:g} "
-            f"seconds, or it was removed, has expired or became a dead letter (`shardq peek` shows those){remedy}"
+            f"seconds, or it was removed, has expired, became a dead letter or blocks its group (`shardq peek` shows "
+            f"those){remedy}"
         )
 
     def _awaited(self, timeout: float | None) -> Entry:

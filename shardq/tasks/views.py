@@ -52,24 +52,27 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def view_of_message(message: StoredMessage, queue: str) -> TaskView:
-    """A task whose message is in its queue. A dead letter has failed."""
+    """A task whose message is in its queue. A dead letter has failed, and so has one that holds up its group."""
     reason = message.headers.get(REASON)
+    failure = message.blocked if reason is None else reason
     at_work: TaskState = "running" if message.state is EntryState.IN_FLIGHT else "waiting"
     return TaskView(
         id=str(message.headers.get(STEP, message.id)),
         task=str(message.headers[NAME]),
-        state=at_work if reason is None else "failed",
+        state=at_work if failure is None else "failed",
         queue=queue,
         deliveries=message.deliveries if reason is None else deliveries_before(message.headers),
-        failure=None if reason is None else str(reason),
+        failure=None if failure is None else str(failure),
         sent_as=None if reason is None or STEP in message.headers else origin(message.headers),
     )
 
 
 def view_of_task(binding: Binding, identity: str) -> TaskView | None:
     """A task by its id; None when nothing is known of it."""
-    message, queue = binding.find(identity), identity.partition(":")[0]
-    view = None if message is None or NAME not in message.headers else view_of_message(message, queue)
+    message, queue = binding.stored(identity), identity.partition(":")[0]
+    if message is not None and (NAME not in message.headers or message.state is EntryState.PROCESSED):
+        message = None
+    view = None if message is None else view_of_message(message, queue)
     sent_as = identity if view is None or view.sent_as is None else view.sent_as
     found = binding.results.dated([sent_as]).get(sent_as)
     if found is None:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.tasks import TaskFailed, Tasks, chain, chord, group
+from shardq.queue_internals import stored_in
+from shardq.tasks import ResultMissing, TaskFailed, Tasks, chain, chord, group
+from shardq.tasks.views import view_of_message
 from shardq.testing import ManualClock
 
 
@@ -146,3 +148,43 @@ def test_the_remedy_for_a_step_that_no_worker_knows_is_to_retry_its_workflow(
     assert result.retry()
     tasks.drain()
     assert result.get(timeout=0) == 1
+
+
+def test_a_task_that_blocks_its_group_has_failed_and_one_without_a_result_is_missing(
+    client: shardq.Client, tasks: Tasks, clock: ManualClock
+) -> None:
+    queue = client.create_queue("ordered", max_deliveries=2, on_dead_letter="block")
+    broken = [True]
+
+    @tasks.task(queue="ordered", group="failing", retry=1)
+    def fail() -> None:
+        raise ValueError("no")
+
+    @tasks.task(queue="ordered", group="deadly")
+    def die(number: int) -> int:
+        assert not broken
+        return number
+
+    @tasks.task
+    def begin() -> int:
+        return 2
+
+    failing = fail.send()
+    tasks.drain()
+    deadly, flow = die.send(1), chain(begin.signature(), die.options(group="other").then()).send()
+    tasks.drain(queues=["tasks"])
+    with queue.consumer(visibility_timeout=1) as consumer:  # a worker that dies of them each time
+        for _ in range(3):
+            consumer.receive(10)
+            clock.advance(2)
+    assert {view_of_message(each, "ordered").state for each in stored_in(queue, 10)} == {"failed"}
+    assert (failing.state, deadly.state, flow.state) == ("failed", "missing", "missing")
+    with pytest.raises(ResultMissing, match="blocks its group"):
+        deadly.get(timeout=60)
+    assert not deadly.cancel()
+    broken.clear()
+    assert flow.retry()
+    for blocking in queue.peek(blocked=True):
+        queue.remove(blocking.id)
+    tasks.drain()
+    assert flow.get(timeout=0) == 2
