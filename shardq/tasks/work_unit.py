@@ -178,10 +178,10 @@ class Runner:
         start_bucket(self._binding, identity, b"")
 
     def _call(self, message: Message) -> str:
-        """The task and its arguments in short."""
+        """The task and its arguments in short; its name alone where it is not known, or has a large body."""
         name = str(message.headers.get(NAME))
         task = self._tasks.get(name)
-        return name if task is None else task.arguments.summary(message.raw)
+        return name if task is None or message.large is not None else task.arguments.summary(message.raw)
 
     def _called(self, message: Message) -> str:
         if message.headers.get(NAME) == WORKFLOW:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import msgspec
@@ -57,6 +58,7 @@ def test_a_message_that_no_sender_of_tasks_makes_costs_only_itself(
     queue = sums.tasks.binding.queue("tasks")
     for body in (b"", b"x", msgspec.msgpack.encode({"first": 1, "second": 2})):
         queue.producer().send(body, headers=headers)
+    queue.producer().send_stream(io.BytesIO(bytes(1_500_000)), headers=headers)
     result = sums.add.options(keep_result=86_400.0).send(20, 3)
     for _ in range(6):
         TaskWorker(sums.tasks, client, threads=threads, idle_exit=0).run()
