@@ -228,12 +228,15 @@ class Settling:
                     break
                 self._by_others += [each.within(answer.value.gone) for each in rest if answer.value.gone]
                 taken = self._taken(rest, answer.value)
-                kept = (selection.without(away) for selection, away in zip(rest, taken, strict=True))
-                rest = [selection for selection in kept if selection.positions]
                 self._mark_lost(taken)
-                if not self._verb.moves or not any(selection.positions for selection in taken):
-                    self._mark_done(rest)
-                    break
+                kept = [selection.without(away) for selection, away in zip(rest, taken, strict=True)]
+                done, rest = kept, ()
+                if self._verb.moves:  # of what was not named nothing was moved
+                    named = (*answer.value.lost, *answer.value.gone)
+                    done = [selection.within(named) for selection in kept]  # moved by an earlier attempt
+                    others = (every.without(each) for every, each in zip(kept, done, strict=True))
+                    rest = [selection for selection in others if selection.positions]
+                self._mark_done(done)
         except ShardqError as error:
             if isinstance(error, OutcomeUnknown):
                 self._note_unanswered(rest)

@@ -248,6 +248,25 @@ def test_settling_that_was_not_answered_stays_unknown_though_the_store_is_away_t
         settle[verb]()
 
 
+@pytest.mark.parametrize("verb", ["forward", "dead_letter", "release"])
+def test_a_move_that_was_not_answered_does_not_stand_for_that_of_other_messages(
+    bench: Bench, clock: ManualClock, verb: str
+) -> None:
+    queue = bench.sound.create_queue("q", shards=1, time_shards=1, max_deliveries=1)
+    bench.sound.create_queue("target")
+    queue.producer().send_many([b"1", b"2", b"3"])
+    batch = shardq.Client(bench.store, retry_seconds=0).queue("q").consumer().receive(3)
+
+    arguments = {"forward": ("target",), "dead_letter": ("why",), "release": ()}[verb]
+    bench.fail("forward", FaultKind.LOST_RESPONSE)
+    with pytest.raises(shardq.OutcomeUnknown):
+        getattr(batch[1], verb)(*arguments)
+    getattr(batch, verb)(*arguments)
+    clock.advance(31)
+    assert bench.received("target" if verb == "forward" else "q.dead") == Counter([b"1", b"2", b"3"])
+    assert bench.received("q") == Counter()
+
+
 def test_a_batch_that_could_not_be_acked_can_be_acked_later(bench: Bench) -> None:
     client = shardq.Client(bench.store, retry_seconds=0.0)
     queue = client.create_queue("q")
