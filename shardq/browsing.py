@@ -100,7 +100,8 @@ def find(context: QueueContext, codec: Codec, identity: MessageId) -> StoredMess
     piece = find_slice(context, identity)
     if piece is None:
         return None
-    return _Holders(context).shown(_message(identity, piece, decode_bundle(piece.bundle.data), codec), piece)
+    data = decode_bundle(piece.bundle.data, identity)
+    return _Holders(context).shown(_message(identity, piece, data, codec), piece)
 
 
 def find_many(context: QueueContext, codec: Codec, ids: Sequence[str]) -> dict[str, StoredMessage]:
@@ -114,7 +115,7 @@ def find_many(context: QueueContext, codec: Codec, ids: Sequence[str]) -> dict[s
         pieces = context.retry(context.store.find_many, shard, places)
         for identity, piece in zip(some, pieces, strict=True):
             if piece is not None:
-                shown = _message(identity, piece, decode_bundle(piece.bundle.data), codec)
+                shown = _message(identity, piece, decode_bundle(piece.bundle.data, identity), codec)
                 found[str(identity)] = holders.shown(shown, piece)
     return found
 
@@ -169,7 +170,7 @@ class _Holders:
 
 
 def _messages(shard: Shard, piece: StoredSlice, codec: Codec) -> Iterator[StoredMessage]:
-    data = decode_bundle(piece.bundle.data)
+    data = decode_bundle(piece.bundle.data, MessageId(shard, piece.bundle.id, piece.first))
     for position in range(piece.first, piece.first + piece.count):
         yield _message(MessageId(shard, piece.bundle.id, position), piece, data, codec)
 

@@ -78,7 +78,7 @@ class HeldSlice:
     @cached_property
     def messages(self) -> BundleData:
         """The bodies and headers; raises InvalidMessage when the stored bundle is damaged."""
-        return decode_bundle(self.bundle.data).slice(self.first, self.count)
+        return decode_bundle(self.bundle.data, self.message_id(0)).slice(self.first, self.count)
 
     def bodies(self, positions: Sequence[int]) -> Sequence[bytes]:
         """The bodies of messages, by position."""

@@ -25,7 +25,7 @@ from shardq.context.decision_log import DecisionLog
 from shardq.context.patient_claims import claim_patiently
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
-from shardq.errors import LeaseLost
+from shardq.errors import InvalidMessage, LeaseLost
 from shardq.held import HeldSlice, Selection, SettleState, count_of, held_unseen
 from shardq.limits.queue_limits import check_unlimited
 from shardq.receiving.claim_entries import ClaimEntry, Runs, Taken
@@ -97,6 +97,7 @@ class NamedClaims:
         self._context.live.use()
         claimed = claim_patiently(self._context, Claim(claim.shard, claim.token, limit, self._lease, owner))
         held = [HeldSlice(claim.shard, piece, claim.token, claimed.lease_until) for piece in claimed.slices]
+        held = list(filter(_is_readable, held))
         held, blocking = self._without_blocking(held)
         tell_claimed(self._context, owner, held)
         if not self._was_handed_out(claim, held):
@@ -247,6 +248,15 @@ class NamedClaims:
             for claim, entry in zip(claims, entries, strict=True)
             for taken in (ClaimEntry.read(entry.value).taken if entry is not None else ())
         ]
+
+
+def _is_readable(piece: HeldSlice) -> bool:
+    """False for what is damaged in the store: it stays held until its lease is over, and is no part of the claim."""
+    try:
+        return bool(piece.messages)
+    except InvalidMessage as error:
+        _log.error("%s", error)
+        return False
 
 
 def _at_once(settle: Callable[[_Group], _Settled], groups: Sequence[_Group]) -> Iterator[_Settled]:

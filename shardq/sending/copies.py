@@ -94,7 +94,7 @@ def copy_shard(source: QueueContext, shard: Shard, target: QueueContext, run: st
     while some := list(islice(stored, APPEND_BUNDLES)):
         copies = []
         for piece in some:
-            data = _messages(piece)
+            data = _messages(shard, piece)
             copies.append(_copy(piece, _carried(source, target, shard, piece, data), target, int(lanes or 1)))
             total += _hashed(piece, data)
             copied += _cut(piece)
@@ -109,7 +109,7 @@ def hash_of_shard(context: QueueContext, shard: Shard) -> Copied:
     """What is stored in a shard."""
     total = Copied()
     for piece in slices(context, Peek(shard, PAGE_MESSAGES)):
-        total += _hashed(piece, _messages(piece))
+        total += _hashed(piece, _messages(shard, piece))
     return total
 
 
@@ -122,7 +122,7 @@ def replay(source: QueueContext, target: QueueContext, since: int, until: int) -
     run, lanes = secrets.token_hex(8), target.settings.group_concurrency
     sent = 0
     for origin, piece in history_slices(source, since, until):
-        data = _carried(source, target, origin, piece, _messages(piece))
+        data = _carried(source, target, origin, piece, _messages(origin, piece))
         now = target.store.now()
         identity = derive_bundle_id(piece.bundle.id, "replay", run, str(piece.first), str(piece.due))
         priority, group = piece.bundle.priority, lane_among(piece.bundle.group, lanes)
@@ -141,9 +141,10 @@ def _conflict(shard: Shard, target: QueueContext) -> ReplayConflict:
     )
 
 
-def _messages(piece: StoredSlice) -> BundleData:
+def _messages(shard: Shard, piece: StoredSlice) -> BundleData:
     """The messages of a slice as a bundle of their own, which was not moved. A copy has no unique key."""
-    data = decode_bundle(piece.bundle.data).slice(piece.first, piece.count)
+    first = MessageId(shard, piece.bundle.id, piece.first)
+    data = decode_bundle(piece.bundle.data, first).slice(piece.first, piece.count)
     return msgspec.structs.replace(data, move_key=None, unique_key=None)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardq.held import HeldSlice
+from shardq.receipt import MessageId
 from shardq.sharding.shard import Shard
 from shardq.spark.bodies import CORRUPT, BodyReader
 from shardq.storage.bundle_data import BundleData, decode_bundle
@@ -54,7 +55,10 @@ def piece_of_claim(held: HeldSlice) -> Piece:
 def piece_of_view(shard: Shard, stored: StoredSlice) -> Piece:
     """Messages that were looked at, maybe without their bodies."""
     bundle = stored.bundle
-    messages = decode_bundle(bundle.data).slice(stored.first, stored.count) if bundle.data else _NO_BODIES
+    messages = _NO_BODIES
+    if bundle.data:
+        first = MessageId(shard, bundle.id, stored.first)
+        messages = decode_bundle(bundle.data, first).slice(stored.first, stored.count)
     return Piece(
         shard, bundle.id, stored.first, stored.count, messages, len(bundle.data), bundle.priority,
         stored.due, bundle.enqueued_at, stored.deliveries, stored.state.value,

@@ -68,13 +68,17 @@ def encode_bundle(messages: BundleData) -> bytes:
     return _encoder.encode(messages)
 
 
-def decode_bundle(data: bytes) -> BundleData:
-    """The messages out of :func:`encode_bundle`; raises InvalidMessage when the bytes are damaged."""
+def decode_bundle(data: bytes, first: object = None) -> BundleData:
+    """The messages out of :func:`encode_bundle`; raises InvalidMessage when the bytes are damaged.
+
+    ``first`` is the id of the first message that is asked for, as far as it is known: the error names it.
+    """
     try:
         return _decoder.decode(data)
     except msgspec.MsgspecError as error:
+        which = "" if first is None else f" with message {first}"
         raise InvalidMessage(
-            f"a stored bundle of {len(data)} bytes cannot be read ({error}): remove it by id"
+            f"a stored bundle of {len(data)} bytes{which} cannot be read ({error}): remove it by id"
         ) from error
 
 

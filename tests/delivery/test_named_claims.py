@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import pytest
 
@@ -81,6 +82,29 @@ def test_a_repetition_after_the_ack_takes_nothing_new(queue, claims) -> None:
     claims().ack([named("a")])
     assert take(claims(), "a", 20) == []
     assert queue.counts().ready == 30
+
+
+def test_what_is_damaged_in_the_store_stops_no_claim_and_is_left_where_it_is(
+    queue, claims, url, clock, caplog
+) -> None:
+    fill(queue, 0, 1)
+    identity = queue.producer().send(b"damaged")
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as database, database:
+        database.execute(
+            "UPDATE slice SET data = x'c1' WHERE bundle_id = ?", [bytes.fromhex(identity.split(":")[3])]
+        )
+    for _ in range(2):
+        assert take(claims(), "a") == [0]
+    assert identity in caplog.text
+    assert claims().ack([named("a")]) == 0
+    assert queue.counts().in_flight == 1
+    assert take(claims(), "b") == []
+    clock.advance(LEASE)
+    assert take(claims(), "c") == []
+    with pytest.raises(shardq.InvalidMessage, match=identity):
+        queue.peek()
+    assert queue.remove(identity)
+    assert queue.peek() == []
 
 
 def test_an_extension_by_name_keeps_the_messages_from_others(queue, claims, clock) -> None:
