@@ -11,7 +11,7 @@ import pytest
 
 from shardq.errors import QueueNotFound
 from shardq.sharding.shard import Shard
-from shardq.storage.cassandra import directory, removal
+from shardq.storage.cassandra import directory, queues, removal
 from shardq.storage.cassandra.session import Session, Statement
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Append, Claim, DedupeEntry, QueueRecord, ShardCounts, Sweep
@@ -189,6 +189,31 @@ def test_a_drop_touches_only_what_it_condemned(
     assert store.drop_queue(name)
     # Then the new queue stays
     assert store.load_queue(name) is not None
+    assert received(store, shard) == [bundle.id]
+
+
+def test_who_creates_a_queue_whose_drop_crashed_does_not_drop_what_another_has_created_meanwhile(
+    store: CassandraStore,
+    open_store: Callable[[], CassandraStore],
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Given a drop that ended after its first step
+    shard = create(store, name)
+    assert queues.condemn(store._session, name) is not None
+    other, bundle, look = open_store(), BundleFactory(store.now)(), queues.condemned
+
+    def overtaken(session: Session, queue: str) -> str | None:
+        found = look(session, queue)
+        monkeypatch.undo()
+        create(other, name)  # which finishes the drop
+        other.append(Append(shard, (bundle,)))
+        return found
+
+    # When one of two who create the queue stands still after its look, until the other one has sent to it
+    monkeypatch.setattr(queues, "condemned", overtaken)
+    assert not store.create_queue(QueueRecord(name, b"", 1))
+    # Then it is the other one's queue
     assert received(store, shard) == [bundle.id]
 
 

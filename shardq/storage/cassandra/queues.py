@@ -24,9 +24,9 @@ from shardq.storage.requests import QueueRecord
 __all__ = [
     "Incarnations",
     "condemn",
+    "condemned",
     "create",
     "current",
-    "is_condemned",
     "listing",
     "load",
     "load_all",
@@ -107,12 +107,12 @@ def condemn(session: Session, name: str, seen: QueueRecord | None = None) -> str
     """
     while (rows := session.read_serial(_STATE, (name,))) and rows[0][0] is not None:
         version, incarnation = rows[0]
-        condemned = _CONDEMNED, name, version, incarnation
+        values = _CONDEMNED, name, version, incarnation
         if version == _CONDEMNED:
             return incarnation or ""
         if seen is not None and version != seen.version:
             return None
-        statement = (_CONDEMN, condemned) if seen is None else (_CONDEMN_SEEN, (*condemned, seen.settings))
+        statement = (_CONDEMN, values) if seen is None else (_CONDEMN_SEEN, (*values, seen.settings))
         if session.apply([statement]):
             return incarnation or ""
         if seen is not None:
@@ -120,10 +120,10 @@ def condemn(session: Session, name: str, seen: QueueRecord | None = None) -> str
     return None
 
 
-def is_condemned(session: Session, name: str) -> bool:
-    """Tell whether something may be left of a queue that was dropped."""
+def condemned(session: Session, name: str) -> str | None:
+    """Return the incarnation of a queue that was dropped and of which something may be left, or None."""
     rows = session.read(_STATE, (name,))
-    return bool(rows) and rows[0][0] == _CONDEMNED
+    return (rows[0][1] or "") if rows and rows[0][0] == _CONDEMNED else None
 
 
 def remove(session: Session, name: str, incarnation: str) -> None:

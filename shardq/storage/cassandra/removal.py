@@ -32,7 +32,7 @@ from shardq.storage.cassandra.slicing import cut_out
 from shardq.storage.read_cursors import PRIORITIES
 from shardq.storage.requests import QueueRecord
 
-__all__ = ["around", "drop", "erase", "expire", "forget_name", "partitions", "purge", "remove"]
+__all__ = ["around", "drop", "erase", "expire", "finish_drop", "forget_name", "partitions", "purge", "remove"]
 
 _UNDER_WAY = 60_000_000  # far above the time that a conditional batch may be on its way
 _PARTITIONS = "SELECT DISTINCT shard FROM entry"
@@ -82,13 +82,19 @@ def expire(session: Session, shard: Shard, before: int, limit: int) -> int:
 
 
 def drop(session: Session, queue: str, now: Callable[[], int], seen: QueueRecord | None = None) -> bool:
-    """Remove the queue with all that it holds; goes on where a crashed attempt stopped. False when there is none.
-
-    Only the incarnation that was condemned is touched, whoever creates the queue again meanwhile.
-    """
+    """Remove the queue with all that it holds; goes on where a crashed attempt stopped. False when there is none."""
     incarnation = queues.condemn(session, queue, seen)
     if incarnation is None:
         return False
+    finish_drop(session, queue, incarnation, now)
+    return True
+
+
+def finish_drop(session: Session, queue: str, incarnation: str, now: Callable[[], int]) -> None:
+    """Remove all that is left of an incarnation that was condemned.
+
+    Only this incarnation is touched, whoever creates the queue again meanwhile.
+    """
     time.sleep(directory.NOTICE)  # producers that saw the queue a moment ago do not look again before
     name = name_of(queue, incarnation)
     for shard in directory.listing(session, name):
@@ -98,7 +104,6 @@ def drop(session: Session, queue: str, now: Callable[[], int], seen: QueueRecord
             erase(session, partition, now())
     forget_name(session, name, now())
     queues.remove(session, queue, incarnation)
-    return True
 
 
 def partitions(session: Session) -> Iterator[str]:

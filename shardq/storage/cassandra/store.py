@@ -111,8 +111,9 @@ class CassandraStore(KeyMethods):
     def create_queue(self, record: QueueRecord) -> bool:
         """Store a new queue, which is a new incarnation; False when the name is taken."""
         self.create_schema()
-        if queues.is_condemned(self._session, record.name):  # a drop crashed half way
-            removal.drop(self._session, record.name, self.now)
+        condemned = queues.condemned(self._session, record.name)
+        if condemned is not None:  # a drop crashed half way
+            removal.finish_drop(self._session, record.name, condemned, self.now)
         incarnation = queues.create(self._session, record)
         if incarnation is not None:
             self._incarnations.saw(record.name, incarnation)

@@ -22,7 +22,7 @@ from shardq.storage.mongodb.shard_rows import HISTORY_INDEX, ShardRows
 from shardq.storage.mongodb.slicing import cut, without
 from shardq.storage.requests import QueueRecord, Span
 
-__all__ = ["drop", "expire", "purge", "remove", "remove_remains"]
+__all__ = ["drop", "expire", "finish_drop", "purge", "remove", "remove_remains"]
 
 _AT_ONCE = 1000
 
@@ -78,9 +78,14 @@ def drop(session: Session, queue: str, seen: QueueRecord | None = None) -> bool:
     """
     if not queues.condemn(session, queue, seen):
         return False
+    finish_drop(session, queue)
+    return True
+
+
+def finish_drop(session: Session, queue: str) -> None:
+    """Remove what is left of a queue that was condemned, and nothing of one that was created again meanwhile."""
     remove_remains(session, queue)
     queues.remove(session, queue)
-    return True
 
 
 def _without_slices(row: Row) -> Change | None:

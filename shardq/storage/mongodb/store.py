@@ -119,7 +119,7 @@ class MongoStore(KeyMethods):
         self.create_schema()
         self._incarnations.forget(record.name)
         if queues.is_condemned(self._session, record.name):  # a drop crashed half way
-            removal.drop(self._session, record.name)
+            removal.finish_drop(self._session, record.name)
         return queues.create(self._session, record)
 
     def load_queue(self, name: str) -> QueueRecord | None:
