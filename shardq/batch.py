@@ -61,7 +61,8 @@ class Batch(Sequence[Message]):
     @property
     def lease_until(self) -> datetime | None:
         """When the first lease expires, by the store's clock; None for an empty batch."""
-        first = min((selection.held.lease_until for selection in self._selections), default=None)
+        moments = (selection.lease_until for selection in self._selections)
+        first = min((moment for moment in moments if moment is not None), default=None)
         return None if first is None else to_datetime(first)
 
     def part(self, messages: Iterable[Message]) -> Batch:

@@ -73,6 +73,7 @@ class HeldSlice:
         self.finished = claimed.finished  # by its claim: it was never held
         self.started = started  # False: the store does not count this delivery yet
         self.unanswered: dict[str, set[int]] = {}  # what was tried, and may have been done to which positions
+        self._untils: dict[int, int] = {}  # by position, of messages whose leases end at other moments
         self._states = bytearray(claimed.count)
 
     @cached_property
@@ -104,6 +105,18 @@ class HeldSlice:
             return
         for position in positions:
             self._states[position] = state
+
+    def until(self, position: int) -> int:
+        """When the lease of one of the messages ends, as far as is known."""
+        return self._untils.get(position, self.lease_until)
+
+    def extended(self, positions: Sequence[int], until: int, *, shortens: bool) -> None:
+        """Note until when some messages are held; unless it ``shortens``, a lease that ends later stays as it is."""
+        if not self._untils and set(self.positions(SettleState.OPEN)) <= set(positions):
+            self.lease_until = until if shortens else max(until, self.lease_until)
+            return
+        for position in positions:
+            self._untils[position] = until if shortens else max(until, self.until(position))
 
     def select(self, positions: Sequence[int] | None = None) -> Selection:
         """Select messages by their positions, in order; None: all that are open."""
@@ -152,6 +165,8 @@ class HeldSlice:
         part = HeldSlice(self.shard, claimed, self.token, self.lease_until, started=self.started)
         part.grant = self.grant
         part._states[:] = self._states[offset : offset + count]
+        untils = {position - offset: until for position, until in dict(self._untils).items()}
+        part._untils = {position: untils[position] for position in untils.keys() & range(count)}
         part.unique_key, part.large = self.unique_key, self.large
         return part
 
@@ -173,6 +188,18 @@ class Selection(msgspec.Struct, frozen=True):
     def in_states(self, *states: SettleState) -> Selection:
         """Those of them that had one of these states."""
         return Selection(self.held, self.held.in_states(self.positions, states))
+
+    @property
+    def lease_until(self) -> int | None:
+        """When the first lease of those that are held ends, or else that of the others; None of no messages."""
+        held = self.in_states(SettleState.OPEN).positions
+        return min(map(self.held.until, held or self.positions), default=None)
+
+    def over(self, now: int) -> Selection:
+        """Those of them whose leases are over."""
+        return Selection(
+            self.held, [position for position in self.positions if now > self.held.until(position)]
+        )
 
     def within(self, spans: Iterable[Span]) -> Selection:
         """Those of them that the spans name."""

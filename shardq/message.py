@@ -161,7 +161,7 @@ class Message:
     @property
     def lease_until(self) -> datetime:
         """When the lease expires, by the store's clock. From then on the message can be redelivered."""
-        return to_datetime(self._held.lease_until)
+        return to_datetime(self._held.until(self._position))
 
     @property
     def settled(self) -> bool:

@@ -259,19 +259,17 @@ class Settling:
         ]
 
     def _lost(self, selection: Selection, *, moved: bool) -> Selection:
-        if self._verb.gives_back and self._went_with_an_earlier_one(selection.held):
-            return Selection(selection.held, [])
+        if self._verb.gives_back and selection.held.shard.is_grouped:
+            # Of what was given back before its lease was over an earlier message of its group was.
+            selection = selection.over(self._context.store.now())
         explained = self._verb.unanswered_explains_lost or moved
         return selection.without(self._tried(selection)) if explained else selection
 
-    def _went_with_an_earlier_one(self, held: HeldSlice) -> bool:
-        """True for what was given back before its lease was over, when an earlier message of its group was."""
-        return held.shard.is_grouped and self._context.store.now() <= held.lease_until
-
     def _gone(self, selection: Selection) -> Selection:
-        over = not self._by_receipt and self._context.store.now() > selection.held.lease_until
-        if self._verb.gone_is_done and not over:
+        if self._verb.gone_is_done and self._by_receipt:
             return Selection(selection.held, [])
+        if self._verb.gone_is_done:
+            selection = selection.over(self._context.store.now())
         explained = self._verb.unanswered_explains_gone
         return selection.without(self._tried(selection)) if explained else selection
 

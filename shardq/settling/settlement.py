@@ -241,7 +241,7 @@ class Settlement:
         for selection in settled:  # not of what is lost: an ack of it must raise LeaseLost too
             held, until = selection.held, untils[selection.held.shard]
             shortens = verb.shortens and held.shard not in kept
-            held.lease_until = until if shortens else max(until, held.lease_until)
+            held.extended(selection.positions, until, shortens=shortens)
             held.started = held.started or verb.starts
         self._raise_if_any(settling, verb)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -171,6 +172,38 @@ def test_what_somebody_else_has_worked_on_and_acked_is_lost_too(
     with pytest.raises(shardq.LeaseLost) as caught:
         settle(batch)
     assert len(caught.value.messages) == 10
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_extending_one_message_says_nothing_of_the_lease_of_another_in_its_bundle(
+    queue: shardq.Queue, batch: shardq.Batch, clock: ManualClock, keep: bool
+) -> None:
+    until = batch[1].lease_until
+    batch[0].extend(600)
+    if keep:
+        clock.advance(10)
+        batch._settler.keep([batch[2]._selection], 30_000_000)  # type: ignore[attr-defined]
+        assert batch[2].lease_until == until + timedelta(seconds=10)
+    assert (batch[1].lease_until, batch.lease_until) == (until, until)
+    clock.advance(31)
+    for taken in queue.consumer().receive(1000):
+        taken.ack()
+    with pytest.raises(shardq.LeaseLost):
+        batch[1].ack()
+    batch[0].ack()
+
+
+def test_a_message_of_a_group_whose_lease_is_over_is_lost_to_a_release_though_another_was_extended(
+    queue: shardq.Queue, clock: ManualClock
+) -> None:
+    queue.producer().send_many([b"1", b"2"], group="g")
+    first, second = queue.consumer().receive(2)
+    first.extend(600)
+    first.ack()
+    clock.advance(31)
+    assert len(queue.consumer().receive()) == 1
+    with pytest.raises(shardq.LeaseLost):
+        second.release()
 
 
 def test_a_message_that_was_released_cannot_be_acked(batch: shardq.Batch) -> None:
