@@ -10,9 +10,10 @@ from inspect import BoundArguments
 from typing import Any
 
 from shardq.batch import Batch
-from shardq.errors import MessageTooLarge, PartialSend, ShardqError
+from shardq.errors import InvalidMessage, MessageTooLarge, PartialSend, ShardqError
 from shardq.message import Message
 from shardq.outcome import DeadLetter, Discard, Outcome, Retry, Snooze
+from shardq.outgoing_message import Headers
 from shardq.queue_internals import one_by_one
 from shardq.tasks.advancing import UNSENDABLE
 from shardq.tasks.binding import Binding
@@ -135,7 +136,7 @@ class Runner:
 
     def _attempts(self, message: Message) -> float:
         """How often a task is tried, as far as it says so."""
-        task = self._tasks.get(str(message.headers.get(NAME)))
+        task = self._tasks.get(str(_headers(message).get(NAME)))
         attempts = None if task is None else task.settings.policy.attempts
         return math.inf if attempts is None else attempts
 
@@ -144,7 +145,7 @@ class Runner:
         try:
             if (known := self._known(unit, message)) is not None:
                 return self._as_decided(unit, message, known)
-            if message.headers.get(NAME) == WORKFLOW or self._has_called(message):
+            if _headers(message).get(NAME) == WORKFLOW or self._has_called(message):
                 return self._start(unit, message, lambda: self._begin(message))
             value = self._spent(message) or self._run(unit, message)
             if isinstance(value, (Signature, Workflow)):
@@ -173,18 +174,18 @@ class Runner:
 
     def _call_instead(self, unit: Unit, message: Message, given: Signature[Any] | Workflow) -> None:
         identity = ledger_id(message)
-        enter_tail(self._binding, identity, str(message.headers[NAME]), given, kept(message))
+        enter_tail(self._binding, identity, str(_headers(message)[NAME]), given, kept(message))
         unit.planned.add(message)
         start_bucket(self._binding, identity, b"")
 
     def _call(self, message: Message) -> str:
         """The task and its arguments in short; its name alone where it is not known, or has a large body."""
-        name = str(message.headers.get(NAME))
+        name = str(_headers(message).get(NAME))
         task = self._tasks.get(name)
         return name if task is None or message.large is not None else task.arguments.summary(message.raw)
 
     def _called(self, message: Message) -> str:
-        if message.headers.get(NAME) == WORKFLOW:
+        if _headers(message).get(NAME) == WORKFLOW:
             return f"workflow {ledger_id(message)}"
         return f"task {self._call(message)}, {ledger_id(message)},"
 
@@ -198,19 +199,21 @@ class Runner:
                 if not isinstance(cause, UNSENDABLE):
                     raise
                 unit.fail(message, cause, "")
-                if message.headers.get(NAME) == WORKFLOW and not _is_step(message):
-                    give_up(self._binding, str(message.headers.get(RUN, message.id)), cause)
+                if _headers(message).get(NAME) == WORKFLOW and not _is_step(message):
+                    give_up(self._binding, str(_headers(message).get(RUN, message.id)), cause)
                 return DeadLetter(str(cause))
         unit.begun.add(message)
         return None
 
     def _begin(self, message: Message) -> None:
-        if message.headers.get(NAME) != WORKFLOW:  # a task that has returned one before
+        if _headers(message).get(NAME) != WORKFLOW:  # a task that has returned one before
             start_bucket(self._binding, ledger_id(message), b"")
         elif _is_step(message):
-            start_bucket(self._binding, ledger_id(message), None if APART in message.headers else message.raw)
-        elif RUN in message.headers:
-            start_run(self._binding, str(message.headers[RUN]))
+            start_bucket(
+                self._binding, ledger_id(message), None if APART in _headers(message) else message.raw
+            )
+        elif RUN in _headers(message):
+            start_run(self._binding, str(_headers(message)[RUN]))
         else:
             start_workflow(self._binding, message)
 
@@ -218,7 +221,7 @@ class Runner:
         task = self._task(message)
         given = self._arguments(task, message)
         current = CurrentTask(task.name, ledger_id(message), message.deliveries, kept(message), self._log)
-        timeout = message.headers.get(TIMEOUT)
+        timeout = _headers(message).get(TIMEOUT)
         began = time.monotonic()
         try:
             return run_function(
@@ -244,7 +247,7 @@ class Runner:
         return task
 
     def _arguments(self, task: Task[Any, Any, Any], message: Message) -> BoundArguments:
-        if APART not in message.headers:
+        if APART not in _headers(message):
             return task.arguments.decode(message.raw)
         try:
             with _while_away():
@@ -299,7 +302,7 @@ class Runner:
         self._on_error(error)
         if isinstance(error, UnknownTask | ArgumentsRejected | ResultRejected):
             return DeadLetter()
-        task = self._tasks.get(str(message.headers.get(NAME)))
+        task = self._tasks.get(str(_headers(message).get(NAME)))
         return None if task is None else task.settings.policy.outcome(error, message.deliveries)
 
 
@@ -343,16 +346,24 @@ def _may_stand(message: Message) -> bool:
     return (_is_step(message) or message.deliveries > 1) and kept(message) > 0
 
 
+def _headers(message: Message) -> Headers:
+    """The headers of a message; none of one that is damaged in the store, which fails when its task is looked for."""
+    try:
+        return message.headers
+    except InvalidMessage:
+        return {}
+
+
 def ledger_id(message: Message) -> str:
     """The id under which the result of a task is stored: its own, or that of the step."""
-    return str(message.headers[STEP]) if _is_step(message) else message.id
+    return str(_headers(message)[STEP]) if _is_step(message) else message.id
 
 
 def kept(message: Message) -> float:
     """For how many seconds the result of a task is kept. What others wrote into its header harms nobody."""
-    keep = message.headers.get(KEEP)
+    keep = _headers(message).get(KEEP)
     return min(float(keep), LONGEST_KEPT) if isinstance(keep, int | float) and keep > 0 else 0.0
 
 
 def _is_step(message: Message) -> bool:
-    return STEP in message.headers and is_step(message.headers[STEP])
+    return STEP in _headers(message) and is_step(_headers(message)[STEP])

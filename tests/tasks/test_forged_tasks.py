@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -65,3 +68,19 @@ def test_a_message_that_no_sender_of_tasks_makes_costs_only_itself(
         clock.advance(700)
     assert result.get(timeout=0) == 23
     assert queue.peek() == []
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_damaged_task_costs_only_itself(tmp_path: Path, clock: ManualClock, threads: int) -> None:
+    file = tmp_path / "queue.db"
+    with shardq.connect(f"sqlite:///{file}", clock=clock) as client:
+        sums = Sums(client)
+        damaged, flow = sums.add.send(1, 2), sums.squares().send()
+        with closing(sqlite3.connect(file)) as database, database:
+            place = damaged.id.split(":")[3]
+            database.execute("UPDATE slice SET data = x'c1' WHERE bundle_id = ?", [bytes.fromhex(place)])
+        sound = sums.add.send(20, 3)
+        for _ in range(3):
+            TaskWorker(sums.tasks, client, threads=threads, idle_exit=0).run()
+            clock.advance(700)
+        assert (sound.get(timeout=0), flow.state) == (23, "done")
