@@ -12,23 +12,73 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from itertools import count
 from typing import Generic, TypeVar
+
+import msgspec
 
 __all__ = ["OwnLock", "PerProcess", "generation", "watch_forks"]
 
 T = TypeVar("T")
 
 
+class _Watch(msgspec.Struct, frozen=True):
+    """What is called around a fork, while the object of these methods lives."""
+
+    before: weakref.WeakMethod[Callable[[], None]]
+    after_in_parent: weakref.WeakMethod[Callable[[], None]]
+    after_in_child: weakref.WeakMethod[Callable[[], None]]
+
+
 class _Forks:
-    """Those that lie between the first process and this one."""
+    """Those that lie between the first process and this one, and who watches the next ones.
+
+    Python forgets nothing that it was told to call around forks, and each transaction of the application watches them.
+    So it is told of this object alone.
+    """
 
     def __init__(self) -> None:
         self.count = 0
-        os.register_at_fork(after_in_child=self.add)
+        self._numbers = count()
+        self._watches: dict[int, _Watch] = {}
+        self._paused = threading.local()
+        os.register_at_fork(
+            before=self._before, after_in_parent=self._after_in_parent, after_in_child=self._after_in_child
+        )
 
-    def add(self) -> None:
+    def watch(
+        self,
+        before: Callable[[], None],
+        after_in_parent: Callable[[], None],
+        after_in_child: Callable[[], None],
+    ) -> None:
+        number = next(self._numbers)
+        self._watches[number] = _Watch(
+            weakref.WeakMethod(before, lambda _: self._watches.pop(number, None)),
+            weakref.WeakMethod(after_in_parent),
+            weakref.WeakMethod(after_in_child),
+        )
+
+    def _before(self) -> None:
+        self._paused.watches = watches = list(self._watches.values())
+        _call(each.before for each in reversed(watches))
+
+    def _after_in_parent(self) -> None:
+        _call(each.after_in_parent for each in self._paused.watches)
+
+    def _after_in_child(self) -> None:
         self.count += 1
+        _call(each.after_in_child for each in list(self._watches.values()))
+
+
+def _call(methods: Iterable[weakref.WeakMethod[Callable[[], None]]]) -> None:
+    """Call those whose object lives, one after the other, also where some fail."""
+    with ExitStack() as stack:
+        for method in reversed(list(methods)):
+            if (call := method()) is not None:
+                stack.callback(call)
 
 
 _forks = _Forks()
@@ -94,19 +144,4 @@ def watch_forks(
     *, after_in_child: Callable[[], None], before: Callable[[], None], after_in_parent: Callable[[], None]
 ) -> None:
     """Call the bound methods around every fork, for as long as their object lives."""
-    os.register_at_fork(
-        before=_weakly(before),
-        after_in_parent=_weakly(after_in_parent),
-        after_in_child=_weakly(after_in_child),
-    )
-
-
-def _weakly(method: Callable[[], None]) -> Callable[[], None]:
-    reference = weakref.WeakMethod(method)
-
-    def call() -> None:
-        living = reference()
-        if living is not None:
-            living()
-
-    return call
+    _forks.watch(before, after_in_parent, after_in_child)

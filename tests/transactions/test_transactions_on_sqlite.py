@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import sqlite3
 import threading
@@ -242,3 +243,19 @@ def test_who_waits_is_told_of_what_was_committed(
     db.execute("COMMIT")
     thread.join(30)
     assert received == [b"one"]
+
+
+def test_nothing_is_left_of_a_transaction_in_memory(
+    client: shardq.Client, queue: shardq.Queue, db: sqlite3.Connection
+) -> None:
+    def objects_after(transactions: int) -> int:
+        for _ in range(transactions):
+            begin(db)
+            with client.transaction(connection=db) as within:
+                within.queue("orders").producer().send(b"one")
+            db.execute("ROLLBACK")
+        gc.collect()
+        return len(gc.get_objects())
+
+    before = objects_after(5)
+    assert objects_after(50) < before + 50
