@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 
+from shardq.errors import InvalidMessage
 from shardq.large.body import LargeBody
 from shardq.receipt import MessageId
 from shardq.sharding.shard import Shard
@@ -80,6 +81,15 @@ class HeldSlice:
     def messages(self) -> BundleData:
         """The bodies and headers; raises InvalidMessage when the stored bundle is damaged."""
         return decode_bundle(self.bundle.data, self.message_id(0)).slice(self.first, self.count)
+
+    @property
+    def damage(self) -> InvalidMessage | None:
+        """Why the bundle cannot be read, if it is damaged in the store: it is left there for a person to look at."""
+        try:
+            self.messages  # noqa: B018 - it is kept
+        except InvalidMessage as error:
+            return error
+        return None
 
     def bodies(self, positions: Sequence[int]) -> Sequence[bytes]:
         """The bodies of messages, by position."""

@@ -7,7 +7,7 @@ it makes, and all attempts agree on what is delivered.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -81,10 +81,3 @@ class Runs:
             if standing.run == run:
                 break
         return number, given_up
-
-    def given_up(self, key: str) -> Iterator[Taken]:
-        """What all runs gave up."""
-        number = 1
-        while (entry := self._decisions.read([f"{key}:{number}"])[0]) is not None:
-            yield from ClaimEntry.read(entry.value).taken
-            number += 1

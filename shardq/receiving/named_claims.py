@@ -25,7 +25,7 @@ from shardq.context.decision_log import DecisionLog
 from shardq.context.patient_claims import claim_patiently
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
-from shardq.errors import InvalidMessage, LeaseLost
+from shardq.errors import LeaseLost
 from shardq.held import HeldSlice, Selection, SettleState, count_of, held_unseen
 from shardq.limits.queue_limits import check_unlimited
 from shardq.receiving.claim_entries import ClaimEntry, Runs, Taken
@@ -33,12 +33,12 @@ from shardq.receiving.delivery_filter import DeliveryFilter, is_expired
 from shardq.settling.blocking import may_block
 from shardq.settling.dead_letters import EXHAUSTED
 from shardq.settling.moves import DeadLetters
-from shardq.settling.settle import Settling, give_back_selected
+from shardq.settling.settle import Settling, by_shard, give_back_selected
 from shardq.settling.settlement import Settlement
 from shardq.settling.telling import tell_claimed
 from shardq.settling.verbs import ACK, KEEP, Verb
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import Claim, Span
+from shardq.storage.requests import Claim, EntryState, Span
 
 __all__ = ["CLAIMS_AT_ONCE", "ClaimName", "NamedClaims", "Taking"]
 
@@ -49,6 +49,9 @@ CLAIMS_AT_ONCE = 8
 
 SETTLED_AT_ONCE = 4
 """How many times that many, by threads of their own."""
+
+FOUND_AT_ONCE = 500
+"""How many messages are looked at together. The data of their bundles is read, too."""
 
 _PREFIX = "shardq-claim:"
 
@@ -126,10 +129,9 @@ class NamedClaims:
     def ack(self, claims: Sequence[ClaimName]) -> int:
         """Finish what the claims got; returns how many messages are somebody else's. Repeating it is harmless.
 
-        What was given up by its receipt, and blocks its group, stays.
+        What was given up by its receipt, and blocks its group, stays. What was moved elsewhere is done.
         """
-        selections = self._settle(claims, ACK)
-        lost = _count(selections) - self._count_given_up(claims, selections)
+        lost = self._count_stored(self._settle(claims, ACK))
         self._context.counters.add(lease_lost=lost)
         return lost
 
@@ -186,20 +188,24 @@ class NamedClaims:
     def _tell_missing(self, claim: ClaimName, missing: int, *, strict: bool) -> None:
         self._context.counters.add(lease_lost=missing)
         text = (
-            f"{missing} messages of shard {claim.shard} that an earlier attempt had received are somebody else's "
-            "now: their lease was over; raise the lease"
+            f"{missing} messages of shard {claim.shard} that an earlier attempt had received are held no longer: they "
+            "were settled by their receipts, or their lease was over; raise the lease then"
         )
         if strict:
             raise LeaseLost(text)
         _log.warning("%s", text)
 
-    def _count_given_up(self, claims: Sequence[ClaimName], lost: Sequence[Selection]) -> int:
-        """How many of the lost messages became dead letters in a later run of their claims."""
-        keys = {claim.token: _key(claim) for claim in claims}
-        given_up = {
-            token: _places(self._runs.given_up(keys[token])) for token in {s.held.token for s in lost}
-        }
-        return sum(len(_among(s.held, given_up[s.held.token], s.positions).positions) for s in lost)
+    def _count_stored(self, lost: Sequence[Selection]) -> int:
+        """How many of the messages are in the queue."""
+        count = 0
+        for shard, some in by_shard(lost).items():
+            ids = (each.held.message_id(position) for each in some for position in each.positions)
+            places = [(identity.bundle_id, identity.position) for identity in ids]
+            for start in range(0, len(places), FOUND_AT_ONCE):
+                asked = places[start : start + FOUND_AT_ONCE]
+                found = self._context.retry(self._context.store.find_many, shard, asked)
+                count += sum(piece is not None and piece.state is not EntryState.PROCESSED for piece in found)
+        return count
 
     def _give_back(self, held: Sequence[HeldSlice], kept: Sequence[HeldSlice]) -> None:
         wanted = {(part.bundle.id, part.first + place) for part in kept for place in range(part.count)}
@@ -252,11 +258,9 @@ class NamedClaims:
 
 def _is_readable(piece: HeldSlice) -> bool:
     """False for what is damaged in the store: it stays held until its lease is over, and is no part of the claim."""
-    try:
-        return bool(piece.messages)
-    except InvalidMessage as error:
-        _log.error("%s", error)
-        return False
+    if piece.damage is not None:
+        _log.error("%s", piece.damage)
+    return piece.damage is None
 
 
 def _at_once(settle: Callable[[_Group], _Settled], groups: Sequence[_Group]) -> Iterator[_Settled]:

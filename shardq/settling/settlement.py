@@ -16,7 +16,7 @@ from shardq.clock import microseconds
 from shardq.codec import BYTES, Codec
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Answer
-from shardq.errors import InvalidMessage, LeaseLost, ShardqError
+from shardq.errors import LeaseLost, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState
 from shardq.large.body import no_large_body, not_in_memory
 from shardq.large.reading import open_body
@@ -102,7 +102,7 @@ class Settlement:
         last: list[Selection] = []
         others: list[Selection] = []
         for each in selections:
-            (last if self.is_last(each.held) and _is_readable(each.held) else others).append(each)
+            (last if self.is_last(each.held) and each.held.damage is None else others).append(each)
         settling = self._release(others, RELEASE, duration)
         if last:
             settling.add(self._give_up(last, why, EXHAUST))
@@ -275,14 +275,6 @@ class Settlement:
     def _not_done(self, count: int, verb: Verb) -> str:
         subject, were = ("message", "was") if count == 1 else ("messages", "were")
         return f"{count} {subject} of queue {self._context.name!r} {were} not {verb.name}"
-
-
-def _is_readable(held: HeldSlice) -> bool:
-    """False when the bundle is damaged in the store: it cannot be moved, and is left for a person to look at."""
-    try:
-        return bool(held.messages)
-    except InvalidMessage:
-        return False
 
 
 def _why(lost: Sequence[Selection]) -> str:

@@ -12,6 +12,7 @@ import pytest
 import shardq
 from shardq.clock import microseconds
 from shardq.receiving.named_claims import SETTLED_AT_ONCE, ClaimName, NamedClaims
+from shardq.settling.receipts import dead_letter_receipts
 from shardq.sharding.shard import Shard, group_shard
 from shardq.testing import ManualClock
 
@@ -190,6 +191,19 @@ def test_what_was_lost_is_left_out_or_raised_and_never_replaced(queue, claims, c
         with pytest.raises(shardq.LeaseLost, match="5 messages"):
             take(claims(), "a", 20, strict=True)
         assert claims().ack([named("a")]) == 5
+
+
+def test_what_was_moved_by_its_receipt_is_not_lost_to_an_ack_by_name(queue, claims) -> None:
+    queue.alter(history_retention=60)
+    fill(queue, 0, 10)
+    (piece,) = claims().take(named("a"), 10, owner="test", strict=False).held
+    receipts = [f"{piece.shard}:{piece.bundle.id.hex()}:{place}:{piece.token.hex()}" for place in range(10)]
+    queue.ack(receipts[:3])
+    dead_letter_receipts(queue._context, receipts[3:6], "broken")
+    queue.release(receipts[6:8], delay=LEASE)
+    for _ in range(2):
+        assert claims().ack([named("a")]) == 2
+    assert {int(message.body) for message in queue.peek()} == {6, 7}
 
 
 def test_when_all_of_it_was_lost_nothing_else_is_taken_instead(queue, claims, clock) -> None:
