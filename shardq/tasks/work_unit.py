@@ -11,7 +11,7 @@ from typing import Any
 
 from shardq.batch import Batch
 from shardq.errors import InvalidMessage, MessageTooLarge, PartialSend, ShardqError
-from shardq.message import Message
+from shardq.message import Message, StoredMessage
 from shardq.outcome import DeadLetter, Discard, Outcome, Retry, Snooze
 from shardq.outgoing_message import Headers
 from shardq.queue_internals import one_by_one
@@ -40,7 +40,7 @@ from shardq.worker.attempt import Attempt, EachMessage, Ending
 from shardq.worker.gate import Gate
 from shardq.worker.report import Tally
 
-__all__ = ["Runner", "Unit", "units_of"]
+__all__ = ["Runner", "Unit", "kept", "ledger_id", "units_of"]
 
 AGAIN_SECONDS = 5.0
 STALE_SECONDS = 1.0  # a task that has waited for so long in the worker may have been cancelled since
@@ -346,7 +346,7 @@ def _may_stand(message: Message) -> bool:
     return (_is_step(message) or message.deliveries > 1) and kept(message) > 0
 
 
-def _headers(message: Message) -> Headers:
+def _headers(message: Message | StoredMessage) -> Headers:
     """The headers of a message; none of one that is damaged in the store, which fails when its task is looked for."""
     try:
         return message.headers
@@ -359,7 +359,7 @@ def ledger_id(message: Message) -> str:
     return str(_headers(message)[STEP]) if _is_step(message) else message.id
 
 
-def kept(message: Message) -> float:
+def kept(message: Message | StoredMessage) -> float:
     """For how many seconds the result of a task is kept. What others wrote into its header harms nobody."""
     keep = _headers(message).get(KEEP)
     return min(float(keep), LONGEST_KEPT) if isinstance(keep, int | float) and keep > 0 else 0.0

@@ -211,6 +211,24 @@ def test_what_is_cancelled_can_be_cancelled_again(run: Run, sums: Sums, kind: st
     assert result.state == "cancelled"
 
 
+def test_a_dead_letter_stays_when_it_is_to_be_cancelled_and_is_told_what_to_retry(
+    run: Run, sums: Sums, client: shardq.Client
+) -> None:
+    sums.fail.send(1)
+    flow = chain(sums.add.signature(1, 1), sums.fail.then()).send()
+    sums.tasks.drain()
+    dead = client.queue("others.dead").peek()
+    assert len(dead) == 2
+    for each in dead:
+        assert run("cancel", each.id)[2] == f"{each.id} has ended: nothing is cancelled\n"
+        remedy = f"task retry '{flow.id}'" if "task-step" in each.headers else "redrive others`"
+        code, _, told = run("retry", each.id)
+        assert (code, remedy in told) == (2, True), told
+    assert client.queue("others.dead").peek() == dead
+    forged = client.queue("tasks").producer().send(b"", headers={"task": "add", "task-keep": "long"})
+    assert run("cancel", forged)[2] == f"{forged} is cancelled\n"
+
+
 def test_tasks_and_workflows_are_cancelled_and_workflows_retried(run: Run, sums: Sums) -> None:
     task, flow = sums.add.send(1, 2), chain(sums.add.signature(1, 1), sums.fail.then()).send()
     assert run("cancel", task.id)[2] == f"{task.id} is cancelled\n"

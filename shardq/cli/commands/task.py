@@ -16,11 +16,12 @@ from shardq.queue_internals import stored_in
 from shardq.receipt import MessageId
 from shardq.tasks.binding import Binding
 from shardq.tasks.drawing import as_mermaid, as_svg, as_text
-from shardq.tasks.ids import check_task_id, in_run, run_of
+from shardq.tasks.ids import around, check_task_id, in_run, is_step, run_of
 from shardq.tasks.listing import MOST_LISTED, WorkflowState, WorkflowView, newest_workflows
-from shardq.tasks.plans import KEEP, NAME
+from shardq.tasks.plans import NAME
 from shardq.tasks.result import Result
 from shardq.tasks.views import TaskView, view_of_message, view_of_task, views_of_steps
+from shardq.tasks.work_unit import kept
 from shardq.tasks.workflow_result import WorkflowResult
 
 __all__ = ["task"]
@@ -201,13 +202,20 @@ def cancel(ctx: click.Context, /, identity: str, as_json: bool) -> None:
     elif (view := view_of_task(binding, identity)) is None:
         _end_unknown(ctx, identity)
     else:
-        message = binding.find(identity)
-        keep = 0.0 if message is None else message.headers.get(KEEP, 0.0)
-        cancelled = Result[object](binding, identity, None, float(keep)).cancel() or view.state == "cancelled"
+        cancelled = _cancelled(binding, identity, view)
     if as_json:
         print_json({"cancelled": cancelled})
     else:
         note(f"{identity} is cancelled" if cancelled else f"{identity} has ended: nothing is cancelled")
+
+
+def _cancelled(binding: Binding, identity: str, view: TaskView) -> bool:
+    """Cancel a task; True if it is cancelled, now or before. A dead letter stays."""
+    if view.sent_as is not None or view.state == "failed":
+        return view.state == "cancelled"
+    message = binding.find(identity)
+    keep = 0.0 if message is None else kept(message)
+    return Result[object](binding, identity, None, keep).cancel() or view.state == "cancelled"
 
 
 @task.command("retry", example="shardq task retry mail:3:1:0197c8a2b4d07abc8123456789abcdef:0")
@@ -223,9 +231,14 @@ def retry(ctx: click.Context, /, identity: str, as_json: bool) -> None:
     binding = _binding(ctx.ensure_object(Session))
     flow = WorkflowResult(binding, identity, {})
     if binding.planned(flow.id) is None:
-        if view_of_task(binding, flow.id) is None:
+        if (view := view_of_task(binding, flow.id)) is None:
             _end_unknown(ctx, identity)
-        queue = MessageId.parse(flow.id).shard.queue
+        if is_step(view.id):
+            raise InvalidSetting(
+                f"{identity} is the dead letter of a step: `shardq task retry '{around(view.id)[-1]}'` retries its "
+                "workflow"
+            )
+        queue = MessageId.parse(view.sent_as or flow.id).shard.queue
         raise InvalidSetting(
             f"{identity} is a single task: `shardq redrive {queue}` sends the dead letters of its queue back"
         )
