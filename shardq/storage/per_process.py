@@ -12,73 +12,71 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from itertools import count
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-import msgspec
-
-__all__ = ["OwnLock", "PerProcess", "generation", "watch_forks"]
+__all__ = ["OwnLock", "PerProcess", "WatchesForks", "generation", "watch_forks"]
 
 T = TypeVar("T")
 
 
-class _Watch(msgspec.Struct, frozen=True):
-    """What is called around a fork, while the object of these methods lives."""
+class WatchesForks(Protocol):
+    """What is told of forks."""
 
-    before: weakref.WeakMethod[Callable[[], None]]
-    after_in_parent: weakref.WeakMethod[Callable[[], None]]
-    after_in_child: weakref.WeakMethod[Callable[[], None]]
+    def before_fork(self) -> None:
+        """A fork is about to be made."""
+
+    def after_fork_in_parent(self) -> None:
+        """It was made; said to whom the first was said."""
+
+    def after_fork_in_child(self) -> None:
+        """It was made, and this is the child."""
 
 
 class _Forks:
-    """Those that lie between the first process and this one, and who watches the next ones.
+    """Those that lie between the first process and this one, and who is told of the next ones.
 
-    Python forgets nothing that it was told to call around forks, and each transaction of the application watches them.
-    So it is told of this object alone.
+    Python forgets nothing that it was told to call around forks, and each transaction of the application has objects
+    that want to be told. So Python knows of this object alone.
     """
 
     def __init__(self) -> None:
         self.count = 0
         self._numbers = count()
-        self._watches: dict[int, _Watch] = {}
-        self._paused = threading.local()
+        self._told: dict[int, weakref.ref[WatchesForks]] = {}
+        self._own = threading.local()
         os.register_at_fork(
             before=self._before, after_in_parent=self._after_in_parent, after_in_child=self._after_in_child
         )
 
-    def watch(
-        self,
-        before: Callable[[], None],
-        after_in_parent: Callable[[], None],
-        after_in_child: Callable[[], None],
-    ) -> None:
-        number = next(self._numbers)
-        self._watches[number] = _Watch(
-            weakref.WeakMethod(before, lambda _: self._watches.pop(number, None)),
-            weakref.WeakMethod(after_in_parent),
-            weakref.WeakMethod(after_in_child),
-        )
+    def tell(self, watcher: WatchesForks) -> None:
+        number, told = next(self._numbers), self._told
+        told[number] = weakref.ref(watcher, lambda _: told.pop(number, None))
+
+    def _living(self) -> list[WatchesForks]:
+        return [each for known in list(self._told.values()) if (each := known()) is not None]
 
     def _before(self) -> None:
-        self._paused.watches = watches = list(self._watches.values())
-        _call(each.before for each in reversed(watches))
+        self._own.told = told = self._living()
+        _call([each.before_fork for each in reversed(told)])
 
     def _after_in_parent(self) -> None:
-        _call(each.after_in_parent for each in self._paused.watches)
+        told, self._own.told = self._own.told, []
+        _call([each.after_fork_in_parent for each in told])
 
     def _after_in_child(self) -> None:
         self.count += 1
-        _call(each.after_in_child for each in list(self._watches.values()))
+        self._own.told = []
+        _call([each.after_fork_in_child for each in self._living()])
 
 
-def _call(methods: Iterable[weakref.WeakMethod[Callable[[], None]]]) -> None:
-    """Call those whose object lives, one after the other, also where some fail."""
+def _call(calls: Sequence[Callable[[], None]]) -> None:
+    """Call one after the other, also where some fail."""
     with ExitStack() as stack:
-        for method in reversed(list(methods)):
-            if (call := method()) is not None:
-                stack.callback(call)
+        for call in reversed(calls):
+            stack.callback(call)
 
 
 _forks = _Forks()
@@ -140,8 +138,6 @@ class OwnLock(PerProcess[threading.Lock]):
         super().__init__(threading.Lock)
 
 
-def watch_forks(
-    *, after_in_child: Callable[[], None], before: Callable[[], None], after_in_parent: Callable[[], None]
-) -> None:
-    """Call the bound methods around every fork, for as long as their object lives."""
-    _forks.watch(before, after_in_parent, after_in_child)
+def watch_forks(watcher: WatchesForks) -> None:
+    """Tell an object of every fork, for as long as it lives."""
+    _forks.tell(watcher)

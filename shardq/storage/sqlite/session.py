@@ -42,11 +42,7 @@ class Session:
         self._log_room = LogRoom(path)
         self._abandoned: list[Pool] = []
         self._start()
-        watch_forks(
-            before=self._before_fork,
-            after_in_parent=self._after_fork_in_parent,
-            after_in_child=self._after_fork_in_child,
-        )
+        watch_forks(self)
 
     def _start(self) -> None:
         self._writers = Pool(self._open, self.identity, limit=1, path=self.path, patience=self._longest_turn)
@@ -122,12 +118,12 @@ class Session:
         self._writers.clear()
         self._readers.clear()
 
-    def _before_fork(self) -> None:
+    def before_fork(self) -> None:
         """Close every connection and keep new ones from being opened."""
         self._held_off = self._migrating.acquire(timeout=self._longest_turn)
         self._paused = tuple(pool for pool in (self._writers, self._readers) if pool.pause())
 
-    def _after_fork_in_parent(self) -> None:
+    def after_fork_in_parent(self) -> None:
         """Go on."""
         paused, self._paused = self._paused, ()
         for pool in paused:
@@ -135,7 +131,7 @@ class Session:
         if self._held_off:
             self._migrating.release()
 
-    def _after_fork_in_child(self) -> None:
+    def after_fork_in_child(self) -> None:
         """Go on with locks of its own; what could not be closed before is kept, unused and unclosed."""
         self._abandoned += [pool for pool in (self._writers, self._readers) if pool not in self._paused]
         self._start()

@@ -27,7 +27,7 @@ class Signals:
         self._seen = threading.local()
         self._closed = False
         self._start()
-        watch_forks(before=self._hold, after_in_parent=self._let_go, after_in_child=self._start_in_child)
+        watch_forks(self)
 
     def announce(self) -> None:
         """Wake the threads that wait, so that they look again. Who comes to wait later sees what was committed."""
@@ -57,6 +57,20 @@ class Signals:
                 sleeper.close()
             self._resting.clear()
 
+    def before_fork(self) -> None:
+        """Let no thread begin or end a wait."""
+        self._lock.acquire()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Go on with none of the parent's watches, which are still in use there."""
+        for sleeper in (*self._sleepers, *self._resting):
+            sleeper.close()
+        self._start()
+
     def _news(self, queues: Sequence[str]) -> tuple[str, ...]:
         """Return the queues whose numbers differ from those that this thread saw last; 0 if it never looked."""
         numbers = self._numbers(queues)
@@ -84,17 +98,6 @@ class Signals:
         self._lock = threading.Lock()
         self._sleepers: set[Sleeper] = set()
         self._resting: list[Sleeper] = []
-
-    def _start_in_child(self) -> None:
-        for sleeper in (*self._sleepers, *self._resting):  # they are the parent's, who still uses them
-            sleeper.close()
-        self._start()
-
-    def _hold(self) -> None:
-        self._lock.acquire()
-
-    def _let_go(self) -> None:
-        self._lock.release()
 
 
 def _make_sleeper(path: Path) -> Sleeper:
