@@ -209,8 +209,8 @@ class Consumer(Closing):
         return Settlement(context, self._codec, self._receiving.queues[context.name].reader.changed)
 
     def _make_keeper(self, queue: str) -> LeaseKeeper:
-        settlement = Settlement(self._contexts[queue], self._codec)
-        return LeaseKeeper(settlement, self._context.retry, self._receiving.queues[queue].lease)
+        settlement, claims = Settlement(self._contexts[queue], self._codec), self._receiving.queues[queue]
+        return LeaseKeeper(settlement, self._context.retry, lambda: claims.known_lease)
 
     def _give_back(self, held: Sequence[HeldSlice]) -> None:
         self._settlements[held[0].shard.queue].give_back([piece.select() for piece in held])

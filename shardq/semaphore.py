@@ -133,7 +133,8 @@ class Semaphore:
 
     def _start_keeping(self) -> LeaseKeeper:
         keeping = _Keeping(self._permits, self._context.retry)
-        return LeaseKeeper(keeping, self._context.retry, microseconds(self.lease))
+        live = self._context.live
+        return LeaseKeeper(keeping, self._context.retry, lambda: microseconds(live.known.visibility_timeout))
 
     def __repr__(self) -> str:
         return f"<Semaphore {self.name}>"

@@ -140,7 +140,8 @@ class Prefetcher:
             queue.give_back(queue.buffer.clear())
 
     def _make_keeper(self, name: str) -> LeaseKeeper:
-        return LeaseKeeper(self._queues[name].settlement, self._retry, self._queues[name].lease)
+        queue = self._queues[name]
+        return LeaseKeeper(queue.settlement, self._retry, lambda: queue.lease)
 
     # -- the thread ---------------------------------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ def redrive(target: QueueContext, limit: int) -> int:
     settlement = Settlement(source, BYTES)
     largest = 0
     claimed: list[HeldSlice] = []
-    keeper = LeaseKeeper(settlement, source.retry, receiving.queues[source.name].lease)
+    keeper = LeaseKeeper(settlement, source.retry, lambda: microseconds(REDRIVE_LEASE_SECONDS))
     try:
         while moved < limit:
             held = receiving.fill(REDRIVE_BATCH, thorough=True)

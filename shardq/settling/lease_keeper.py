@@ -35,13 +35,17 @@ class LeaseKeeper:
     and its messages are redelivered. The leases of a worker that hangs are extended.
 
     A shard that fails is tried after all others from then on, and repeated for a tenth of a lease at most.
+
+    ``lease`` tells for how long messages are held now, in microseconds. It follows the settings of their queue.
     """
 
-    def __init__(self, settlement: Keeping, retry: Retry, lease: int) -> None:
+    def __init__(self, settlement: Keeping, retry: Retry, lease: Callable[[], int]) -> None:
         self._settlement, self._retry, self._lease = settlement, retry, lease
+        self._paced_by = lease()
         self._lock = threading.Lock()
         self._held: WeakKeyDictionary[HeldSlice, frozenset[int]] = WeakKeyDictionary()  # positions let go of
         self._stopped = threading.Event()
+        self._woken = threading.Event()  # before its time, to end or as leases are shorter by now
         self._thread = threading.Thread(target=self._run, name="shardq-lease-keeper", daemon=True)
         self._thread.start()
 
@@ -49,6 +53,8 @@ class LeaseKeeper:
         """Extend these from now on, until they are settled or let go of."""
         with self._lock:
             self._held.update(dict.fromkeys(held, frozenset()))
+        if self._lease() < self._paced_by:
+            self._woken.set()
 
     def leave(self, held: Iterable[HeldSlice]) -> None:
         """Extend these no more."""
@@ -64,17 +70,21 @@ class LeaseKeeper:
     def stop(self) -> None:
         """Extend nothing more."""
         self._stopped.set()
+        self._woken.set()
         self._thread.join()
 
     def _run(self) -> None:
-        third = seconds(self._lease) / 3
         began = time.monotonic()
-        while not self._stopped.wait(max(0.0, began + third - time.monotonic())):
-            began = time.monotonic()
-            self._extend()
+        while not self._stopped.is_set():
+            self._paced_by = self._lease()
+            if not self._woken.wait(max(0.0, began + seconds(self._paced_by) / 3 - time.monotonic())):
+                began = time.monotonic()
+                self._extend()
+            self._woken.clear()
 
     def _extend(self) -> None:
         """Extend them all once; refers to none of them afterwards."""
+        lease = self._lease()
         with self._lock:
             for piece in [piece for piece in self._held if not piece.open]:
                 del self._held[piece]
@@ -86,10 +96,8 @@ class LeaseKeeper:
                 for piece, left in self._held.items()
             ]
         try:
-            with self._retry.within(seconds(self._lease) / 10), self._retry.unless(self._stopped.is_set):
-                self._settlement.keep(
-                    [selection for selection in selections if selection.positions], self._lease
-                )
+            with self._retry.within(seconds(lease) / 10), self._retry.unless(self._stopped.is_set):
+                self._settlement.keep([selection for selection in selections if selection.positions], lease)
         except Closed:  # the client is, so nobody can settle them any more
             self._stopped.set()
         except ShardqError as error:

@@ -230,6 +230,22 @@ def test_the_lease_keeper_holds_messages_for_as_long_as_they_are_worked_on(url: 
         assert client.counters.lease_lost == 0
 
 
+@pytest.mark.slow
+def test_the_lease_keeper_follows_a_visibility_timeout_that_is_lowered(url: str) -> None:
+    with shardq.connect(url) as client:
+        queue = client.create_queue("kept", visibility_timeout=60)
+        send(queue, 1)
+        with queue.consumer(keep_leases=True) as consumer:
+            earlier = consumer.receive(1)
+            queue.alter(visibility_timeout=LEASE)
+            send(queue, 1)
+            batch = consumer.receive(1)
+            assert len(queue.consumer().receive(1, wait=1.5 * LEASE)) == 0
+            batch.ack()
+            earlier.ack()
+        assert client.counters.lease_lost == 0
+
+
 def test_the_lease_keeper_leaves_an_extension_for_longer_as_it_is(url: str) -> None:
     with shardq.connect(url) as client:
         queue = client.create_queue("kept", visibility_timeout=LEASE)

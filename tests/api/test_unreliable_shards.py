@@ -139,7 +139,9 @@ def test_two_failing_shards_are_named_and_an_unanswered_one_makes_the_outcome_un
 def test_the_leases_of_healthy_shards_are_kept_and_the_failing_shard_is_tried_last(bench: Bench) -> None:
     consumer = bench.queue.consumer()
     batch = consumer.receive(20)
-    keeper = LeaseKeeper(consumer._settlements[consumer._context.name], bench.client._retry, 30_000_000)
+    keeper = LeaseKeeper(
+        consumer._settlements[consumer._context.name], bench.client._retry, lambda: 30_000_000
+    )
     keeper.keep([selection.held for selection in batch._selections])
     for down in bench.store.shards("q"):
         bench.store.down = {down}
