@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import msgspec
+
 from shardq.browsing import slices
 from shardq.context.queue_context import QueueContext
 from shardq.sharding.shard import Shard
 from shardq.spark.rows import Piece, piece_of_view
-from shardq.storage.requests import Peek, StoredSlice
+from shardq.storage.requests import Peek, StoredSlice, in_queue_since
 
 __all__ = ["pieces_of_shard"]
 
@@ -25,10 +27,10 @@ def pieces_of_shard(
     until: int,
     keeps: Callable[[StoredSlice], bool] = lambda _: True,
 ) -> Iterator[Piece]:
-    """What is stored in a shard: of the history what was acked in the period, else what was sent in it."""
-    request = Peek(
-        shard, PAGE_MESSAGES, processed=processed, since=since, until=until, bodies=bodies
-    )  # the period is of the history only
+    """What is stored in a shard: of the history what was acked in the period, else what came into the queue in it."""
+    request = Peek(shard, PAGE_MESSAGES, processed=processed, bodies=bodies)
+    if processed:  # a period of what waits would be one of due times
+        request = msgspec.structs.replace(request, since=since, until=until)
     for stored in slices(context, request):
-        if keeps(stored) and (processed or since <= stored.bundle.enqueued_at < until):
+        if keeps(stored) and (processed or since <= in_queue_since(stored.bundle) < until):
             yield piece_of_view(shard, stored)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from shardq.spark.browse_stream import BrowseStream
+from shardq.spark.options import BrowseStreamOptions
+from shardq.spark.row_schema import schema_of
 
 
 def forget_the_last_commit(checkpoint: Path) -> None:
@@ -69,6 +74,49 @@ def test_what_comes_in_streams_without_being_received(pipes, queue) -> None:
     pipes.run(stream.writeStream.format("parquet").option("path", out))
     assert pipes.spark.read.parquet(out).count() == 500
     assert queue.counts().ready == 500
+
+
+@pytest.fixture
+def looking(url) -> Callable[[str], Callable[[], list[str]]]:
+    """Begins to look at what comes into a queue; then gives the bodies of each period, sorted."""
+
+    def begin(name: str) -> Callable[[], list[str]]:
+        options = BrowseStreamOptions(url=url, queue=name, view="messages", lag_seconds=0)
+        reader = BrowseStream(options, schema_of(options))
+        offsets = [reader.initialOffset()]
+
+        def look() -> list[str]:
+            time.sleep(0.01)
+            offsets.append(reader.latestOffset(offsets[-1], ReadAllAvailable()))
+            batches = (batch for part in reader.partitions(*offsets[-2:]) for batch in reader.read(part))
+            return sorted(body.decode() for batch in batches for body in batch.column("body").to_pylist())
+
+        return look
+
+    return begin
+
+
+def test_what_comes_in_is_seen_whatever_it_waits_for(queue, looking) -> None:
+    look = looking(queue.name)
+    producer = queue.producer()
+    producer.send(b"held")
+    assert queue.consumer().receive(1)
+    producer.send(b"later", delay=60)
+    producer.send(b"ready")
+    for body in (b"first of a group", b"second of a group"):
+        producer.send(body, group="a")
+    assert look() == ["first of a group", "held", "later", "ready", "second of a group"]
+    assert look() == []
+
+
+def test_what_is_moved_into_a_queue_is_seen_as_it_comes(queue, looking) -> None:
+    queue.producer().send(b"x")
+    look, look_at_letters = looking(queue.name), looking(f"{queue.name}.dead")
+    assert (look(), look_at_letters()) == ([], [])
+    queue.consumer().receive(1).dead_letter("broken")
+    assert (look(), look_at_letters()) == ([], ["x"])
+    queue.redrive()
+    assert (look(), look_at_letters()) == (["x"], [])
 
 
 def fail_in_the_last_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
