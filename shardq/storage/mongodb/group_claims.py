@@ -136,19 +136,20 @@ def _behind(groups: Groups, first: Sequence[Row], plan: _Plan) -> Iterator[tuple
     found = groups.first(free if plan.wanted > 0 else (), wanted)
     for row in first:
         if row.slices[0].token is not None:
-            yield row, *_held_front(groups.follow(row.group), plan.wanted)
+            room = plan.wanted + row.slices[0].count  # which is taken already
+            yield row, *_held_front(groups.follow(row.group), room)
         elif rows := found.get(row.group, []):
             yield row, rows, _END if len(rows) < wanted else int(rows[-1].raw[PLACE])
 
 
-def _held_front(rows: Iterator[Row], wanted: int) -> tuple[list[Row], int]:
+def _held_front(rows: Iterator[Row], room: int) -> tuple[list[Row], int]:
     """Return what is held, and what follows while there is room; and the place up to which that is all."""
     found: list[Row] = []
     for row in rows:
         found.append(row)
-        if row.slices[0].token is None and wanted < 0:
+        if row.slices[0].token is None and room < 0:
             return found, int(row.raw[PLACE])
-        wanted -= sum(each.count for each in row.slices)
+        room -= sum(each.count for each in row.slices)
     return found, _END
 
 

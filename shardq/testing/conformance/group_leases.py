@@ -181,6 +181,13 @@ class GroupLeaseContract(GroupedContract):
         grouped.ack(*other.spans, by=grouped.other)
         assert grouped.claim().messages == of_bundles(*bundles)[limit:]
 
+    def test_who_takes_the_front_over_takes_what_follows_while_there_is_room(self, grouped: Bench) -> None:
+        bundles = [grouped.given(5), *(grouped.given() for _ in range(5))]
+        grouped.claim(5, lease=5)
+        grouped.advance(10)
+        other = grouped.claim(8, by=grouped.other)
+        assert other.messages == of_bundles(*bundles)[:8]
+
     def test_a_lease_that_ran_out_counts_while_nobody_took_the_front(self, grouped: Bench) -> None:
         bundles = [grouped.given(2), grouped.given()]
         taken = grouped.claim(lease=5)
