@@ -292,3 +292,13 @@ def test_an_ack_that_keeps_what_is_not_there_any_more_makes_no_collection(
     spans = (Span(bundle.id, 0, 1, bytes(16)),)
     assert late.acknowledge(Acknowledge(shard, spans, keep=True)).gone == spans
     assert names(database, shard.queue) == set()
+
+
+def test_the_end_of_the_claim_index_is_nobodys_message(store: MongoStore, shard: Shard) -> None:
+    store.append(Append(shard, (BundleFactory(store.now)(),)))
+    end = b"\xff" * 16
+    assert store.find(shard, end, 0) is None
+    assert not store.remove(shard, end, 0)
+    spans = (Span(end, 0, 1, bytes(16)),)
+    assert store.acknowledge(Acknowledge(shard, spans)).gone == spans
+    assert store.count(shard).ready == 1

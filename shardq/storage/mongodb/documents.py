@@ -171,7 +171,7 @@ def decode(raw: Document) -> Row:
     """Read a document."""
     if SLICES in raw:
         slices = tuple(_slice(each) for each in raw[SLICES])
-    elif DUE in raw:
+    elif DUE in raw and COUNT in raw:  # which the end of the claim index has not
         own = raw[DUE] - (BEHIND if raw[DUE] >= BEHIND else 0)
         slices = (_slice(raw | {FIRST: 0, SIZE: raw[COUNT], DUE: own}),)
     else:
