@@ -13,6 +13,7 @@ import pytest
 import shardq
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.session import Session
+from shardq.storage.cassandra.shard_rows import _CARRIED
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Acknowledge, Append, Claim, Peek, QueueRecord, Span
 from shardq.testing import BundleFactory
@@ -55,6 +56,23 @@ def test_a_claim_reads_no_tombstones_of_20_000_consumed_messages(store: Cassandr
         consumed += sum(span.count for span in taken)
     # Then claims read next to none of their tombstones, but for the one look a second from the low watermarks
     assert min(tombstones_of(store, lambda: take(store, shard, 100)) for _ in range(4)) < 100
+
+
+def test_a_claim_carries_the_bodies_of_what_it_takes_and_no_others(
+    store: CassandraStore, shard: Shard
+) -> None:
+    # Given small messages that were claimed together under a lease that is over
+    make, size = BundleFactory(store.now), 4000
+    store.append(Append(shard, tuple(make(1, data=bytes(size)) for _ in range(50))))
+    assert len(store.claim(Claim(shard, os.urandom(16), 50, 1)).slices) == 50
+    # When they are claimed one by one, and again
+    for _ in range(3):
+        token = os.urandom(16)
+        for _ in range(2):
+            assert len(store.claim(Claim(shard, token, 1, MINUTE)).slices) == 1
+        # Then each lease row has one body
+        ((carried,),) = store._session.read(_CARRIED, (str(store._place(shard)), [token]))
+        assert size < len(carried) < 2 * size
 
 
 def asked_of(monkeypatch: pytest.MonkeyPatch, do: Callable[[], Any]) -> list[str]:

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import heapq
-import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import msgspec
-from cassandra import ConsistencyLevel
 
+from shardq.storage.cassandra.bodies import carried_bodies, with_bundles
 from shardq.storage.cassandra.bundles import HEAD_START
 from shardq.storage.cassandra.changing import Change
 from shardq.storage.cassandra.faults import after_a_write
 from shardq.storage.cassandra.lease_rows import Held, LeaseRow
 from shardq.storage.cassandra.read_cursors import ReadCursor, ReadCursors
-from shardq.storage.cassandra.rows import BundleRow, ControlRow, Ready, Slice, due_row_of, has_due_row
+from shardq.storage.cassandra.rows import ControlRow, Ready, Slice, due_row_of, has_due_row
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.clocks import ServerClock
 from shardq.storage.read_cursors import PRIORITIES
-from shardq.storage.requests import Claim, Claimed, ClaimedSlice
+from shardq.storage.requests import Claim, Claimed
 
-__all__ = ["claim", "with_bundles"]
-
-_log = logging.getLogger(__name__)
+__all__ = ["claim"]
 
 _ATTEMPTS = 4
 _CARRIED_BYTES = 1 << 20  # of inline bundles that one claim moves
@@ -50,7 +47,6 @@ class _Found(msgspec.Struct, frozen=True):
     held: Sequence[LeaseRow]
     lapsed: Sequence[LeaseRow]
     candidates: Iterator[_Candidate]
-    all_lapsed: bool
 
 
 class _Chosen(msgspec.Struct, frozen=True):
@@ -126,7 +122,7 @@ class _Claimer:
         held = [each for each in own if each.held]
         streams = [map(_of_ready, answer()) for answer in ready]
         candidates = heapq.merge(sorted(_of_leases(lapsed), key=_place), *streams, key=_place)
-        return _Found(control, held, lapsed, candidates, len(due) < _LAPSED)
+        return _Found(control, held, lapsed, candidates)
 
     def _choose(self, found: _Found) -> _Chosen:
         pieces: list[tuple[_Candidate, Slice]] = []
@@ -154,6 +150,9 @@ class _Claimer:
         )
         until = now + self._request.lease
         carried = self._carried(chosen)
+        if carried is None:
+            self._cursor.forget()
+            return None
         lease = LeaseRow(self._request.token, 0, until, True, slices)
         change.hold(lease, carried)
         ready = [candidate.source for candidate, _ in chosen.pieces if isinstance(candidate.source, Ready)]
@@ -179,20 +178,18 @@ class _Claimer:
         with after_a_write():
             return Claimed(with_bundles(self._row, slices, bundles(), carried), until)
 
-    def _carried(self, chosen: _Chosen) -> dict[bytes, bytes]:
-        """The data of the inline bundles among what was chosen."""
-        sources = [candidate.source for candidate, _ in chosen.pieces]
-        carried = {
-            source.key.id: source.data
-            for source in sources
-            if isinstance(source, Ready) and source.data is not None
-        }
-        if any(
-            candidate.slice.inline and isinstance(candidate.source, LeaseRow)
-            for candidate, _ in chosen.pieces
-        ):
-            carried |= self._row.carried(source for source in sources if isinstance(source, LeaseRow))
-        return carried
+    def _carried(self, chosen: _Chosen) -> dict[bytes, bytes] | None:
+        """The data of the inline bundles among what was chosen; None when it is not all there."""
+        carried: dict[bytes, bytes] = {}
+        lapsed: list[tuple[LeaseRow, Slice]] = []
+        for candidate, piece in chosen.pieces:
+            source = candidate.source
+            if isinstance(source, LeaseRow):
+                lapsed += [(source, piece)] if piece.inline else []
+            elif source.data is not None:
+                carried[source.key.id] = source.data
+        again = carried_bodies(self._row, (lease for lease, _ in lapsed), (piece for _, piece in lapsed))
+        return None if again is None else carried | again
 
     def _retire_ready(self, change: Change, chosen: _Chosen) -> Iterator[Ready]:
         for candidate, piece in chosen.pieces:
@@ -223,7 +220,10 @@ class _Claimer:
         until = now + self._request.lease
         slices = tuple(sorted((s for each in held for s in each.slices), key=_rank))
         bundles = self._row.start_bundles(each.bundle_id for each in slices if not each.inline)
-        carried = self._row.carried(held)
+        carried = carried_bodies(self._row, held, slices)
+        if carried is None:
+            self._cursor.forget()
+            return None
         change = Change(self._session, self._request.shard)
         for each in held:
             change.retire(each)
@@ -241,32 +241,6 @@ class _Claimer:
         change = Change(self._session, self._request.shard)
         change.expect_control(control.seen)
         change.apply()
-
-
-def with_bundles(
-    row: WideRow,
-    slices: Sequence[Slice],
-    bundles: dict[bytes, BundleRow],
-    carried: Mapping[bytes, bytes] | None = None,
-) -> tuple[ClaimedSlice, ...]:
-    """Put the bundles to their slices; one that a replica missed is read from all of them."""
-    missing = {each.bundle_id for each in slices if not each.inline} - bundles.keys()
-    if missing:
-        bundles = bundles | row.start_bundles(missing, consistency=ConsistencyLevel.ALL)()
-    return tuple(_claimed(each, bundles, carried or {}) for each in slices if _is_there(row, each, bundles))
-
-
-def _is_there(row: WideRow, each: Slice, bundles: dict[bytes, BundleRow]) -> bool:
-    there = each.inline or each.bundle_id in bundles
-    if not there:
-        text = "shard %s has no bundle %s: it was removed meanwhile"
-        _log.warning(text, row.shard, each.bundle_id.hex())
-    return there
-
-
-def _claimed(each: Slice, bundles: dict[bytes, BundleRow], carried: Mapping[bytes, bytes]) -> ClaimedSlice:
-    bundle = each.bundle(carried[each.bundle_id]) if each.inline else bundles[each.bundle_id].bundle
-    return ClaimedSlice(bundle, each.first, each.count, each.deliveries + each.unstarted)
 
 
 def _of_ready(ready: Ready) -> _Candidate:

@@ -12,6 +12,7 @@ import msgspec
 from shardq.errors import UnsupportedByStore
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import bundles, directory, finishing
+from shardq.storage.cassandra.bodies import carried_bodies
 from shardq.storage.cassandra.changing import Change, attempts
 from shardq.storage.cassandra.faults import after_a_write
 from shardq.storage.cassandra.lease_rows import Held, LeaseRow
@@ -112,11 +113,11 @@ def _end(change: Change, row: WideRow, cuts: Sequence[Cut], request: Acknowledge
 
 def _carried(row: WideRow, cuts: Sequence[Cut]) -> dict[bytes, bytes]:
     """Read the data of the inline bundles that are named; raises _Overtaken when others have finished some."""
-    carried = row.carried(each.lease for each in cuts if any(named.inline for named in each.named))
-    named = {each.bundle_id for part in cuts for each in part.named if each.inline}
-    if named - carried.keys():
+    leases = (each.lease for each in cuts if any(named.inline for named in each.named))
+    carried = carried_bodies(row, leases, (named for each in cuts for named in each.named))
+    if carried is None:
         raise _Overtaken
-    return {bundle_id: carried[bundle_id] for bundle_id in named}
+    return carried
 
 
 def _started(each: Slice, request: Extend) -> Slice:
