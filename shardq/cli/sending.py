@@ -97,10 +97,11 @@ def _parsed(texts: Sequence[bytes], number: int, parse: Parse, kind: str) -> Ite
     size = 0
     for place, text in enumerate(texts, number):
         size += len(text) + 1
-        if not text and kind == "line":
+        body = text.removesuffix(b"\r") if kind == "line" else text
+        if not body and kind == "line":
             continue
         try:
-            messages.append(parse(text.removesuffix(b"\r")))
+            messages.append(parse(body))
             places.append(place)
         except InvalidMessage as error:
             yield Piece(messages, size, InvalidMessage(f"{kind} {place}: {error}"), text, places, kind)

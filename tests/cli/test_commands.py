@@ -223,10 +223,15 @@ def test_values_are_sent_and_shown_with_a_codec(jobs) -> None:
 
 def test_a_file_is_sent_line_by_line_without_its_empty_lines(jobs, tmp_path: Path) -> None:
     file = tmp_path / "lines.txt"
-    file.write_bytes(b"one\r\n\n\xff\nlast without an end")
+    file.write_bytes(b"one\r\n\n\xff\n\r\nlast without an end")
     assert jobs.json("send", "jobs", "--file", str(file))["sent"] == 3
     bodies = {message.get("body", message.get("body_base64")) for message in jobs.lines("peek", "jobs")}
     assert bodies == {"one", "/w==", "last without an end"}
+
+
+def test_an_argument_is_sent_as_it_is(jobs) -> None:
+    jobs.ok("send", "jobs", "one\r", "\r", "")
+    assert {message["body"] for message in jobs.lines("peek", "jobs")} == {"one\r", "\r", ""}
 
 
 def test_what_could_not_be_sent_is_kept_and_can_be_sent_again(jobs, tmp_path: Path) -> None:
@@ -707,6 +712,7 @@ def test_history_is_shown_and_replayed(jobs) -> None:
         "processed"
     ] * 2
     assert len(jobs.lines("history", "jobs", "--limit", "1")) == 1
+    assert len(jobs.lines("history", "jobs", "--limit", str(10**20))) == 2
     assert jobs.lines("history", "jobs", "--until", "2020-01-01") == []
     jobs.ok("create", "other")
     assert jobs.json("history", "jobs", "--replay", "--to", "other") == {"replayed": 2, "to": "other"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import islice
@@ -111,7 +112,7 @@ def history(
     if replay:
         _replay(found, since, until, target, as_json=as_json)
     else:
-        for message in islice(found.history(since=since, until=until), limit):
+        for message in islice(found.history(since=since, until=until), limit and min(limit, sys.maxsize)):
             if as_json:
                 print_json(view_of(message, codec))
             else:
