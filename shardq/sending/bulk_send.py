@@ -256,7 +256,8 @@ class InFlightAppends:
     """Stores sends, as many at a time as the store takes (``requests_at_once``); answers come in the order given.
 
     So the memory of a bulk send is bounded, and a slow store slows its producers down. Two sends to one shard are
-    never in flight together, which keeps a shard's messages in the order of their sends.
+    never in flight together, and nothing is begun once one is known to have failed. This keeps a shard's messages in
+    the order of their sends.
     """
 
     def __init__(self, context: QueueContext) -> None:
@@ -264,6 +265,7 @@ class InFlightAppends:
         self._most = context.store.capabilities.requests_at_once
         self._threads: ThreadPoolExecutor | None = None
         self._waiting: deque[tuple[PlannedSend, set[object], Future[Written]]] = deque()
+        self._failure: BaseException | None = None
 
     def __enter__(self) -> InFlightAppends:
         return self
@@ -284,6 +286,9 @@ class InFlightAppends:
             not exclusive.isdisjoint(other) for _, other, _ in self._waiting
         ):
             yield self._oldest()
+        if self._failure is not None:
+            yield send, _not_begun(send, self._failure)
+            return
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._most, thread_name_prefix="shardq-send")
         future = self._threads.submit(_store, self._context, send)
@@ -296,7 +301,9 @@ class InFlightAppends:
 
     def _oldest(self) -> tuple[PlannedSend, Written]:
         send, _, future = self._waiting.popleft()
-        return send, future.result()
+        written = future.result()
+        self._failure = self._failure or written.error
+        return send, written
 
 
 def _store(context: QueueContext, send: PlannedSend) -> Written:
@@ -304,3 +311,9 @@ def _store(context: QueueContext, send: PlannedSend) -> Written:
         return store_send(context, send)
     except Exception as error:  # a defect; the rest of the call must still be accounted for
         return Written([None] * len(send.messages), error, tuple(send.bundles))
+
+
+def _not_begun(send: PlannedSend, error: BaseException) -> Written:
+    """What is told of a send that is not begun, as an earlier one has failed."""
+    doubtful = {planned.bundle.id for planned in send.bundles if planned.again}
+    return Written([None] * len(send.messages), error, tuple(send.bundles), doubtful)

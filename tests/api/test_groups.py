@@ -149,8 +149,16 @@ def test_a_store_without_groups_refuses_them_before_anything_is_stored(url: str,
             assert queue.get(producer.send(b"x", dedupe_key="k")) is not None
 
 
-def test_a_bulk_send_that_was_interrupted_is_completed_in_order(url: str, clock: ManualClock) -> None:
-    store = FaultyStore(open_store(url, clock), FaultPlan())
+@pytest.mark.parametrize("at_once", [1, 8])
+def test_a_bulk_send_that_was_interrupted_is_completed_in_order(
+    url: str, clock: ManualClock, at_once: int
+) -> None:
+    class Several(FaultyStore):
+        @property
+        def capabilities(self) -> Capabilities:
+            return msgspec.structs.replace(super().capabilities, requests_at_once=at_once)
+
+    store = Several(open_store(url, clock), FaultPlan())
     with shardq.Client(store, retry_seconds=0) as client:
         queue = client.create_queue("q")
         messages = [b"%d" % number for number in range(30)]
