@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 
 from shardq.client import Client, connect
-from shardq.errors import ShardqError
+from shardq.errors import QueueNotFound, ShardqError
 
 __all__ = ["Backlog"]
 
@@ -45,9 +45,22 @@ class Backlog:
         with self._client:
             while not self._over.wait(self._seconds):
                 try:
-                    self._due = sum(_due(self._client, queue) for queue in self._queues)
+                    self._due = self._count()
                 except ShardqError as error:
                     _log.warning("what is due was not counted, so the pool stays as it is: %s", error)
+
+    def _count(self) -> int:
+        """What is due in all queues. Those that are not there are left out, as the workers do, unless all are."""
+        counts: list[int] = []
+        missing: QueueNotFound | None = None
+        for queue in self._queues:
+            try:
+                counts.append(_due(self._client, queue))
+            except QueueNotFound as error:
+                missing = error
+        if missing is not None and not counts:
+            raise missing
+        return sum(counts)
 
 
 def _due(client: Client, name: str) -> int:
