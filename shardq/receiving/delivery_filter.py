@@ -43,25 +43,27 @@ KEPT_BACK = 10_000_000  # microseconds
 class DeliveryFilter:
     """Decides which of the claimed messages are delivered.
 
-    Unless it ``may_block``, messages that block their groups elsewhere become dead letters.
+    Claims ``by_name`` may be repeated by another process. What it has been given is left alone where keys cannot be
+    confirmed, and messages that would block their groups become dead letters.
     """
 
-    def __init__(self, context: QueueContext, *, may_block: bool = True) -> None:
-        self._context, self._may_block = context, may_block
+    def __init__(self, context: QueueContext, *, by_name: bool = False) -> None:
+        self._context, self._by_name = context, by_name
         self._settlement = Settlement(context, BYTES)
         self.seen_large = False  # a message with a large body was among those that were claimed
 
     def deliverable(self, held: Sequence[HeldSlice], settings: QueueSettings) -> list[HeldSlice]:
         """Keep back what lost its key, let go of what has expired, dead-letter what came too often; returns the others.
 
-        If the keys cannot be confirmed, all are released and the error is raised. If a message of a group can be
-        neither delivered nor taken away, those that follow it are released.
+        If the keys cannot be confirmed, all are released, unless they were claimed by name, and the error is raised. If
+        a message of a group can be neither delivered nor taken away, those that follow it are released.
         """
         try:
             lost = self._confirm_keys(held)
         except ShardqError:
-            with suppress(ShardqError):  # it comes back by itself when its lease is over
-                give_back_unseen(self._context, held)
+            if not self._by_name:
+                with suppress(ShardqError):  # it comes back by itself when its lease is over
+                    give_back_unseen(self._context, held)
             raise
         if not lost and not any(_may_be_kept_back(piece, settings) for piece in held):
             return list(held)
@@ -148,7 +150,7 @@ class DeliveryFilter:
     def _dead_letter(self, piece: HeldSlice, reason: str) -> None:
         piece.deliveries -= 1  # this delivery does not take place
         try:
-            if reason == EXPIRED or not self._may_block:
+            if reason == EXPIRED or self._by_name:
                 self._settlement.move([piece.select()], DeadLetters(self._context, reason))
             else:
                 self._settlement.dead_letter([piece.select()], reason)

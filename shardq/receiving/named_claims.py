@@ -86,7 +86,7 @@ class NamedClaims:
     def __init__(self, context: QueueContext, *, lease: int, memory: int) -> None:
         self._context, self._lease, self._memory = context, lease, memory
         self._decisions = DecisionLog(context, _PREFIX)
-        self._filter = DeliveryFilter(context, may_block=False)  # an ack finishes all that a claim holds
+        self._filter = DeliveryFilter(context, by_name=True)  # an ack finishes all that a claim holds
         self._runs = Runs(self._decisions, memory)
 
     def take(self, claim: ClaimName, limit: int, *, owner: str, strict: bool, run: str = "") -> Taking:

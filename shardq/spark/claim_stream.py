@@ -30,6 +30,7 @@ from shardq.clock import microseconds
 from shardq.context.queue_context import QueueContext
 from shardq.errors import LeaseLost
 from shardq.held import HeldSlice
+from shardq.limits.queue_limits import check_unlimited
 from shardq.receiving.duties import Duties
 from shardq.receiving.named_claims import CLAIMS_AT_ONCE, ClaimName, NamedClaims, Taking
 from shardq.sharding.shard import Shard
@@ -82,7 +83,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_schema(schema, schema_of(options))
         self._options, self._schema = options, schema
         self._heartbeat: Heartbeat | None = None
-        context_of(options)
+        check_unlimited(options.queue, context_of(options).settings)
         self._log = None if options.checkpoint_location is None else CommitLog(options.checkpoint_location)
         self._run = secrets.token_hex(8)
         self._finished = -1  # the batch that was finished last, by its number

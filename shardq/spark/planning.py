@@ -66,6 +66,7 @@ class Planner:
         When it is patient, a batch that would be too small is put off.
         """
         settings = self._context.settings
+        self._context.live.use()
         self._listen()
         if patient and self._context.store.now() < self._count_at:
             return {}

@@ -14,7 +14,8 @@ from shardq.clock import microseconds
 from shardq.receiving.named_claims import SETTLED_AT_ONCE, ClaimName, NamedClaims
 from shardq.settling.receipts import dead_letter_receipts
 from shardq.sharding.shard import Shard, group_shard
-from shardq.testing import ManualClock
+from shardq.storage.opening import open_store
+from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
 
 LEASE = 30.0
 
@@ -55,6 +56,21 @@ def test_a_repeated_claim_gives_the_same_messages_in_any_process(queue, claims) 
     assert take(claims(), "a", 25) == take(claims(), "a", 99) == first
     assert queue.counts().in_flight == 25
     assert {message.deliveries for message in queue.peek(100)} == {0, 1}
+
+
+def test_a_repetition_that_cannot_confirm_keys_leaves_the_first_attempt_alone(
+    queue, claims, url: str, clock: ManualClock
+) -> None:
+    queue.producer().send(b"1", dedupe_key="one")
+    assert take(claims(), "a") == [1]
+    plan = FaultPlan(faults=(Fault("confirm_keys", 1, FaultKind.UNAVAILABLE),))
+    with shardq.Client(FaultyStore(open_store(url, clock), plan), retry_seconds=0) as failing:
+        repeated = NamedClaims(failing.queue("jobs")._context, lease=microseconds(LEASE), memory=10**12)
+        with pytest.raises(shardq.StoreUnavailable):
+            take(repeated, "a")
+    assert len(queue.consumer().receive(10)) == 0
+    assert take(claims(), "a") == [1]
+    assert claims().ack([named("a")]) == 0
 
 
 def test_a_claim_that_found_nothing_stays_empty(queue, claims) -> None:

@@ -155,6 +155,17 @@ def test_what_waits_for_more_is_counted_no_more_often_than_every_second(narrow, 
     assert len(counted) == 2
 
 
+def test_a_stream_that_waits_uses_its_queue(connect, clock) -> None:
+    client = connect()
+    queue = client.create_queue("a/1", expires=60)
+    planning = planner(queue)
+    for _ in range(5):
+        assert queue.name not in client.delete_expired_queues("a/")
+        clock.advance(61)
+        queue._context.live._read_at -= 10  # the settings are read again
+        assert planning.plan(1_000, None) == {}
+
+
 @pytest.mark.parametrize("last", [None, "now"])
 def test_the_only_trigger_of_a_query_does_not_wait(narrow, clock, last) -> None:
     send(narrow, 10)

@@ -165,6 +165,11 @@ def test_a_wrong_option_of_a_stream_is_named_with_its_remedy_when_it_is_loaded(
     assert text in message(source(url, queue, options).schema)
 
 
+def test_a_stream_of_a_queue_with_limits_is_refused_when_it_starts(url, make_queue) -> None:
+    given = source(url, make_queue(rate_limit="10/s"), {})
+    assert "set it to None, or receive with consumers" in message(lambda: given.streamReader(given.schema()))
+
+
 def test_a_stream_of_a_history_that_is_not_kept_is_refused(pipes, queue) -> None:
     stream = pipes.stream(queue, mode="browse").writeStream.format("noop")
     assert "keeps no history" in message(lambda: pipes.run(stream))
