@@ -10,14 +10,18 @@ import pytest
 
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import shard_rows
+from shardq.storage.cassandra.bundles import HEAD_START, ready_of
+from shardq.storage.cassandra.changing import bundle_key
+from shardq.storage.cassandra.rows import Head, Key, encode, id_time
 from shardq.storage.cassandra.session import Answer, Session
 from shardq.storage.cassandra.store import CassandraStore
-from shardq.storage.requests import Append, Claim, Release, Span
+from shardq.storage.requests import Append, Bundle, Claim, Peek, Release, ShardCounts, Span
 from shardq.testing import BundleFactory
 
 pytestmark = pytest.mark.cassandra
 
 MINUTE = 60_000_000
+INLINE, LARGE = 10, 10_000  # bytes of a body
 
 
 class LaggingSession(Session):
@@ -61,3 +65,65 @@ def test_a_claim_takes_no_message_without_its_body(
     found = store.find(shard, bundle.id, 0)
     assert found is not None
     assert found.bundle.data == bundle.data
+
+
+def repair(store: CassandraStore, shard: Shard, bundle: Bundle, key: Key, value: bytes | None) -> None:
+    """Write what a read leaves of a row on replicas that have missed it: its place, and what the read asked for."""
+    columns = ["shard", "kind", "priority", "due", "id", "first", "value"]
+    values = [str(store._place(shard)), *key, value]
+    if value is None:
+        del columns[-1], values[-1]
+    statement = (
+        f"INSERT INTO entry ({', '.join(columns)}) VALUES ({', '.join('?' * len(values))}) USING TIMESTAMP ?"
+    )
+    store._session.write([(statement, (*values, id_time(bundle.id) - HEAD_START))])
+
+
+def received(store: CassandraStore, shard: Shard, token: bytes) -> list[tuple[bytes, bytes]]:
+    claimed = store.claim(Claim(shard, token, 10, MINUTE))
+    return [(each.bundle.id, each.bundle.data) for each in claimed.slices]
+
+
+@pytest.mark.parametrize("size", [INLINE, LARGE], ids=["inline", "with a row of its own"])
+def test_an_append_of_which_only_places_are_there_is_not_there_yet(
+    store: CassandraStore, shard: Shard, size: int
+) -> None:
+    # Given an append that is on its way, and a look at places that met it
+    bundle = BundleFactory(store.now)(1, data=bytes(size))
+    repair(store, shard, bundle, ready_of(bundle).key, None)
+    # Then nobody finds a message there, and nothing fails
+    assert received(store, shard, os.urandom(16)) == []
+    assert store.count(shard) == ShardCounts()
+    assert store.peek(Peek(shard, 10)).slices == ()
+    assert store.find(shard, bundle.id, 0) is None
+    assert not store.remove(shard, bundle.id, 0)
+    # When it has arrived, then it is delivered
+    store.append(Append(shard, (bundle,)))
+    assert received(store, shard, os.urandom(16)) == [(bundle.id, bundle.data)]
+
+
+def test_an_inline_message_that_is_there_without_its_body_is_claimed_when_that_has_come(
+    store: CassandraStore, shard: Shard
+) -> None:
+    # Given an append that is on its way, and a count that met it
+    bundle = BundleFactory(store.now)(1, data=bytes(INLINE))
+    ready = ready_of(bundle)
+    repair(store, shard, bundle, ready.key, ready.value)
+    # Then no claim takes it without its body
+    assert received(store, shard, os.urandom(16)) == []
+    store.append(Append(shard, (bundle,)))
+    assert received(store, shard, os.urandom(16)) == [(bundle.id, bundle.data)]
+
+
+def test_a_bundle_that_is_there_without_its_data_is_answered_when_that_has_come(
+    store: CassandraStore, shard: Shard
+) -> None:
+    # Given an append that is on its way, and a look without bodies that met it
+    bundle, token = BundleFactory(store.now)(1, data=bytes(LARGE)), os.urandom(16)
+    ready = ready_of(bundle)
+    repair(store, shard, bundle, ready.key, ready.value)
+    repair(store, shard, bundle, bundle_key(bundle.id), encode(Head.of(bundle)))
+    # Then a claim holds it, and answers it with its data or not at all
+    assert received(store, shard, token) == []
+    store.append(Append(shard, (bundle,)))
+    assert received(store, shard, token) == [(bundle.id, bundle.data)]

@@ -8,13 +8,39 @@ from collections.abc import Iterable, Mapping, Sequence
 from cassandra import ConsistencyLevel
 
 from shardq.storage.cassandra.lease_rows import LeaseRow
-from shardq.storage.cassandra.rows import BundleRow, Slice
+from shardq.storage.cassandra.rows import SOON, BundleRow, Ready, Slice, id_time
 from shardq.storage.cassandra.shard_rows import WideRow
-from shardq.storage.requests import ClaimedSlice
+from shardq.storage.requests import Bundle, ClaimedSlice
 
-__all__ = ["carried_bodies", "with_bundles"]
+__all__ = ["carried_bodies", "is_inline", "is_torn", "with_bundles"]
 
 _log = logging.getLogger(__name__)
+
+_INLINE_BYTES = 4096
+
+
+def is_inline(bundle: Bundle) -> bool:
+    """Tell whether the bundle is kept inside its ready row, and then inside the lease row of whoever takes it.
+
+    It is when it has one small message that is due at once; so its ready row can be found by its id.
+    """
+    return _fits(bundle.id, bundle.due, bundle.count, len(bundle.data))
+
+
+def is_torn(row: WideRow, ready: Ready) -> bool:
+    """Tell whether a slice that was to be inline has its body nowhere: the replicas that answered miss a part of it.
+
+    A read that finds a row on one replica repairs it on another as far as it asked for it, and a count asks for no body.
+    Who claims such a slice deletes its ready row, and so the body, which may still be on its way.
+    """
+    key = ready.key
+    was_inline = ready.data is None and ready.size > 0 and _fits(key.id, key.due, ready.total, ready.size)
+    return was_inline and key.id not in row.heads([key.id])  # one that was forwarded has a bundle
+
+
+def _fits(bundle_id: bytes, due: int, count: int, size: int) -> bool:
+    made = id_time(bundle_id)
+    return count == 1 and size <= _INLINE_BYTES and made <= due <= made + SOON
 
 
 def carried_bodies(

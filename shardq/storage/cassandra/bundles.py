@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from shardq.errors import QueueNotFound
 from shardq.storage.cassandra import directory
+from shardq.storage.cassandra.bodies import is_inline
 from shardq.storage.cassandra.changing import bundle_key, lower
 from shardq.storage.cassandra.faults import after_a_write
 from shardq.storage.cassandra.rows import (
@@ -22,7 +23,6 @@ from shardq.storage.cassandra.rows import (
     encode,
     has_due_row,
     id_time,
-    is_inline,
 )
 from shardq.storage.cassandra.session import Session, Statement
 from shardq.storage.read_cursors import OVERLAP

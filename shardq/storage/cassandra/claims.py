@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from shardq.storage.cassandra.bodies import carried_bodies, with_bundles
+from shardq.storage.cassandra.bodies import carried_bodies, is_torn, with_bundles
 from shardq.storage.cassandra.bundles import HEAD_START
 from shardq.storage.cassandra.changing import Change
 from shardq.storage.cassandra.faults import after_a_write
@@ -130,6 +130,8 @@ class _Claimer:
         for candidate in found.candidates:
             if isinstance(candidate.source, Ready) and candidate.source.written_at > found.control.turn_at:
                 from_the_future = True
+                continue
+            if isinstance(candidate.source, Ready) and is_torn(self._row, candidate.source):
                 continue
             count = min(candidate.slice.count, wanted)
             pieces.append(

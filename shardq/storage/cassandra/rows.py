@@ -44,7 +44,6 @@ __all__ = [
     "encode",
     "has_due_row",
     "id_time",
-    "is_inline",
 ]
 
 Place: TypeAlias = tuple[
@@ -54,7 +53,6 @@ Place: TypeAlias = tuple[
 CONTROL, LEASE, READY, BUNDLE, HISTORY, DUE_INDEX, MOVE, GROUP, BEHIND = range(9)
 # Among a shard's low watermarks; those before are of the priorities.
 DUE_WATERMARK, HISTORY_WATERMARK = 10, 11
-_INLINE_BYTES = 4096
 SOON = 50_000  # a bundle that is due so soon after it was made is looked for among the ready ones, without a due row
 
 
@@ -79,7 +77,7 @@ class Slice(msgspec.Struct, frozen=True, array_like=True):
     total: int
     enqueued_at: int
     due: int  # of the bundle
-    inline: bool = False  # the bundle has no row of its own, see `is_inline`
+    inline: bool = False  # the bundle has no row of its own, see `bodies.is_inline`
     unstarted: bool = (
         False  # held: this delivery is not counted yet; given back: it takes its place in the order again
     )
@@ -253,15 +251,6 @@ def id_time(bundle_id: bytes) -> int:
 def has_due_row(due: int, bundle_id: bytes) -> bool:
     """Tell whether the bundle was delayed when it was made. It follows from the bundle, whoever asks."""
     return due > id_time(bundle_id) + SOON
-
-
-def is_inline(bundle: Bundle) -> bool:
-    """Tell whether the bundle is kept inside its ready row, and then inside the lease row of whoever takes it.
-
-    It is when it has one small message that is due at once; so its ready row can be found by its id.
-    """
-    due, made = bundle.due, id_time(bundle.id)
-    return bundle.count == 1 and len(bundle.data) <= _INLINE_BYTES and made <= due <= made + SOON
 
 
 def due_row_of(due: int, bundle_id: bytes) -> Key:

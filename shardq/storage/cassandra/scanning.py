@@ -47,7 +47,7 @@ def scan(
 ) -> Iterator[tuple[Any, ...]]:
     """Read the rows of a kind between two positions, the second not included, in order.
 
-    A row is priority, due, id and first, then the columns that are named.
+    A row is priority, due, id and first, then the columns that are named. Without the first of these there is no row.
     """
     chosen = f"priority, due, id, first{', ' if columns else ''}{columns}"
     query = f"SELECT {chosen} FROM entry {_RANGE}"
@@ -55,7 +55,8 @@ def scan(
     try:
         for row in session.start_read(query, (shard, kind, *start, *end), page=page)():
             at = after(row[:4])
-            yield row
+            if _is_whole(row):
+                yield row
     except TombstonesRefused:
         parts = _parts(at, end)
         if (at, end) in parts:
@@ -82,12 +83,21 @@ def guarded(
     try:
         for row in answer():
             at = after(row[:4])
-            yield row
+            if _is_whole(row):
+                yield row
     except TombstonesRefused:
         for start, end in ranges:
             low = start if at is None else max(start, at)
             if low < end:
                 yield from scan(session, shard, kind, low, end, columns=columns, page=page)
+
+
+def _is_whole(row: Sequence[Any]) -> bool:
+    """False for a row of which the replicas that answered have the place alone: its value has not arrived there.
+
+    A read of places that finds the row on one replica repairs no more than its place on another that lags.
+    """
+    return len(row) == 4 or row[4] is not None
 
 
 def after(position: Sequence[Any]) -> Position:

@@ -200,7 +200,7 @@ class WideRow:
     def start_leases(self, ids: Iterable[bytes]) -> Answer:
         """Ask for the lease rows with these ids."""
         chunks = [self._session.start_read(_LEASES, (self._shard, chunk)) for chunk in _chunks(ids)]
-        return lambda: [LeaseRow.stored(*row) for answer in chunks for row in answer()]
+        return lambda: [LeaseRow.stored(*row) for answer in chunks for row in answer() if row[2]]
 
     def all_leases(self, now: int) -> list[LeaseRow]:
         """Read every lease row whose due row is above the low watermark of the due index."""
@@ -275,7 +275,7 @@ def _control_and_leases(answer: Answer) -> tuple[ControlRow, list[LeaseRow]]:
     for kind, row_id, first, value, *rest in answer():
         if kind == CONTROL:
             control = control_row(value, *rest)
-        else:
+        elif value:
             leases.append(LeaseRow.stored(row_id, first, value))
     return control, leases
 
@@ -289,11 +289,11 @@ def _ready_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[Ready]:
 
 
 def _bundle_rows(chunks: Sequence[Answer]) -> dict[bytes, BundleRow]:
-    return {row[0]: _bundle_row(*row) for answer in chunks for row in answer() if row[1]}
+    """Return the bundles of the answers; one that was asked for its data and shows none has not arrived as a whole."""
+    rows = (row for answer in chunks for row in answer() if row[1] and None not in row[3:])
+    return {row[0]: _bundle_row(*row) for row in rows}
 
 
-def _bundle_row(row_id: bytes, value: bytes, tally: bytes | None, data: Any = b"") -> BundleRow:
+def _bundle_row(row_id: bytes, value: bytes, tally: bytes | None, data: bytes = b"") -> BundleRow:
     head = decode_head(value)
-    return BundleRow(
-        row_id, head, decode_tally(tally) if tally else Tally(head.count), value, tally, data or b""
-    )
+    return BundleRow(row_id, head, decode_tally(tally) if tally else Tally(head.count), value, tally, data)
