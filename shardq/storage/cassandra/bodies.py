@@ -30,7 +30,7 @@ def is_inline(bundle: Bundle) -> bool:
 def is_torn(row: WideRow, ready: Ready) -> bool:
     """Tell whether a slice that was to be inline has its body nowhere: the replicas that answered miss a part of it.
 
-    A read that finds a row on one replica repairs it on another as far as it asked for it, and a count asks for no body.
+    A read that finds a row on one replica repairs it on another as far as it asked for it. A count asks for no body.
     Who claims such a slice deletes its ready row, and so the body, which may still be on its way.
     """
     key = ready.key
