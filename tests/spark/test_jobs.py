@@ -60,6 +60,12 @@ def test_a_load_that_is_repeated_under_its_run_id_completes_and_duplicates_nothi
     assert queue.counts().ready == 2_000
 
 
+def test_a_load_that_can_be_repeated_promises_no_order(place, queue) -> None:
+    options = {"runId": "load-1", "inputOrder": "stable"}
+    with pytest.raises(shardq.InvalidSetting, match="leave one of them out"):
+        load(None, place(queue), "rows", send_options=options)
+
+
 @pytest.mark.every_store
 def test_a_drain_writes_every_message_once_and_goes_on_where_it_was(spark, place, queue, tmp_path) -> None:
     out = str(tmp_path / "out")

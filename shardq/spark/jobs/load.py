@@ -8,8 +8,10 @@ import msgspec
 from pyspark.sql import DataFrame, Observation, SparkSession, functions
 
 import shardq
+from shardq.errors import InvalidSetting
 from shardq.spark.jobs.place import REPEATABLE_TASKS, Place
 from shardq.spark.jobs.progress import Say, watch
+from shardq.spark.options import choose
 
 __all__ = ["FORMATS", "Loaded", "load"]
 
@@ -45,12 +47,18 @@ def load(
 
     ``body`` is an SQL expression for the body; without it the body is the whole row as JSON, from which ``from_json``
     with the files' schema makes the same row again, unless the rows have a column ``body``: then they are sent as
-    they are. Run again under the same ``runId`` it completes what was
-    interrupted.
+    they are. Run again under the same ``runId`` it completes what was interrupted; for that rows are spread by their
+    bodies, so their order is lost, and InvalidSetting is raised for ``inputOrder=stable``.
     """
+    has_run = bool(choose(send_options or {}, "runId", ""))
+    if has_run and choose(send_options or {}, "inputOrder", "any") == "stable":
+        raise InvalidSetting(
+            "options runId and inputOrder=stable cannot be used together in a load, which spreads rows by their bodies "
+            "so that it can be repeated: leave one of them out, or send the rows with a job of your own"
+        )
     rows = spark.read.format(format).options(**(read_options or {})).load(path)
     messages = _messages(rows, body)
-    if "runId" in (send_options or {}):
+    if has_run:
         messages = messages.repartition(REPEATABLE_TASKS, "body")
     sent = Observation()
     messages = messages.observe(sent, functions.count("*").alias("rows"))
