@@ -16,7 +16,8 @@ class Hooks:
     """Derive a class from this, override the methods that you need, and pass an instance to :func:`shardq.connect`.
 
     If a ``before`` hook raises, nothing is stored or acked, and the caller gets the error. Hooks run in the thread of
-    the caller. When sends of several threads are stored together, they run in the thread that stores them.
+    the caller. When sends of several threads are stored together, they run in the thread that stores them; if
+    ``before_send`` raises then, it is called again for each message alone, so that it refuses that of no other thread.
 
     Hooks are called for ``send``, ``send_many`` and acks. They are not called for messages that are moved, redriven,
     replayed or copied, nor for Spark. For an ack by receipt each message is read from the store first, which costs one

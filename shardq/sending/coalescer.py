@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from shardq.context.joining import Joining, Pending, for_another_thread
+from shardq.errors import ShardqError
 from shardq.sending.prepared import PreparedMessage
 from shardq.sending.storing import PlannedSend, Written, unsent
 
@@ -46,18 +47,46 @@ class Coalescer:
         return count
 
     def _store(self, sends: Sequence[Pending[PreparedMessage, str]]) -> None:
-        """What is planned may be stored from then on, however this ends: everybody is told under which id."""
-        planned = self._plan(list(map(_ITEM, sends)))
+        """What is planned may be stored from then on, however this ends: everybody is told under which id.
+
+        If one of several is refused, each is stored alone, so that nobody meets the error of another.
+        """
+        several = len(sends) > 1
+        try:
+            planned = self._plan(list(map(_ITEM, sends)))
+        except Exception as error:
+            if not several or (isinstance(error, ShardqError) and error.retryable):
+                raise
+            self._store_each(sends)
+            return
+        is_refused = False
         try:
             written = self._store_planned(planned)
-            _tell(sends, planned, written)
+            is_refused = several and _is_refused(written)
+            if not is_refused:
+                _tell(sends, planned, written)
         except BaseException as error:
             ids = {each.bundle.id for each in planned.bundles}
             doubtful = Written([None] * len(sends), error, tuple(planned.bundles), ids)
             _tell(sends, planned, doubtful)
             raise
-        if written.error is not None and not isinstance(written.error, Exception):
+        if is_refused:
+            self._store_each(sends)
+        elif written.error is not None and not isinstance(written.error, Exception):
             raise written.error
+
+    def _store_each(self, sends: Sequence[Pending[PreparedMessage, str]]) -> None:
+        for each in sends:
+            try:
+                self._store([each])
+            except Exception as error:
+                each.error = error
+
+
+def _is_refused(written: Written) -> bool:
+    """True when nothing was stored, nor may be, for a reason that need not be one of every message."""
+    error = written.error
+    return isinstance(error, ShardqError) and not error.retryable and not any(written.ids)
 
 
 def _tell(sends: Sequence[Pending[PreparedMessage, str]], planned: PlannedSend, written: Written) -> None:

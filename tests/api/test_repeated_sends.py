@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -99,6 +100,41 @@ def test_an_error_that_is_no_passing_one_stays_so_when_sends_are_joined(url: str
     with pytest.raises(shardq.StoreUnavailable) as caught:
         queue.producer().send(b"x")
     assert not caught.value.retryable
+
+
+class _Choosy(shardq.Hooks):
+    def before_send(self, queue: str, messages: Sequence[shardq.OutgoingMessage]) -> None:
+        if any(message.priority == 9 for message in messages):
+            raise PermissionError(queue)
+
+
+@pytest.mark.parametrize("reason", ["sent too long ago", "a key of another group", "refused by a hook"])
+def test_what_is_refused_is_the_message_of_one_thread_and_of_none_that_it_was_joined_with(
+    url: str, clock: ManualClock, reason: str
+) -> None:
+    faults = (Fault("append", 1, FaultKind.LOST_REQUEST),)
+    store = FaultyStore(open_store(url, clock), FaultPlan(faults=faults))
+    queue = shardq.Client(store, retry_seconds=0.0, hooks=_Choosy()).create_queue("q")
+    with pytest.raises(shardq.OutcomeUnknown) as caught:
+        queue.producer().send(b"before", dedupe_key=None if reason == "sent too long ago" else "k", group="a")
+    clock.advance(0 if "group" in reason else 16 * 60)
+    cases: dict[str, tuple[shardq.OutgoingMessage, type[Exception]]] = {
+        "sent too long ago": (caught.value.unsent[0], shardq.RepeatTooLate),
+        "a key of another group": (
+            shardq.OutgoingMessage(body=b"refused", dedupe_key="k", group="b"),
+            shardq.InvalidMessage,
+        ),
+        "refused by a hook": (shardq.OutgoingMessage(body=b"refused", priority=9), PermissionError),
+    }
+    message, error = cases[reason]
+    producer = queue.producer(linger=60, bundle_messages=3)
+    with ThreadPoolExecutor(3) as threads:
+        first, refused, last = (threads.submit(producer.send, body) for body in (b"first", message, b"last"))
+        stored = [first.result(), last.result()]
+        with pytest.raises(error):
+            refused.result()
+    assert len(set(stored)) == 2
+    assert work(queue) == [b"first", b"last"]
 
 
 def test_who_stores_for_others_and_is_interrupted_leaves_them_with_what_they_need(
