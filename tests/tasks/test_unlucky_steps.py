@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 import shardq
 from shardq.queue_internals import stored_in
-from shardq.tasks import ResultMissing, TaskFailed, Tasks, chain, chord, group
+from shardq.tasks import ResultMissing, TaskFailed, Tasks, TaskWorker, calling, chain, chord, group
 from shardq.tasks.views import view_of_message
 from shardq.testing import ManualClock
 
@@ -188,3 +189,27 @@ def test_a_task_that_blocks_its_group_has_failed_and_one_without_a_result_is_mis
         queue.remove(blocking.id)
     tasks.drain()
     assert flow.get(timeout=0) == 2
+
+
+def test_an_async_task_goes_on_while_the_store_is_away(
+    client: shardq.Client, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[int] = []
+    asked = threading.Event()
+
+    @tasks.task(retry=1)
+    async def wait(number: int) -> int:
+        ran.append(number)
+        await asyncio.to_thread(asked.wait)
+        return number
+
+    def look(*_arguments: object, **_options: object) -> NoReturn:
+        asked.set()
+        raise shardq.StoreUnavailable("it is away")
+
+    result = wait.send(7)
+    monkeypatch.setattr(calling, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(tasks.binding.results, "standing", look)
+    assert TaskWorker(tasks, client, idle_exit=0).run().worked == 1
+    monkeypatch.undo()
+    assert (result.get(timeout=0), ran) == (7, [7])
