@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from shardq.clock import microseconds
 from shardq.codec import BYTES
 from shardq.context.identity import ConsumerIdentity
 from shardq.context.queue_context import QueueContext
-from shardq.errors import ShardqError
+from shardq.errors import InvalidMessage, LeaseLost, ShardqError
 from shardq.held import HeldSlice, Selection
 from shardq.receiving.receiving import Receiving
 from shardq.receiving.unblocking import unblock
@@ -24,6 +25,8 @@ from shardq.settling.settlement import Settlement
 
 __all__ = ["redrive"]
 
+_log = logging.getLogger(__name__)
+
 REDRIVE_LEASE_SECONDS = 60.0
 REDRIVE_BATCH = 1_000
 
@@ -33,8 +36,9 @@ def redrive(target: QueueContext, limit: int) -> int:
 
     Those that block their groups go first, each in its place. Each is moved as `forward` moves; after a crash,
     repeating it moves the rest. Dead letters of other queues are held until it ends, so that each is claimed once.
-    What was claimed and not moved is given back, whatever stopped it. Raises QueuePaused. Raises MessageTooLarge at
-    the end if some are above the queue's limit; they stay dead letters.
+    What was claimed and not moved is given back, whatever stopped it. What is damaged in the store stays a dead letter;
+    what somebody removes meanwhile does not count. Raises QueuePaused. Raises MessageTooLarge at the end if some are
+    above the queue's limit; they stay dead letters.
     """
     admit(target, REDRIVE)
     moved = unblock(target, limit)
@@ -58,11 +62,14 @@ def redrive(target: QueueContext, limit: int) -> int:
                 break
             claimed += held
             keeper.keep(held)
-            letters = [_Letters(target, piece) for piece in held]
-            largest = max(largest, *(each.largest for each in letters))
-            own = _first(held, letters, limit - moved)
-            settlement.move(own, BackToSource(source, target))
+            letters = list(_readable(target, held))
+            largest = max([largest, *(each.largest for each in letters)])
+            own = _first(letters, limit - moved)
             moved += sum(len(selection.positions) for selection in own)
+            try:
+                settlement.move(own, BackToSource(source, target))
+            except LeaseLost as error:  # somebody has removed them
+                moved -= len(error.messages)
             claimed = [piece for piece in claimed if piece.open]
     except BaseException:
         with suppress(ShardqError):  # what ended the redrive is what the caller has to know
@@ -78,19 +85,28 @@ def redrive(target: QueueContext, limit: int) -> int:
     return moved
 
 
-def _first(held: Sequence[HeldSlice], letters: Sequence[_Letters], limit: int) -> list[Selection]:
+def _first(letters: Sequence[_Letters], limit: int) -> list[Selection]:
     """Up to so many of the letters that fit, in their order."""
     selections = []
-    for piece, each in zip(held, letters, strict=True):
-        selections.append(Selection(piece, each.fitting[:limit]))
+    for each in letters:
+        selections.append(Selection(each.piece, each.fitting[:limit]))
         limit -= len(selections[-1].positions)
     return selections
+
+
+def _readable(target: QueueContext, held: Sequence[HeldSlice]) -> Iterator[_Letters]:
+    for piece in held:
+        try:
+            yield _Letters(target, piece)
+        except InvalidMessage as error:
+            _log.error("dead letter %s cannot be redriven: %s", piece.message_id(0), error)
 
 
 class _Letters:
     """Which dead letters of a held slice came from a queue and fit into it, and how large its largest one is there."""
 
     def __init__(self, target: QueueContext, piece: HeldSlice) -> None:
+        self.piece = piece
         headers = piece.messages.headers or [None] * piece.count
         own = [position for position in range(piece.count) if came_from(headers[position]) == target.name]
         size = sizes(unmarked(piece.messages))

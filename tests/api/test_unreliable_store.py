@@ -6,7 +6,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pytest
 
 import shardq
 from shardq.storage.opening import open_store
-from shardq.storage.requests import Claim, Claimed
+from shardq.storage.requests import Claim, Claimed, Fenced, Forward
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, WrappedStore
 
 UNKNOWN = [FaultKind.LOST_REQUEST, FaultKind.LOST_RESPONSE]
@@ -415,6 +415,48 @@ def test_a_damaged_bundle_stops_nobody(bench: Bench, clock: ManualClock, tmp_pat
     assert sorted(seen) == [b"1", b"2"]
     clock.advance(31)
     assert len(queue.consumer().receive(3)) == 0
+
+
+def test_a_damaged_dead_letter_keeps_no_other_from_being_redriven(
+    bench: Bench, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = bench.sound.create_queue("q", shards=1, time_shards=1)
+    queue.producer(bundle_messages=1).send_many([b"1", b"2", b"3"])
+    queue.consumer().receive(3).dead_letter("bad")
+    damaged = bench.sound.queue("q.dead").peek()[1].id
+    with closing(sqlite3.connect(tmp_path / "queue.db")) as database, database:
+        database.execute(
+            "UPDATE slice SET data = x'c1' WHERE bundle_id = ?", [bytes.fromhex(damaged.split(":")[3])]
+        )
+    assert queue.redrive() == 2
+    assert damaged in caplog.text
+    assert bench.received("q") == Counter([b"1", b"3"])
+    assert bench.sound.queue("q.dead").counts().ready == 1
+    assert queue.redrive() == 0
+
+
+def test_a_redrive_goes_on_when_a_dead_letter_is_removed_that_it_is_about_to_move(
+    url: str, clock: ManualClock
+) -> None:
+    class Removing(WrappedStore):
+        removed = False
+
+        def forward(self, request: Forward) -> Fenced:
+            first = request.acknowledge.spans[0]
+            if not self.removed:
+                self.removed = self.inner.remove(request.acknowledge.shard, first.bundle_id, first.first)
+            return super().forward(request)
+
+    with (
+        shardq.connect(url, clock=clock) as sound,
+        shardq.Client(Removing(open_store(url, clock)), retry_seconds=0) as client,
+    ):
+        queue = sound.create_queue("q", shards=1, time_shards=1)
+        queue.producer(bundle_messages=1).send_many([b"1", b"2", b"3"])
+        queue.consumer().receive(3).dead_letter("bad")
+        assert client.queue("q").redrive() == 2
+        assert [message.body for message in queue.peek()] == [b"2", b"3"]
+        assert sound.queue("q.dead").peek() == []
 
 
 @pytest.mark.parametrize("kind", [FaultKind.UNAVAILABLE, FaultKind.LOST_REQUEST])
