@@ -11,12 +11,14 @@ import msgspec
 import pymongo
 import pymongo.errors
 import pytest
+from bson.binary import Binary
 from pymongo.database import Database
 
 from shardq.errors import (
     InvalidName,
     InvalidSetting,
     MessageTooLarge,
+    OutcomeUnknown,
     SchemaMismatch,
     ShardqError,
     StoreUnavailable,
@@ -24,6 +26,7 @@ from shardq.errors import (
 )
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.faults import translate
+from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.mongodb.url import parse
 from shardq.storage.requests import Acknowledge, Append, Claim, Forward, QueueRecord, Span
@@ -53,6 +56,31 @@ def of_new_user(url: str, *, roles: list[str]) -> str:
 def test_an_index_whose_building_was_interrupted_is_made_again(writing: bool) -> None:
     error = pymongo.errors.OperationFailure("Index build failed: operation was interrupted", 276)
     assert translate(error, "db", writing=writing).retryable
+
+
+@pytest.mark.parametrize("code", [11602, 11600])
+def test_a_write_that_was_interrupted_may_be_done_in_part(code: int) -> None:
+    error = pymongo.errors.NotPrimaryError("operation was interrupted", {"code": code})
+    assert isinstance(translate(error, "db", writing=True), OutcomeUnknown)
+    assert isinstance(translate(error, "db", writing=False), StoreUnavailable)
+
+
+@pytest.mark.parametrize(
+    ("stored", "outcome"),
+    [(0, StoreUnavailable), (1, OutcomeUnknown)],
+    ids=["nothing is stored", "a part is stored"],
+)
+def test_an_insert_that_ends_half_way_does_not_say_that_nothing_is_stored(
+    stored: int, outcome: type[ShardqError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a server that steps down between the documents of an insert
+    failed = {"index": stored, "code": 189, "errmsg": "Not primary while writing"}
+    monkeypatch.setattr(ShardRows, "_write", lambda *_: {"n": stored, "writeErrors": [failed]})
+    rows = ShardRows(MongoStore(parse("mongodb://host/db"))._session, Shard("q", 0, 0))
+    # Then whoever sends is told whether it may be stored
+    with pytest.raises(outcome) as raised:
+        rows.insert([{}, {}], Binary(bytes(16), 4))
+    assert raised.value.retryable
 
 
 @pytest.fixture

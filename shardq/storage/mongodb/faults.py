@@ -31,7 +31,8 @@ __all__ = ["DRIVER_ERRORS", "translate", "write_concern_error", "write_error"]
 
 DRIVER_ERRORS = (PyMongoError, InvalidDocument, OSError)
 _TOO_LARGE = frozenset((10334, 17280, 17419))
-_NOT_BEGUN = frozenset((10107, 13435, 13436, 11602, 11600, 91, 189))  # no primary, or it is stepping down
+_INTERRUPTED = frozenset((11602, 11600))  # as it steps down or ends, maybe between two documents of a write
+_NO_PRIMARY = _INTERRUPTED | {10107, 13435, 13436, 91, 189}
 # Conflicts, locks, time limits, write concern, and an index of a new collection that somebody interrupted
 _BUSY = frozenset((112, 251, 24, 46, 50, 262, 90, 64, 100, 276))
 _WRONG_LOGIN = "refused the login: check user, password and authSource in the URL"
@@ -54,7 +55,7 @@ def translate(error: BaseException, where: str, *, writing: bool) -> ShardqError
     for kind, make in _BEFORE_SENDING.items():
         if isinstance(error, kind):
             return make(_name(error), where)
-    if isinstance(error, NotPrimaryError) and _code(error) in _NOT_BEGUN:
+    if isinstance(error, NotPrimaryError) and _is_no_primary(_code(error), writing=writing):
         return _no_primary(_name(error), where)
     if writing:
         return OutcomeUnknown(f"{where} did not say whether it wrote: repeat the call ({_name(error)})")
@@ -77,13 +78,13 @@ def write_concern_error(detail: Mapping[str, Any], where: str) -> ShardqError:
 def _refused(code: int | None, text: str, where: str, *, writing: bool) -> ShardqError:
     """Return the error to raise for what the server says of a request."""
     text = text[:300]
-    if code in _BUSY:
+    if _is_no_primary(code, writing=writing):
+        return _no_primary(text, where)
+    if code in _BUSY | _INTERRUPTED:
         kind = OutcomeUnknown if writing else StoreUnavailable
-        return kind(f"{where} was too busy for a request: repeat it ({text})")
+        return kind(f"{where} was too busy for a request, or interrupted: repeat it ({text})")
     if code in _TOO_LARGE:
         return _too_large(text, where)
-    if code in _NOT_BEGUN:
-        return _no_primary(text, where)
     remedy = _REMEDIES.get(code or 0, f"refused a request ({text})")
     return StoreUnavailable(f"{where} {remedy}", retryable=False)
 
@@ -127,6 +128,11 @@ _BEFORE_SENDING: dict[type[Exception], Callable[[str, str], ShardqError]] = {
     ConfigurationError: _misused,
     WaitQueueTimeoutError: _no_connection,
 }
+
+
+def _is_no_primary(code: int | None, *, writing: bool) -> bool:
+    """Tell whether nothing was done for lack of a primary; a write that was interrupted may be done in part."""
+    return code in _NO_PRIMARY and not (writing and code in _INTERRUPTED)
 
 
 def _code(error: NotPrimaryError) -> int:

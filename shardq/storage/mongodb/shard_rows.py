@@ -10,7 +10,7 @@ from bson.binary import Binary
 from pymongo.client_session import ClientSession
 from pymongo.read_concern import ReadConcern
 
-from shardq.errors import StoreUnavailable
+from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import schema
 from shardq.storage.mongodb.documents import (
@@ -160,7 +160,7 @@ class ShardRows:
             return 0
         answer = self._update([_update(each) for each in statements], ordered=ordered)
         for detail in answer.get("writeErrors", ()):
-            raise write_error(detail, str(self.session.address))
+            raise self._failed(detail, answer)
         return int(answer["n"])
 
     def delete(self, ids: Sequence[bytes]) -> None:
@@ -181,7 +181,7 @@ class ShardRows:
                 raise CollectionGone
             if detail["index"] == 0 and detail["code"] == _DUPLICATE:
                 return None
-            raise write_error(detail, str(self.session.address))
+            raise self._failed(detail, answer)
         return int(answer["n"]) - 1
 
     def insert(
@@ -198,13 +198,21 @@ class ShardRows:
             command["bypassDocumentValidation"] = True
         if not synced:
             command["writeConcern"] = {"w": 1}
-        details = self._write(command).get("writeErrors", ())
+        answer = self._write(command)
+        details = answer.get("writeErrors", ())
         if any(detail["code"] in _NOT_OPEN or _is_barred(detail) for detail in details):
             return False
         failed = [detail for detail in details if detail["code"] != _DUPLICATE]
         for detail in failed:
-            raise write_error(detail, str(self.session.address))
+            raise self._failed(detail, answer)
         return True
+
+    def _failed(self, detail: Document, answer: Document) -> ShardqError:
+        """Return the error to raise for one of the documents of a write; of others something may be stored."""
+        error = write_error(detail, str(self.session.address))
+        if answer["n"] and isinstance(error, StoreUnavailable):
+            return OutcomeUnknown(f"a part of a write to shard {self.shard} is done: repeat it ({error})")
+        return error
 
     def _by_index(self, hint: str, command: Document) -> list[Document]:
         """Read by an index that is named; make those that the collection lacks when it is not there.
