@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 from shardq.client import Client, connect
 from shardq.errors import InvalidSetting
 from shardq.settings import QueueSettings
+from shardq.storage.per_process import OwnLock
 from shardq.tasks.binding import Binding
 from shardq.tasks.bulk import send_calls
 from shardq.tasks.calling import Loop, Middleware, check_middleware, run_function
@@ -55,7 +55,7 @@ class Tasks:
         self._tasks: dict[str, Task[Any, Any, Any]] = {}
         self._binding: Binding | None = None
         self._own: Client | None = None
-        self._lock = threading.RLock()
+        self._lock = OwnLock()
 
     @overload
     def task(
@@ -101,7 +101,7 @@ class Tasks:
     @property
     def binding(self) -> Binding:
         """What joins the tasks to a store. Raises InvalidSetting when none was named."""
-        with self._lock:
+        with self._lock.get():
             if self._binding is None:
                 url = self.url or os.environ.get("SHARDQ_URL")
                 if not url:
@@ -119,7 +119,7 @@ class Tasks:
             raise InvalidSetting(
                 f"client={client!r} is {kind_of(client)}: give what shardq.connect() returns"
             )
-        with self._lock:
+        with self._lock.get():
             if self._binding is None or self._binding.client is not client:
                 self._binding = Binding(client, self.queue_settings)
 
@@ -135,7 +135,7 @@ class Tasks:
 
     def close(self) -> None:
         """Close what was opened for these tasks. They can be sent again after that."""
-        with self._lock:
+        with self._lock.get():
             if self._own is not None:
                 self._own.close()
             self._own = self._binding = None
@@ -211,7 +211,7 @@ class Tasks:
         return settings | ({"rate_limit": limits.pop()} if limits else {})
 
     def _register(self, task: Task[Any, Any, Any]) -> None:
-        with self._lock:
+        with self._lock.get():
             before = self._tasks.get(task.name)
             if before is not None and _place(before) != _place(task):
                 raise InvalidSetting(

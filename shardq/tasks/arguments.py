@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import reprlib
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from inspect import BoundArguments, Parameter
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple, get_type_hints
 import msgspec
 
 from shardq.errors import InvalidSetting, ShardqError
+from shardq.storage.per_process import OwnLock
 from shardq.tasks.errors import ArgumentsRejected, ResultRejected
 from shardq.tasks.models import read, readable, write
 
@@ -24,9 +24,7 @@ __all__ = ["Arguments"]
 
 MAX_SUMMARY = 200  # characters
 
-_making = (
-    threading.Lock()
-)  # of decoders: two threads must not be the first to describe a struct (msgspec 0.22)
+_making = OwnLock()  # of decoders: two threads must not be the first to describe a struct (msgspec 0.22)
 
 
 class Arguments:
@@ -136,7 +134,7 @@ class Arguments:
 
     def _made(self) -> _Decoders:
         if self._decoders is None:
-            with _making:
+            with _making.get():
                 self._decoders = self._decoders or self._make()
         return self._decoders
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -18,6 +17,7 @@ from shardq.queue_internals import found_in, holders_of
 from shardq.receipt import MessageId
 from shardq.schedules.schedule import Schedule
 from shardq.settings import QueueSettings
+from shardq.storage.per_process import OwnLock
 from shardq.storage.requests import EntryState
 from shardq.tasks.buckets import read_plans
 from shardq.tasks.ids import in_run, key_of, run_of, split_step, step_id
@@ -42,7 +42,7 @@ class Binding:
     def __init__(self, client: Client, settings: Callable[[str], dict[str, Any]]) -> None:
         self.client, self.results = client, ResultLog(client)
         self._settings = settings
-        self._lock = threading.Lock()
+        self._lock = OwnLock()
         self._queues: dict[str, Queue] = {}
         self._producers: dict[str, Producer] = {}  # of these
         self._told: set[str] = set()  # the queues of which was told that they deliver too seldom
@@ -248,7 +248,7 @@ class Binding:
     def _producer(self, queue: str) -> Producer:
         if (known := self._producers.get(queue)) is not None:  # another thread may take it out
             return known
-        with self._lock:
+        with self._lock.get():
             if (known := self._producers.get(queue)) is None:
                 opened = self._queues[queue] = self.queue(queue)
                 known = self._producers[queue] = opened.producer()

@@ -7,7 +7,6 @@ worker removes it.
 from __future__ import annotations
 
 import io
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -18,6 +17,7 @@ from shardq.message import StoredMessage
 from shardq.outgoing_message import OutgoingMessage
 from shardq.queue import Queue
 from shardq.queue_internals import found_in, holders_of, stored_in, wait_for
+from shardq.storage.per_process import OwnLock
 from shardq.storage.requests import EntryState
 
 __all__ = ["EntryQueue"]
@@ -31,7 +31,7 @@ class EntryQueue:
 
     def __init__(self, client: Client, name: str) -> None:
         self._client, self._name = client, name
-        self._lock = threading.Lock()
+        self._lock = OwnLock()
         self._queue: Queue | None = None
 
     def write(self, messages: Sequence[OutgoingMessage]) -> None:
@@ -121,7 +121,7 @@ class EntryQueue:
     def _opened(self, *, create: bool = False) -> Queue:
         if (known := self._queue) is not None:  # another thread may find out that it was deleted
             return known
-        with self._lock:
+        with self._lock.get():
             found = self._queue = self._created() if create else self._client.queue(self._name)
         return found
 

@@ -10,6 +10,7 @@ import pytest
 
 import shardq
 from shardq.tasks import Tasks, binding, chain
+from tests.forking import all_held, forked
 from tests.tasks.sums import Sums
 
 ROUNDS = 3_000
@@ -78,3 +79,19 @@ def test_a_list_of_results_that_was_deleted_is_made_again(sums: Sums, client: sh
     second = sums.add.send(3, 4)
     sums.tasks.drain()
     assert (first.state, second.get(timeout=0)) == ("missing", 7)
+
+
+def test_a_forked_child_sends_tasks_and_reads_results_whatever_its_parents_threads_held(sums: Sums) -> None:
+    result = sums.add.send(1, 2)
+    sums.tasks.drain()
+
+    def use() -> str:
+        return f"{result.get(timeout=0)} {sums.add.send(3, 4).id} {chain(sums.fail.signature(1)).send().id}"
+
+    with all_held(sums.tasks):
+        value, task, flow = forked(use).split()
+    assert (value, sums.add.result(task).state, sums.tasks.workflow(flow).state) == (
+        "3",
+        "waiting",
+        "waiting",
+    )
