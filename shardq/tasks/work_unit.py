@@ -126,7 +126,8 @@ class Runner:
         """Run its tasks, and note what is to become of each. Raises what is no Exception, such as SystemExit."""
         unit.attempt.called = self._called
         EachMessage(lambda message: self._handle(unit, message), self._outcome).run(unit.attempt, tally, gate)
-        unit.attempt.endings = [_counted(unit, self._of_last_attempt(each)) for each in unit.attempt.endings]
+        unit.attempt.endings = [self._of_last_attempt(each) for each in unit.attempt.endings]
+        unit.attempt.endings = [_counted(unit, each) for each in unit.attempt.endings]
 
     def _of_last_attempt(self, ending: Ending) -> Ending:
         """An ending, where a task asks for another attempt than those that it has: it has failed for good."""
