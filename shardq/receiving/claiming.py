@@ -11,12 +11,10 @@ from shardq.context.identity import ConsumerIdentity
 from shardq.context.queue_context import QueueContext
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, claimed_once, count_of, first_of
-from shardq.large.collecting import collect_bodies
 from shardq.limits.queue_limits import QueueLimits
 from shardq.receiving.delivery_filter import DeliveryFilter, expires_before
 from shardq.receiving.duties import Duties
-from shardq.receiving.expiring import sweep
-from shardq.receiving.unused import sweep_beside
+from shardq.receiving.upkeep import Upkeep
 from shardq.settings import QueueSettings
 from shardq.settling.settle import give_back_unseen
 from shardq.settling.telling import tell_claimed
@@ -34,8 +32,6 @@ _log = logging.getLogger(__name__)
 
 CONTENTION_PAUSE = 50_000  # microseconds for which a shard that another consumer has locked is left alone
 ENLIST_INTERVAL = 5_000_000
-SWEEP_INTERVAL = 60_000_000
-LONG_SWEEP_INTERVAL = 600_000_000  # of unique keys and large bodies: what is left is in nobody's way
 CLAIM_PATIENCE = 0.2  # seconds for which what fails is repeated before the rest is gone on with
 
 
@@ -65,7 +61,8 @@ class QueueClaims:
         self._limits = QueueLimits(context, consumer, lambda: self.lease)
         self._settings: QueueSettings | None = None
         self._unanswered: dict[Shard, tuple[Claim, int]] = {}  # and when its lease is over at the latest
-        self._enlisted_at = self.swept_at = -(10**18)
+        self._enlisted_at = -(10**18)
+        self._upkeep = Upkeep(context)
         self._is_first = False  # of the live consumers
 
     @property
@@ -150,25 +147,18 @@ class QueueClaims:
             self._is_first = told.consumers[:1] == (self._enlisted_as,)
             self.reader.listed(told.shards)
 
+    @property
+    def swept_at(self) -> int:
+        """When leftovers were removed last."""
+        return self._upkeep.swept_at
+
     def has_to_sweep(self, now: int) -> bool:
         """True every minute, if this is the first of the live consumers: then leftovers are to be removed."""
-        return self._is_first and not self.swept_at <= now < self.swept_at + SWEEP_INTERVAL
+        return self._is_first and self._upkeep.is_due(now)
 
     def sweep(self, now: int) -> None:
         """Remove leftovers."""
-        before = self.swept_at if self.swept_at >= 0 else now - SWEEP_INTERVAL
-        is_long = before // LONG_SWEEP_INTERVAL != now // LONG_SWEEP_INTERVAL
-        self.swept_at = now
-        try:
-            with self._context.retry.within(0):
-                sweep(self._context, keys=is_long)
-                if is_long and self.filter.seen_large:
-                    collect_bodies(self._context)
-                if self._context.settings.expires is not None:
-                    sweep_beside(self._context)
-        except (StoreUnavailable, OutcomeUnknown) as error:
-            # Messages come first: it is tried again in a minute.
-            _log.warning("queue %s was not swept: %s", self._context.name, error)
+        self._upkeep.sweep(now, large=self.filter.seen_large)
 
     def resign(self) -> None:
         """Count as a live consumer no longer."""

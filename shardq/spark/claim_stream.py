@@ -33,6 +33,7 @@ from shardq.held import HeldSlice
 from shardq.limits.queue_limits import check_unlimited
 from shardq.receiving.duties import Duties
 from shardq.receiving.named_claims import CLAIMS_AT_ONCE, ClaimName, NamedClaims, Taking
+from shardq.receiving.upkeep import Upkeep
 from shardq.sharding.shard import Shard
 from shardq.spark.backlog import Backlog
 from shardq.spark.bodies import BodyReader
@@ -101,7 +102,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Ack the batch that ends at the start, as it is done; then plan the next one."""
         self._finish(start)
-        self._duties.attend()
+        self._look_after()
         most = self._options.max_messages_per_trigger
         if isinstance(limit, ReadMaxRows):
             most = limit.max_rows
@@ -207,8 +208,19 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Duties(context_of(self._options))
 
     @cached_property
+    def _upkeep(self) -> Upkeep:
+        return Upkeep(context_of(self._options))
+
+    @cached_property
     def _backlog(self) -> Backlog:
         return Backlog(context_of(self._options))
+
+    def _look_after(self) -> None:
+        """Do for the queue what any of its consumers does."""
+        self._duties.attend()
+        now = context_of(self._options).store.now()
+        if self._upkeep.is_due(now):
+            self._upkeep.sweep(now)
 
     def _finish(self, start: dict[str, Any]) -> None:
         """Ack the batch that ends here, once; raises LeaseLost, if that fails the query."""

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 import shardq
+from shardq.receiving import upkeep
 from shardq.spark.claim_stream import ClaimStream
 from shardq.spark.options import ClaimStreamOptions
 from shardq.spark.row_schema import schema_of
@@ -50,6 +51,19 @@ def test_a_stream_sends_what_is_scheduled(client, queue, url) -> None:
     client.schedules.create("tick", queue=queue.name, every=1.0, body=b"tick")
     options = ClaimStreamOptions(url=url, queue=queue.name)
     assert set(bodies_in(ClaimStream(options, schema_of(options)))) == {b"tick"}
+
+
+def test_a_stream_removes_what_is_left_over(make_queue, url, monkeypatch) -> None:
+    queue = make_queue(shards=1, time_shards=1, history_retention=0.2)
+    options = ClaimStreamOptions(url=url, queue=queue.name)
+    reader = ClaimStream(options, schema_of(options))
+    queue.producer().send(b"x")
+    assert bodies_in(reader) == [b"x"]
+    assert queue.counts().processed == 1
+    time.sleep(0.3)
+    monkeypatch.setattr(upkeep, "INTERVAL", 0)
+    reader.latestOffset(reader.initialOffset(), ReadMaxRows(10))
+    assert queue.counts().processed == 0
 
 
 @pytest.mark.parametrize(
