@@ -15,7 +15,7 @@ from inspect import BoundArguments
 from typing import Any
 
 from shardq.callables import check_runs
-from shardq.errors import InvalidSetting, ShardqError
+from shardq.errors import InvalidSetting
 from shardq.tasks.current import LOOK_SECONDS, CurrentTask, running
 from shardq.tasks.errors import TaskCancelled, TaskTimeout
 
@@ -83,7 +83,7 @@ class Loop:
         future = asyncio.run_coroutine_threadsafe(make, self._begun())
         began, told = time.monotonic(), False
         while not wait([future], _look_after(time.monotonic() - began)).done:
-            if _is_cancelled(current):
+            if current.find_out():
                 told = future.cancel()
         try:
             return future.result()
@@ -167,15 +167,6 @@ def _run_on(loop: asyncio.AbstractEventLoop) -> None:
             return loop.run_forever()
         except (SystemExit, KeyboardInterrupt) as exit_:
             _log.debug("an async function raised %r: the event loop goes on", exit_)
-
-
-def _is_cancelled(current: CurrentTask) -> bool:
-    """Ask the store whether a task was cancelled. While it is away, the task goes on: it is asked again later."""
-    try:
-        return current.look()
-    except ShardqError as error:
-        _log.debug("whether task %s was cancelled is not known: %s", current.id, error)
-        return False
 
 
 async def _in_time(work: Coroutine[Any, Any, Any], timeout: float | None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,11 +11,13 @@ from typing import Any
 
 import msgspec
 
-from shardq.errors import InvalidSetting
+from shardq.errors import InvalidSetting, ShardqError
 from shardq.tasks.errors import ResultRejected, TaskCancelled
 from shardq.tasks.results import MAX_ENTRY_BYTES, ResultLog
 
 __all__ = ["CurrentTask", "current_task", "running"]
+
+_log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0  # a task that asks whether it was cancelled asks the store so often
 TELL_SECONDS = 0.5  # and notes its progress so often
@@ -46,14 +49,23 @@ class CurrentTask:
     def cancelled(self) -> bool:
         """True when somebody has cancelled the task. The store is asked once a second at most.
 
-        A task without a result (``keep_result=0``) cannot be cancelled once it runs.
+        While the store is away the task goes on as before. A task without a result (``keep_result=0``) cannot be
+        cancelled once it runs.
         """
         if not self._cancelled and time.monotonic() - self._looked_at >= LOOK_SECONDS:
-            self.look()
+            self.find_out()
         return self._cancelled
 
+    def find_out(self) -> bool:
+        """As :meth:`look`; when the store is away nothing more is known than before."""
+        try:
+            return self.look()
+        except ShardqError as error:
+            _log.debug("whether task %s was cancelled is not known: %s", self.id, error)
+            return self._cancelled
+
     def look(self) -> bool:
-        """Ask the store at once whether the task was cancelled."""
+        """Ask the store at once whether the task was cancelled. Raises StoreUnavailable."""
         self._looked_at = time.monotonic()
         if self._log is not None and self._keep and not self._cancelled:
             entry = self._log.standing([self.id], working=True).get(self.id)
@@ -68,8 +80,8 @@ class CurrentTask:
     def progress(self, value: Any, *, at_once: bool = False) -> None:
         """Note how far the task is: any value that msgspec can write. :meth:`Result.progress` shows the last one.
 
-        It is written twice a second at most, unless ``at_once``; what comes sooner is left out. Raises ResultRejected
-        for what cannot be written, or is larger than a megabyte.
+        It is written twice a second at most, unless ``at_once``; what comes sooner is left out, and so is what comes
+        while the store is away. Raises ResultRejected for what cannot be written, or is larger than a megabyte.
         """
         try:
             body = msgspec.msgpack.encode(value)
@@ -85,7 +97,12 @@ class CurrentTask:
         if self._log is None or not self._keep or not (at_once or now - self._told_at >= TELL_SECONDS):
             return
         self._told_at = now
-        self._log.tell(self.id, body, self._keep)
+        try:
+            self._log.tell(self.id, body, self._keep)
+        except ShardqError as error:
+            if not error.retryable:
+                raise
+            _log.warning("progress of task %s was not noted: %s", self.id, error)
 
 
 _current: ContextVar[CurrentTask] = ContextVar("shardq_current_task")

@@ -11,7 +11,18 @@ import pytest
 
 import shardq
 from shardq.queue_internals import stored_in
-from shardq.tasks import ResultMissing, TaskFailed, Tasks, TaskWorker, calling, chain, chord, group
+from shardq.tasks import (
+    ResultMissing,
+    TaskFailed,
+    Tasks,
+    TaskWorker,
+    calling,
+    chain,
+    chord,
+    current,
+    current_task,
+    group,
+)
 from shardq.tasks.views import view_of_message
 from shardq.testing import ManualClock
 
@@ -189,6 +200,29 @@ def test_a_task_that_blocks_its_group_has_failed_and_one_without_a_result_is_mis
         queue.remove(blocking.id)
     tasks.drain()
     assert flow.get(timeout=0) == 2
+
+
+def test_a_task_goes_on_while_the_store_is_away(
+    client: shardq.Client, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @tasks.task(retry=1)
+    def work() -> str:
+        current_task().progress("half", at_once=True)
+        current_task().check()
+        with pytest.raises(shardq.StoreUnavailable):
+            current_task().look()
+        return "done"
+
+    def fail(*_arguments: object, **_options: object) -> NoReturn:
+        raise shardq.StoreUnavailable("it is away")
+
+    result = work.send()
+    monkeypatch.setattr(current, "LOOK_SECONDS", 0.0)
+    for asked in ("standing", "tell"):
+        monkeypatch.setattr(tasks.binding.results, asked, fail)
+    assert TaskWorker(tasks, client, idle_exit=0).run().worked == 1
+    monkeypatch.undo()
+    assert (result.get(timeout=0), result.progress()) == ("done", None)
 
 
 def test_an_async_task_goes_on_while_the_store_is_away(
