@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import shardq
+from shardq.storage.cassandra.rows import CONTROL
 from shardq.storage.cassandra.store import CassandraStore
 from tests.dying_store import STEPS, Died, DyingStore
 
@@ -59,4 +60,35 @@ def test_a_message_that_two_producers_send_at_once_is_stored_once(
     assert message.id == first
     message.ack()
     assert queue.counts().oldest is None
+    client.delete_queue(queue.name)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before it is received", "after it was received"])
+@pytest.mark.parametrize(("body", "other"), [(b"x", LONG), (LONG, b"x")], ids=["short", "long"])
+def test_a_message_that_two_producers_send_at_once_leaves_one_body_and_then_none(
+    open_store: Callable[[], CassandraStore], body: bytes, other: bytes, *, late: bool
+) -> None:
+    # Given a message that one producer stores where another one has just stored it with a body of another kind
+    store = open_store()
+    client = shardq.Client(store)
+    queue = client.create_queue(f"k{os.urandom(6).hex()}", shards=1, time_shards=1, history_retention=3600)
+    received: list[shardq.Message] = []
+
+    class Overtaken(DyingStore):
+        def append(self, request: Any) -> None:
+            queue.producer().send(other, dedupe_key="key")
+            received.extend(queue.consumer().receive(5, wait=10) if late else ())
+            super().append(request)
+
+    first = shardq.Client(Overtaken(open_store())).queue(queue.name).producer().send(body, dedupe_key="key")
+    (message,) = received or queue.consumer().receive(5, wait=10)
+    # When it is acked, then it is in the history, as it was received
+    message.ack()
+    (kept,) = queue.history()
+    assert (kept.id, kept.body) == (first, message.body)
+    # And when it is removed from there, then nothing is left of it
+    assert queue.remove(first)
+    (shard,) = store.shards(queue.name)
+    rows = store._session.read("SELECT kind FROM entry WHERE shard = ?", (str(store._place(shard)),))
+    assert [kind for (kind,) in rows if kind != CONTROL] == []
     client.delete_queue(queue.name)

@@ -9,6 +9,7 @@ from typing import Any
 from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.sharding.shard import Shard
 from shardq.storage import writing
+from shardq.storage.bundle_data import decode_keys
 from shardq.storage.cassandra import read_cursors
 from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.rows import BUNDLE as BUNDLE_KIND
@@ -91,7 +92,10 @@ class Change:
 
         One condition for all of them: nothing but a change that sets ``taken`` takes ready rows away.
         """
-        self._deleted.update(each.key for each in ready)
+        for each in ready:
+            self._deleted.add(each.key)
+            if _may_be_stored_twice(each):
+                self._deleted.add(bundle_key(each.key.id))
         self._taken = (seen,)
         taken = os.urandom(8)
         self._others.append((_TAKE, (taken, self._shard, *CONTROL_KEY, seen)))
@@ -244,6 +248,12 @@ class Change:
         if key in self._carried:
             return _REPLACE_CARRYING, (value, self._carried[key], self._shard, *key, seen)
         return _REPLACE, (value, self._shard, *key, seen)
+
+
+def _may_be_stored_twice(ready: Ready) -> bool:
+    """Tell whether an inline message has a key: who sends the key again may have stored it with a bundle of its own."""
+    keys = decode_keys(ready.data) if ready.data is not None else None
+    return keys is not None and not (keys.dedupe_keys is None and keys.move_key is None)
 
 
 def attempts(shard: Shard) -> Iterator[int]:
