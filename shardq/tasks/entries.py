@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from shardq.batch import Batch
 from shardq.client import Client
 from shardq.errors import BodyNotFound, QueueNotFound
 from shardq.message import StoredMessage
@@ -22,7 +23,8 @@ from shardq.storage.requests import EntryState
 
 __all__ = ["EntryQueue"]
 
-_AT_ONCE = 1_000  # entries that are removed together
+_FEW, _MANY = 10, 1_000  # entries that are removed together
+_BYTES = 10_000_000  # that they have together, nearly: their values come with them
 _PAGE = 50  # entries that are looked through together
 
 
@@ -104,12 +106,13 @@ class EntryQueue:
 
     def remove_old(self, stopped: Callable[[], bool]) -> int:
         """Remove the entries that are over, until that is stopped; returns how many they were."""
-        removed = 0
+        removed, count = 0, _FEW
         try:
             with self._opened().consumer(visibility_timeout=60) as consumer:
-                while not stopped() and (batch := consumer.receive(_AT_ONCE)):
+                while not stopped() and (batch := consumer.receive(count)):
                     batch.ack()
                     removed += len(batch)
+                    count = _as_many(batch, count)
         except QueueNotFound:
             self._queue = None
         return removed
@@ -128,3 +131,9 @@ class EntryQueue:
     def _created(self) -> Queue:
         settings: dict[str, Any] = {"shards": 4, "max_deliveries": None, "time_shard_seconds": 60.0}
         return self._client.create_queue(self._name, exist_ok=True, **settings)
+
+
+def _as_many(batch: Batch, count: int) -> int:
+    """How many entries are received together after these: more, up to so many as are small enough together."""
+    size = sum(len(each.raw) for each in batch if each.large is None)
+    return max(_FEW, min(_MANY, 10 * count, _BYTES * len(batch) // max(size, 1)))

@@ -10,6 +10,7 @@ import pytest
 
 import shardq
 from shardq.tasks import Result, Tasks, TaskWorker, current_task, upkeep
+from shardq.tasks.results import Decided, Entry
 from shardq.testing import ManualClock
 from tests.tasks.sums import Sums
 
@@ -97,3 +98,30 @@ def _noting_deliveries(tasks: Tasks) -> Callable[[], Result[int]]:
         return current_task().deliveries
 
     return deliveries.send
+
+
+@pytest.mark.parametrize(("size", "count", "most"), [(500_000, 45, 20), (10, 400, 1_000)])
+def test_large_results_are_removed_some_at_a_time_and_small_ones_many(
+    tasks: Tasks,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    size: int,
+    count: int,
+    most: int,
+) -> None:
+    together: list[int] = []
+    receive = shardq.Consumer.receive
+
+    def noted(consumer: shardq.Consumer, limit: int = 1, *, wait: float = 0.0) -> shardq.Batch:
+        together.append(limit)
+        return receive(consumer, limit, wait=wait)
+
+    results = tasks.binding.results
+    results.decide(
+        [Decided(f"tasks:0:0:{number:032x}:0", Entry("done", bytes(size)), 60) for number in range(count)]
+    )
+    clock.advance(61)
+    monkeypatch.setattr(shardq.Consumer, "receive", noted)
+    assert results.remove_old() == count
+    assert max(together) <= most
+    assert len(together) < count / 5
