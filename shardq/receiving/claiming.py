@@ -64,6 +64,7 @@ class QueueClaims:
         self._enlisted_at = -(10**18)
         self._upkeep = Upkeep(context)
         self._is_first = False  # of the live consumers
+        self.contended = False  # in this read others got ahead of a claim
 
     @property
     def lease(self) -> int:
@@ -130,6 +131,7 @@ class QueueClaims:
             live.use()
         self._duties.attend()
         self._limits.begin()
+        self.contended = False
         return not settings.delivery_paused
 
     def has_to_enlist(self, now: int) -> bool:
@@ -294,6 +296,7 @@ class QueueClaims:
         self.reader.claimed(shard, claimed.lease_until if count else None, used_up=count < limit)
         if claimed.contended:
             self._context.counters.add(lock_contention=1)
+            self.contended = True
             self.reader.changed(shard)
             self.reader.avoid(shard, CONTENTION_PAUSE)
         elif count >= limit:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from shardq.context.identity import ENLIST_LIFETIME, ConsumerIdentity
+from shardq.context.patient_claims import patiently
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
@@ -126,8 +127,9 @@ class Receiving:
         is over, and then OutcomeUnknown is raised, whatever other shards may have.
 
         A shard that fails is left out for a while, and the others are read; so is a queue. If they have nothing and the
-        read is thorough, or if there are no others, the error is raised after the usual repetitions. So an empty result
-        of a thorough read means that nothing was due in any of the queues.
+        read is thorough, or if there are no others, the error is raised after the usual repetitions. A thorough read is
+        repeated while other consumers get ahead of its claims. So an empty result of it means that nothing was due in
+        any of the queues.
 
         With ``news``, only these queues have to be looked at, and those where a look is due. With ``rooms`` only these
         are received from, and at most so many messages of each.
@@ -136,12 +138,15 @@ class Receiving:
         look_at_all = alone or thorough or news is None or self._is_time_to_look_at_all(NEWS_SECONDS)
         names = None if look_at_all else set(news or ())
         with self._retry.within():
-            held = self._retry(
-                self._fill,
-                dict.fromkeys(self.names, limit) if rooms is None else rooms,
-                thorough=thorough,
-                finish=finish,
-                names=names,
+            held = patiently(
+                lambda: self._retry(
+                    self._fill,
+                    dict.fromkeys(self.names, limit) if rooms is None else rooms,
+                    thorough=thorough,
+                    finish=finish,
+                    names=names,
+                ),
+                lambda held: thorough and not held and any(queue.contended for queue in self.queues.values()),
             )
         self._count(held)
         for piece in held:

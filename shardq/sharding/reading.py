@@ -280,7 +280,7 @@ class ShardReader:
             for shard, known in self._known.items()
             if known.probe.priority is not None
             and known.probe.due is not None
-            and known.avoid_until <= now
+            and (thorough or known.avoid_until <= now)
             and not self._probing.is_failing(shard)
             and (thorough or self._ownership.is_own(shard.number) or self._taken_from(shard, known) <= now)
         ]

@@ -30,6 +30,26 @@ def test_receive_takes_no_more_than_its_limit_and_exactly_what_is_there(queue: s
         assert [len(consumer.receive(10)) for _ in range(4)] == [10, 10, 5, 0]
 
 
+@pytest.mark.parametrize("prefetch", [0, 10])
+def test_a_read_that_does_not_wait_finds_what_is_due_though_others_get_ahead_of_its_claims(
+    url: str, clock: ManualClock, prefetch: int
+) -> None:
+    class Contended(WrappedStore):
+        ahead = 4
+
+        def claim(self, request: Claim) -> Claimed:
+            if not self.ahead:
+                return super().claim(request)
+            self.ahead -= 1
+            return Claimed((), self.now() + request.lease, contended=True)
+
+    with shardq.Client(Contended(open_store(url, clock))) as client:
+        queue = client.create_queue("q", shards=1, time_shards=1)
+        send(queue, 3)
+        with queue.consumer(prefetch=prefetch) as consumer:
+            assert [len(batch) for batch in consumer.batches(10, wait=0)] == [3]
+
+
 def test_a_bulk_read_fills_up_from_several_shards(client: shardq.Client) -> None:
     queue = client.create_queue("many", shards=8, time_shards=1)
     with queue.producer(bundle_messages=5) as producer:
