@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import pytest
 
 from shardq.sharding.shard import Shard
 from shardq.storage import clocks
 from shardq.storage.cassandra import directory
+from shardq.storage.cassandra.queues import parted
 from shardq.storage.cassandra.session import Session, Statement
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Append, Sweep
@@ -88,6 +90,26 @@ def lost_from_the_directory(store: CassandraStore, shard: Shard) -> None:
     store.append(Append(shard, (BundleFactory(store.now)(),)))
     directory.leave(store._session, store._place(shard))
     assert store.shards(shard.queue) == ()
+
+
+def test_a_queue_is_forgotten_while_another_thread_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a client that has sent to two queues
+    monkeypatch.setattr(directory, "enter", lambda *_: None)
+    entered, session = directory.Entered(), cast("Session", None)
+    one, two = Shard("one@1", 0, 0), Shard("two@1", 0, 0)
+    entered.look(session, one)
+    entered.look(session, two)
+
+    def sent_meanwhile(name: str) -> tuple[str, str]:
+        entered.look(session, Shard("two@1", 0, 1))
+        return parted(name)
+
+    # When it forgets one of them, while it sends to a further shard of the other one
+    monkeypatch.setattr(directory, "parted", sent_meanwhile)
+    entered.forget("one")
+    # Then it remembers the other one
+    asked = [entered.is_fresh(each) for each in (one, two, Shard("two@1", 0, 1))]
+    assert asked == [False, True, True]
 
 
 def test_a_deep_look_lists_what_holds_something(store: CassandraStore, shard: Shard) -> None:

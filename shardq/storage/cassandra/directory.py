@@ -79,9 +79,9 @@ class Entered:
 
     def forget(self, queue: str) -> None:
         """Look again before the next write to the queue, whichever incarnation."""
-        self._asked = {
-            shard: asked for shard, asked in self._asked.items() if parted(shard.queue)[0] != queue
-        }
+        for shard in list(self._asked):  # other threads send meanwhile
+            if parted(shard.queue)[0] == queue:
+                self._asked.pop(shard, None)
 
 
 class Leaving:
