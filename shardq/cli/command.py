@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -23,12 +23,15 @@ __all__ = [
     "given_words",
     "headers_option",
     "json_option",
+    "look_at_each",
     "processes_option",
     "queue_argument",
     "write_example",
     "yes_option",
 ]
 
+
+T = TypeVar("T")
 
 OTHER_WORDS = {"workflow": "task", "workflows": "task"}
 """What somebody may call a command that is not similar to it, while another one is."""
@@ -210,6 +213,18 @@ codec_option = click.option(
     show_default=True,
     help="The codec of the bodies.",
 )
+
+
+def look_at_each(names: Iterable[str], look: Callable[[str], T]) -> Iterator[T]:
+    """What a look at each of the listed queues gives. One that was deleted since it was listed is left out."""
+    from shardq.errors import QueueNotFound  # noqa: PLC0415 - the help needs none of these
+
+    for name in names:
+        try:
+            found = look(name)
+        except QueueNotFound:
+            continue
+        yield found
 
 
 def given_words(arguments: Sequence[str]) -> Iterator[str]:

@@ -543,6 +543,36 @@ def test_a_dead_letter_is_shown_with_its_reason(jobs) -> None:
     assert jobs.ok("peek", "jobs.dead").stdout.endswith("  x  (no address)\n")
 
 
+def test_commands_for_all_queues_leave_out_one_that_was_deleted_since_they_were_listed(
+    jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("gone", "jobs", "jobs.dead")
+    monkeypatch.setattr(shardq.Client, "queues", lambda *_: names)
+    monkeypatch.setattr("shardq.cli.commands.list_queues.listed", lambda *_: names)
+    assert [each["name"] for each in jobs.json("list", "--counts")["queues"]] == ["jobs", "jobs.dead"]
+    assert {each["subject"] for each in json.loads(jobs("doctor", "--json").stdout)["checks"]} == {
+        "store", "jobs", "jobs.dead",
+    }  # fmt: skip
+    assert jobs.json("consumers") == {"consumers": []}
+    assert jobs.json("task", "list") == {"tasks": [], "workflows": []}
+    assert "consumer_not_found" in jobs("unlock", "nobody").stderr
+    for named in (["doctor"], ["consumers"], ["task", "list"], ["unlock", "nobody", "--queue"]):
+        assert jobs(*named, "gone").exit_code == 3
+
+
+def test_the_doctor_of_very_many_queues_shows_what_is_not_in_order(
+    jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.ok("create", "other")
+    jobs.ok("pause", "jobs")
+    assert "other" in jobs("doctor").stdout
+    monkeypatch.setattr("shardq.cli.commands.doctor.MOST_SHOWN", 10)
+    told = jobs("doctor")
+    assert {line.split()[1] for line in told.stdout.splitlines()} == {"store", "jobs"}
+    assert "too many to be shown" in told.stderr
+    assert "other" in {each["subject"] for each in json.loads(jobs("doctor", "--json").stdout)["checks"]}
+
+
 def test_doctor_shows_only_what_needs_a_look_if_it_is_told_so(jobs) -> None:
     jobs.ok("pause", "jobs")  # its file may be in a folder that SQLite knows nothing of
     shown = jobs("doctor", "jobs", "--quiet")

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 import click
 import msgspec
 
-from shardq.cli.command import ExampleCommand, Session, json_option
+from shardq.cli.command import ExampleCommand, Session, json_option, look_at_each
 from shardq.cli.printing import many, note, print_columns, print_json
 from shardq.cli.times import in_words
 from shardq.client import Client
-from shardq.errors import ConsumerAlive, ConsumerNotFound
+from shardq.errors import ConsumerAlive, ConsumerNotFound, QueueNotFound, ShardqError
 from shardq.holding import ConsumerState
 from shardq.limits.permits import PERMITS_SUFFIX
 
@@ -69,8 +69,8 @@ def unlock(session: Session, consumer: str, queue: str | None, force: bool, as_j
 def lines(client: Client, queues: Sequence[str]) -> list[ConsumerLine]:
     """The consumers of all these queues, each once."""
     found: dict[tuple[str, str | None], list[tuple[str, ConsumerState]]] = {}
-    for queue in queues:
-        for state in client.queue(queue).consumers():
+    for queue, states in look_at_each(queues, lambda queue: (queue, client.queue(queue).consumers())):
+        for state in states:
             found.setdefault((state.id, state.name), []).append((queue, state))
     return [
         ConsumerLine(_joined([state for _, state in each]), [queue for queue, _ in each])
@@ -83,13 +83,13 @@ def unlock_in(client: Client, queues: Sequence[str], consumer: str, *, force: bo
 
     Raises ConsumerNotFound when none of them knows it; ConsumerAlive when it is alive in one of them, after the others.
     """
-    given, refusals, unknown = 0, list[ConsumerAlive](), list[ConsumerNotFound]()
+    given, refusals, unknown = 0, list[ConsumerAlive](), list[ShardqError]()
     for queue in queues:
         try:
             given += client.queue(queue).unlock(consumer, force=force)
         except ConsumerAlive as error:
             refusals.append(error)
-        except ConsumerNotFound as error:
+        except (ConsumerNotFound, QueueNotFound) as error:  # or it was deleted since it was listed
             unknown.append(error)
     if refusals:
         raise refusals[0]

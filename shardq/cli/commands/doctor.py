@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Container, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 
 import click
 import msgspec
 
-from shardq.cli.command import ExampleCommand, Session, json_option
+from shardq.cli.command import ExampleCommand, Session, json_option, look_at_each
 from shardq.cli.failures import FAILURE, exit_code
 from shardq.cli.printing import many, note, print_columns, print_json
 from shardq.cli.times import in_words
@@ -26,6 +27,7 @@ __all__ = ["Check", "check_clock", "check_queue", "check_store", "doctor", "exam
 CLOCK_TOLERANCE_SECONDS = 1.0
 OLD_LEASES = 10  # a message that has been ready for longer than so many visibility timeouts
 OLD_SECONDS = 300.0  # and than this
+MOST_SHOWN = 300  # checks, of some fifty queues; of more those that are in order are left out
 MOST_BLOCKING = 1_000  # messages that are looked at
 
 
@@ -45,7 +47,13 @@ def doctor(ctx: click.Context, queue: str | None, quiet: bool, as_json: bool) ->
     if as_json:
         print_json({"ok": not wrong, "checks": checks})
     else:
-        print_columns([_row(check) for check in checks if not (quiet and check.ok and not check.warning)])
+        shown = [check for check in checks if not (quiet and _is_fine(check))]
+        if len(shown) > MOST_SHOWN:
+            shown = [check for check in shown if check.subject == "store" or not _is_fine(check)]
+            note(
+                "too many to be shown, but for the store and what is not in order: `shardq doctor QUEUE` shows all"
+            )
+        print_columns(map(_row, shown))
         note(summary(checks))
     if wrong:
         ctx.exit(exit_code(stopped_by) if stopped_by is not None else FAILURE)
@@ -59,6 +67,10 @@ def summary(checks: Sequence[Check]) -> str:
     if warnings:
         return f"{found}, {many(warnings, 'warning')}"
     return found if wrong else f"{found}, all is well"
+
+
+def _is_fine(check: Check) -> bool:
+    return check.ok and not check.warning
 
 
 def _row(check: Check) -> tuple[str, str, str, str]:
@@ -85,11 +97,14 @@ def examine(client: Client, queue: str | None) -> tuple[list[Check], ShardqError
     """
     checks = list(check_store(client))
     try:
-        names = (queue,) if queue is not None else client.queues()
+        names = client.queues() if queue is None else ()
         checks += check_clock(client)
         dead = _DeadLetterQueues(client)
-        for name in names:
-            checks += check_queue(client, client.queue(name), dead)
+
+        def check(name: str) -> list[Check]:
+            return list(check_queue(client, client.queue(name), dead))
+
+        checks += check(queue) if queue is not None else chain.from_iterable(look_at_each(names, check))
     except ShardqError as error:
         if isinstance(error, QueueNotFound) or all(check.ok for check in checks):
             raise
@@ -106,9 +121,11 @@ class _DeadLetterQueues:
 
     def __contains__(self, name: object) -> bool:
         if self._names is None:
-            queues = map(self._client.queue, self._client.queues())
-            self._names = {dead_letter_name(queue.name, queue.settings) for queue in queues}
+            self._names = set(look_at_each(self._client.queues(), self._dead_letter_name))
         return name in self._names
+
+    def _dead_letter_name(self, name: str) -> str:
+        return dead_letter_name(name, self._client.queue(name).settings)
 
 
 def check_store(client: Client) -> Iterator[Check]:

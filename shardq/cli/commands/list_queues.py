@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from shardq.cli.command import ExampleCommand, Session, json_option
+from shardq.cli.command import ExampleCommand, Session, json_option, look_at_each
 from shardq.cli.printing import print_columns, print_json, print_line
 from shardq.context.retry import RETRY_SECONDS, Retry
 from shardq.sharding.shard import listed
@@ -48,7 +48,9 @@ def list_queues(session: Session, prefix: str, counts: bool, as_json: bool) -> N
 def lines(session: Session, prefix: str, *, counts: bool) -> list[QueueLine]:
     """The queues, with their counts if ``counts`` is set."""
     names = listed(Retry(RETRY_SECONDS)(session.store.list_queues, prefix), prefix)
-    return [QueueLine(name, session.queue(name).counts() if counts else None) for name in names]
+    if not counts:
+        return [QueueLine(name) for name in names]
+    return list(look_at_each(names, lambda name: QueueLine(name, session.client.queue(name).counts())))
 
 
 def _row(line: QueueLine) -> tuple[str, int, int, int]:

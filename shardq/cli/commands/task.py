@@ -8,10 +8,12 @@ from typing import NoReturn, cast, get_args
 
 import click
 
-from shardq.cli.command import ExampleGroup, Session, json_option
+from shardq.cli.command import ExampleGroup, Session, json_option, look_at_each
 from shardq.cli.failures import NOT_FOUND
 from shardq.cli.printing import note, print_columns, print_json, print_line
-from shardq.errors import InvalidSetting
+from shardq.errors import InvalidSetting, QueueNotFound
+from shardq.message import StoredMessage
+from shardq.queue import Queue
 from shardq.queue_internals import stored_in
 from shardq.receipt import MessageId
 from shardq.tasks.binding import Binding
@@ -84,7 +86,7 @@ def list_tasks(
     first, for as long as it is kept; its steps that wait or run are among the tasks, with ids that begin with its own.
     """
     queues = list(dict.fromkeys(queues))
-    tasks = list(islice(_tasks_in(session, queues or session.client.queues(), state, name), limit))
+    tasks = list(islice(_tasks_in(session, queues, state, name), limit))
     flows = _flows_in(session, queues or None, state, name, limit)
     if as_json:
         print_json({"tasks": tasks, "workflows": flows})
@@ -101,10 +103,21 @@ def list_tasks(
 def _tasks_in(
     session: Session, queues: Sequence[str], state: str | None, name: str | None
 ) -> Iterator[TaskView]:
-    for queue in queues:
-        messages = stored_in(session.queue(queue), _PAGE) if state in _OPEN else ()
-        views = (view_of_message(each, queue) for each in messages if NAME in each.headers)
+    opened = (
+        map(session.queue, queues) if queues else look_at_each(session.client.queues(), session.client.queue)
+    )
+    for queue in opened:
+        messages = _stored(queue, named=bool(queues)) if state in _OPEN else ()
+        views = (view_of_message(each, queue.name) for each in messages if NAME in each.headers)
         yield from (view for view in views if state in (None, view.state) and name in (None, view.task))
+
+
+def _stored(queue: Queue, *, named: bool) -> Iterator[StoredMessage]:
+    try:
+        yield from stored_in(queue, _PAGE)
+    except QueueNotFound:  # it was deleted since it was listed
+        if named:
+            raise
 
 
 def _flows_in(
