@@ -168,7 +168,7 @@ class Client(Closing):
 
         Its dead-letter queue is another queue, and stays.
 
-        Raises QueueNotFound.
+        Raises QueueNotFound, but what a call that failed half way has left of such a queue is removed then, too.
         """
         delete_queue(self._contexts, name)
 

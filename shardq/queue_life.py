@@ -46,10 +46,11 @@ def delete_queue(contexts: QueueContexts, name: str) -> None:
     record = retry(store.load_queue, check_queue_name(name))
     dropped = retry.ask(store.drop_queue, name)
     contexts.forget(name)
-    if not dropped.value and not dropped.after_unknown:
-        raise QueueNotFound(f"queue {name!r} does not exist: `shardq list` shows those that do")
+    # Also of a queue that is gone: the call that deleted it may have ended here.
     for other in drop_belongings(store, retry, record or QueueRecord(name, b"", 0), contexts.dismiss):
         contexts.forget(other)
+    if not dropped.value and not dropped.after_unknown:
+        raise QueueNotFound(f"queue {name!r} does not exist: `shardq list` shows those that do")
 
 
 def _checked(contexts: QueueContexts, name: str, given: QueueSettingsArguments) -> QueueSettings:

@@ -25,6 +25,7 @@ from shardq.limits.windows import Window, units
 from shardq.rate import Rate
 from shardq.settings import QueueSettings
 from shardq.sharding.shard import MAX_NAME_LENGTH
+from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store
 
 __all__ = ["QueueLimits", "check_limits", "check_unlimited", "drop_permits", "limit_names"]
@@ -62,13 +63,18 @@ def check_unlimited(queue: str, settings: QueueSettings) -> None:
 def drop_permits(store: Store, retry: Retry, queue: str) -> tuple[str, ...]:
     """Remove the permits of a deleted queue's limits; returns what their queues were called.
 
-    Consumers of a queue that is created again make their own.
+    Consumers of a queue that is created again make their own. A semaphore of such a name stays.
     """
     permits = {limit + PERMITS_SUFFIX for limit in limit_names(queue)}
-    names = tuple(permits.intersection(retry(store.list_queues, f"{queue}.")))
+    found = permits.intersection(retry(store.list_queues, f"{queue}."))
+    names = tuple(name for name in found if not _is_semaphore(retry(store.load_queue, name)))
     for name in names:
         retry(store.drop_queue, name)
     return names
+
+
+def _is_semaphore(record: QueueRecord | None) -> bool:
+    return record is not None and QueueSettings.decode(record.settings).max_in_flight is not None
 
 
 class QueueLimits:
