@@ -43,6 +43,19 @@ class SignalContract(Contract):
             bench.given()
             assert bench.store.wait([bench.queue], LONG) == (bench.queue,)
 
+    def test_an_append_to_a_queue_that_was_created_again_is_not_missed(self, bench: Bench) -> None:
+        queue = bench.new_queue()
+        shard = bench.shard_of(queue)
+        bench.given(shard=shard)
+        bench.store.wait([queue], 0)
+        for _ in range(3):
+            record = bench.other.load_queue(queue)
+            assert record is not None
+            assert bench.other.drop_queue(queue)
+            assert bench.other.create_queue(record)
+            bench.append(bench.bundle(), shard=shard, by=bench.other)
+            assert bench.store.wait([queue], LONG) == (queue,)
+
     def test_every_waiting_thread_is_woken(self, bench: Bench) -> None:
         with ThreadPoolExecutor(4) as pool:
             woken = [self._wait(pool, bench) for _ in range(4)]
