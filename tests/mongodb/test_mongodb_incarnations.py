@@ -136,6 +136,31 @@ def test_whoever_finishes_a_drop_late_takes_nothing_from_the_queue_created_meanw
     assert claimed(store, either) == [bundle]
 
 
+def test_whoever_finishes_a_drop_to_create_the_queue_takes_nothing_from_one_created_meanwhile(
+    store: MongoStore,
+    open_store: Callable[..., MongoStore],
+    either: Shard,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Given a drop that was cut short, and two clients that create the queue, of which one stands still for a while
+    database["shardq.queue"].update_one({"_id": either.queue}, {"$set": {"version": -1}})
+    other, bundle = open_store(), BundleFactory(store.now)(2)
+    is_condemned = queues.is_condemned
+
+    def late(*args: object) -> bool:
+        found = is_condemned(*args)  # type: ignore[arg-type]
+        monkeypatch.undo()
+        assert other.create_queue(QueueRecord(either.queue, b"", 1))
+        other.append(Append(either, (bundle,)))
+        return found
+
+    monkeypatch.setattr(queues, "is_condemned", late)
+    assert not store.create_queue(QueueRecord(either.queue, b"", 1))
+    # Then what was sent to the one that was created first is there
+    assert claimed(store, either) == [bundle]
+
+
 def test_queues_of_before_keep_the_names_of_their_collections(
     store: MongoStore, shard: Shard, fresh: Shard, database: Database
 ) -> None:
