@@ -80,8 +80,8 @@ class Receiving:
         self._all_looked_at = self._swept_at = -1e9
 
     def lease_of(self, held: Sequence[HeldSlice]) -> int:
-        """For how long these are held, in microseconds; 0 for none."""
-        return self.queues[held[0].shard.queue].lease if held else 0
+        """For how long these are held, in microseconds, as far as is known; 0 for none."""
+        return self.queues[held[0].shard.queue].known_lease if held else 0
 
     def unexpired(self, held: Sequence[HeldSlice]) -> list[HeldSlice]:
         """Those of one queue's messages that have not expired since they were claimed; the others are dropped."""

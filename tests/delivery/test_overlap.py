@@ -12,6 +12,7 @@ import pytest
 import shardq
 from shardq.receiving import overlap
 from shardq.storage.opening import open_store
+from shardq.storage.requests import Claim, Claimed
 from shardq.storage.store import Capabilities
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
 
@@ -113,6 +114,31 @@ def test_what_is_not_handed_out_is_free_at_once_in_its_place_and_without_a_deliv
     assert taken + numbers(rest) == [4, 5, 6, 7, 8, 9]
     assert {message.deliveries for message in rest} == {1}
     consumer.close()
+
+
+def test_a_claim_that_took_long_is_given_back_though_the_settings_cannot_be_read(
+    open_queue: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, queue = open_queue()
+    monkeypatch.setattr(overlap, "LONGEST_WAIT", 0.0)
+    with queue.consumer() as consumer:
+        batches = consumer.batches(4, wait=0)
+        batch = next(batches)
+        claim, acked = store.claim, threading.Event()
+
+        def claim_slowly(request: Claim) -> Claimed:
+            assert acked.wait(PATIENCE)
+            loaded = store.asked("load_queue")
+            store.plan = FaultPlan((Fault("load_queue", loaded + 1, FaultKind.UNAVAILABLE),))
+            queue._context.live.accept(None)  # settings are read again a second later
+            return claim(request)
+
+        monkeypatch.setattr(store, "claim", claim_slowly)
+        batch.ack()
+        acked.set()
+        consumer._overlap._thread.join(PATIENCE)
+        store.plan = FaultPlan()
+        assert queue.counts().ready == 6
 
 
 def test_a_batch_that_was_not_full_says_that_nothing_else_is_due(open_queue: Callable[..., Any]) -> None:
