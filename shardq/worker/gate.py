@@ -28,17 +28,27 @@ def open_gate(stopping: Callable[[], bool]) -> Gate:
     return lambda: nullcontext(not stopping())
 
 
-def permit_gate(semaphore: Semaphore, stopping: Callable[[], bool]) -> Gate:
-    """A gate that holds a permit while the handler runs. It waits for one, and raises the errors of the store."""
+def permit_gate(
+    semaphore: Semaphore, stopping: Callable[[], bool], waits: Callable[[], None] = lambda: None
+) -> Gate:
+    """A gate that holds a permit while the handler runs. It waits for one, and raises the errors of the store.
+
+    It tells that it ``waits`` about twice a second, while no handler of this gate runs in another thread.
+    """
+    within: list[Permit] = []
 
     @contextmanager
     def enter() -> Iterator[bool]:
-        permit = _acquired(semaphore, stopping)
+        permit = _acquired(semaphore, stopping, lambda: within or waits())
+        if permit is None:
+            yield False
+            return
+        within.append(permit)
         try:
-            yield permit is not None
+            yield True
         finally:
-            if permit is not None:
-                _release(permit)
+            within.remove(permit)
+            _release(permit)
 
     return enter
 
@@ -72,12 +82,14 @@ def _is_gone(queue: Queue) -> bool:
     return False
 
 
-def _acquired(semaphore: Semaphore, stopping: Callable[[], bool]) -> Permit | None:
+def _acquired(
+    semaphore: Semaphore, stopping: Callable[[], bool], waits: Callable[[], object]
+) -> Permit | None:
     while not stopping():
         try:
             return semaphore.acquire(timeout=STOP_SECONDS)
         except PermitTimeout:
-            continue
+            waits()
     return None
 
 

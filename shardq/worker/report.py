@@ -22,6 +22,7 @@ class WorkerReport(msgspec.Struct, frozen=True):
     lease_lost: int = 0  # worked or failed, but their lease had expired: they are delivered again
     batches: int = 0  # bulk reads
     store_faults: int = 0  # how often the store was unavailable for longer than the client retries
+    permit_waits: int = 0  # looks for a permit of the semaphore that found none, while no handler ran
     in_flight: int = 0  # held at this moment
     last_failure: str | None = None
 

@@ -56,7 +56,10 @@ class Child:
             self.process.join(1.0)
 
     def hangs(self, seconds: float | None) -> bool:
-        """True when the process has held messages for so many seconds without finishing one."""
+        """True when the process has held messages for so many seconds without finishing one.
+
+        One that waits for a permit, or for the store, does not hang.
+        """
         held = self.report.in_flight > 0 and self.ended is None
         return seconds is not None and held and time.monotonic() - self.progress_at > seconds
 
@@ -85,7 +88,7 @@ class Child:
 
 def _steps(report: WorkerReport) -> tuple[int, ...]:
     """The counters that change while a process gets on."""
-    return report.handled, report.batches, report.store_faults
+    return report.handled, report.batches, report.store_faults, report.permit_waits
 
 
 class Slot:

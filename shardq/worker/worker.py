@@ -169,7 +169,9 @@ class Worker:
         name = self._options.semaphore
         if name is not None and self._semaphore is None:
             self._semaphore = next(iter(self._queues.values())).semaphore(name)
-            self._gate = permit_gate(self._semaphore, self._is_stopping)
+            self._gate = permit_gate(
+                self._semaphore, self._is_stopping, lambda: self._tally.add(permit_waits=1)
+            )
 
     def _make_consumer(self) -> Consumer:
         options, (first, *others) = self._options, self._queues.values()

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.worker import Worker, WorkerPool
+from shardq.worker import PoolReport, Worker, WorkerPool
+from shardq.worker.gate import permit_gate
 from shardq.worker.options import WorkerOptions
 
 PATIENCE = 30.0  # seconds
@@ -103,3 +104,49 @@ def test_a_semaphore_that_is_missing_is_named(queue: shardq.Queue) -> None:
         WorkerOptions(semaphore="no name")
     with pytest.raises(shardq.InvalidName):
         WorkerPool("sqlite:///none.db", "q", print, semaphore="no name")
+
+
+def test_a_process_that_waits_for_a_permit_does_not_hang(
+    url: str, client: shardq.Client, queue: shardq.Queue, handlers: str
+) -> None:
+    fill(queue, 2)
+    permit = client.semaphore("smtp", permits=1).acquire()
+    waits: list[int] = []
+    released: list[None] = []
+
+    def watch(report: PoolReport) -> None:
+        waits.append(report.total.permit_waits)
+        if waits[-1] > 4 and not released:
+            released.append(permit.release())
+
+    pool = WorkerPool(
+        url,
+        "jobs",
+        f"{handlers}:nothing",
+        semaphore="smtp",
+        handler_timeout=1,
+        idle_exit=1,
+        on_progress=watch,
+    )
+    report = pool.run()
+    assert (report.total.worked, report.restarts) == (2, 0)
+
+
+def test_who_waits_for_a_permit_beside_a_handler_that_runs_does_not_get_on(client: shardq.Client) -> None:
+    gate_waits: list[int] = []
+    semaphore = client.semaphore("smtp", permits=1)
+    gate = permit_gate(semaphore, lambda: len(stopped) > 1, lambda: gate_waits.append(1))
+    stopped: list[int] = []
+    with gate() as is_open:
+        assert is_open
+
+        def wait() -> None:
+            with gate() as also:
+                stopped.append(also)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        waiting.join(1.2)
+        assert waiting.is_alive()
+    waiting.join(PATIENCE)
+    assert (stopped, gate_waits) == ([True], [])
