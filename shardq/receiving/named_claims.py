@@ -21,11 +21,12 @@ import msgspec
 
 from shardq.browsing import blocked_in
 from shardq.codec import BYTES
+from shardq.context.blocked import is_blocked
 from shardq.context.decision_log import DecisionLog
-from shardq.context.patient_claims import claim_patiently
+from shardq.context.patient_claims import claim_patiently, patiently
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
-from shardq.errors import LeaseLost
+from shardq.errors import LeaseLost, StoreUnavailable
 from shardq.held import HeldSlice, Selection, SettleState, count_of, held_unseen
 from shardq.limits.queue_limits import check_unlimited
 from shardq.receiving.claim_entries import ClaimEntry, Runs, Taken
@@ -38,7 +39,7 @@ from shardq.settling.settlement import Settlement
 from shardq.settling.telling import tell_claimed
 from shardq.settling.verbs import ACK, KEEP, Verb
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import Claim, EntryState, Span
+from shardq.storage.requests import Claim, EntryState, Span, StoredSlice
 
 __all__ = ["CLAIMS_AT_ONCE", "ClaimName", "NamedClaims", "Taking"]
 
@@ -94,15 +95,29 @@ class NamedClaims:
 
         A ``run`` names what all attempts of one run have in common; without a name nothing is counted but the first
         delivery. The deliveries of a later run are in the slices, not in the store. When it is strict, LeaseLost is
-        raised where anything of them is somebody else's by now. Raises InvalidSetting when the queue has limits.
+        raised where anything of them is somebody else's by now. Raises InvalidSetting when the queue has limits, and
+        StoreUnavailable where not all that is held was answered: an ack would finish it, though nobody was given it.
         """
         check_unlimited(self._context.name, self._context.settings)
         self._context.live.use()
-        claimed = claim_patiently(self._context, Claim(claim.shard, claim.token, limit, self._lease, owner))
-        held = [HeldSlice(claim.shard, piece, claim.token, claimed.lease_until) for piece in claimed.slices]
-        held = list(filter(_is_readable, held))
-        held, blocking = self._without_blocking(held)
-        tell_claimed(self._context, owner, held)
+        request = Claim(claim.shard, claim.token, limit, self._lease, owner)
+        taking = patiently(
+            lambda: self._take(claim, request, strict=strict, run=run), lambda got: got is None
+        )
+        if taking is None:
+            raise StoreUnavailable(
+                f"messages of shard {claim.shard} that an earlier attempt had received were not read, as others "
+                "changed the shard each time: try again"
+            )
+        self._context.counters.add(received=count_of(taking.held))
+        return taking
+
+    def _take(self, claim: ClaimName, request: Claim, *, strict: bool, run: str) -> Taking | None:
+        """What is held; None when that is not all."""
+        claimed = claim_patiently(self._context, request)
+        found = [HeldSlice(claim.shard, piece, claim.token, claimed.lease_until) for piece in claimed.slices]
+        held, blocking = self._without_blocking(list(filter(_is_readable, found)))
+        tell_claimed(self._context, request.owner, held)
         if not self._was_handed_out(claim, held):
             held = self._filter.deliverable(held, self._context.settings)
         offered = ClaimEntry(run, list(map(Taken.of, held)))
@@ -112,12 +127,13 @@ class NamedClaims:
         given_up: set[_Place] = set()
         if run not in ("", entry.run):
             held, given_up = self._delivered_again(claim, run, held)
-        got = sum(taken.count for taken in entry.taken)
-        missing = got - len(given_up) - blocking - count_of(held)
-        if missing:
-            self._tell_missing(claim, missing, strict=strict)
-        self._context.counters.add(received=count_of(held))
-        return Taking(held, got)
+        got = _places(entry.taken)
+        if missing := got - given_up - _places(map(Taken.of, held)):
+            if claimed.contended or self._holds(claim, missing - _places(map(Taken.of, found))):
+                return None
+            if len(missing) > blocking:
+                self._tell_missing(claim, len(missing) - blocking, strict=strict)
+        return Taking(held, len(got))
 
     def extend(self, claims: Sequence[ClaimName]) -> int:
         """Hold for another lease what the claims got; returns how many messages are somebody else's.
@@ -200,12 +216,20 @@ class NamedClaims:
         count = 0
         for shard, some in by_shard(lost).items():
             ids = (each.held.message_id(position) for each in some for position in each.positions)
-            places = [(identity.bundle_id, identity.position) for identity in ids]
-            for start in range(0, len(places), FOUND_AT_ONCE):
-                asked = places[start : start + FOUND_AT_ONCE]
-                found = self._context.retry(self._context.store.find_many, shard, asked)
-                count += sum(piece is not None and piece.state is not EntryState.PROCESSED for piece in found)
+            found = self._found(shard, [(identity.bundle_id, identity.position) for identity in ids])
+            count += sum(piece.state is not EntryState.PROCESSED for piece in found)
         return count
+
+    def _holds(self, claim: ClaimName, places: Iterable[_Place]) -> bool:
+        """True when some of the messages are held under a claim."""
+        found = self._found(claim.shard, sorted(places))
+        return any(piece.token == claim.token and not is_blocked(piece) for piece in found)
+
+    def _found(self, shard: Shard, places: Sequence[_Place]) -> Iterator[StoredSlice]:
+        """Each of these messages that is stored, as it is."""
+        for start in range(0, len(places), FOUND_AT_ONCE):
+            asked = places[start : start + FOUND_AT_ONCE]
+            yield from filter(None, self._context.retry(self._context.store.find_many, shard, asked))
 
     def _give_back(self, held: Sequence[HeldSlice], kept: Sequence[HeldSlice]) -> None:
         wanted = {(part.bundle.id, part.first + place) for part in kept for place in range(part.count)}

@@ -7,14 +7,17 @@ import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
 
+import msgspec
 import pytest
 
 import shardq
 from shardq.clock import microseconds
+from shardq.context import patient_claims
 from shardq.receiving.named_claims import SETTLED_AT_ONCE, ClaimName, NamedClaims
 from shardq.settling.receipts import dead_letter_receipts
 from shardq.sharding.shard import Shard, group_shard
 from shardq.storage.opening import open_store
+from shardq.storage.requests import Claim, Claimed
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
 
 LEASE = 30.0
@@ -220,6 +223,31 @@ def test_what_was_moved_by_its_receipt_is_not_lost_to_an_ack_by_name(queue, clai
     for _ in range(2):
         assert claims().ack([named("a")]) == 2
     assert {int(message.body) for message in queue.peek()} == {6, 7}
+
+
+@pytest.mark.parametrize("answered", [0, 1])
+def test_a_repetition_that_is_not_told_all_that_it_holds_gives_nothing_rather_than_a_part(
+    queue, claims, monkeypatch, answered
+) -> None:
+    """An ack by name finishes all that the first attempt got."""
+    fill(queue, 0, 20)
+    first = take(claims(), "a")
+    repeated = claims()
+    store = repeated._context.store
+    claim = store.claim
+
+    def claim_in_part(request: Claim) -> Claimed:
+        found = claim(request)
+        return msgspec.structs.replace(found, slices=found.slices[:answered], contended=not answered)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "claim", claim_in_part)
+        patched.setattr(patient_claims, "_PAUSES", (0, 0))
+        with pytest.raises(shardq.StoreUnavailable, match="try again"):
+            take(repeated, "a")
+    assert take(repeated, "a") == first
+    assert claims().ack([named("a")]) == 0
+    assert queue.peek() == []
 
 
 def test_when_all_of_it_was_lost_nothing_else_is_taken_instead(queue, claims, clock) -> None:
