@@ -134,7 +134,7 @@ def print_heat_map(queue: Queue, snapshot: Snapshot) -> None:
     """Print the heat map on stdout, with colours if stdout is a terminal."""
     from rich.console import Console  # noqa: PLC0415
 
-    Console().print(_map(queue, snapshot))
+    Console().print(_map(queue, snapshot), soft_wrap=True)
 
 
 def _table(total: Total) -> Table:
@@ -156,23 +156,36 @@ def _map(queue: Queue, snapshot: Snapshot) -> Text:
 
 
 def heat_map(states: Sequence[ShardState], time_shards: int, shards: int, current: int | None = None) -> Text:
-    """A cell for each shard, coloured by its ready messages. A mark shows the time shard that is written now."""
+    """A cell for each shard, coloured by its ready messages. A mark shows the time shard that is written now.
+
+    The shards of groups, which are beside the ring, are the last column.
+    """
     from rich.text import Text  # noqa: PLC0415
 
-    ready = {(state.shard.time_shard, state.shard.number): state.counts.ready for state in states}
-    columns = max([time_shards, *(column + 1 for column, _ in ready)])
-    rows = max([shards, *(row + 1 for _, row in ready)])
-    most = max(ready.values(), default=0)
+    shard = [(state.shard, state.counts.ready) for state in states]
+    ring = {(each.time_shard, each.number): ready for each, ready in shard if not each.is_grouped}
+    groups = {each.number: ready for each, ready in shard if each.is_grouped}
+    columns = max([time_shards, *(column + 1 for column, _ in ring)])
+    rows = max([shards, *(row + 1 for _, row in ring)])
+    most = max([*ring.values(), *groups.values()], default=0)
     text = Text(no_wrap=True, overflow="crop")
+
+    def cell(ready: int) -> None:
+        level = shade(ready, most)
+        text.append(SYMBOLS[min(level, len(SYMBOLS) - 1)], style=SHADES[level])
+
     if current is not None:
         text.append(" " * (current + 5) + "▼ now\n")
-    for row in range(rows):
+    for row in range(max([rows, *(number + 1 for number in groups)])):
         text.append(f"{row:>4} ")
         for column in range(columns):
-            level = shade(ready.get((column, row), 0), most)
-            text.append(SYMBOLS[min(level, len(SYMBOLS) - 1)], style=SHADES[level])
+            cell(ring.get((column, row), 0)) if row < rows else text.append(" ")
+        if groups:
+            text.append("  ")
+            cell(groups.get(row, 0))
         text.append("\n")
-    text.append(f"     ready messages: · none to █ {most:,}; down: shards, across: time shards")
+    last = ", and those of groups" if groups else ""
+    text.append(f"     ready messages: · none to █ {most:,}; down: shards, across: time shards{last}")
     return text
 
 

@@ -757,6 +757,16 @@ def test_stats_show_the_shards_as_a_heat_map(jobs) -> None:
     assert "▼ now" in picture
 
 
+def test_the_heat_map_has_one_column_for_all_groups_and_a_line_for_each_shard(jobs) -> None:
+    jobs.ok("alter", "jobs", "--time-shards", "200")
+    jobs.ok("send", "jobs", "a", "b", "--group", "one")
+    _, *lines, legend = jobs.ok("stats", "jobs", "--shards").stdout.partition("now")[2].splitlines()
+    assert 2 <= len(lines) <= 16
+    assert {len(line) for line in lines} == {5 + 200 + 3}
+    assert [line[-1] for line in lines].count("█") == 1
+    assert "groups" in legend
+
+
 def test_doctor_finds_what_is_wrong_and_says_how_to_mend_it(
     jobs, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
