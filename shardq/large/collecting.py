@@ -11,6 +11,7 @@ A message is the truth: a body whose owners' entries name no message that is sto
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -18,14 +19,17 @@ from itertools import takewhile
 
 from shardq.browsing import slices
 from shardq.context.queue_context import QueueContext
-from shardq.errors import QueueNotFound, ShardqError
+from shardq.errors import InvalidMessage, QueueNotFound, ShardqError
 from shardq.large.body import LargeBody
 from shardq.large.layout import BODIES, GRACE, body_of, is_owner, owner_id, owner_in, part_id, shard_of
 from shardq.large.queue import existing_bodies_queue
+from shardq.receipt import MessageId
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Bundle, Peek, StoredSlice, Sweep
 
 __all__ = ["collect_bodies", "remove_body"]
+
+_log = logging.getLogger(__name__)
 
 _PAGE = 1_000
 
@@ -120,8 +124,13 @@ def _is_owned(bodies: QueueContext, found: Iterable[Bundle]) -> bool:
 
 
 def _find_owner(bodies: QueueContext, entry: bytes) -> StoredSlice | None:
-    found = bodies.retry(bodies.store.find, shard_of(body_of(entry)), entry, 0)
-    owner = None if found is None else owner_in(found)
+    place = MessageId(shard_of(body_of(entry)), entry, 0)
+    found = bodies.retry(bodies.store.find, place.shard, entry, place.position)
+    try:
+        owner = None if found is None else owner_in(found)
+    except InvalidMessage as error:
+        _log.error("a large body is kept, as who has it cannot be read: %s is damaged: %s", place, error)
+        return found
     if owner is None:
         return None
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from shardq.context.queue_context import QueueContext
-from shardq.errors import OutcomeUnknown, StoreUnavailable
+from shardq.errors import QueueNotFound, ShardqError
 from shardq.large.collecting import collect_bodies
 from shardq.receiving.expiring import sweep
 from shardq.receiving.unused import sweep_beside
@@ -41,6 +41,8 @@ class Upkeep:
                     collect_bodies(self._context)
                 if self._context.settings.expires is not None:
                     sweep_beside(self._context)
-        except (StoreUnavailable, OutcomeUnknown) as error:
+        except QueueNotFound:
+            raise
+        except ShardqError as error:
             # Messages come first: it is tried again in a minute.
             _log.warning("queue %s was not swept: %s", self._context.name, error)

@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 import pytest
 
 import shardq
+from shardq.receiving import upkeep
 from shardq.settling.lease_keeper import LeaseKeeper
 from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
@@ -352,6 +353,18 @@ def test_dead_letters_that_cannot_be_moved_now_keep_nobody_from_the_other_messag
     with bench.queue.consumer() as consumer:
         bodies = set(receive_all(bench, consumer))
     assert len(bodies) == 15
+
+
+def test_what_is_damaged_among_leftovers_keeps_no_consumer_from_its_messages(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def meet_damage(*_: object, **__: object) -> int:
+        raise shardq.InvalidMessage("a stored bundle cannot be read")
+
+    monkeypatch.setattr(upkeep, "sweep", meet_damage)
+    with bench.queue.consumer() as consumer:
+        assert len(consumer.receive(20)) == 20
+    assert "queue q was not swept" in caplog.text
 
 
 @pytest.mark.parametrize("method", ["sweep", "enlist"])

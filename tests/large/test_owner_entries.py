@@ -8,7 +8,9 @@ import pytest
 
 import shardq
 from shardq.large import collecting, layout
-from tests.large.conftest import CONTENT
+from shardq.storage.requests import Append, Bundle
+from shardq.testing import ManualClock
+from tests.large.conftest import CONTENT, stored_bodies
 
 
 def test_a_message_whose_entry_would_be_that_of_another_one_is_not_stored(
@@ -31,3 +33,24 @@ def test_a_message_whose_entry_would_be_that_of_another_one_is_not_stored(
             assert body.read() == CONTENT
         message.ack()
         assert not consumer.receive(1)
+
+
+def test_a_damaged_entry_keeps_its_body_and_that_of_nobody_else(
+    client: shardq.Client, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = client.create_queue("films", shards=1, time_shards=1)
+    kept, gone = [], []
+    for number in range(20):  # in all shards of bodies
+        queue.producer().send_stream(io.BytesIO(CONTENT))
+        body = queue.peek(1)[0].large
+        assert body is not None
+        queue.purge()
+        (kept if number % 2 else gone).append(body.id)
+    for body_id in kept:
+        now = clock.now()
+        damaged = Bundle(layout.owner_id(body_id, "x"), 0, layout.made_at(body_id), now, 1, b"\xc1")
+        client._store.append(Append(layout.shard_of(body_id), (damaged,)))
+    clock.advance(3 * 3_600)
+    queue.sweep()
+    assert set(stored_bodies(client)) == set(kept)
+    assert caplog.text.count("is damaged") >= len(kept)
