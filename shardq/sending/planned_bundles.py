@@ -218,7 +218,8 @@ def _planned_again(
         raise InvalidMessage(
             f"message {identity} comes without its neighbours: send everything in `error.unsent`, in its order"
         )
-    if options.group and identity.shard != choose_shard(context, now, 1, options.group):
+    grouped = options.group or identity.shard.is_grouped
+    if grouped and identity.shard != choose_shard(context, now, 1, options.group):
         raise InvalidMessage(
             f"message {identity} was not sent with group={group_of(options.group)!r}: send it as it was"
         )

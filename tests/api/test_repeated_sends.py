@@ -59,6 +59,21 @@ def test_an_unanswered_send_is_repeated_with_what_its_error_carries(
     assert seen + work(queue) == [b"x"]
 
 
+@pytest.mark.parametrize(("sent", "again"), [("a", None), ("a", "b"), (None, "a")])
+def test_a_message_is_not_sent_again_with_another_group_or_without_its_own(
+    url: str, clock: ManualClock, sent: str | None, again: str | None
+) -> None:
+    queue = failing(url, clock, FaultKind.LOST_REQUEST).create_queue("q")
+    with queue.producer() as producer:
+        with pytest.raises(shardq.OutcomeUnknown) as caught:
+            producer.send(b"x", group=sent)
+        (unsent,) = caught.value.unsent
+        with pytest.raises(shardq.InvalidMessage, match=f"was not sent with group={again!r}"):
+            producer.send(msgspec.structs.replace(unsent, group=again))
+        producer.send(unsent)
+    assert work(queue) == [b"x"]
+
+
 @pytest.mark.parametrize("kind", UNKNOWN)
 @pytest.mark.parametrize("door", DOORS)
 def test_each_of_several_threads_whose_sends_were_joined_can_repeat_its_own(
