@@ -26,11 +26,16 @@ class Taken(msgspec.Struct, array_like=True, frozen=True):
     bundle_id: bytes
     first: int
     count: int
+    deliveries: int = 0  # as the store counts them; 0: an entry of before, which does not tell
 
     @classmethod
     def of(cls, piece: HeldSlice) -> Taken:
         """The messages of a slice."""
-        return cls(piece.bundle.id, piece.first, piece.count)
+        return cls(piece.bundle.id, piece.first, piece.count, piece.deliveries)
+
+    def is_before(self, piece: HeldSlice) -> bool:
+        """True when the messages were lost since, and claimed anew: that counted one more delivery."""
+        return 0 < self.deliveries < piece.deliveries
 
 
 _decoder = msgspec.json.Decoder(list[Taken])

@@ -179,7 +179,10 @@ class NamedClaims:
         return entry is not None
 
     def _still_held(self, held: Sequence[HeldSlice], standing: Sequence[Taken]) -> list[HeldSlice]:
-        """The messages that the first attempt got and that are still held. Others that are held now are given back."""
+        """The messages that the first attempt got and that are held since. Others that are held now are given back.
+
+        So are those that were lost and came back: an attempt in between, maybe the one that counts, left them out.
+        """
         kept = [part for taken in standing for part in _parts(held, taken)]
         self._give_back(held, kept)
         return kept
@@ -316,7 +319,7 @@ def _among(piece: HeldSlice, places: set[_Place], positions: Iterable[int] | Non
 def _parts(held: Sequence[HeldSlice], taken: Taken) -> Iterator[HeldSlice]:
     """The parts of held slices that an earlier attempt got."""
     for piece in held:
-        if piece.bundle.id == taken.bundle_id:
+        if piece.bundle.id == taken.bundle_id and not taken.is_before(piece):
             start = max(piece.first, taken.first)
             end = min(piece.first + piece.count, taken.first + taken.count)
             if start < end:

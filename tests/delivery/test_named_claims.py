@@ -225,6 +225,18 @@ def test_what_was_moved_by_its_receipt_is_not_lost_to_an_ack_by_name(queue, clai
     assert {int(message.body) for message in queue.peek()} == {6, 7}
 
 
+def test_what_was_lost_and_came_back_is_not_a_part_of_the_claim_any_more(queue, claims, clock) -> None:
+    fill(queue, 0, 20)
+    assert len(take(claims(), "a")) == 20
+    clock.advance(LEASE + 1)
+    batch = queue.consumer().receive(20)
+    assert take(claims(), "a") == []  # the attempt that counts, maybe
+    batch.release()
+    assert take(claims(), "a") == []
+    assert claims().ack([named("a")]) == 20
+    assert len(take(claims(), "b")) == 20
+
+
 @pytest.mark.parametrize("answered", [0, 1])
 def test_a_repetition_that_is_not_told_all_that_it_holds_gives_nothing_rather_than_a_part(
     queue, claims, monkeypatch, answered
