@@ -158,7 +158,7 @@ Watcher = Callable[[SendReport, Sequence[str]], None]
 
 
 class Stop:
-    """Ends a ``send`` after the messages at hand, so that it is known of every line whether it was sent."""
+    """Ends a command after what is at hand, so that it is known of every line of a ``send`` whether it was sent."""
 
     def __init__(self) -> None:
         self.wanted = False

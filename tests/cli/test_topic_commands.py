@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import msgspec
+import pytest
 from click.testing import CliRunner
 
 from shardq.cli.commands.topic import row_of
 from shardq.cli.main import main
+from shardq.topics import Topic
 from shardq.topics.subscription import SubscriptionState
 
 
 def run(folder: Path, *arguments: str, given: str | None = None) -> tuple[int, str, str]:
     result = CliRunner().invoke(main, ["--url", f"sqlite:///{folder}/queue.db", *arguments], input=given)
     return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_relay_ends_what_it_is_at_when_it_is_told_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    ended: list[float] = []
+
+    def relay(_topic: Topic, *, wait: float) -> int:
+        os.kill(os.getpid(), number)
+        ended.append(wait)
+        return 0
+
+    run(tmp_path, "topic", "create", "orders")
+    monkeypatch.setattr(Topic, "relay", relay)
+    assert run(tmp_path, "topic", "relay", "orders")[0] == 0
+    assert ended == [5]
 
 
 def test_topics_and_subscriptions_from_the_command_line(tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ import click
 
 from shardq.cli.command import ExampleCommand, ExampleGroup, Session, headers_option, json_option, yes_option
 from shardq.cli.printing import many, note, print_columns, print_json, print_line
-from shardq.cli.sending import given_bodies
+from shardq.cli.sending import Stop, given_bodies
 from shardq.cli.times import duration, in_words, past_moment
 from shardq.errors import ShardqError
 from shardq.outgoing_message import HeaderValue
 from shardq.topics.subscription import Start, SubscriptionState
 from shardq.topics.topics import RETENTION_SECONDS
+from shardq.worker.signals import stop_signals
 
 __all__ = ["row_of", "subscription", "topic"]
 
@@ -89,15 +90,17 @@ def list_topics(session: Session, as_json: bool) -> None:
 @click.option("--once", is_flag=True, help="Relay what waits now, and end.")
 @click.pass_obj
 def relay(session: Session, topic: str, once: bool) -> None:
-    """Copy what is published to the subscriptions, until Ctrl-C.
+    """Copy what is published to the subscriptions, until Ctrl-C or SIGTERM.
 
-    Consumers of subscriptions and publishers do so by themselves. It is for a machine that is to do nothing else.
+    Consumers of subscriptions and publishers do so by themselves. It is for a machine that is to do nothing else. It
+    ends within five seconds, after what it is at; a second Ctrl-C or SIGTERM ends it at once.
     """
-    opened = session.client.topic(topic)
-    while True:
-        opened.relay(wait=0 if once else 5)
-        if once:
-            return
+    opened, stop = session.client.topic(topic), Stop()
+    with stop_signals(stop.ask):
+        while not stop.wanted:
+            opened.relay(wait=0 if once else 5)
+            if once:
+                return
 
 
 @topic.command("delete", cls=ExampleCommand, example="shardq topic delete orders --yes")
