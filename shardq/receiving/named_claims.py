@@ -23,10 +23,10 @@ from shardq.browsing import blocked_in
 from shardq.codec import BYTES
 from shardq.context.blocked import is_blocked
 from shardq.context.decision_log import DecisionLog
-from shardq.context.patient_claims import claim_patiently, patiently
+from shardq.context.patient_claims import claim_patiently
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
-from shardq.errors import LeaseLost, StoreUnavailable
+from shardq.errors import LeaseLost
 from shardq.held import HeldSlice, Selection, SettleState, count_of, held_unseen
 from shardq.limits.queue_limits import check_unlimited
 from shardq.receiving.claim_entries import ClaimEntry, Runs, Taken
@@ -39,7 +39,7 @@ from shardq.settling.settlement import Settlement
 from shardq.settling.telling import tell_claimed
 from shardq.settling.verbs import ACK, KEEP, Verb
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import Claim, EntryState, Span, StoredSlice
+from shardq.storage.requests import Claim, ClaimedSlice, EntryState, Span, StoredSlice
 
 __all__ = ["CLAIMS_AT_ONCE", "ClaimName", "NamedClaims", "Taking"]
 
@@ -95,45 +95,32 @@ class NamedClaims:
 
         A ``run`` names what all attempts of one run have in common; without a name nothing is counted but the first
         delivery. The deliveries of a later run are in the slices, not in the store. When it is strict, LeaseLost is
-        raised where anything of them is somebody else's by now. Raises InvalidSetting when the queue has limits, and
-        StoreUnavailable where not all that is held was answered: an ack would finish it, though nobody was given it.
+        raised where anything of them is somebody else's by now. Raises InvalidSetting when the queue has limits.
         """
         check_unlimited(self._context.name, self._context.settings)
         self._context.live.use()
-        request = Claim(claim.shard, claim.token, limit, self._lease, owner)
-        taking = patiently(
-            lambda: self._take(claim, request, strict=strict, run=run), lambda got: got is None
-        )
-        if taking is None:
-            raise StoreUnavailable(
-                f"messages of shard {claim.shard} that an earlier attempt had received were not read, as others "
-                "changed the shard each time: try again"
-            )
-        self._context.counters.add(received=count_of(taking.held))
-        return taking
-
-    def _take(self, claim: ClaimName, request: Claim, *, strict: bool, run: str) -> Taking | None:
-        """What is held; None when that is not all."""
-        claimed = claim_patiently(self._context, request)
+        claimed = claim_patiently(self._context, Claim(claim.shard, claim.token, limit, self._lease, owner))
         found = [HeldSlice(claim.shard, piece, claim.token, claimed.lease_until) for piece in claimed.slices]
         held, blocking = self._without_blocking(list(filter(_is_readable, found)))
-        tell_claimed(self._context, request.owner, held)
+        tell_claimed(self._context, owner, held)
         if not self._was_handed_out(claim, held):
             held = self._filter.deliverable(held, self._context.settings)
         offered = ClaimEntry(run, list(map(Taken.of, held)))
         entry = ClaimEntry.read(self._decisions.decide(_key(claim), offered.text, self._memory).value)
         if entry.taken != offered.taken:
-            held = self._still_held(held, entry.taken)
+            told = _places(map(Taken.of, found))
+            places = [place for place in _in_order(entry.taken) if place not in told]
+            untold, more = self._untold(claim, places)
+            held, blocking = self._still_held([*held, *untold], entry.taken), blocking + more
         given_up: set[_Place] = set()
         if run not in ("", entry.run):
             held, given_up = self._delivered_again(claim, run, held)
-        got = _places(entry.taken)
-        if missing := got - given_up - _places(map(Taken.of, held)):
-            if claimed.contended or self._holds(claim, missing - _places(map(Taken.of, found))):
-                return None
-            if len(missing) > blocking:
-                self._tell_missing(claim, len(missing) - blocking, strict=strict)
-        return Taking(held, len(got))
+        got = sum(taken.count for taken in entry.taken)
+        missing = got - len(given_up) - blocking - count_of(held)
+        if missing > 0:
+            self._tell_missing(claim, missing, strict=strict)
+        self._context.counters.add(received=count_of(held))
+        return Taking(held, got)
 
     def extend(self, claims: Sequence[ClaimName]) -> int:
         """Hold for another lease what the claims got; returns how many messages are somebody else's.
@@ -183,9 +170,50 @@ class NamedClaims:
 
         So are those that were lost and came back: an attempt in between, maybe the one that counts, left them out.
         """
-        kept = [part for taken in standing for part in _parts(held, taken)]
+        pieces: dict[bytes, list[HeldSlice]] = {}
+        for piece in held:
+            pieces.setdefault(piece.bundle.id, []).append(piece)
+        kept = [part for taken in standing for part in _parts(pieces.get(taken.bundle_id, ()), taken)]
         self._give_back(held, kept)
         return kept
+
+    def _untold(self, claim: ClaimName, places: Sequence[_Place]) -> tuple[list[HeldSlice], int]:
+        """What of the messages is held under the claim, though the store did not tell of it; and how many more block.
+
+        A store may have forgotten a claim after a while, or others got ahead of each of its looks. It is given out too,
+        as an ack finishes it.
+        """
+        if not places:
+            return [], 0
+        unseen = [held_unseen(claim.shard, span) for span in _spans(places, claim.token)]
+        settling = Settling(self._context, KEEP, duration=self._lease, by_receipt=True)
+        settling.run([piece.select() for piece in unseen])
+        if settling.failures:
+            raise settling.failures.error(f"messages of shard {claim.shard} were not read")
+        lost = {place for each in settling.lost for place in _places_of(each)}
+        return self._read(claim, _spans([place for place in places if place not in lost], claim.token))
+
+    def _read(self, claim: ClaimName, spans: Sequence[Span]) -> tuple[list[HeldSlice], int]:
+        """The messages that the spans name, as far as they are held and can be read; and how many more block."""
+        held: list[HeldSlice] = []
+        blocking = 0
+        asked = list(spans)
+        while asked:
+            some, asked = asked[:FOUND_AT_ONCE], asked[FOUND_AT_ONCE:]
+            places = [(span.bundle_id, span.first) for span in some]
+            found = self._context.retry(self._context.store.find_many, claim.shard, places)
+            for span, piece in zip(some, found, strict=True):
+                if piece is None or piece.token != claim.token:
+                    continue
+                count = min(piece.first + piece.count - span.first, span.count)
+                rest = msgspec.structs.replace(span, first=span.first + count, count=span.count - count)
+                asked += [rest] * bool(rest.count)
+                taken = ClaimedSlice(piece.bundle, span.first, count, piece.deliveries)
+                if is_blocked(piece):
+                    blocking += count
+                elif _is_readable(part := HeldSlice(claim.shard, taken, claim.token, piece.due)):
+                    held.append(part)
+        return held, blocking
 
     def _delivered_again(
         self, claim: ClaimName, run: str, held: Sequence[HeldSlice]
@@ -222,11 +250,6 @@ class NamedClaims:
             found = self._found(shard, [(identity.bundle_id, identity.position) for identity in ids])
             count += sum(piece.state is not EntryState.PROCESSED for piece in found)
         return count
-
-    def _holds(self, claim: ClaimName, places: Iterable[_Place]) -> bool:
-        """True when some of the messages are held under a claim."""
-        found = self._found(claim.shard, sorted(places))
-        return any(piece.token == claim.token and not is_blocked(piece) for piece in found)
 
     def _found(self, shard: Shard, places: Sequence[_Place]) -> Iterator[StoredSlice]:
         """Each of these messages that is stored, as it is."""
@@ -307,7 +330,28 @@ def _count(selections: Sequence[Selection]) -> int:
 
 
 def _places(taken: Iterable[Taken]) -> set[_Place]:
-    return {(one.bundle_id, one.first + place) for one in taken for place in range(one.count)}
+    return set(_in_order(taken))
+
+
+def _in_order(taken: Iterable[Taken]) -> Iterator[_Place]:
+    return ((one.bundle_id, one.first + place) for one in taken for place in range(one.count))
+
+
+def _places_of(selection: Selection) -> Iterator[_Place]:
+    held = selection.held
+    return ((held.bundle.id, held.first + position) for position in selection.positions)
+
+
+def _spans(places: Iterable[_Place], token: bytes) -> list[Span]:
+    """The messages as spans of neighbours, in their order."""
+    spans: list[Span] = []
+    for bundle_id, position in places:
+        last = spans[-1] if spans else None
+        if last and (last.bundle_id, last.first + last.count) == (bundle_id, position):
+            spans[-1] = msgspec.structs.replace(last, count=last.count + 1)
+        else:
+            spans.append(Span(bundle_id, position, 1, token))
+    return spans
 
 
 def _among(piece: HeldSlice, places: set[_Place], positions: Iterable[int] | None = None) -> Selection:
@@ -317,9 +361,9 @@ def _among(piece: HeldSlice, places: set[_Place], positions: Iterable[int] | Non
 
 
 def _parts(held: Sequence[HeldSlice], taken: Taken) -> Iterator[HeldSlice]:
-    """The parts of held slices that an earlier attempt got."""
+    """The parts of held slices of its bundle that an earlier attempt got."""
     for piece in held:
-        if piece.bundle.id == taken.bundle_id and not taken.is_before(piece):
+        if not taken.is_before(piece):
             start = max(piece.first, taken.first)
             end = min(piece.first + piece.count, taken.first + taken.count)
             if start < end:

@@ -169,6 +169,7 @@ class Store(KeyRegister, Protocol):
 
         Repeated with the same token, it MUST hold the same messages for a fresh lease, less those that were acked,
         released or claimed by others since, without counting another delivery; only when there are none does it claim.
+        A store MAY forget a claim 15 minutes after it began; what is held under its token stays so.
         In a shard of groups a lease that ends later MUST stay as it is.
         The cost MUST NOT depend on the number of messages that wait or have been consumed.
 

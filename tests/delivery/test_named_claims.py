@@ -238,7 +238,7 @@ def test_what_was_lost_and_came_back_is_not_a_part_of_the_claim_any_more(queue, 
 
 
 @pytest.mark.parametrize("answered", [0, 1])
-def test_a_repetition_that_is_not_told_all_that_it_holds_gives_nothing_rather_than_a_part(
+def test_a_repetition_gives_all_that_it_holds_though_the_store_tells_of_a_part(
     queue, claims, monkeypatch, answered
 ) -> None:
     """An ack by name finishes all that the first attempt got."""
@@ -252,14 +252,42 @@ def test_a_repetition_that_is_not_told_all_that_it_holds_gives_nothing_rather_th
         found = claim(request)
         return msgspec.structs.replace(found, slices=found.slices[:answered], contended=not answered)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(store, "claim", claim_in_part)
-        patched.setattr(patient_claims, "_PAUSES", (0, 0))
-        with pytest.raises(shardq.StoreUnavailable, match="try again"):
-            take(repeated, "a")
+    monkeypatch.setattr(store, "claim", claim_in_part)
+    monkeypatch.setattr(patient_claims, "_PAUSES", (0, 0))
     assert take(repeated, "a") == first
     assert claims().ack([named("a")]) == 0
     assert queue.peek() == []
+
+
+@pytest.mark.parametrize("over", [False, True], ids=["held", "lease over"])
+def test_a_repetition_gives_all_that_it_holds_though_the_store_has_forgotten_the_claim(
+    queue, claims, monkeypatch, clock: ManualClock, url: str, over: bool
+) -> None:
+    """As MongoDB does after a quarter of an hour: it takes others under the same token."""
+    fill(queue, 0, 25)
+    first = take(claims(), "a", 15)
+    if over:
+        clock.advance(2 * LEASE)
+    repeated = claims()
+    store = repeated._context.store
+    claim = store.claim
+
+    def claim_anew(request: Claim) -> Claimed:
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///").partition("?")[0])) as file:
+            rename = "UPDATE slice SET token = ? WHERE token = ?"
+            hidden = bytes(16), request.token
+            with file:
+                file.execute(rename, hidden)
+            claimed = claim(msgspec.structs.replace(request, limit=5))
+            with file:
+                file.execute(rename, hidden[::-1])
+            return claimed
+
+    monkeypatch.setattr(store, "claim", claim_anew)
+    assert take(repeated, "a", 15) == first
+    assert claims().ack([named("a")]) == 0
+    assert sorted(int(message.body) for message in queue.peek(100)) == list(range(15, 25))
+    assert queue.counts().ready == 10
 
 
 def test_when_all_of_it_was_lost_nothing_else_is_taken_instead(queue, claims, clock) -> None:
