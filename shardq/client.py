@@ -312,8 +312,12 @@ class Client(Closing):
         """Close the connections, and with them the client's queues, producers and consumers. May be repeated.
 
         Messages that were sent are stored. Messages that are still held are redelivered when their leases expire.
-        Whatever is called on any of them afterwards raises Closed.
+        Whatever is called on any of them afterwards raises Closed. A thread that relays a topic ends what it is at
+        first; it is waited for for 3 seconds at most.
         """
+        for relaying in list(self._relaying.values()):
+            if (background := relaying.known()) is not None:
+                background.end()
         self._contexts.events.close()
         self._retry.close()
         self._store.close()

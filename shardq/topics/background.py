@@ -23,6 +23,7 @@ _WAIT_SECONDS = 5.0  # for messages; it also looks as often for what a relay tha
 _LINGER_SECONDS = 1.0  # a publisher relays what no consumer's process has relayed by then
 _IDLE_SECONDS = 30.0  # without anything to do the thread ends
 _LONGEST_PAUSE = 30.0
+_END_SECONDS = 3.0  # for which the end of a client waits for a round
 
 
 class Background:
@@ -33,7 +34,8 @@ class Background:
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._news = threading.Event()
+        self._news, self._ended = threading.Event(), threading.Event()
+        self._relay_at_work: Relay | None = None
         self._published = False
         self._until = 0.0  # by time.monotonic
 
@@ -57,6 +59,16 @@ class Background:
             self._published = True
             self._start()
 
+    def end(self) -> None:
+        """Relay no more, and wait until the round at hand is over: what it holds is free for others then."""
+        self._ended.set()
+        self._news.set()
+        if (relay := self._relay_at_work) is not None:
+            relay.stop()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_END_SECONDS)
+
     def _start(self) -> None:
         self._news.set()
         if self._thread is None:
@@ -77,7 +89,7 @@ class Background:
 
     def _go_on(self) -> None:
         faults = 0
-        while self._goes_on():
+        while not self._ended.is_set() and self._goes_on():
             try:
                 with_relay(self._open_relay, self._relay)
                 faults = 0
@@ -86,7 +98,7 @@ class Background:
             except ShardqError as error:
                 faults, self._published = faults + 1, True
                 _log.warning("messages of a topic are relayed later: %s", error)
-                threading.Event().wait(min(2.0**faults, _LONGEST_PAUSE))
+                self._ended.wait(min(2.0**faults, _LONGEST_PAUSE))
 
     def _is_in_use(self) -> bool:
         return bool(self._consumers) or time.monotonic() < self._until
@@ -102,12 +114,19 @@ class Background:
         return True
 
     def _relay(self, relay: Relay) -> None:
-        while True:
+        self._relay_at_work = relay  # before the look at whether it is to end
+        try:
+            self._run_rounds(relay)
+        finally:
+            self._relay_at_work = None
+
+    def _run_rounds(self, relay: Relay) -> None:
+        while not self._ended.is_set():
             if self._is_in_use():
                 self._published = False
                 relay.run(wait=_WAIT_SECONDS)
             elif self._published:
-                threading.Event().wait(_LINGER_SECONDS)
+                self._ended.wait(_LINGER_SECONDS)
                 self._published = False
                 relay.run()
             else:

@@ -69,18 +69,19 @@ class Relay:
         self._done = 0  # the moment of the own round that is complete, and may still be entered as under way
         self._unmarked = 0  # the moment of the last round whose markers are removed
         self._filled = False  # the last round filled a subscription
+        self._stopped = False
 
     def run(self, *, wait: float = 0.0, fills: bool = False) -> int:
         """Relay what waits, and fill what is to be filled; returns how many envelopes were relayed.
 
         Waits up to so many seconds for the first one. What is published later than that is left to the next call: it
-        does not go on for as long as somebody publishes. With ``fills`` all but the first is left to it, too. Raises
-        QueueNotFound when the topic is deleted.
+        does not go on for as long as somebody publishes. With ``fills`` all but the first is left to it, too. It ends
+        after the round at hand when it is stopped. Raises QueueNotFound when the topic is deleted.
         """
         relayed, came_later = 0, False
         with self._lock.get():
             until = 0 if fills else self._log_context.store.now() + microseconds(wait)
-            while True:
+            while not self._stopped:
                 messages = [] if came_later else self._receive(0.0 if relayed or self._done else wait)
                 if not messages and not (self._done if came_later else self._is_due()):
                     return relayed
@@ -88,6 +89,7 @@ class Relay:
                     return relayed
                 relayed += len(messages)
                 came_later = came_later or self._are_later(messages, until)
+        return relayed
 
     def fill(self, name: str, incarnation: str) -> SubscriptionRecord | None:
         """Relay until a subscription has what it is to get of the history, though another relay may be at that.
@@ -138,6 +140,11 @@ class Relay:
         with self._lock.get():
             return self._register.look()
 
+    def stop(self) -> None:
+        """End :meth:`run` after the round at hand, within half a second if it waits. For other threads."""
+        self._stopped = True
+        self._consumer.stop()
+
     def close(self) -> None:
         """Give back what is held, and end."""
         with self._lock.get():
@@ -163,7 +170,7 @@ class Relay:
         """Relay messages in as many rounds as it takes; False when others had the state for too long."""
         hand = Hand(messages)
         try:
-            while (held := self._take(hand)) is not None:
+            while not self._stopped and (held := self._take(hand)) is not None:
                 if not self._step(held, hand):
                     return True
             return False

@@ -12,16 +12,16 @@ import pytest
 
 import shardq
 from shardq.client import Client
-from shardq.clock import to_datetime
+from shardq.clock import SystemClock, to_datetime
 from shardq.queue import Queue
 from shardq.storage.opening import open_store
-from shardq.storage.requests import Peek, PeekPage
+from shardq.storage.requests import Append, Peek, PeekPage
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
 from shardq.topics import Topic
 from shardq.topics.background import Background
 from shardq.topics.hand import LEASE_SECONDS, Hand
-from shardq.topics.names import state_of
+from shardq.topics.names import log_of, state_of
 from shardq.topics.relay import Relay
 from shardq.topics.state import Held, TopicState, open_register
 from tests.topics.receiving import received, waiting
@@ -39,6 +39,38 @@ def test_consumers_that_open_the_queue_of_a_subscription_by_its_name_have_it_rel
         names = [mail.queue.name, topic.subscribe("audit", filter="none").queue.name]
         consumer = other.consumer(names) if several else other.queue(names[0]).consumer()
         assert consumer.receive(1, wait=30).bodies == [b"one"]
+
+
+def test_a_client_that_is_closed_while_it_relays_ends_the_round_and_holds_nothing_after_that(
+    url: str,
+) -> None:
+    under_way, go_on = threading.Event(), threading.Event()
+
+    class Slow(WrappedStore):
+        def append(self, request: Append) -> None:
+            if "/mail/" in request.shard.queue:
+                under_way.set()
+                go_on.wait(30)
+            super().append(request)
+
+    with shardq.connect(url) as other, shardq.Client(Slow(open_store(url, SystemClock()))) as client:
+        topic = client.create_topic("orders")
+        mail = topic.subscribe("mail")
+        with mail.consumer():
+            topic.publish(b"one")
+            assert under_way.wait(30)
+            closing = threading.Thread(target=client.close)
+            closing.start()
+            go_on.set()
+            closing.join()
+        for name in (log_of("orders"), state_of("orders")):
+            assert other.queue(name).counts().in_flight == 0
+        again = other.topic("orders")
+        again.publish(b"two")
+        until = time.monotonic() + 10  # and not as long as a lease
+        while len(found := waiting(again.subscription("mail"))) < 2 and time.monotonic() < until:
+            again.relay()
+        assert sorted(found) == [b"one", b"two"]
 
 
 def test_a_publish_within_a_transaction_is_relayed_when_that_is_committed(url: str) -> None:
