@@ -35,7 +35,7 @@ from shardq.semaphore import (
     open_semaphore,
 )
 from shardq.settings import QueueSettingsArguments, check_number
-from shardq.sharding.shard import check_queue_name, listed
+from shardq.sharding.shard import check_queue_name, listed, may_begin_a_name
 from shardq.storage.opening import open_store
 from shardq.storage.per_process import PerProcess
 from shardq.storage.requests import Finding
@@ -157,7 +157,7 @@ class Client(Closing):
 
         Names of queues that shardq makes for itself begin with ``_shardq/``. They are shown for a prefix that does too.
         """
-        return listed(self._retry(self._store.list_queues, prefix), prefix)
+        return listed(self._names(prefix), prefix)
 
     def exists(self, name: str) -> bool:
         """True when there is a queue of that name. Raises InvalidName."""
@@ -178,10 +178,13 @@ class Client(Closing):
         A queue's time begins with the first call that finds it unused. Consumers of queues that expire do the same once
         a minute, for the queues whose names are alike up to the last ``/``.
         """
-        deleted = delete_unused(self._contexts.of, self._retry(self._store.list_queues, prefix))
+        deleted = delete_unused(self._contexts.of, self._names(prefix))
         for name in deleted:
             self._contexts.forget(name)
         return deleted
+
+    def _names(self, prefix: str) -> tuple[str, ...]:
+        return self._retry(self._store.list_queues, prefix) if may_begin_a_name(prefix) else ()
 
     def semaphore(
         self, name: str, *, permits: int | None = None, lease: float = PERMIT_LEASE_SECONDS

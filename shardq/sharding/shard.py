@@ -22,6 +22,7 @@ __all__ = [
     "group_shard",
     "group_shards",
     "listed",
+    "may_begin_a_name",
 ]
 
 MAX_NAME_LENGTH = 200
@@ -35,7 +36,7 @@ INTERNAL = "_shardq/"
 """Names of queues that shardq makes for itself begin so. They are listed only for who asks for them."""
 
 NAME = rf"(?:{INTERNAL})?[A-Za-z0-9][A-Za-z0-9._/@-]*"
-_NAME = re.compile(NAME)
+_NAME, _PREFIX = re.compile(NAME), re.compile(r"[A-Za-z0-9._/@-]*")
 
 
 class Shard(msgspec.Struct, frozen=True, order=True):
@@ -95,6 +96,11 @@ def check_queue_name(name: object) -> str:
             "first a letter or digit"
         )
     return name
+
+
+def may_begin_a_name(prefix: str) -> bool:
+    """True unless the prefix has a character that no queue's name has: stores need not know what to do with it."""
+    return _PREFIX.fullmatch(prefix) is not None
 
 
 def listed(names: Iterable[str], prefix: str) -> tuple[str, ...]:

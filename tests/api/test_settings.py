@@ -157,6 +157,12 @@ def test_no_other_name_begins_with_an_underscore(client: shardq.Client, name: st
         client.create_queue(name)
 
 
+@pytest.mark.parametrize("prefix", ["\udcff", "\0", "é", "a b", "*", "a'", "%"])
+def test_no_queue_is_listed_for_what_no_name_begins_with(client: shardq.Client, prefix: str) -> None:
+    client.create_queue("a")
+    assert client.queues(prefix) == client.delete_expired_queues(prefix) == ()
+
+
 def test_queues_are_listed_by_prefix(client: shardq.Client) -> None:
     for name in ("a", "a.b", "a_b", "ab", "b"):
         client.create_queue(name, max_deliveries=None)

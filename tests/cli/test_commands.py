@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 from contextlib import closing
@@ -82,6 +83,10 @@ def test_queues_are_created_listed_and_deleted(shell) -> None:
     assert "in flight" in shell.ok("list", "--counts").stdout
     shell.ok("delete", "b", "--yes")
     assert shell.ok("list", "b").stdout.split() == ["b.dead"]
+
+
+def test_nothing_is_listed_for_a_prefix_that_is_no_text(jobs) -> None:
+    assert jobs.ok("list", os.fsdecode(b"\xff")).stdout == ""
 
 
 def test_delete_and_purge_ask_first(jobs) -> None:

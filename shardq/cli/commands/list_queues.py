@@ -10,7 +10,7 @@ import msgspec
 from shardq.cli.command import ExampleCommand, Session, json_option, look_at_each
 from shardq.cli.printing import print_columns, print_json, print_line
 from shardq.context.retry import RETRY_SECONDS, Retry
-from shardq.sharding.shard import listed
+from shardq.sharding.shard import listed, may_begin_a_name
 
 __all__ = ["QueueLine", "lines", "list_queues"]
 
@@ -47,6 +47,8 @@ def list_queues(session: Session, prefix: str, counts: bool, as_json: bool) -> N
 
 def lines(session: Session, prefix: str, *, counts: bool) -> list[QueueLine]:
     """The queues, with their counts if ``counts`` is set."""
+    if not may_begin_a_name(prefix):
+        return []
     names = listed(Retry(RETRY_SECONDS)(session.store.list_queues, prefix), prefix)
     if not counts:
         return [QueueLine(name) for name in names]
