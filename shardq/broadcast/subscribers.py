@@ -7,17 +7,22 @@ subscriber is named after the entry and its delivery, so nobody gets what was se
 
 from __future__ import annotations
 
+import logging
+import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 
 from shardq.batch import Batch
 from shardq.client import Client
 from shardq.consumer import Consumer
-from shardq.errors import QueueNotFound, ShardqError
+from shardq.errors import Closed, LeaseLost, QueueNotFound, ShardqError
 from shardq.message import Message, StoredMessage
 from shardq.storage.requests import EntryState
 
 __all__ = ["LEASE_SECONDS", "Entry", "live_queues"]
+
+_log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 30.0
 _MANY = 100_000
@@ -36,28 +41,58 @@ class Entry:
             max_deliveries=None,
             visibility_timeout=LEASE_SECONDS,
         )
-        self._consumer: Consumer = registry.consumer(keep_leases=True)
+        self._consumer: Consumer = registry.consumer()
         try:
             while not (batch := self._consumer.receive(1)):  # one that a subscriber has left who died
                 registry.producer().send(b"")
         except BaseException:
             self._consumer.close()
             raise
-        self._batch: Batch = batch  # what is referred to is held
+        self._batch: Batch = batch
         self.queue = _queue_of(broadcast, batch[0])
+        self._left, self._gap = threading.Event(), False
+        keeping = (weakref.ref(self), self._left)
+        threading.Thread(target=_keep, args=keeping, name="shardq-subscriber", daemon=True).start()
 
     @property
     def is_lost(self) -> bool:
         """True when this process stood still for longer than the lease: publishers leave the subscriber out."""
         return self._batch[0].lease_until <= self._client.now()
 
+    def take_gap(self) -> bool:
+        """True, once, when publishers had left the subscriber out for a while, and do so no more."""
+        gap, self._gap = self._gap, False
+        return gap
+
+    def keep(self) -> None:
+        """Extend the lease. It may have been over before, as this process stood still or the store was away."""
+        until = self._batch[0].lease_until
+        self._batch.extend(LEASE_SECONDS)
+        self._gap |= self._client.now() > until
+
     def leave(self) -> None:
         """Be a subscriber no longer."""
+        self._left.set()
         try:
             with suppress(ShardqError):  # else the lease ends by itself
                 self._batch.ack()
         finally:
             self._consumer.close()
+
+
+def _keep(reference: weakref.ref[Entry], left: threading.Event) -> None:
+    """Extend the lease of an entry until it is left, lost, or referred to no more."""
+    while not left.wait(LEASE_SECONDS / 3):
+        entry = reference()
+        if entry is None:
+            return
+        try:
+            entry.keep()
+        except (Closed, LeaseLost, QueueNotFound):
+            return
+        except ShardqError as error:
+            _log.warning("a subscription was not kept alive, trying again: %s", error)
+        del entry
 
 
 def live_queues(client: Client, broadcast: str) -> Iterator[str]:

@@ -75,6 +75,11 @@ class Subscription(Closing):
             self._leave(self._entry, self._consumer)
 
     def _receive(self, limit: int, wait: float) -> Batch:
+        if self._entry.take_gap():
+            _log.warning(
+                "subscription to %s stood still for longer than its lease: what was published meanwhile is missed",
+                self._broadcast,
+            )
         try:
             if not self._entry.is_lost:
                 return self._consumer.receive(limit, wait=wait)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from contextlib import ExitStack
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.broadcast import Broadcast, Subscription
+from shardq.broadcast import Broadcast, Subscription, subscribers
 from shardq.broadcast.subscribers import LEASE_SECONDS
 from shardq.testing import ManualClock
 from tests.broadcast.conftest import received
@@ -17,9 +18,7 @@ from tests.broadcast.conftest import received
 
 def die(subscription: Subscription) -> None:
     """End as a process that is killed: nothing extends the entry any more."""
-    keepers = subscription._entry._consumer._keepers
-    assert keepers is not None
-    keepers.stop()
+    subscription._entry._left.set()
 
 
 def test_everybody_who_is_subscribed_gets_every_message_once(news: Broadcast) -> None:
@@ -122,6 +121,35 @@ def test_who_stood_still_for_longer_than_its_lease_subscribes_again(
             assert len({before, sleeper.queue, other.queue}) == 3
             assert news.publish(b"heard") == 2
             assert (received(sleeper), received(other)) == ([b"heard"], [b"missed", b"heard"])
+
+
+def test_who_is_kept_alive_again_after_its_lease_was_over_is_told_that_it_missed_something(
+    news: Broadcast, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    with news.subscribe() as sleeper:
+        before = sleeper.queue
+        assert news.publish(b"before") == 1
+        sleeper._entry.keep()
+        clock.advance(LEASE_SECONDS + 1)
+        assert news.publish(b"missed") == 0
+        sleeper._entry.keep()
+        assert news.publish(b"heard") == 1
+        assert sorted(received(sleeper)) == [b"before", b"heard"]
+        assert caplog.text.count("what was published meanwhile is missed") == 1
+        assert sleeper.queue == before
+
+
+def test_a_subscription_that_nobody_refers_to_is_not_kept_alive(
+    news: Broadcast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscribers, "LEASE_SECONDS", 0.06)
+    before = set(threading.enumerate())
+    subscription = news.subscribe()
+    (keeper,) = set(threading.enumerate()) - before
+    del subscription
+    gc.collect()
+    keeper.join(30)
+    assert not keeper.is_alive()
 
 
 def test_who_works_for_longer_than_its_messages_are_kept_goes_on(
