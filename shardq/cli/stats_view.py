@@ -179,7 +179,10 @@ def heat_map(states: Sequence[ShardState], time_shards: int, shards: int, curren
     for row in range(max([rows, *(number + 1 for number in groups)])):
         text.append(f"{row:>4} ")
         for column in range(columns):
-            cell(ring.get((column, row), 0)) if row < rows else text.append(" ")
+            if row < rows:
+                cell(ring.get((column, row), 0))
+            else:
+                text.append(" ")
         if groups:
             text.append("  ")
             cell(groups.get(row, 0))

@@ -37,9 +37,13 @@ def permit_gate(
     """
     within: list[Permit] = []
 
+    def waiting() -> None:
+        if not within:
+            waits()
+
     @contextmanager
     def enter() -> Iterator[bool]:
-        permit = _acquired(semaphore, stopping, lambda: within or waits())
+        permit = _acquired(semaphore, stopping, waiting)
         if permit is None:
             yield False
             return
@@ -82,9 +86,7 @@ def _is_gone(queue: Queue) -> bool:
     return False
 
 
-def _acquired(
-    semaphore: Semaphore, stopping: Callable[[], bool], waits: Callable[[], object]
-) -> Permit | None:
+def _acquired(semaphore: Semaphore, stopping: Callable[[], bool], waits: Callable[[], None]) -> Permit | None:
     while not stopping():
         try:
             return semaphore.acquire(timeout=STOP_SECONDS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Container, Iterator, Sequence
 from datetime import UTC, datetime
-from itertools import chain
 
 import click
 import msgspec
@@ -104,7 +103,10 @@ def examine(client: Client, queue: str | None) -> tuple[list[Check], ShardqError
         def check(name: str) -> list[Check]:
             return list(check_queue(client, client.queue(name), dead))
 
-        checks += check(queue) if queue is not None else chain.from_iterable(look_at_each(names, check))
+        if queue is not None:
+            checks += check(queue)
+        for found in look_at_each(names, check):
+            checks += found
     except ShardqError as error:
         if isinstance(error, QueueNotFound) or all(check.ok for check in checks):
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NoReturn, cast, get_args
 
@@ -103,7 +103,7 @@ def list_tasks(
 def _tasks_in(
     session: Session, queues: Sequence[str], state: str | None, name: str | None
 ) -> Iterator[TaskView]:
-    opened = (
+    opened: Iterable[Queue] = (
         map(session.queue, queues) if queues else look_at_each(session.client.queues(), session.client.queue)
     )
     for queue in opened:
