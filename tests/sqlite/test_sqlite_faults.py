@@ -84,6 +84,15 @@ def test_a_folder_in_place_of_the_file_can_never_work(tmp_path: Path) -> None:
         store.create_queue(RECORD)
 
 
+def test_a_path_that_the_system_does_not_take_is_named(tmp_path: Path) -> None:
+    with opened(tmp_path / ("a" * 300)) as store:
+        for use in (store.list_queues, store.ping, lambda: store.create_queue(RECORD)):
+            with pytest.raises(errors.StoreUnavailable, match="cannot be reached") as raised:
+                use()
+            assert not raised.value.retryable
+        assert [each.name for each in store.diagnose() if not each.ok][-1] == "file"
+
+
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with opened(tmp_path / "absent" / "queue.db") as store:
         assert store.list_queues() == ()

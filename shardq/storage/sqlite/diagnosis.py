@@ -10,7 +10,7 @@ from shardq.errors import ShardqError
 from shardq.storage.requests import Finding
 from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.connections import Connection, log_of
-from shardq.storage.sqlite.faults import translate
+from shardq.storage.sqlite.faults import translate, translate_os
 from shardq.storage.sqlite.guarantees import check_file_system, check_release
 
 __all__ = ["diagnose"]
@@ -22,20 +22,26 @@ _PATIENCE_MS = 5_000  # while others write
 
 def diagnose(path: Path, *, synchronous: str) -> tuple[Finding, ...]:
     """Look at the file and its surroundings; changes nothing and makes nothing."""
-    findings = [check_release(sqlite3.sqlite_version), _synchronous(synchronous), *_folder(path.parent)]
-    if not path.exists():
-        findings.append(
-            Finding("file", False, f"{path} does not exist", "create a queue, or give another path")
-        )
-        return tuple(findings)
-    findings += [Finding("file", True, str(path)), _size(path), _log(path)]
+    findings = [check_release(sqlite3.sqlite_version), _synchronous(synchronous)]
     try:
-        findings += _inside(path)
+        findings += _around(path)
+        if path.exists():
+            findings += _inside(path)
+    except OSError as error:
+        findings.append(Finding("file", False, str(translate_os(error, path))))
     except sqlite3.Error as error:
         findings.append(Finding("database", False, str(translate(error, path))))
     except ShardqError as error:
         findings.append(Finding("schema", False, str(error)))
     return tuple(findings)
+
+
+def _around(path: Path) -> Iterator[Finding]:
+    yield from _folder(path.parent)
+    if path.exists():
+        yield from (Finding("file", True, str(path)), _size(path), _log(path))
+    else:
+        yield Finding("file", False, f"{path} does not exist", "create a queue, or give another path")
 
 
 def _synchronous(level: str) -> Finding:

@@ -77,10 +77,13 @@ def without_folder(path: Path) -> StoreUnavailable:
 
 
 def _cannot_open(error: sqlite3.Error, path: Path) -> ShardqError:
-    if path.is_dir():
-        return InvalidSetting(f"SQLite path {path} is a folder: give the path of a file in it")
-    if not path.parent.is_dir():
-        return without_folder(path)
+    try:
+        if path.is_dir():
+            return InvalidSetting(f"SQLite path {path} is a folder: give the path of a file in it")
+        if not path.parent.is_dir():
+            return without_folder(path)
+    except OSError as unreachable:
+        return translate_os(unreachable, path)
     return StoreUnavailable(
         f"SQLite file {path} cannot be opened; give this user read and write access to it and its folder "
         f"({error})",
