@@ -39,7 +39,7 @@ from shardq.settling.settlement import Settlement
 from shardq.settling.telling import tell_claimed
 from shardq.settling.verbs import ACK, KEEP, Verb
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import Claim, ClaimedSlice, EntryState, Span, StoredSlice
+from shardq.storage.requests import Claim, ClaimedSlice, EntryState, Extend, Span, StoredSlice
 
 __all__ = ["CLAIMS_AT_ONCE", "ClaimName", "NamedClaims", "Taking"]
 
@@ -185,13 +185,11 @@ class NamedClaims:
         """
         if not places:
             return [], 0
-        unseen = [held_unseen(claim.shard, span) for span in _spans(places, claim.token)]
-        settling = Settling(self._context, KEEP, duration=self._lease, by_receipt=True)
-        settling.run([piece.select() for piece in unseen])
-        if settling.failures:
-            raise settling.failures.error(f"messages of shard {claim.shard} were not read")
-        lost = {place for each in settling.lost for place in _places_of(each)}
-        return self._read(claim, _spans([place for place in places if place not in lost], claim.token))
+        spans = tuple(_spans(places, claim.token))
+        extend = Extend(claim.shard, spans, self._lease, shorten=False)
+        fenced = self._context.retry(self._context.store.extend, extend)
+        away = _places((*fenced.lost, *fenced.gone))
+        return self._read(claim, _spans([place for place in places if place not in away], claim.token))
 
     def _read(self, claim: ClaimName, spans: Sequence[Span]) -> tuple[list[HeldSlice], int]:
         """The messages that the spans name, as far as they are held and can be read; and how many more block."""
@@ -329,17 +327,12 @@ def _count(selections: Sequence[Selection]) -> int:
     return sum(len(selection.positions) for selection in selections)
 
 
-def _places(taken: Iterable[Taken]) -> set[_Place]:
+def _places(taken: Iterable[Taken | Span]) -> set[_Place]:
     return set(_in_order(taken))
 
 
-def _in_order(taken: Iterable[Taken]) -> Iterator[_Place]:
+def _in_order(taken: Iterable[Taken | Span]) -> Iterator[_Place]:
     return ((one.bundle_id, one.first + place) for one in taken for place in range(one.count))
-
-
-def _places_of(selection: Selection) -> Iterator[_Place]:
-    held = selection.held
-    return ((held.bundle.id, held.first + position) for position in selection.positions)
 
 
 def _spans(places: Iterable[_Place], token: bytes) -> list[Span]:
