@@ -19,6 +19,7 @@ from shardq.storage.requests import Bundle, ClaimedSlice, Span, StoredSlice
 __all__ = [
     "Cover",
     "HeldSlice",
+    "Named",
     "Selection",
     "SettleState",
     "claimed_once",
@@ -189,6 +190,19 @@ class HeldSlice:
         return [self.part(span.first - self.first, span.count) for span in self.spans(held)] if held else []
 
 
+class Named:
+    """The messages that spans name, by bundle and claim: there may be thousands of both spans and slices."""
+
+    def __init__(self, *spans: Span) -> None:
+        self._spans: dict[tuple[bytes, bytes], list[Span]] = {}
+        for span in spans:
+            self._spans.setdefault((span.bundle_id, span.token), []).append(span)
+
+    def of(self, held: HeldSlice) -> Sequence[Span]:
+        """The spans of its bundle and claim."""
+        return self._spans.get((held.bundle.id, held.token), ())
+
+
 class Selection(msgspec.Struct, frozen=True):
     """Some messages of one held slice, by position, in order."""
 
@@ -211,10 +225,10 @@ class Selection(msgspec.Struct, frozen=True):
             self.held, [position for position in self.positions if now > self.held.until(position)]
         )
 
-    def within(self, spans: Iterable[Span]) -> Selection:
-        """Those of them that the spans name."""
-        named: set[int] = set().union(*(self.held.covered(span) for span in spans))
-        return Selection(self.held, [position for position in self.positions if position in named])
+    def within(self, named: Named) -> Selection:
+        """Those of them that spans name."""
+        positions: set[int] = set().union(*(self.held.covered(span) for span in named.of(self.held)))
+        return Selection(self.held, [position for position in self.positions if position in positions])
 
     @property
     def neighbours(self) -> list[Selection]:

@@ -11,7 +11,7 @@ from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Answer, Failures
 from shardq.context.unique_keys import release_keys
 from shardq.errors import OutcomeUnknown, ShardqError
-from shardq.held import Cover, HeldSlice, Selection, SettleState
+from shardq.held import Cover, HeldSlice, Named, Selection, SettleState
 from shardq.large.collecting import remove_body
 from shardq.settling.telling import NO_STORY, Story, is_told, tell_settled
 from shardq.settling.verbs import GIVE_BACK, Verb
@@ -171,10 +171,11 @@ class Settling:
     @property
     def own(self) -> list[Selection]:
         """What was done by this, and not by whoever acked or removed it before."""
-        done = self.done
+        others: dict[HeldSlice, Selection] = {}
         for gone in self._by_others:
-            others = gone.without(self._tried(gone))
-            done = [each.without(others) if each.held is gone.held else each for each in done]
+            theirs = gone.without(self._tried(gone))
+            others[gone.held] = theirs.joined(others.get(gone.held, theirs))
+        done = [each.without(others[each.held]) if each.held in others else each for each in self.done]
         return [each for each in done if each.positions]
 
     def add(self, other: Settling) -> None:
@@ -226,13 +227,14 @@ class Settling:
                 if not answer.value.lost and not answer.value.gone:
                     self._mark_done(rest)
                     break
-                self._by_others += [each.within(answer.value.gone) for each in rest if answer.value.gone]
-                taken = self._taken(rest, answer.value)
+                lost, gone = Named(*answer.value.lost), Named(*answer.value.gone)
+                self._by_others += [by for each in rest if (by := each.within(gone)).positions]
+                taken = self._taken(rest, lost, gone)
                 self._mark_lost(taken)
                 kept = [selection.without(away) for selection, away in zip(rest, taken, strict=True)]
                 done, rest = kept, ()
                 if self._verb.moves:  # of what was not named nothing was moved
-                    named = (*answer.value.lost, *answer.value.gone)
+                    named = Named(*answer.value.lost, *answer.value.gone)
                     done = [selection.within(named) for selection in kept]  # moved by an earlier attempt
                     others = (every.without(each) for every, each in zip(kept, done, strict=True))
                     rest = [selection for selection in others if selection.positions]
@@ -248,13 +250,11 @@ class Settling:
         for selection in group:
             selection.held.unanswered.setdefault(self._verb.name, set()).update(selection.positions)
 
-    def _taken(self, group: Sequence[Selection], answer: Fenced) -> list[Selection]:
+    def _taken(self, group: Sequence[Selection], lost: Named, gone: Named) -> list[Selection]:
         """Which of the messages the store's answer takes from the caller."""
-        moved = self._verb.moves and self._were_moved(group, answer.lost)
+        moved = self._verb.moves and self._were_moved(group, lost)
         return [
-            self._lost(selection.within(answer.lost), moved=moved).joined(
-                self._gone(selection.within(answer.gone))
-            )
+            self._lost(selection.within(lost), moved=moved).joined(self._gone(selection.within(gone)))
             for selection in group
         ]
 
@@ -278,7 +278,7 @@ class Settling:
         tried = selection.held.unanswered.get(self._verb.name, set())
         return Selection(selection.held, [position for position in selection.positions if position in tried])
 
-    def _were_moved(self, group: Sequence[Selection], lost: Sequence[Span]) -> bool:
+    def _were_moved(self, group: Sequence[Selection], lost: Named) -> bool:
         """True when an unanswered attempt has moved what is lost now: then nothing of it is stored where it was."""
         return not any(
             self._is_stored(selection, place)

@@ -14,6 +14,7 @@ import shardq
 from shardq.clock import SystemClock
 from shardq.storage.opening import open_store
 from shardq.testing import FaultPlan, FaultyStore, ManualClock
+from tests.function_calls import function_calls
 
 
 @pytest.fixture
@@ -172,6 +173,25 @@ def test_what_somebody_else_has_worked_on_and_acked_is_lost_too(
     with pytest.raises(shardq.LeaseLost) as caught:
         settle(batch)
     assert len(caught.value.messages) == 10
+
+
+def test_what_is_told_of_many_lost_messages_costs_little_for_each(
+    client: shardq.Client, clock: ManualClock
+) -> None:
+    def calls(count: int) -> int:  # each was sent alone, so there are as many slices as spans
+        queue = client.create_queue(f"q{count}", shards=1, time_shards=1)
+        queue.producer(bundle_messages=1).send_many([b"x"] * count)
+        batch = queue.consumer().receive(count)
+        clock.advance(31)
+        assert len(queue.consumer().receive(count)) == count
+
+        def ack() -> None:
+            with pytest.raises(shardq.LeaseLost):
+                batch.ack()
+
+        return function_calls(ack)
+
+    assert calls(800) < 5 * calls(200)
 
 
 @pytest.mark.parametrize("keep", [False, True])
