@@ -14,6 +14,7 @@ from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import directory, queues, removal
 from shardq.storage.cassandra.session import Session, Statement
 from shardq.storage.cassandra.store import CassandraStore
+from shardq.storage.keys import KeyChange
 from shardq.storage.requests import Append, Claim, DedupeEntry, QueueRecord, ShardCounts, Sweep
 from shardq.testing import BundleFactory
 from tests.sampling import every_third
@@ -241,6 +242,48 @@ def test_a_sweep_of_any_queue_removes_what_is_left_of_incarnations_that_are_over
     assert stored_of(store, name) == []
     assert store.sweep(Sweep(shard.queue, 0)) == 0
     assert received(store, shard) == [bundle.id]
+
+
+@pytest.mark.parametrize("carried_out", [False, True], ids=["before", "after"])
+def test_a_sweep_of_any_queue_finishes_a_drop_that_ended_at_any_write(
+    store: CassandraStore,
+    open_store: Callable[[], CassandraStore],
+    shard: Shard,
+    carried_out: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(directory, "NOTICE", 0.0)
+    for die_at in every_third(60, carried_out):
+        # Given a queue with a message and a unique key, and a client that ends at one of the writes of its drop
+        name = f"i{os.urandom(6).hex()}"
+        store.append(Append(create(store, name), (BundleFactory(store.now)(),)))
+        assert store.exchange_keys(name, [KeyChange("key", None, "text")]) == ("text",)
+        called = str(store._place(Shard(name, 0, 0)).queue)
+        dying = open_store()
+        dying._session.__class__ = MortalSession
+        session: Any = dying._session
+        session.die_at, session.carried_out, session.writes = die_at, carried_out, 0
+        died = False
+        try:
+            dying.drop_queue(name)
+        except Killed:
+            died = True
+        dying.close()
+        # When another queue is swept, then nothing is left of it, or all of it
+        alive = store.load_queue(name) is not None
+        while store.sweep(Sweep(shard.queue, 0)):
+            pass
+        if alive:
+            assert store.drop_queue(name)
+        read = store._session.read
+        assert read("SELECT version FROM queue WHERE name = ?", (name,)) == []
+        assert stored_of(store, name) == []
+        assert read("SELECT number FROM shard_directory WHERE queue = ?", (called,)) == []
+        keys = "SELECT key FROM dedupe WHERE queue = ? AND bucket = ?"
+        assert [each for bucket in range(16) for each in read(keys, (called, bucket))] == []
+        if not died:
+            return
+    pytest.fail("a drop has no end")
 
 
 def test_a_queue_of_before_there_were_incarnations_works_and_is_dropped(

@@ -34,6 +34,7 @@ __all__ = [
     "not_found",
     "parted",
     "remove",
+    "states",
     "surely_current",
     "update",
 ]
@@ -92,12 +93,18 @@ def update(session: Session, record: QueueRecord) -> bool:
 
 def listing(session: Session, prefix: str = "") -> dict[str, str]:
     """Return the names that start with the prefix, sorted, with their incarnations."""
-    rows = sorted(session.read(_STATES, ()))
+    found = sorted(states(session).items())
     return {
-        name: incarnation or ""
-        for name, version, incarnation in rows
-        if version != _CONDEMNED and name.startswith(prefix)
+        name: incarnation
+        for name, (incarnation, is_condemned) in found
+        if not is_condemned and name.startswith(prefix)
     }
+
+
+def states(session: Session) -> dict[str, tuple[str, bool]]:
+    """Return the incarnation of every queue, and whether it was dropped and something may be left of it."""
+    rows = session.read(_STATES, ())
+    return {name: (incarnation or "", version == _CONDEMNED) for name, version, incarnation in rows}
 
 
 def condemn(session: Session, name: str, seen: QueueRecord | None = None) -> str | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import TypeAlias
 
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import directory, queues, removal
@@ -12,6 +13,8 @@ from shardq.storage.cassandra.session import Session
 from shardq.storage.requests import Sweep
 
 __all__ = ["sweep"]
+
+_States: TypeAlias = Mapping[str, tuple[str, bool]]
 
 _LIMIT = 200
 _AT_ONCE = 50
@@ -23,6 +26,7 @@ def sweep(
     """Give up history, up to 200 slices of each shard, and leftovers of incarnations that are over; returns how much.
 
     It looks at every shard in which something is stored, listed or not. Keys and consumers end by themselves.
+    Drops that stopped half way are finished, of any queue, as nobody may come back to its name.
     """
     incarnation = queues.current(session, request.queue)
     own = None if incarnation is None else name_of(request.queue, incarnation)
@@ -38,16 +42,26 @@ def sweep(
     while chunk := list(islice(shards, _AT_ONCE)):
         look(chunk)
     given_up = sum(removal.expire(session, shard, request.history_before, _LIMIT) for shard in sorted(living))
-    return given_up + sum(_erase(session, name, others[name], now) for name in _over(session, others))
+    states = queues.states(session)
+    erased = sum(_erase(session, name, others[name], now) for name in _over(session, others, states))
+    return given_up + erased + _finish_drops(session, states, now)
 
 
-def _over(session: Session, names: dict[str, list[str]]) -> Iterator[str]:
+def _finish_drops(session: Session, states: _States, now: Callable[[], int]) -> int:
+    """Finish the drops of queues that stopped half way, or are under way; returns how many."""
+    dropped = [(queue, incarnation) for queue, (incarnation, is_condemned) in states.items() if is_condemned]
+    for queue, incarnation in dropped:
+        removal.finish_drop(session, queue, incarnation, now)
+    return len(dropped)
+
+
+def _over(session: Session, names: dict[str, list[str]], states: _States) -> Iterator[str]:
     """Return which of the names are of incarnations that are over.
 
     Nothing is stored under a name before its incarnation is created. So what was found under a name that is not among
     those that there are, looked up afterwards, is left over.
     """
-    known = {name_of(queue, incarnation) for queue, incarnation in queues.listing(session).items()}
+    known = {name_of(queue, incarnation) for queue, (incarnation, _) in states.items()}
     for name in sorted(names.keys() - known):
         queue, incarnation = parted(name)
         if queues.surely_current(session, queue) != incarnation:
