@@ -19,6 +19,7 @@ from shardq.sharding.shard import Shard, group_shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Claim, Claimed
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
+from tests.function_calls import function_calls
 
 LEASE = 30.0
 
@@ -125,6 +126,17 @@ def test_what_is_damaged_in_the_store_stops_no_claim_and_is_left_where_it_is(
         queue.peek()
     assert queue.remove(identity)
     assert queue.peek() == []
+
+
+def test_what_a_repeated_ack_costs_grows_with_the_messages_and_not_with_their_square(queue, claims) -> None:
+    costs = []
+    for count in (100, 800):
+        queue.producer(bundle_messages=1).send_many([b"0"] * count)
+        assert len(take(claims(), f"{count}", count)) == count
+        settling = claims()
+        assert settling.ack([named(f"{count}")]) == 0
+        costs.append(function_calls(lambda: settling.ack([named(f"{count}")])))  # noqa: B023 - called at once
+    assert costs[1] < 10 * costs[0]
 
 
 def test_an_extension_by_name_keeps_the_messages_from_others(queue, claims, clock) -> None:
