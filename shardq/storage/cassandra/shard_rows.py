@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any, TypeVar
 
 import msgspec
@@ -157,10 +157,10 @@ class WideRow:
         return lambda: self._guarded(READY, answer, ranges, columns=columns, page=page)
 
     def all_ready(self, now: int | None, *, bodies: bool = True) -> Iterator[Ready]:
-        """Read every ready row above the low watermarks, all without a moment. All priorities are asked for at once."""
+        """Read every ready row above the low watermarks, all without a moment; neighbours with one share a request."""
         places = [(-FOREVER, b"", FIRST)] * len(PRIORITIES) if now is None else self.watermarks(now).places
-        answers = [self.ready([number], at, FOREVER, bodies=bodies) for number, at in enumerate(places)]
-        for answer in answers:
+        same = groupby(PRIORITIES, key=lambda priority: places[priority])
+        for answer in [self.ready(list(those), at, FOREVER, bodies=bodies) for at, those in same]:
             yield from answer()
 
     def ready_of(self, bundle_id: bytes, head: Head) -> list[Ready]:

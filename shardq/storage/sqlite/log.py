@@ -25,9 +25,10 @@ _LONGEST_POLL = 0.075
 _GROWTH = 1.5
 
 # A commit can be seen a little after its last write to the log, so it is looked for again: after a pause in which
-# further writes go unheard, then after so many milliseconds each, or at the next write.
-_LOOKS = (4, 20)
-_LONGEST_PAUSE = 20  # milliseconds; the pause is 1 at first, and longer for a log that others keep busy
+# further writes go unheard, then after so many milliseconds each, or at the next write. Pauses are twice as long each
+# time for a log that others keep busy.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 20.0  # milliseconds
+_LOOKS = (1, 1, 1, 2, 4, 20)
 _LOOK_ANYWAY = 1.0  # seconds; a write from another machine or container makes no event
 
 
@@ -139,34 +140,40 @@ class EventSleeper:
             raise
         self._calls = _poll(self._woken)
         self._news = _poll(self._woken, self._events.fileno())
-        self._pause = 0  # that is due now, in milliseconds
-        self._in_vain = 0  # writes in close succession that this sleeper was woken by
+        self._pause = 0.0  # that is due now, in milliseconds
+        self._next_pause = _FIRST_PAUSE
         self._looks: list[int] = []
 
     def sleep(self, seconds: float) -> None:
         """Sleep until there may be news."""
         if self._pause:
-            ready = self._calls.poll(min(seconds * 1000, self._pause))
-            self._pause = 0
+            ready = self._rest(min(seconds * 1000, self._pause))
+            self._pause = 0.0
         elif self._looks:
             ready = self._news.poll(min(seconds * 1000, self._looks.pop(0)))
         else:
-            self._in_vain = 0
+            self._next_pause = _FIRST_PAUSE
             ready = self._news.poll(min(seconds, _LOOK_ANYWAY) * 1000)
         for descriptor, _ in ready:
             if descriptor == self._woken:
                 os.eventfd_read(self._woken)
             elif self._written():
-                self._in_vain += 1
-                self._pause, self._looks = min(self._in_vain, _LONGEST_PAUSE), list(_LOOKS)
+                self._pause, self._looks = self._next_pause, list(_LOOKS)
+                self._next_pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     def found(self) -> None:
         """There was news: the next pause is short again."""
-        self._in_vain = 0
+        self._next_pause = _FIRST_PAUSE
 
     def wake(self) -> None:
         """End this sleep, or the next one."""
         os.eventfd_write(self._woken, 1)
+
+    def _rest(self, milliseconds: float) -> list[tuple[int, int]]:
+        """Let writes go unheard for so long. The system's poll counts in whole milliseconds, so it ends the rest."""
+        whole = int(milliseconds)
+        time.sleep((milliseconds - whole) / 1000)
+        return self._calls.poll(whole)
 
     def _written(self) -> bool:
         """Tell whether any of the events is of the log."""
