@@ -7,7 +7,7 @@ it makes, and all attempts agree on what is delivered.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -86,3 +86,10 @@ class Runs:
             if standing.run == run:
                 break
         return number, given_up
+
+    def given_up(self, key: str) -> Iterator[Taken]:
+        """What all runs gave up."""
+        number = 1
+        while (entry := self._decisions.read([f"{key}:{number}"])[0]) is not None:
+            yield from ClaimEntry.read(entry.value).taken
+            number += 1

@@ -54,6 +54,9 @@ SETTLED_AT_ONCE = 4
 FOUND_AT_ONCE = 500
 """How many messages are looked at together. The data of their bundles is read, too."""
 
+FEW_MESSAGES = 500
+"""Of no more than so many that an ack finds lost each is looked for: it may have been moved by its receipt."""
+
 _PREFIX = "shardq-claim:"
 
 
@@ -134,7 +137,10 @@ class NamedClaims:
 
         What was given up by its receipt, and blocks its group, stays. What was moved elsewhere is done.
         """
-        lost = self._count_stored(self._settle(claims, ACK))
+        away = self._without_given_up(claims, self._settle(claims, ACK))
+        lost = _count(away)
+        if lost <= FEW_MESSAGES:
+            lost = self._count_stored(away)
         self._context.counters.add(lease_lost=lost)
         return lost
 
@@ -239,6 +245,14 @@ class NamedClaims:
         if strict:
             raise LeaseLost(text)
         _log.warning("%s", text)
+
+    def _without_given_up(self, claims: Sequence[ClaimName], lost: Sequence[Selection]) -> list[Selection]:
+        """The lost messages that did not become dead letters in a later run of their claims."""
+        keys = {claim.token: _key(claim) for claim in claims}
+        given_up = {
+            token: _places(self._runs.given_up(keys[token])) for token in {s.held.token for s in lost}
+        }
+        return [s.without(_among(s.held, given_up[s.held.token], s.positions)) for s in lost]
 
     def _count_stored(self, lost: Sequence[Selection]) -> int:
         """How many of the messages are in the queue."""
