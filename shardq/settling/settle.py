@@ -13,6 +13,7 @@ from shardq.context.unique_keys import release_keys
 from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.held import Cover, HeldSlice, Named, Selection, SettleState
 from shardq.large.collecting import remove_body
+from shardq.receipt import MessageId
 from shardq.settling.telling import NO_STORY, Story, is_told, tell_settled
 from shardq.settling.verbs import GIVE_BACK, Verb
 from shardq.sharding.shard import Shard
@@ -35,6 +36,10 @@ __all__ = [
     "settle",
     "spans_of",
 ]
+
+
+FOUND_AT_ONCE = 100
+"""Messages that are looked for with one request, which reads their bundles."""
 
 
 def settle(
@@ -280,17 +285,20 @@ class Settling:
 
     def _were_moved(self, group: Sequence[Selection], lost: Named) -> bool:
         """True when an unanswered attempt has moved what is lost now: then nothing of it is stored where it was."""
-        return not any(
-            self._is_stored(selection, place)
+        ids = [
+            selection.held.message_id(place)
             for selection in group
             for place in self._tried(selection.within(lost)).positions
+        ]
+        return not any(
+            self._is_any_stored(ids[start : start + FOUND_AT_ONCE])
+            for start in range(0, len(ids), FOUND_AT_ONCE)
         )
 
-    def _is_stored(self, selection: Selection, position: int) -> bool:
-        place = selection.held.message_id(position)
-        find = self._context.store.find
-        found = self._context.retry(find, place.shard, place.bundle_id, place.position)
-        return found is not None and found.state is not EntryState.PROCESSED
+    def _is_any_stored(self, ids: Sequence[MessageId]) -> bool:
+        places = [(each.bundle_id, each.position) for each in ids]
+        found = self._context.retry(self._context.store.find_many, ids[0].shard, places)
+        return any(each is not None and each.state is not EntryState.PROCESSED for each in found)
 
     def _mark_lost(self, taken: Sequence[Selection]) -> None:
         for selection in taken:

@@ -267,6 +267,17 @@ def test_a_move_that_was_not_answered_does_not_stand_for_that_of_other_messages(
     assert bench.received("q") == Counter()
 
 
+def test_few_requests_tell_whether_an_unanswered_move_has_moved_many_messages(bench: Bench) -> None:
+    queue = bench.faulty.create_queue("q", shards=1, time_shards=1)
+    queue.producer(bundle_messages=1).send_many([b"x"] * 300)
+    batch = queue.consumer().receive(300)
+    bench.fail("forward", FaultKind.LOST_RESPONSE)
+    before = len(bench.store.calls)
+    batch.dead_letter("why")
+    assert len(bench.store.calls) - before < 20
+    assert bench.received("q.dead") == Counter({b"x": 300})
+
+
 def test_a_batch_that_could_not_be_acked_can_be_acked_later(bench: Bench) -> None:
     client = shardq.Client(bench.store, retry_seconds=0.0)
     queue = client.create_queue("q")
