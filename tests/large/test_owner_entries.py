@@ -8,6 +8,7 @@ import pytest
 
 import shardq
 from shardq.large import collecting, layout
+from shardq.storage.bundle_id import made_at
 from shardq.storage.requests import Append, Bundle
 from shardq.testing import ManualClock
 from tests.large.conftest import CONTENT, stored_bodies
@@ -48,7 +49,7 @@ def test_a_damaged_entry_keeps_its_body_and_that_of_nobody_else(
         (kept if number % 2 else gone).append(body.id)
     for body_id in kept:
         now = clock.now()
-        damaged = Bundle(layout.owner_id(body_id, "x"), 0, layout.made_at(body_id), now, 1, b"\xc1")
+        damaged = Bundle(layout.owner_id(body_id, "x"), 0, made_at(body_id), now, 1, b"\xc1")
         client._store.append(Append(layout.shard_of(body_id), (damaged,)))
     clock.advance(3 * 3_600)
     queue.sweep()
