@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from shardq.sharding.shard import Shard
+from shardq.storage.cassandra.dedupe import _bucket
 from shardq.storage.cassandra.faults import TombstonesRefused
 from shardq.storage.cassandra.rows import DUE_INDEX, HISTORY, LEASE, READY
 from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.cassandra.store import CassandraStore
+from shardq.storage.keys import UNIQUE_PREFIX, KeyChange
 from shardq.storage.requests import (
     Acknowledge,
     Append,
@@ -127,6 +130,27 @@ def test_a_shard_with_too_many_tombstones_for_one_read_works_as_any_other(
     assert new.purge(shard) == 2
     assert new.count(shard) == ShardCounts()
     assert not new.remove(shard, late.id, 2)
+
+
+def test_unique_keys_are_listed_however_many_were_taken_out(store: CassandraStore, shard: Shard) -> None:
+    # Given a bucket with more tombstones of keys than a read may cross, and entries before, among and after them
+    queue, delete = store._place(shard).queue, "DELETE FROM dedupe WHERE queue = ? AND bucket = 0 AND key = ?"
+    for start in range(0, 3 * THRESHOLD, AT_ONCE):
+        gone = (f"{UNIQUE_PREFIX}customer-{number:07}" for number in range(start, start + AT_ONCE))
+        store._session.write([(delete, (queue, key)) for key in gone])
+    starts = ("a", "customer", "customer-0000007", "customer-0012345\u20ac", "z", "\U0001f600")
+    entered = [one_in_bucket_0(start) for start in starts]
+    store.exchange_keys(shard.queue, [KeyChange(key, None, "text") for key in entered])
+    # Then all of them are listed, page by page
+    listed: list[str] = []
+    while page := store.list_keys(shard.queue, listed[-1] if listed else "", 2):
+        listed += [each.key for each in page]
+    assert listed == sorted(entered)
+
+
+def one_in_bucket_0(start: str) -> str:
+    keys = (f"{start}.{number}" for number in itertools.count())
+    return next(key for key in keys if _bucket(UNIQUE_PREFIX + key) == 0)
 
 
 def test_such_a_read_is_refused_as_a_whole(store: CassandraStore, shard: Shard) -> None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import pairwise
 
 from shardq.errors import StoreUnavailable
+from shardq.storage.cassandra.faults import TombstonesRefused
 from shardq.storage.cassandra.queues import Incarnations
 from shardq.storage.cassandra.session import Session, Statement
 from shardq.storage.keys import UNIQUE_END, UNIQUE_PREFIX, KeyChange, KeyEntry
@@ -38,7 +40,7 @@ _ENTER = (
 )
 _SET = "UPDATE dedupe SET message_id = ? WHERE queue = ? AND bucket = ? AND key = ? IF message_id = ?"
 _TAKE_OUT = "DELETE FROM dedupe WHERE queue = ? AND bucket = ? AND key = ? IF message_id = ?"
-_LIST = "SELECT key, message_id FROM dedupe WHERE queue = ? AND bucket = ? AND key > ? AND key < ? LIMIT ?"
+_LIST = "SELECT key, message_id FROM dedupe WHERE queue = ? AND bucket = ? AND key >= ? AND key < ? LIMIT ?"
 _DROP = "DELETE FROM dedupe USING TIMESTAMP ? WHERE queue = ? AND bucket = ?"
 
 _BUCKETS = 16
@@ -47,6 +49,7 @@ _GRACE = 60  # seconds that a row outlives its window
 _LONGEST_TTL = 20 * 365 * 24 * 3600
 _ATTEMPTS = 25
 _NEVER = 2**62
+_LETTERS = [chr(code) for code in (*range(0x20, 0x7F), 0xA0, 0x400, 0x3000, 0x10000)]  # to cut ranges at
 
 _Row = tuple[str, int, bool]
 
@@ -162,14 +165,44 @@ def _change(queue: str, bucket: int, key: str, change: KeyChange) -> Statement:
 
 def _list(session: Session, queue: str, after: str, limit: int) -> tuple[KeyEntry, ...]:
     """Return the next entries after a key, in its bucket and in those after it."""
-    start, found = UNIQUE_PREFIX + after, list[KeyEntry]()
-    for bucket in range(_bucket(start) if after else 0, _BUCKETS):
-        rows = session.read(_LIST, (queue, bucket, start, UNIQUE_END, limit - len(found)))
+    last, found = UNIQUE_PREFIX + after, list[KeyEntry]()
+    start = f"{last}\0" if after else last
+    for bucket in range(_bucket(last) if after else 0, _BUCKETS):
+        rows = _between(session, (queue, bucket), start, UNIQUE_END, limit - len(found))
         found += [KeyEntry(key.removeprefix(UNIQUE_PREFIX), value) for key, value in rows]
         if len(found) == limit:
             break
         start = UNIQUE_PREFIX
     return tuple(found)
+
+
+def _between(
+    session: Session, place: tuple[str, int], start: str, end: str, limit: int
+) -> list[tuple[str, str]]:
+    """Read the next entries of a bucket from a key until before another one.
+
+    Where one read would cross too many tombstones, of keys that were taken out, it is done part after part.
+    """
+    try:
+        return session.read(_LIST, (*place, start, end, limit))
+    except TombstonesRefused:
+        parts = list(pairwise(_cuts(start, end)))
+        if len(parts) == 1:
+            raise
+    found: list[tuple[str, str]] = []
+    for low, high in parts:
+        if len(found) < limit:
+            found += _between(session, place, low, high, limit - len(found))
+    return found
+
+
+def _cuts(start: str, end: str) -> list[str]:
+    """Cut a range of keys at the first letter in which they may differ."""
+    for length in range(len(start) + 1):
+        cuts = [start[:length] + letter for letter in _LETTERS]
+        if inner := [each for each in cuts if start < each < end]:
+            return [start, *inner, end]
+    return [start, end]
 
 
 def drop(session: Session, queue: str, written: int) -> None:
