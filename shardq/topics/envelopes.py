@@ -5,6 +5,7 @@ An envelope's body is laid out as the data of a bundle. So a subscription that t
 
 from __future__ import annotations
 
+import logging
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -24,12 +25,14 @@ from shardq.wording import kind_of
 
 __all__ = ["MOST_BYTES", "Copies", "Envelope", "TopicMessage", "copies_of", "envelope", "envelopes"]
 
+_log = logging.getLogger(__name__)
+
 MOST_BYTES = 983_040
 """Of a message with its subject and headers: an envelope of it goes into one write of every store."""
 
 _MESSAGES = 500
 _BYTES = 262_144
-_COUNT = "messages"  # the header of an envelope of several
+_COUNT = "messages"  # the header of an envelope of several, which relays of before read
 
 
 class TopicMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,23 +50,28 @@ class TopicMessage(msgspec.Struct, frozen=True, kw_only=True):
 class Envelope:
     """Messages that were published together."""
 
-    def __init__(self, identity: str, enqueued_at: int, data: bytes, headers: Headers) -> None:
+    def __init__(self, identity: str, enqueued_at: int, data: bytes) -> None:
         self.id, self.enqueued_at, self.data = identity, enqueued_at, data
-        self.count = int(headers.get(_COUNT, 1))
 
     @classmethod
     def received(cls, message: Message) -> Envelope:
-        """That of a message of the log."""
-        return cls(message.id, from_datetime(message.enqueued_at), message.body, message.headers)
+        """That of a message of the log. Raises InvalidMessage when it is damaged in the store."""
+        return cls(message.id, from_datetime(message.enqueued_at), message.raw)
 
     @cached_property
     def messages(self) -> BundleData:
         """Bodies and headers."""
         return decode_bundle(self.data)
 
-    def taken(self, by: Filter) -> list[int]:
-        """The positions of those that a filter takes."""
-        headers = self.messages.headers or [None] * self.count
+    def taken(self, by: Filter) -> Sequence[int]:
+        """The positions of those that a filter takes; none of what is no envelope."""
+        try:
+            headers = self.messages.headers or [None] * len(self.messages.bodies)
+        except InvalidMessage as error:
+            _log.error("message %s of a topic is relayed to nobody: %s", self.id, error)
+            return ()
+        if by.takes_everything:
+            return range(len(headers))
         return [position for position, found in enumerate(headers) if by.takes(found)]
 
 
@@ -118,15 +126,15 @@ def copies_of(found: Sequence[Envelope], by: Filter) -> Iterator[Copies]:
     waiting: list[tuple[BundleData, int]] = []
     messages = size = 0
     for each in found:
-        taken = range(each.count) if by.takes_everything else each.taken(by)
+        taken = each.taken(by)
         if not taken:
             continue
-        alone = len(taken) == each.count and each.count >= _MESSAGES // 2
+        alone = len(taken) == len(each.messages.bodies) and len(taken) >= _MESSAGES // 2
         if waiting and (alone or messages + len(taken) > _MESSAGES or size + len(each.data) > _BYTES):
             yield _joined(waiting)
             waiting, messages, size = [], 0, 0
         if alone:
-            yield Copies(each.data, each.count, each.enqueued_at)
+            yield Copies(each.data, len(taken), each.enqueued_at)
             continue
         waiting.append((_chosen(each.messages, taken), each.enqueued_at))
         messages, size = messages + len(taken), size + len(each.data)

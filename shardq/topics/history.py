@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import logging
 from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
 
@@ -11,6 +12,7 @@ import msgspec
 from shardq.browsing import slices
 from shardq.clock import microseconds
 from shardq.context.queue_context import QueueContext
+from shardq.errors import InvalidMessage
 from shardq.receipt import MessageId
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import decode_bundle
@@ -18,6 +20,8 @@ from shardq.storage.requests import EntryState, Peek, StoredSlice
 from shardq.topics.envelopes import MOST_BYTES, Envelope
 
 __all__ = ["Chunk", "Cursor", "envelope_of", "horizon", "is_waiting", "next_chunk"]
+
+_log = logging.getLogger(__name__)
 
 Cursor = tuple[int, str, bytes, int]
 """A place in the history: when a message was acked, its shard, its bundle and its position."""
@@ -80,12 +84,12 @@ def _history(log: QueueContext, cursor: Cursor, until: int) -> Iterator[tuple[Cu
     since = max(cursor[0], horizon(log))
 
     def of(shard: Shard) -> Iterator[tuple[Cursor, Envelope]]:
-        found = slices(log, Peek(shard, _PAGE_MESSAGES, processed=True, since=since, until=until))
-        for piece in _by_place(found):
+        stored = slices(log, Peek(shard, _PAGE_MESSAGES, processed=True, since=since, until=until))
+        for piece in _by_place(stored):
             for position in range(piece.first, piece.first + piece.count):
                 place = (piece.due, str(shard), piece.bundle.id, position)
-                if place > cursor:
-                    yield place, _envelope(shard, piece, position)
+                if place > cursor and (found := _envelope(shard, piece, position)) is not None:
+                    yield place, found
 
     shards = log.retry(log.store.shards, log.name)
     return heapq.merge(*map(of, shards), key=lambda found: found[0])
@@ -97,8 +101,12 @@ def _by_place(found: Iterable[StoredSlice]) -> Iterator[StoredSlice]:
         yield from sorted(together, key=lambda piece: (piece.bundle.id, piece.first))
 
 
-def _envelope(shard: Shard, piece: StoredSlice, position: int) -> Envelope:
-    messages = decode_bundle(piece.bundle.data)
-    headers = messages.headers[position] if messages.headers else None
+def _envelope(shard: Shard, piece: StoredSlice, position: int) -> Envelope | None:
+    """A stored message of the log; None when it is damaged."""
     identity = str(MessageId(shard, piece.bundle.id, position))
-    return Envelope(identity, piece.bundle.enqueued_at, messages.bodies[position], headers or {})
+    try:
+        messages = decode_bundle(piece.bundle.data, identity)
+    except InvalidMessage as error:
+        _log.error("a message of a topic is not relayed: %s", error)
+        return None
+    return Envelope(identity, piece.bundle.enqueued_at, messages.bodies[position])

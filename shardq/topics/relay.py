@@ -19,6 +19,7 @@ history stands still.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -28,7 +29,7 @@ import msgspec
 from shardq.client import Client
 from shardq.clock import from_datetime, microseconds
 from shardq.context.queue_context import QueueContext
-from shardq.errors import LeaseLost, QueueNotFound, StoreUnavailable
+from shardq.errors import InvalidMessage, LeaseLost, QueueNotFound, StoreUnavailable
 from shardq.message import Message
 from shardq.queue import Queue
 from shardq.receipt import Receipt
@@ -42,6 +43,8 @@ from shardq.topics.names import log_of, queue_of
 from shardq.topics.state import Held, Round, SubscriptionRecord, TopicState, open_register
 
 __all__ = ["APART", "Relay"]
+
+_log = logging.getLogger(__name__)
 
 _COURTESY = 10_000_000  # microseconds; a round that is younger is left to who began it
 _TURN = 1.0  # seconds for which others go from round to round before somebody who waits completes theirs, and is next
@@ -154,7 +157,7 @@ class Relay:
     # -- rounds -------------------------------------------------------------------------------------------------
 
     def _receive(self, wait: float) -> list[Message]:
-        return list(self._consumer.receive(_ENVELOPES, wait=wait))
+        return list(filter(_is_readable, self._consumer.receive(_ENVELOPES, wait=wait)))
 
     def _are_later(self, messages: Sequence[Message], moment: int) -> bool:
         return bool(messages) and all(from_datetime(each.enqueued_at) > moment for each in messages)
@@ -339,3 +342,13 @@ class Relay:
             except QueueNotFound:
                 return None
         return self._contexts[queue]
+
+
+def _is_readable(message: Message) -> bool:
+    """False for a message that is damaged in the store: it comes again when its lease is over, and holds up none."""
+    try:
+        message.raw  # noqa: B018 - reads it
+    except InvalidMessage as error:
+        _log.error("message %s of a topic is not relayed: %s", message.id, error)
+        return False
+    return True

@@ -6,6 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from itertools import count
 
 import pytest
@@ -71,6 +72,36 @@ def test_a_client_that_is_closed_while_it_relays_ends_the_round_and_holds_nothin
         while len(found := waiting(again.subscription("mail"))) < 2 and time.monotonic() < until:
             again.relay()
         assert sorted(found) == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("pattern", [None, "weather.>"])
+def test_what_is_damaged_or_no_envelope_holds_up_no_other_message(
+    url: str, topic: Topic, client: Client, clock: ManualClock, pattern: str | None
+) -> None:
+    def damage(body: bytes) -> None:
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///").partition("?")[0])) as db, db:
+            db.execute("UPDATE slice SET data = x'c1' WHERE bundle_id = ?", [bundles[body]])
+
+    mail, log = topic.subscribe("mail", filter=pattern), client.queue(log_of("orders"))
+    for body in (b"one", b"two", b"three"):
+        topic.publish(body, subject="weather.oslo")
+    bundles = {
+        body: bytes.fromhex(each.id.split(":")[3])
+        for each in log.peek(10)
+        for body in (b"one", b"two", b"three")
+        if body in each.body
+    }
+    damage(b"one")
+    log.producer().send_many([b"no envelope", b"\xc1"], headers={"messages": "many"})
+    topic.relay()
+    assert sorted(waiting(mail)) == [b"three", b"two"]
+    damage(b"two")  # after it was relayed
+    late = topic.subscribe("late", filter=pattern, start="earliest")
+    topic.publish(b"four", subject="weather.oslo")
+    clock.advance(LEASE_SECONDS + 1)
+    topic.relay()
+    assert sorted(waiting(mail)) == [b"four", b"three", b"two"]
+    assert sorted(waiting(late)) == [b"four", b"three"]
 
 
 def test_a_publish_within_a_transaction_is_relayed_when_that_is_committed(url: str) -> None:
