@@ -1,4 +1,4 @@
-"""A claim that looks page by page, while others store what comes before."""
+"""What is read in several requests, while others are at work between them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pymongo.database import Database
 
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.shard_rows import ShardRows
@@ -73,3 +74,26 @@ def test_nothing_is_passed_over_when_others_claim_what_was_on_the_first_page(
     assert [each.bundle.id for each in theirs[0].slices] == [bundle.id for bundle in bundles[:5]]
     ids = [each.bundle.id for each in claimed]
     assert ids == [bundle.id for bundle in bundles[5 : 5 + len(ids)]] and len(ids) >= 15
+
+
+def test_an_answer_in_several_parts_is_read_whole_whatever_other_threads_ask_meanwhile(
+    store: MongoStore, shard: Shard, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given more shards than the server lists in one answer
+    keys = [{"q": shard.queue, "t": number, "n": 0} for number in range(300)]
+    database["shardq.shard"].insert_many([{"_id": key} for key in keys])
+    command = Database.command
+
+    def interrupted(asked: Any, *args: Any, **options: Any) -> Any:
+        if "getMore" not in args[0]:
+            return command(asked, *args, **options)
+        with store._session.client.start_session() as other:
+            command(asked, "ping", session=other)
+            return command(asked, *args, **options)
+
+    # When another thread of the client has a request under way before the rest is asked for
+    monkeypatch.setattr(Database, "command", interrupted)
+    (told,) = store.enlist([shard.queue], "consumer", MINUTE)
+    # Then all are read
+    assert told is not None
+    assert len(told.shards) == 300

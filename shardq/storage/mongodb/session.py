@@ -159,25 +159,29 @@ class Session:
         """Return all documents that a ``find`` or an ``aggregate`` finds. Use it within :meth:`translated`.
 
         Each is parsed once, where the driver's own cursors parse it twice. Like theirs, the first request is made once
-        more when the connection breaks.
+        more when the connection breaks. What follows the first answer is asked for within the same session of the
+        driver, as the server tells it to no other; each request by itself may have another one.
         """
-        if transaction is None:
-            command = command | {"readConcern": {"level": "local"}}
-        try:
-            cursor = self._ask(command, transaction)
-        except AutoReconnect:
-            if transaction is not None:
-                raise
-            cursor = self._ask(command, transaction)
+        if transaction is not None:
+            return self._all(self._ask(command, transaction), transaction)
+        command = command | {"readConcern": {"level": "local"}}
+        with self.client.start_session(causal_consistency=False) as own:
+            try:
+                cursor = self._ask(command, own)
+            except AutoReconnect:
+                cursor = self._ask(command, own)
+            return self._all(cursor, own)
+
+    def _all(self, cursor: Document, session: ClientSession) -> list[Document]:
         found: list[Document] = cursor["firstBatch"]
         while cursor["id"]:
             name = cursor["ns"].partition(".")[2]
-            cursor = self._ask({"getMore": Int64(cursor["id"]), "collection": name}, transaction)
+            cursor = self._ask({"getMore": Int64(cursor["id"]), "collection": name}, session)
             found += cursor["nextBatch"]
         return [_plain(document) for document in found]
 
-    def _ask(self, command: Document, transaction: ClientSession | None) -> Document:
-        answer = self.database.command(command, codec_options=_AS_IT_IS, session=transaction)
+    def _ask(self, command: Document, session: ClientSession) -> Document:
+        answer = self.database.command(command, codec_options=_AS_IT_IS, session=session)
         cursor: Document = answer["cursor"]
         return cursor
 
