@@ -222,6 +222,20 @@ def test_a_look_without_bodies_is_sent_none(
     assert sent[False] < 50 * 300
 
 
+def test_a_look_page_by_page_reads_each_bundle_about_once(
+    store: MongoStore, shard: Shard, database: Database
+) -> None:
+    fill(store, shard, 3000, priorities=1)
+    take(store, shard, 50)
+    after, seen, pages = b"", 0, 0
+    with profiled(database) as done:
+        while after or not pages:
+            page = store.peek(Peek(shard, 100, after=after))
+            after, seen, pages = page.after, seen + len(page.slices), pages + 1
+    assert (seen, pages) == (3000, 30)
+    assert sum(each.get("docsExamined", 0) for each in done) < 3 * seen
+
+
 def test_four_processes_share_the_work_and_are_seldom_in_each_others_way(
     store: MongoStore, shard: Shard, mongodb_url: str
 ) -> None:

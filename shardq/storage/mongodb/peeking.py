@@ -5,16 +5,17 @@ from __future__ import annotations
 import heapq
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TypeAlias
 
 from shardq.errors import InvalidCursor
 from shardq.storage.mongodb.documents import (
     BEHIND,
+    COUNT,
     COUNTED,
     DATA,
     DUE,
     ENQUEUED_AT,
-    EVERY_PRIORITY,
     GROUP,
     HISTORY,
     PLACE,
@@ -28,7 +29,7 @@ from shardq.storage.mongodb.documents import (
     decode,
     processed,
 )
-from shardq.storage.mongodb.shard_rows import GROUP_INDEX, HISTORY_INDEX, ShardRows
+from shardq.storage.mongodb.shard_rows import CLAIM_INDEX, GROUP_INDEX, HISTORY_INDEX, ShardRows
 from shardq.storage.requests import EntryState, Peek, PeekPage, ShardCounts, StoredSlice
 
 __all__ = ["count", "find_many", "is_empty", "peek"]
@@ -77,10 +78,17 @@ def _groups(rows: ShardRows, request: Peek, now: int) -> PeekPage:
 def _in_order(
     rows: ShardRows, request: Peek, after: tuple[str, int]
 ) -> Iterator[tuple[str, int, Row, Slice]]:
-    """Return the slices of groups after a place: those of a bundle lie at or after its own."""
+    """Return the slices of groups after a place. Bundles of several messages that begin before it may go beyond."""
     ahead: list[tuple[str, int, bytes, Row, Slice]] = []
-    waiting = {GROUP: {"$gte": after[0]}, PLACE: {"$gt": -1}}
-    for row in rows.stream(waiting, hint=GROUP_INDEX, bodies=request.bodies):
+    group, place = after
+    waiting: Sequence[Document] = (
+        {GROUP: group, PLACE: {"$lte": place}, COUNT: {"$gt": 1}},
+        {GROUP: group, PLACE: {"$gt": place}},
+        {GROUP: {"$gt": group}, PLACE: {"$gt": -1}},
+    )
+    parts = waiting[0 if group else 2 :]
+    streams = (rows.stream(each, hint=GROUP_INDEX, bodies=request.bodies) for each in parts)
+    for row in chain.from_iterable(streams):
         start = (row.group, int(row.raw[PLACE]))
         while ahead and ahead[0][:2] < start:
             group, place, _, found, piece = heapq.heappop(ahead)
@@ -188,14 +196,22 @@ def is_empty(rows: ShardRows) -> bool:
 
 
 def _waiting(rows: ShardRows, request: Peek, after: _Place, now: int) -> Iterator[_Item]:
-    """Return slices in the order of delivery. Those of a bundle lie at or after its place in the index."""
-    waiting = WAITING | {PRIORITY: EVERY_PRIORITY | {"$gte": max(after[0], 0)}}
+    """Return slices in the order of delivery, after a place. Cut bundles that begin before it may go beyond."""
+    waiting = dict(WAITING)
     if request.held:
         waiting |= {COUNTED: {"$lte": 0}}  # held or cut, as the index alone tells
     if request.of_period:
         waiting |= {DUE: {"$gte": request.since, "$lt": request.until}}
+    priority, due, *_ = after
+    parts: Sequence[Document] = (
+        {PRIORITY: priority, DUE: {"$lt": due}, COUNTED: 0},
+        {PRIORITY: priority, DUE: {"$gte": due}},
+        {PRIORITY: {"$gt": priority}},
+    )
+    asked = ({"$and": [waiting, part]} for part in parts[2 if after == _START else 0 :])
+    streams = (rows.stream(each, hint=CLAIM_INDEX, bodies=request.bodies) for each in asked)
     return _merged(
-        rows.stream(waiting, hint="claim", bodies=request.bodies),
+        chain.from_iterable(streams),
         lambda row: (row.priority, row.due, row.id, -1),
         lambda row: [
             (_place(row, each), row, each) for each in row.slices if _is_asked_for(request, each, now)
