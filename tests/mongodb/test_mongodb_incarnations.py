@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import count
 
 import pytest
 from pymongo.database import Database
@@ -16,6 +19,7 @@ from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Append, Bundle, Claim, QueueRecord, Sweep
 from shardq.testing import BundleFactory
+from tests.mongodb.interruption import interrupted_client
 
 pytestmark = pytest.mark.mongodb
 
@@ -76,6 +80,28 @@ def test_a_claim_that_meets_a_drop_makes_no_collection(
     bundle = BundleFactory(store.now)()
     store.append(Append(either, (bundle,)))
     assert claimed(other, either) == [bundle]
+
+
+def test_an_append_leaves_nothing_of_a_queue_that_is_deleted_between_any_two_of_its_steps(
+    mongodb_url: str, store: MongoStore, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, interruption = interrupted_client(mongodb_url, monkeypatch)
+    for number in count():
+        shard = Shard(f"c{os.urandom(6).hex()}", 0, 0)
+        assert store.create_queue(QueueRecord(shard.queue, b"", 1))
+        bundle = BundleFactory(store.now)()
+        with (
+            interruption.before(number, partial(store.drop_queue, shard.queue)),
+            suppress(QueueNotFound),
+        ):
+            client.append(Append(shard, (bundle,)))
+        if not interruption.came:
+            break
+        assert names(database, shard) == set(), number
+        assert database["shardq.shard"].find_one({"_id.q": {"$regex": f"^{shard.queue}"}}) is None, number
+    assert number > 8
+    client.close()
+    store.drop_queue(shard.queue)
 
 
 def test_what_a_client_of_before_makes_is_not_in_the_new_queue_and_a_sweep_removes_it(

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 
 from bson.binary import Binary
 from pymongo.database import Database
 
+from shardq.errors import QueueNotFound, ShardqError
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import collections, queues, schema
 from shardq.storage.mongodb.changing import attempts
@@ -101,10 +103,23 @@ def enter(session: Session, room: Room, shard: Shard) -> Binary:
             if found["options"].get("validator") != schema.shard_collection().validator:
                 collections.open_again(session, shard)
         enter_again(session, shard)
-        queues.require(session, shard.queue)
-        if found is not None:
-            return collections.uuid_of(found)
+        uuid = None if found is None else collections.uuid_of(found)
+        try:
+            queues.require(session, shard.queue)
+        except QueueNotFound:
+            with suppress(ShardqError):  # a sweep removes it else
+                _leave(session, shard, uuid)
+            raise
+        if uuid is not None:
+            return uuid
     raise AssertionError("attempts have no other end")
+
+
+def _leave(session: Session, shard: Shard, uuid: Binary | None) -> None:
+    """Remove what was made of a shard while its queue was deleted."""
+    if uuid is not None:
+        collections.drop(session, shard, uuid)
+    drop(session, shard.queue)
 
 
 def enter_again(session: Session, shard: Shard) -> None:
