@@ -20,6 +20,7 @@ from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.held import HeldSlice, SettleState, count_of
 from shardq.receiving.claiming import CLAIM_PATIENCE, QueueClaims
 from shardq.receiving.left_out import LeftOut
+from shardq.receiving.sweeping import Sweeping
 from shardq.receiving.turns import InOrder, Turns
 from shardq.sharding.probing import Probing, in_groups
 from shardq.sharding.reading import SURVEY_INTERVAL
@@ -37,10 +38,6 @@ T = TypeVar("T")
 ENLISTED_AT_ONCE = 100  # queues in one request
 GIVE_UP_AFTER = 7  # failed requests without a successful one: the whole store is away, not only some queues
 SURVEY_SECONDS = SURVEY_INTERVAL / 1_000_000  # until all queues are compared again while there is work
-SWEEP_SECONDS = 0.05  # after which messages come first again
-FEW_QUEUES = 5  # that are swept once a minute each; more of them one by one,
-SWEEP_PAUSE = 12.0  # seconds apart, or in as many turns as
-LONGEST_SWEEP_TURN = 600.0  # seconds give, for all of them
 NEWS_SECONDS = 5.0  # for which only those queues are looked at that a signal came from
 KNOWN_SECONDS = 10.0  # for which settings hold while polls find nothing: enlisting tells them every five
 
@@ -77,7 +74,10 @@ class Receiving:
         self.names, self._consumer, self._enlisted_as = tuple(self.queues), consumer.name, consumer.text
         self._turns = turns or InOrder(self.names)
         self._left_out = LeftOut(self.names, self._retry)
-        self._all_looked_at = self._swept_at = -1e9
+        self._sweeping = Sweeping(
+            self.queues.values(), self._left_out, aside=first.store.capabilities.requests_at_once > 1
+        )
+        self._all_looked_at = -1e9
 
     def lease_of(self, held: Sequence[HeldSlice]) -> int:
         """For how long these are held, in microseconds, as far as is known; 0 for none."""
@@ -156,6 +156,7 @@ class Receiving:
 
     def resign(self) -> None:
         """Count as a live consumer no longer."""
+        self._sweeping.close()
         for queue in self.queues.values():
             queue.resign()
 
@@ -199,8 +200,7 @@ class Receiving:
         if unlisted:
             self._enlist(unlisted)
         opened = [queue for queue in wanted if self._opens(queue, only_look=not thorough)]
-        if unswept := [queue for queue in self.queues.values() if queue.has_to_sweep(now)]:
-            self._sweep(unswept, now)
+        self._sweeping.attend(now)
         return opened
 
     def _opens(self, queue: QueueClaims, *, only_look: bool = False) -> bool:
@@ -235,21 +235,6 @@ class Receiving:
         names = [queue.name for queue in queues]
         told = self._retry(self._store.enlist, names, self._enlisted_as, ENLIST_LIFETIME)
         return list(zip(queues, told, strict=True))
-
-    def _sweep(self, queues: Sequence[QueueClaims], now: int) -> None:
-        """Sweep queues whose time has come: all, or as many as it takes no longer than a moment to begin with.
-
-        Of many queues one, the one that was not swept for the longest time, and the next some seconds later.
-        """
-        began, many = time.monotonic(), len(self.queues) > FEW_QUEUES
-        if many and began - self._swept_at < min(SWEEP_PAUSE, LONGEST_SWEEP_TURN / len(self.queues)):
-            return
-        for queue in sorted(queues, key=lambda queue: queue.swept_at):
-            if queue.name not in self._left_out:
-                self._left_out.try_(queue, partial(queue.sweep, now), instead=None)
-                self._swept_at = began
-                if many or time.monotonic() - began > SWEEP_SECONDS:
-                    return  # the others are swept by the next calls
 
     def _claim(
         self, queues: Sequence[QueueClaims], limits: Mapping[str, int], *, finish: bool

@@ -63,7 +63,7 @@ def test_a_load_that_is_repeated_under_its_run_id_completes_and_duplicates_nothi
 def test_a_load_that_can_be_repeated_promises_no_order(place, queue) -> None:
     options = {"runId": "load-1", "inputOrder": "stable"}
     with pytest.raises(shardq.InvalidSetting, match="leave one of them out"):
-        load(None, place(queue), "rows", send_options=options)
+        load(None, place(queue), "rows", send_options=options)  # type: ignore[arg-type]
 
 
 @pytest.mark.every_store
