@@ -95,17 +95,22 @@ class Settlement:
     def release(self, selections: Sequence[Selection], delay: float, reason: str | None = None) -> None:
         """Give messages back, deliverable again after so many seconds.
 
-        Those that had their last delivery become dead letters, with the reason. What can be read no longer is given
-        back all the same.
+        Those that had their last delivery become dead letters, with the reason: before the others, as what is held
+        behind those in their groups goes back with them. What can be read no longer is given back all the same.
         """
         duration, why = check_delay(delay), EXHAUSTED if reason is None else check_reason(reason)
         last: list[Selection] = []
         others: list[Selection] = []
         for each in selections:
             (last if self.is_last(each.held) and each.held.damage is None else others).append(each)
-        settling = self._release(others, RELEASE, duration)
-        if last:
-            settling.add(self._give_up(last, why, EXHAUST))
+        given_up: Settling | None = None
+        try:
+            if last:
+                given_up = self._give_up(last, why, EXHAUST)
+        finally:
+            settling = self._release(others, RELEASE, duration)
+        if given_up is not None:
+            settling.add(given_up)
             self._failing = frozenset(settling.failures)
         self._raise_if_any(settling, RELEASE)
 

@@ -533,6 +533,23 @@ def test_a_release_after_the_last_delivery_lets_the_group_go_on(client: shardq.C
         assert [letter.body for letter in client.queue("once.dead").peek()] == [b"1"]
 
 
+@pytest.mark.parametrize("mode", ["skip", "block"])
+def test_a_release_of_a_group_gives_up_only_the_later_of_two_that_had_its_last_delivery(
+    client: shardq.Client, clock: ManualClock, mode: Any
+) -> None:
+    queue = client.create_queue("q", max_deliveries=2, on_dead_letter=mode)
+    queue.producer().send_many([b"1", b"2"], group="g")
+    with queue.consumer() as consumer:
+        consumer.receive(2)
+        clock.advance(31)
+        consumer.receive(2)[0].release(body=b"new")
+        batch = consumer.receive(2)
+        assert [message.last_delivery for message in batch] == [False, True]
+        batch.release()
+        dead = [message.body for message in client.queue("q.dead").peek()]
+        assert (dead, bodies(consumer)) == (([b"2"], [b"new"]) if mode == "skip" else ([], [b"new", b"2"]))
+
+
 def test_a_full_queue_drops_the_first_of_its_groups(client: shardq.Client, clock: ManualClock) -> None:
     queue = client.create_queue("full", max_messages=4, overflow="drop_oldest")
     queue._context.fullness._timer = lambda: (
