@@ -19,6 +19,7 @@ from shardq.storage.cassandra.read_cursors import ReadCursors
 from shardq.storage.cassandra.rows import (
     DUE_INDEX,
     DUE_WATERMARK,
+    HISTORY,
     LEASE,
     READY,
     Control,
@@ -32,7 +33,17 @@ from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.read_cursors import PRIORITIES
 from shardq.storage.requests import Probe
 
-__all__ = ["SOON", "Found", "Look", "ask_controls", "ask_delayed", "ask_due_rows", "ask_held", "ask_ready"]
+__all__ = [
+    "SOON",
+    "Found",
+    "Look",
+    "ask_controls",
+    "ask_delayed",
+    "ask_due_rows",
+    "ask_held",
+    "ask_history",
+    "ask_ready",
+]
 
 SOON = 100_000  # clocks agree within this; what is due so soon is told as what lies ahead
 _AHEAD = 60_000_000  # a lease that ends later is not looked for: the due rows of leases that were not used up lie there
@@ -59,6 +70,10 @@ _DUE_ROWS = (
 _DELAYED = (
     "SELECT shard, priority, due, id, first FROM entry WHERE shard IN ? AND kind = 5 AND priority = 1 "
     "AND due > ? PER PARTITION LIMIT 1"
+)
+_HISTORY = (
+    "SELECT shard, due FROM entry WHERE shard IN ? AND kind = 4 AND priority = 0 AND due < ? "
+    "PER PARTITION LIMIT 1"
 )
 _HELD = "SELECT shard, kind, due, id, first FROM entry WHERE shard IN ? AND kind IN (1, 5) AND priority = 0"
 
@@ -234,6 +249,16 @@ def ask_held(session: Session, shards: Sequence[str]) -> Answer:
                 yield (kind, *row)
 
     return _ask(session, _HELD, (shards,), alone)
+
+
+def ask_history(session: Session, shards: Sequence[str], before: int) -> Answer:
+    """Ask for shard and moment of the oldest message of each shard that was processed before a moment."""
+
+    def alone(shard: str) -> _Rows:
+        start, end = (0, -FOREVER, b"", FIRST), (0, before, b"", FIRST)
+        return islice(((due,) for _, due, *_ in scan(session, shard, HISTORY, start, end)), 1)
+
+    return _ask(session, _HISTORY, (shards, before), alone)
 
 
 def _ask(session: Session, query: str, values: tuple[Any, ...], alone: Callable[[str], _Rows]) -> Answer:

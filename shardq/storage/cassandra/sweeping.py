@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import directory, queues, removal
+from shardq.storage.cassandra.looks import ask_history
 from shardq.storage.cassandra.queues import name_of, parted
 from shardq.storage.cassandra.session import Session
 from shardq.storage.requests import Sweep
@@ -38,10 +39,12 @@ def sweep(
             living.add(Shard(name, int(time_shard), int(number)))
         else:
             others.setdefault(name, []).append(partition)
-    shards = iter(sorted(living))
+    shards, given_up = iter(sorted(living)), 0
     while chunk := list(islice(shards, _AT_ONCE)):
         look(chunk)
-    given_up = sum(removal.expire(session, shard, request.history_before, _LIMIT) for shard in sorted(living))
+        old = {shard for shard, _ in ask_history(session, list(map(str, chunk)), request.history_before)()}
+        expired = (shard for shard in chunk if str(shard) in old)
+        given_up += sum(removal.expire(session, shard, request.history_before, _LIMIT) for shard in expired)
     states = queues.states(session)
     erased = sum(_erase(session, name, others[name], now) for name in _over(session, others, states))
     return given_up + erased + _finish_drops(session, states, now)
