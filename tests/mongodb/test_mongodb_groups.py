@@ -16,6 +16,7 @@ from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, Extend, Fenced, Forward, Release, Span
 from shardq.testing import BundleFactory
 from tests.mongodb.lossy_proxy import LossyProxy
+from tests.mongodb.test_mongodb_cost import profiled
 
 pytestmark = pytest.mark.mongodb
 
@@ -205,3 +206,29 @@ def test_a_shard_without_groups_has_no_index_of_them(
     given(store, grouped, "a")
     assert "group" not in database[str(shard)].index_information()
     assert "group" in database[str(grouped)].index_information()
+
+
+def test_what_a_claim_and_its_ack_read_of_groups_is_a_few_times_what_they_take(
+    store: MongoStore, grouped: Shard, database: Database
+) -> None:
+    def hold(limit: int) -> tuple[Span, ...]:
+        token = os.urandom(16)
+        slices = store.claim(Claim(grouped, token, limit, MINUTE)).slices
+        return tuple(Span(each.bundle.id, each.first, each.count, token) for each in slices)
+
+    # Given a group of which a claim holds many messages, and many groups with more than a claim may take
+    given(store, grouped, *["one"] * 100)
+    many = hold(100)
+    given(store, grouped, *[f"group {number % 50}" for number in range(5000)])
+    # When a claim takes some of each
+    with profiled(database) as done:
+        spans = hold(500)
+    # Then it reads a few times as many, not as many of each group as it takes together
+    assert len(spans) == 500
+    assert sum(each.get("docsExamined", 0) for each in done) < 6 * 500
+    # When it is acked, the many with one of each
+    firsts = {store.find(grouped, span.bundle_id, 0).bundle.group: span for span in reversed(spans)}
+    with profiled(database) as done:
+        assert store.acknowledge(Acknowledge(grouped, (*many, *firsts.values()))) == Fenced()
+    # Then nor does the ack
+    assert sum(each.get("docsExamined", 0) for each in done) < 6 * 150

@@ -26,6 +26,7 @@ from shardq.storage.requests import Claim, Claimed, ClaimedSlice
 __all__ = ["heads", "take"]
 
 _END = 2**62
+_AHEAD = 2  # times as many bundles of each group are read as it has to give where all give alike
 
 _Held: TypeAlias = tuple[Row, Slice]  # as it was, and as much of it as is taken
 
@@ -112,8 +113,11 @@ def _take(
     plan = _Plan(request, now)
     for row in first:
         plan.add(row, row.slices[0])
-    for row, behind, known in _behind(groups, first, plan):
-        plan.follow(row, behind, known)
+    for row in first:
+        if row.slices[0].token is not None:
+            room = plan.wanted + row.slices[0].count  # which is taken already
+            plan.follow(*_held_front(groups.follow(row.group), room))
+    _fill(groups, [row.group for row in first if row.slices[0].token is None], plan)
     plan.store(groups)
     more = groups.rows.read((row.id for row, _ in plan.taken if row.id not in seen), bodies=True)
     bundles = {key: row.bundle for key, row in (seen | more).items()}
@@ -126,20 +130,20 @@ def _is_as(stored: Row, seen: Row) -> bool:
     return all(stored.raw.get(field) == seen.raw.get(field) for field in (*STATE, PLACE))
 
 
-def _behind(groups: Groups, first: Sequence[Row], plan: _Plan) -> Iterator[tuple[Row, list[Row], int]]:
-    """Return each first bundle with the bundles of its group: as many as there is room for, and all that are held.
+def _fill(groups: Groups, names: Sequence[str], plan: _Plan) -> None:
+    """Take what follows first bundles that nobody held: about as much of each group, then of those that have more.
 
-    The last is the place up to which no other bundle of the group has anything.
+    So what is read is a few times what is taken, however many groups there are and whatever they have.
     """
-    free = [row.group for row in first if row.slices[0].token is None]
-    wanted = plan.wanted + 1
-    found = groups.first(free if plan.wanted > 0 else (), wanted)
-    for row in first:
-        if row.slices[0].token is not None:
-            room = plan.wanted + row.slices[0].count  # which is taken already
-            yield row, *_held_front(groups.follow(row.group), room)
-        elif rows := found.get(row.group, []):
-            yield row, rows, _END if len(rows) < wanted else int(rows[-1].raw[PLACE])
+    read = 1  # of each group: its first bundle
+    while plan.wanted > 0 and names:
+        read += min(plan.wanted, _AHEAD * plan.wanted // len(names) + 1)
+        found = groups.first(names, read)
+        names = [
+            group
+            for group, rows in found.items()
+            if plan.follow(rows, _END if len(rows) < read else int(rows[-1].raw[PLACE]))
+        ]
 
 
 def _held_front(rows: Iterator[Row], room: int) -> tuple[list[Row], int]:
@@ -174,21 +178,27 @@ class _Plan:
             self._ends.setdefault(row.id, {})[piece.first] = end
             self.wanted -= end - piece.first
 
-    def follow(self, first: Row, rows: Sequence[Row], known: int) -> None:
-        """Take what follows the first slice of a group, up to a place, while it is due, or was held with the first."""
+    def follow(self, rows: Sequence[Row], known: int) -> bool:
+        """Take what follows in a group, up to a place, while it is due, or was held with the first.
+
+        Returns whether it may go on beyond that place.
+        """
         pieces = sorted(
             ((row.base + each.first, row, each) for row in rows for each in row.slices),
             key=lambda piece: piece[0],
         )
         for place, row, piece in pieces:
-            if row.id == first.id and piece.first == first.slices[0].first:
+            if place > known:
+                break
+            if piece.first in self._ends.get(row.id, ()):
                 continue
-            if place <= known and self.wanted > 0 and (piece.token or piece.due <= self._now):
+            if self.wanted > 0 and (piece.token or piece.due <= self._now):
                 self.add(row, piece)
             elif piece.token:
                 self._rows[row.id] = row
             else:
-                break
+                return False
+        return known < _END
 
     def store(self, groups: Groups) -> None:
         """Let the groups have it so, and note what is chosen under the claim's token."""

@@ -173,10 +173,13 @@ class Groups:
     def _first_unchanged(self) -> Iterator[Row]:
         """Return the first bundle of each group beside those that are changed."""
         changed = Counter(self._read[key].group for key in self._changes)
-        groups = self._reordered & changed.keys()
-        most = max((changed[group] for group in groups), default=0)
-        for rows in self.first(groups, most + 1).values():
-            yield from [row for row in rows if row.id not in self._changes][:1]
+        alike: dict[int, list[str]] = defaultdict(list)  # so that no group is read far because of another one
+        for group in self._reordered & changed.keys():
+            alike[changed[group].bit_length() // 3].append(group)
+        for groups in alike.values():
+            most = max(changed[group] for group in groups)
+            for rows in self.first(groups, most + 1).values():
+                yield from [row for row in rows if row.id not in self._changes][:1]
 
     def _of_groups(self, over: set[str]) -> Iterator[Document]:
         for group, following in self._next.items():
