@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 
 import pytest
@@ -14,7 +15,17 @@ from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import queues, room
 from shardq.storage.mongodb.store import MongoStore
-from shardq.storage.requests import Acknowledge, Append, Claim, Forward, Peek, QueueRecord, Span, Sweep
+from shardq.storage.requests import (
+    Acknowledge,
+    Append,
+    Claim,
+    Fenced,
+    Forward,
+    Peek,
+    QueueRecord,
+    Span,
+    Sweep,
+)
 from shardq.testing import BundleFactory
 from tests.mongodb.interruption import interrupted_client
 
@@ -251,6 +262,27 @@ def test_the_index_of_the_history_is_made_by_whoever_keeps_some(
     # Then all that was ever kept is found
     assert other.count(shard).processed == (1 if use == "sweep" else 2)
     assert len(other.peek(Peek(shard, 10, processed=True)).slices) == other.count(shard).processed
+
+
+def test_the_index_of_the_history_is_made_after_a_transaction_that_has_used_the_collection(
+    store: MongoStore, shard: Shard, database: Database
+) -> None:
+    if not store.capabilities.transactions:
+        pytest.skip("a single server has no transactions")
+    make, token = BundleFactory(store.now), os.urandom(16)
+    store.append(Append(shard, (make(),)))
+    (held,) = store.claim(Claim(shard, token, 1, MINUTE)).slices
+    # When a transaction sends to a shard, and then acks the first message that is kept there
+    with database.client.start_session() as session, session.start_transaction():
+        within, begun = store.within(session), time.monotonic()
+        within.append(Append(shard, (make(),)))
+        spans = (Span(held.bundle.id, 0, 1, token),)
+        assert within.acknowledge(Acknowledge(shard, spans, keep=True)) == Fenced()
+        # Then it does not wait for its own end
+        assert time.monotonic() - begun < 10
+    while not store.count(shard).processed and time.monotonic() - begun < 20:
+        time.sleep(0.02)
+    assert (store.count(shard).processed, store.count(shard).ready) == (1, 1)
 
 
 def test_a_collection_that_a_primary_loses_while_it_is_made_is_made_again(

@@ -5,7 +5,8 @@ The server ends a transaction at the first error, so nothing of a request that f
 Nothing that describes collections can be changed while a transaction has written to them. So a collection that there is
 not yet is made outside. One that is closed stays so: what is inserted goes past its validator, and the shard is listed
 afterwards, outside. Whoever forgets the shard later changes the validator, which waits for the end of the transaction;
-who has marked it before finds the mark gone. So what is committed is listed, whoever dies.
+who has marked it before finds the mark gone. So what is committed is listed, whoever dies. Nor is an index made of one
+that the transaction has used, before it ends.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import ParamSpec, TypeVar
 
 from msgspec.structs import replace
@@ -29,6 +30,7 @@ from shardq.sharding.shard import INTERNAL, Shard
 from shardq.storage.keys import KeyChange
 from shardq.storage.mongodb import dedupe, directory, forwarding, settling
 from shardq.storage.mongodb.client import Client
+from shardq.storage.mongodb.directory import Open
 from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows
 from shardq.storage.mongodb.transactions import JoinedSession, TransactionDisturbed
@@ -53,12 +55,38 @@ _PAUSE = 0.02  # seconds between looks whether the application has committed
 _LONGEST = 300.0  # seconds for which that is looked at
 
 
+class _Collections(Open):
+    """The collections of the store. One that is used in the transaction gets its index of the history after that.
+
+    The server would wait for the end of the transaction, and let everybody else wait behind it.
+    """
+
+    def __init__(self, outside: Open) -> None:
+        self._outside = outside
+        self.used: set[Shard] = set()
+        self.without_index: set[Shard] = set()
+
+    def index(self, shard: Shard, *, history: bool) -> None:
+        """Make the indexes that its collection lacks, now or later."""
+        if shard in self.used:
+            self.without_index.add(shard)
+        else:
+            self._outside.index(shard, history=history)
+
+    def index_later(self) -> None:
+        """Make what was put off. If this process ends before, a sweep makes it."""
+        for shard in self.without_index:
+            self._outside.index(shard, history=True)
+
+
 class _JoinedClient(Client):
     """What the store's client has, with a session that is part of the transaction."""
 
+    collections: _Collections
+
     def __init__(self, outside: Client, session: JoinedSession) -> None:
         self.session, self.clock = session, outside.clock
-        self.collections, self.cursors = outside.collections, outside.cursors
+        self.collections, self.cursors = _Collections(outside.collections), outside.cursors
         self.signals = outside.signals
 
 
@@ -112,6 +140,7 @@ class JoinedStore(WrappedStore):
         """Acknowledge and append, or neither when some message is lost or gone."""
         place = self._enter("forward", request.append.shard)
         mine = replace(request.acknowledge, shard=self._enter("forward", request.acknowledge.shard))
+        self._client.collections.used.add(mine.shard)
         missing = settling.not_held(ShardRows(self._session, mine.shard), mine.spans)
         if missing == Fenced():
             self._settle("forward", settling.acknowledge, replace(request.acknowledge, moved=True))
@@ -156,13 +185,17 @@ class JoinedStore(WrappedStore):
         place = self._enter(method, request.shard)
         with self._gone(request.shard):
             fenced = do(self._client, replace(request, shard=place))
+        self._client.collections.used.add(place)
         if isinstance(request, Release):
             self._tell(request.shard, self.now() + request.delay)
+        elif self._client.collections.without_index:
+            self._begin_to_tell()
         return fenced
 
     def _insert(self, shard: Shard, place: Shard, bundles: Sequence[Bundle]) -> None:
         opened = self._outside.collections
         uuid = opened.seen(place) or opened.uuid(place)
+        self._client.collections.used.add(place)
         with self._gone(shard):
             forwarding.insert_new(ShardRows(self._session, place), bundles, uuid, any_shape=True)
         if place not in self._listed:
@@ -191,6 +224,9 @@ class JoinedStore(WrappedStore):
     def _tell(self, shard: Shard, due: int) -> None:
         """When it is committed, say so: a hint, as consumers look by themselves now and then."""
         self._touched[shard] = min(due, self._touched.get(shard, due))
+        self._begin_to_tell()
+
+    def _begin_to_tell(self) -> None:
         if self._teller is None:
             self._teller = threading.Thread(target=self._tell_later, name="shardq-commit", daemon=True)
             self._teller.start()
@@ -201,12 +237,11 @@ class JoinedStore(WrappedStore):
             if time.monotonic() > given_up:
                 return
             time.sleep(_PAUSE)
-        for shard, due in list(self._touched.items()):
-            try:
+        with suppress(ShardqError):
+            self._client.collections.index_later()
+            for shard, due in list(self._touched.items()):
                 self._outside.cursors.put_off(self._place(shard), due)
-            except ShardqError:
-                return
-            self._outside.signals.announce(shard.queue)
+                self._outside.signals.announce(shard.queue)
 
 
 _KEPT_BESIDE = {f"{INTERNAL}bodies": "a large body", f"{INTERNAL}results/": "a result"}
