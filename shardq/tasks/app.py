@@ -134,11 +134,14 @@ class Tasks:
             self._binding = before
 
     def close(self) -> None:
-        """Close what was opened for these tasks. They can be sent again after that."""
+        """Close what was opened for these tasks. They can be sent again then. The client of :meth:`bind` stays."""
         with self._lock.get():
-            if self._own is not None:
-                self._own.close()
-            self._own = self._binding = None
+            own, self._own = self._own, None
+            if own is None:
+                return
+            if self._binding is not None and self._binding.client is own:
+                self._binding = None
+            own.close()
 
     def send_many(self, calls: Iterable[Signature[T]]) -> list[Result[T]]:
         """Send calls of any tasks, those of one queue in bundles; returns their results in order.

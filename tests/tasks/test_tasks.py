@@ -605,3 +605,22 @@ def test_a_task_sends_others_by_the_client_of_its_worker(tasks: Tasks) -> None:
     result = parent.send()
     assert tasks.drain().worked == 4
     assert [child.result(each).get(timeout=0) for each in result.get(timeout=0)] == [0, 1, 2]
+
+
+def test_what_an_app_has_not_opened_stays_open_and_bound_when_it_is_closed(url: str) -> None:
+    app = Tasks(url)
+
+    @app.task
+    def add(first: int, second: int) -> int:
+        return first + second
+
+    assert add.send(1, 2).state == "waiting"
+    app.close()
+    assert add.send(1, 2).state == "waiting"  # it is opened again
+    with shardq.connect(url) as client:
+        app.bind(client)
+        app.close()
+        app.close()
+        assert app.binding.client is client
+        assert add.send(1, 2).state == "waiting"
+    app.close()
