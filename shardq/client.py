@@ -36,11 +36,11 @@ from shardq.semaphore import (
 )
 from shardq.settings import QueueSettingsArguments, check_number
 from shardq.sharding.shard import check_queue_name, listed, may_begin_a_name
+from shardq.storage.abilities import TransactionalStore
 from shardq.storage.opening import open_store
 from shardq.storage.per_process import PerProcess
 from shardq.storage.requests import Finding
 from shardq.storage.store import Store
-from shardq.storage.transactional_store import TransactionalStore
 
 if TYPE_CHECKING:
     import shardq.schedules

@@ -9,7 +9,7 @@ import msgspec
 
 from shardq.context.joining import Joining, Pending
 from shardq.errors import ShardqError
-from shardq.storage.cross_shard_store import CrossShardStore, Settle
+from shardq.storage.abilities import CrossShardStore, Settle
 from shardq.storage.requests import (
     Acknowledge,
     Append,

@@ -17,7 +17,7 @@ import msgspec
 
 from shardq.errors import Closed, OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.sharding.shard import Shard
-from shardq.storage.transactional_store import TransactionEnded
+from shardq.storage.abilities import TransactionEnded
 
 __all__ = ["RETRY_SECONDS", "Answer", "Failures", "Retry"]
 

@@ -34,12 +34,12 @@ from shardq.receiving.delivery_filter import DeliveryFilter, is_expired
 from shardq.settling.blocking import may_block
 from shardq.settling.dead_letters import EXHAUSTED
 from shardq.settling.moves import DeadLetters
-from shardq.settling.settle import Settling, by_shard, give_back_selected
+from shardq.settling.settle import Settling, by_shard, give_back_selected, settle
 from shardq.settling.settlement import Settlement
 from shardq.settling.telling import tell_claimed
 from shardq.settling.verbs import ACK, KEEP, Verb
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import Claim, ClaimedSlice, EntryState, Extend, Span, StoredSlice
+from shardq.storage.requests import Claim, ClaimedSlice, EntryState, Span, StoredSlice
 
 __all__ = ["CLAIMS_AT_ONCE", "ClaimName", "NamedClaims", "Taking"]
 
@@ -192,8 +192,7 @@ class NamedClaims:
         if not places:
             return [], 0
         spans = tuple(_spans(places, claim.token))
-        extend = Extend(claim.shard, spans, self._lease, shorten=False)
-        fenced = self._context.retry(self._context.store.extend, extend)
+        fenced = settle(self._context, KEEP, claim.shard, spans, self._lease).value
         away = _places((*fenced.lost, *fenced.gone))
         return self._read(claim, _spans([place for place in places if place not in away], claim.token))
 

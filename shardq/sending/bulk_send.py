@@ -28,7 +28,7 @@ from shardq.sending.storing import (
     tell_stored,
     unsent,
 )
-from shardq.storage.transactional_store import TransactionEnded
+from shardq.storage.abilities import TransactionEnded
 
 __all__ = ["BulkSend", "BundleLimits"]
 

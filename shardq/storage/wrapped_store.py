@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar, cast
 import msgspec
 
 from shardq.sharding.shard import Shard
-from shardq.storage.cross_shard_store import CrossShardStore, Settle
+from shardq.storage.abilities import CrossShardStore, Settle, TransactionalStore
 from shardq.storage.keys import KeyChange, KeyEntry
 from shardq.storage.presence import SeenConsumer
 from shardq.storage.requests import (
@@ -37,7 +37,6 @@ from shardq.storage.requests import (
 from shardq.storage.signals.publisher import OpenLine
 from shardq.storage.signals.signals import Signals
 from shardq.storage.store import Capabilities, Store
-from shardq.storage.transactional_store import TransactionalStore
 
 __all__ = ["SignalledStore", "WrappedStore"]
 

@@ -7,7 +7,7 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from shardq.storage.cross_shard_store import CrossShardStore, Settle
+from shardq.storage.abilities import CrossShardStore, Settle
 from shardq.storage.requests import (
     Acknowledge,
     Claim,

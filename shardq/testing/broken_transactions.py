@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
 from shardq.errors import Closed, InvalidSetting
+from shardq.storage.abilities import TransactionalStore
 from shardq.storage.requests import Append, Fenced, Forward
 from shardq.storage.store import Store
-from shardq.storage.transactional_store import TransactionalStore
 from shardq.storage.wrapped_store import WrappedStore
 
 __all__ = ["BROKEN_TRANSACTIONS"]

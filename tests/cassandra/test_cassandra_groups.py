@@ -13,6 +13,8 @@ import pytest
 from shardq.errors import QueueNotFound, SchemaMismatch
 from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.cassandra.groups.rows import WINDOW
+from shardq.storage.cassandra.rows import Control
+from shardq.storage.cassandra.scanning import FIRST, FOREVER
 from shardq.storage.cassandra.session import Session, Statement
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.read_cursors import PRIORITIES
@@ -341,11 +343,15 @@ def test_what_is_sent_to_a_group_while_its_queue_is_deleted_is_nowhere(
 
 
 @pytest.mark.parametrize("of_groups", [False, True])
-def test_a_count_asks_for_all_priorities_at_once(
+def test_a_count_asks_at_once_for_all_priorities_that_share_no_request(
     store: CassandraStore, shard: Shard, grouped: Shard, monkeypatch: pytest.MonkeyPatch, of_groups: bool
 ) -> None:
     counted = grouped if of_groups else shard
     fill(store, counted, ["a", "b"] if of_groups else ["", ""])
+    places = tuple(
+        (-FOREVER + number % 2, b"", FIRST) for number in PRIORITIES
+    )  # no neighbours have the same
+    monkeypatch.setattr(Control, "places", property(lambda _: places))
     begin, under_way, most = Session.start_read, 0, 0
 
     def noted(session: Session, *query: Any, **options: Any) -> Any:

@@ -17,7 +17,7 @@ from shardq.receiving.named_claims import ClaimName, NamedClaims
 from shardq.settling.receipts import dead_letter_receipts
 from shardq.settling.settlement import Settlement
 from shardq.sharding.shard import group_shard
-from shardq.storage.cross_shard_store import Settle
+from shardq.storage.abilities import Settle
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Extend, Fenced, Forward
 from shardq.storage.store import Store

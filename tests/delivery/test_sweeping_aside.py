@@ -11,6 +11,7 @@ import pytest
 
 import shardq
 from shardq.receiving import sweeping
+from shardq.receiving.claiming import QueueClaims
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Sweep
 from shardq.storage.store import Capabilities
@@ -87,7 +88,7 @@ def test_a_queue_that_was_deleted_meanwhile_keeps_no_other_from_being_swept(
         if queue.name == "a":
             raise shardq.QueueNotFound("it is gone")
 
-    monkeypatch.setattr(sweeping.QueueClaims, "sweep", sweep)
+    monkeypatch.setattr(QueueClaims, "sweep", sweep)
     with shardq.Client(store, retry_seconds=0) as client:
         send(client, "a", "b")
         with client.consumer(["a", "b"]) as consumer:
@@ -112,7 +113,9 @@ def test_a_client_that_is_closed_meanwhile_tells_of_no_failed_sweep(
     assert "not swept" not in caplog.text
 
 
-def test_a_file_is_swept_by_whoever_receives(url: str, clock: ManualClock) -> None:
+def test_a_file_is_swept_by_whoever_receives(
+    url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     threads: list[str] = []
     inner = open_store(url, clock)
 
@@ -123,7 +126,7 @@ def test_a_file_is_swept_by_whoever_receives(url: str, clock: ManualClock) -> No
 
         return note
 
-    inner.sweep = noting(inner.sweep)  # type: ignore[method-assign]
+    monkeypatch.setattr(inner, "sweep", noting(inner.sweep))
     with shardq.Client(inner) as client:
         send(client, "a")
         with client.queue("a").consumer() as consumer:

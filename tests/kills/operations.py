@@ -9,7 +9,7 @@ from typing import cast
 import msgspec
 
 from shardq.sharding.shard import Shard
-from shardq.storage.cross_shard_store import CrossShardStore
+from shardq.storage.abilities import CrossShardStore
 from shardq.storage.requests import (
     Acknowledge,
     Append,

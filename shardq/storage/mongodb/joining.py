@@ -27,6 +27,7 @@ from shardq.errors import (
     UnsupportedByStore,
 )
 from shardq.sharding.shard import INTERNAL, Shard
+from shardq.storage.abilities import this_thread
 from shardq.storage.keys import KeyChange
 from shardq.storage.mongodb import dedupe, directory, forwarding, settling
 from shardq.storage.mongodb.client import Client
@@ -36,7 +37,6 @@ from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows
 from shardq.storage.mongodb.transactions import JoinedSession, TransactionDisturbed
 from shardq.storage.requests import Acknowledge, Append, Bundle, Extend, Fenced, Forward, Release
 from shardq.storage.store import Capabilities, Store
-from shardq.storage.transactional_store import this_thread
 from shardq.storage.wrapped_store import WrappedStore
 
 __all__ = ["JoinedStore"]

@@ -19,11 +19,11 @@ from pymongo.read_concern import ReadConcern
 from shardq.errors import InvalidSetting, OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage import writing
+from shardq.storage.abilities import TransactionEnded
 from shardq.storage.mongodb.documents import Document
 from shardq.storage.mongodb.faults import DRIVER_ERRORS, translate
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import OTHER_COLLECTION, CollectionGone
-from shardq.storage.transactional_store import TransactionEnded
 from shardq.wording import kind_of
 
 __all__ = ["BRIEF", "PATIENT", "Disturbed", "JoinedSession", "TransactionDisturbed", "transact"]

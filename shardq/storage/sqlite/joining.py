@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from shardq.errors import Closed, InvalidSetting, SchemaMismatch, ShardqError, StoreUnavailable
+from shardq.storage.abilities import this_thread
 from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.connections import FileIdentity, file_identity
 from shardq.storage.sqlite.faults import translate
 from shardq.storage.sqlite.session import Session
-from shardq.storage.transactional_store import this_thread
 from shardq.wording import kind_of
 
 __all__ = ["JoinedSession"]

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from shardq.storage import slicing
-from shardq.storage.cross_shard_store import Settle
+from shardq.storage.abilities import Settle
 from shardq.storage.requests import Acknowledge, Append, Extend, Fenced, Forward, Release, Span
 from shardq.storage.sqlite import bundles, directory, groups, queues
 from shardq.storage.sqlite.bundles import STILL_BEHIND, Change

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from shardq.clock import Clock, SystemClock
 from shardq.errors import InvalidSetting
 from shardq.sharding.shard import Shard
-from shardq.storage.cross_shard_store import Settle
+from shardq.storage.abilities import Settle
 from shardq.storage.per_process import PerProcess
 from shardq.storage.presence import SeenConsumer
 from shardq.storage.requests import (

@@ -10,7 +10,7 @@ import pytest
 
 from shardq.errors import QueueNotFound
 from shardq.sharding.shard import Shard
-from shardq.storage.cross_shard_store import CrossShardStore, Settle
+from shardq.storage.abilities import CrossShardStore, Settle
 from shardq.storage.requests import Acknowledge, Append, Extend, Fenced, Forward, Release, Span
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract

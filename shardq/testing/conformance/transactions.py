@@ -11,6 +11,7 @@ import pytest
 
 from shardq.errors import Closed, InvalidSetting, QueueNotFound, UnsupportedByStore
 from shardq.sharding.shard import Shard
+from shardq.storage.abilities import TransactionalStore, TransactionEnded
 from shardq.storage.keys import KeyChange
 from shardq.storage.requests import (
     Acknowledge,
@@ -26,7 +27,6 @@ from shardq.storage.requests import (
     Span,
 )
 from shardq.storage.store import Store
-from shardq.storage.transactional_store import TransactionalStore, TransactionEnded
 from shardq.testing.conformance.applications import ApplicationContract, Applications
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract
