@@ -10,12 +10,12 @@ import pytest
 
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import shard_rows
-from shardq.storage.cassandra.bundles import HEAD_START, ready_of
-from shardq.storage.cassandra.changing import bundle_key
-from shardq.storage.cassandra.rows import Head, Key, encode, id_time
+from shardq.storage.cassandra.bundles import _ROW, HEAD_START, ready_of
+from shardq.storage.cassandra.changing import _AT, bundle_key
+from shardq.storage.cassandra.rows import LEASE, Head, Key, encode, id_time
 from shardq.storage.cassandra.session import Answer, Session
 from shardq.storage.cassandra.store import CassandraStore
-from shardq.storage.requests import Append, Bundle, Claim, Peek, Release, ShardCounts, Span
+from shardq.storage.requests import Append, Bundle, Claim, Probe, Release, Span
 from shardq.testing import BundleFactory
 
 pytestmark = pytest.mark.cassandra
@@ -67,16 +67,10 @@ def test_a_claim_takes_no_message_without_its_body(
     assert found.bundle.data == bundle.data
 
 
-def repair(store: CassandraStore, shard: Shard, bundle: Bundle, key: Key, value: bytes | None) -> None:
-    """Write what a read leaves of a row on replicas that have missed it: its place, and what the read asked for."""
-    columns = ["shard", "kind", "priority", "due", "id", "first", "value"]
-    values = [str(store._place(shard)), *key, value]
-    if value is None:
-        del columns[-1], values[-1]
-    statement = (
-        f"INSERT INTO entry ({', '.join(columns)}) VALUES ({', '.join('?' * len(values))}) USING TIMESTAMP ?"
-    )
-    store._session.write([(statement, (*values, id_time(bundle.id) - HEAD_START))])
+def repair(store: CassandraStore, shard: Shard, bundle: Bundle, key: Key, value: bytes) -> None:
+    """Write what a read without bodies leaves of a row on replicas that have missed it."""
+    values = (str(store._place(shard)), *key, value, id_time(bundle.id) - HEAD_START)
+    store._session.write([(_ROW, values)])
 
 
 def received(store: CassandraStore, shard: Shard, token: bytes) -> list[tuple[bytes, bytes]]:
@@ -84,22 +78,23 @@ def received(store: CassandraStore, shard: Shard, token: bytes) -> list[tuple[by
     return [(each.bundle.id, each.bundle.data) for each in claimed.slices]
 
 
-@pytest.mark.parametrize("size", [INLINE, LARGE], ids=["inline", "with a row of its own"])
-def test_an_append_of_which_only_places_are_there_is_not_there_yet(
-    store: CassandraStore, shard: Shard, size: int
+def test_a_lease_row_of_which_only_the_bodies_are_there_is_not_there_yet(
+    store: CassandraStore, shard: Shard
 ) -> None:
-    # Given an append that is on its way, and a look at places that met it
-    bundle = BundleFactory(store.now)(1, data=bytes(size))
-    repair(store, shard, bundle, ready_of(bundle).key, None)
-    # Then nobody finds a message there, and nothing fails
-    assert received(store, shard, os.urandom(16)) == []
-    assert store.count(shard) == ShardCounts()
-    assert store.peek(Peek(shard, 10)).slices == ()
+    # Given a claim that is on its way, and a read of the bodies that it carries which met it
+    token, place = os.urandom(16), str(store._place(shard))
+    bodies = f"UPDATE entry SET data = ? {_AT}"
+    store._session.write([(bodies, (encode({}), place, *Key(LEASE, 0, 0, token, 0)))])
+    bundle = BundleFactory(store.now)()
+    # Then whatever looks at the shard finds no lease there, and nothing fails
     assert store.find(shard, bundle.id, 0) is None
     assert not store.remove(shard, bundle.id, 0)
-    # When it has arrived, then it is delivered
+    assert store.probe([shard], deep=True) == (Probe(shard),)
+    assert store.purge(shard) == 0
+    # And the token is free
     store.append(Append(shard, (bundle,)))
-    assert received(store, shard, os.urandom(16)) == [(bundle.id, bundle.data)]
+    assert received(store, shard, token) == [(bundle.id, bundle.data)]
+    assert received(store, shard, token) == [(bundle.id, bundle.data)]
 
 
 def test_an_inline_message_that_is_there_without_its_body_is_claimed_when_that_has_come(

@@ -93,9 +93,9 @@ def guarded(
 
 
 def _is_whole(row: Sequence[Any]) -> bool:
-    """False for a row of which the replicas that answered have the place alone: its value has not arrived there.
+    """False for a row without the value that was asked for: the replicas that answered have a part of it only.
 
-    A read of places that finds the row on one replica repairs no more than its place on another that lags.
+    A read of bodies that finds the row of a lease on one replica repairs no more than these on another that lags.
     """
     return len(row) == 4 or row[4] is not None
 
