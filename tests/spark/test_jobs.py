@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -79,6 +80,19 @@ def test_a_drain_writes_every_message_once_and_goes_on_where_it_was(spark, place
     every = schema_of(ClaimStreamOptions(url="u", queue="q")).names
     assert rows.columns == [name for name in every if name not in {"receipt", "state"}]
     assert queue.counts() == shardq.QueueCounts(0, 0, 0, 0, None)
+
+
+def test_a_drain_loses_no_large_body(spark, place, queue, tmp_path) -> None:
+    out = str(tmp_path / "out")
+    with queue.producer() as producer:
+        producer.send_many([b"%d" % number for number in range(10)])
+        large = producer.send_stream(io.BytesIO(b"x" * 100))
+    with pytest.raises(Exception, match=f"message {large} has a large body"):
+        drain(spark, place(queue), out)
+    assert queue.get(large).large is not None
+    queue.remove(large)
+    assert drain(spark, place(queue), out).messages == 10
+    assert spark.read.parquet(out).count() == 10
 
 
 def test_a_transform_changes_messages_on_their_way(spark, place, make_queue, tmp_path) -> None:

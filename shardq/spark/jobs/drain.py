@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import msgspec
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions
 
 from shardq.spark.jobs.place import Place
 from shardq.spark.jobs.progress import Say, follow
@@ -42,12 +42,13 @@ def drain(
 
     Each message is in the files once: interrupted and called again with the same path and checkpoint (by default
     ``<path>/_checkpoint``), it goes on where it was, as long as the leases held. ``select`` are SQL
-    expressions over the columns of a message.
+    expressions over the columns of a message. A large body is in no row, so nothing would be left of it: it fails the
+    batch.
     """
     given: dict[str, object] = {"maxMessagesPerTrigger": BATCH_MESSAGES, **(stream_options or {})}
     if not select:
         given = _lasting(source, given) | given
-    rows = source.stream(spark, **given)
+    rows = _with_bodies(source.stream(spark, **given))
     rows = rows.selectExpr(*select) if select else rows.drop(*PASSING)
     query = (
         rows.writeStream.format("parquet")
@@ -57,6 +58,17 @@ def drain(
         .start()
     )
     return Drained(follow(query, say), path)
+
+
+def _with_bodies(rows: DataFrame) -> DataFrame:
+    """The rows, where those who read the body of a large message fail."""
+    if "id" not in rows.columns or ("body", "binary") not in rows.dtypes:
+        return rows
+    why = "has a large body, which is in no row: receive it, or remove it, and drain again"
+    missing = functions.raise_error(
+        functions.concat(functions.lit("message "), "id", functions.lit(f" {why}"))
+    )
+    return rows.withColumn("body", functions.coalesce("body", missing))
 
 
 def _lasting(source: Place, given: Mapping[str, object]) -> dict[str, object]:
