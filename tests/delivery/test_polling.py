@@ -13,7 +13,7 @@ import pytest
 
 import shardq
 from shardq import Batch
-from shardq.receiving import receiving
+from shardq.receiving import receiving, sweeping
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Sweep
 from shardq.storage.store import Capabilities, Store
@@ -59,7 +59,8 @@ class Polling:
 
     def __init__(self, url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, queues: int) -> None:
         self._clock, self._seconds = clock, 0.0
-        monkeypatch.setattr(receiving, "time", SimpleNamespace(monotonic=self._timer))
+        for module in (receiving, sweeping):
+            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=self._timer))
         self.store = PolledStore(open_store(url, clock))
         self.client = shardq.Client(self.store)
         self.names = [f"q{number}" for number in range(queues)]
