@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 __all__ = ["Migration", "migrations"]
 
@@ -25,7 +29,8 @@ class Migration(msgspec.Struct, frozen=True, order=True):
 def migrations(store: str) -> tuple[Migration, ...]:
     """Every migration of the store, in the order in which they are applied.
 
-    They are read from the installed package, or from the checkout that an editable install points to.
+    They are read from the installed package, maybe in a zip file, or from the checkout that an editable install points
+    to.
     """
     found = sorted(_read(file) for file in _folder(store).iterdir() if _FILE.fullmatch(file.name))
     if [migration.number for migration in found] != list(range(1, len(found) + 1)):
@@ -35,13 +40,17 @@ def migrations(store: str) -> tuple[Migration, ...]:
     return tuple(found)
 
 
-def _folder(store: str) -> Path:
+def _folder(store: str) -> Traversable:
     package = Path(__file__).parents[1]
-    installed = package / "schema" / store
-    return installed if installed.is_dir() else package.parent / "schema" / store
+    for place in (package, package.parent):
+        if (folder := place / "schema" / store).is_dir():
+            return folder
+    from importlib.resources import files  # noqa: PLC0415 - slow, and for a package in a zip file only
+
+    return files("shardq") / "schema" / store
 
 
-def _read(file: Path) -> Migration:
+def _read(file: Traversable) -> Migration:
     match = _FILE.fullmatch(file.name)
     assert match is not None
     return Migration(int(match["number"]), match["name"], file.read_text(encoding="utf-8"))
