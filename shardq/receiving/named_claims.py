@@ -135,7 +135,8 @@ class NamedClaims:
     def ack(self, claims: Sequence[ClaimName]) -> int:
         """Finish what the claims got; returns how many messages are somebody else's. Repeating it is harmless.
 
-        What was given up by its receipt, and blocks its group, stays. What was moved elsewhere is done.
+        What was given up by its receipt, and blocks its group, stays. What was moved elsewhere is done, but counts as
+        somebody else's where so much is lost that it is not looked for.
         """
         away = self._without_given_up(claims, self._settle(claims, ACK))
         lost = _count(away)
