@@ -109,7 +109,8 @@ ASKED = {
 }
 NEEDED = frozenset(  # modules: a run of these peers alone gives most of the lines
     {
-        *("shardq_sqlite", "persist_queue_ack", "persist_queue_fifo", "huey_sqlite", "postgres_skip_locked"),
+        *("shardq_sqlite", "persist_queue_ack", "persist_queue_fifo", "huey_sqlite", "sqlite_driver"),
+        "postgres_skip_locked",
         *("shardq_cassandra", "cassandra_recipe", "cassandra_driver"),
         *("shardq_mongodb", "kombu_mongodb", "mongodb_driver"),
     }

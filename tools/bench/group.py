@@ -59,6 +59,7 @@ FILES = Group(
         "persist_queue_fifo": "PersistQueueFifo",
         "huey_sqlite": "HueySqlite",
         "litequeue_sqlite": "LitequeueSqlite",
+        "sqlite_driver": "SqliteDriver",
     },
 )
 SERVERS = Group(
