@@ -13,13 +13,14 @@ from pymongo.database import Database
 
 from shardq.errors import QueueNotFound
 from shardq.sharding.shard import Shard
+from shardq.storage.keys import KeyChange
 from shardq.storage.mongodb import collections, directory, queues, removal
 from shardq.storage.mongodb.room import Room
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Append, Bundle, Claim, QueueRecord, Sweep
 from shardq.testing import BundleFactory
-from tests.mongodb.interruption import interrupted_client
+from tests.mongodb.interruption import Killed, interrupted_client
 
 pytestmark = pytest.mark.mongodb
 
@@ -102,6 +103,37 @@ def test_an_append_leaves_nothing_of_a_queue_that_is_deleted_between_any_two_of_
     assert number > 8
     client.close()
     store.drop_queue(shard.queue)
+
+
+def test_a_sweep_of_any_queue_finishes_a_drop_that_ended_at_any_command(
+    mongodb_url: str, store: MongoStore, fresh: Shard, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die() -> None:
+        raise Killed
+
+    for number in count():
+        # Given a queue with a message and a unique key, and a client that ends before one of the commands of its drop
+        shard = Shard(f"c{os.urandom(6).hex()}", 0, 0)
+        assert store.create_queue(QueueRecord(shard.queue, b"", 1))
+        store.append(Append(shard, (BundleFactory(store.now)(),)))
+        assert store.exchange_keys(shard.queue, [KeyChange("key", None, "text")]) == ("text",)
+        client, interruption = interrupted_client(mongodb_url, monkeypatch)
+        with suppress(Killed), interruption.before(number, die):
+            client.drop_queue(shard.queue)
+        client.close()
+        # When another queue is swept, then nothing is left of it, or all of it
+        alive = store.load_queue(shard.queue) is not None
+        while store.sweep(Sweep(fresh.queue, 0)):
+            pass
+        if alive:
+            assert store.drop_queue(shard.queue)
+        assert names(database, shard) == set(), number
+        assert database["shardq.queue"].find_one({"_id": shard.queue}) is None, number
+        for kept in ("shardq.shard", "shardq.dedupe"):
+            assert database[kept].find_one({"_id.q": {"$regex": f"^{shard.queue}"}}) is None, (kept, number)
+        if not interruption.came:
+            break
+    assert number > 4
 
 
 def test_what_a_client_of_before_makes_is_not_in_the_new_queue_and_a_sweep_removes_it(

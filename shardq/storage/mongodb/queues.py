@@ -30,6 +30,7 @@ __all__ = [
     "SIGN",
     "Incarnations",
     "condemn",
+    "condemned",
     "create",
     "current_name",
     "is_condemned",
@@ -50,14 +51,11 @@ __all__ = [
 QUEUES = "shardq.queue"
 _CONDEMNED = -1
 _ALIVE = {"version": {"$ne": _CONDEMNED}}
-_RESERVED = "system."
 _LONGEST = 255  # bytes of the name of a collection, with that of its database
 _BESIDE_NAME = len(".@0f3a5c7e91:10000:15") + 1  # of a shard, beside its database and its queue
 SIGN = "@"  # between a queue and the hexadecimal name of its incarnation
-_AT, _DOT = (
-    "~a",
-    "~d",
-)  # for that sign in the name of a queue, and for a dot after a dot; no queue's name has a tilde
+_AT = "~a"  # for that sign in the name of a queue; no queue's name has a tilde
+_DOT = "~d"  # for a dot after a dot
 _SECOND_DOT = re.compile(r"(?<=\.)\.")  # two dots may not be in the name of a collection
 
 T = TypeVar("T")
@@ -74,19 +72,17 @@ def create(session: Session, record: QueueRecord) -> bool:
     length, most = len(name_of(record.name)), _LONGEST - _BESIDE_NAME - len(session.database.name)
     if length > most:
         raise InvalidName(
-            f"queue name {record.name[:20]!r}... takes {length} characters of a collection's name, where "
-            "'@' takes two, "
-            f"and in the database {session.database.name!r} {most} are the most: use a shorter one"
+            f"queue name {record.name[:20]!r}... takes {length} characters of a collection's name, where '@' takes "
+            f"two, and in the database {session.database.name!r} {most} are the most: use a shorter one"
         )
-    if record.name.startswith(_RESERVED):
+    if record.name.startswith("system."):
         raise InvalidName(
             f"queue name {record.name!r} cannot be used on MongoDB: begin it otherwise than 'system.'"
         )
     document = {"_id": record.name, "version": record.version, "settings": record.settings}
-    document["incarnation"] = os.urandom(5).hex()
     with session.translated(writing=True):
         try:
-            session.collection(QUEUES).insert_one(document)
+            session.collection(QUEUES).insert_one(document | {"incarnation": os.urandom(5).hex()})
         except DuplicateKeyError:
             return False
     return True
@@ -141,6 +137,12 @@ def is_condemned(session: Session, name: str) -> bool:
     """Tell whether something may be left of a queue that was dropped."""
     with session.translated(writing=False):
         return session.collection(QUEUES).find_one({"_id": name, "version": _CONDEMNED}) is not None
+
+
+def condemned(session: Session) -> list[str]:
+    """Return the names of all queues that were dropped and of which something may be left."""
+    with session.translated(writing=False):
+        return [found["_id"] for found in session.read({"find": QUEUES, "filter": {"version": _CONDEMNED}})]
 
 
 def remove(session: Session, name: str) -> None:

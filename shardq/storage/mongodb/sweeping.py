@@ -13,6 +13,7 @@ from shardq.storage.mongodb import (
     forwarding,
     peeking,
     probing,
+    queues,
     removal,
 )
 from shardq.storage.mongodb.client import Client
@@ -28,8 +29,14 @@ _HISTORY = 1_000_000  # microseconds; a queue that keeps any keeps it for longer
 
 
 def sweep(client: Client, incarnations: Incarnations, request: Sweep) -> int:
-    """Remove what is left of earlier incarnations, then what is over in the present one; returns how many things."""
-    removed = removal.remove_remains(client.session, request.queue)
+    """Remove what is left of earlier incarnations, then what is over in the present one; returns how many things.
+
+    Drops that stopped half way are finished, of any queue, as nobody may come back to its name.
+    """
+    dropped = queues.condemned(client.session)
+    for queue in dropped:
+        removal.finish_drop(client.session, queue)
+    removed = len(dropped) + removal.remove_remains(client.session, request.queue)
     name = incarnations.look(request.queue)
     return removed if name is None else removed + _sweep(client, replace(request, queue=name))
 
