@@ -74,6 +74,11 @@ class Retry:
         """Refuse all further calls, in every thread."""
         self._closed = True
 
+    @property
+    def closed(self) -> bool:
+        """True after :meth:`close`."""
+        return self._closed
+
     def check_open(self) -> None:
         """Raise Closed after :meth:`close`."""
         if self._closed:

@@ -8,9 +8,11 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from functools import partial
 
-from shardq.errors import QueueNotFound
+from shardq.context.retry import Retry
+from shardq.errors import QueueNotFound, ShardqError
 from shardq.receiving.claiming import QueueClaims
 from shardq.receiving.left_out import LeftOut
+from shardq.storage.store import Store
 
 __all__ = ["Sweeping"]
 
@@ -28,8 +30,11 @@ class Sweeping:
     ``at_once`` a thread does it ``aside``, and whoever receives goes on.
     """
 
-    def __init__(self, queues: Collection[QueueClaims], left_out: LeftOut, *, aside: bool) -> None:
-        self._queues, self._left_out, self._aside = queues, left_out, aside
+    def __init__(
+        self, queues: Collection[QueueClaims], left_out: LeftOut, store: Store, retry: Retry
+    ) -> None:
+        self._queues, self._left_out, self._store, self._retry = queues, left_out, store, retry
+        self._aside = store.capabilities.requests_at_once > 1
         self._swept_at = -1e9
         self._thread: threading.Thread | None = None
 
@@ -53,10 +58,12 @@ class Sweeping:
             return
         self._swept_at = began
         if self._aside:
-            self._thread = threading.Thread(
-                target=_sweep, args=(due[:1] if many else due, now), name="shardq-sweep", daemon=True
+            thread = threading.Thread(
+                target=self._sweep, args=(due[:1] if many else due, now), name="shardq-sweep", daemon=True
             )
-            self._thread.start()
+            with suppress(RuntimeError):  # the interpreter is about to end, or there are too many threads
+                thread.start()
+                self._thread = thread
             return
         for queue in due:
             self._left_out.try_(queue, partial(queue.sweep, now), instead=None)
@@ -68,8 +75,10 @@ class Sweeping:
         if self._thread is not None:
             self._thread.join(CLOSING_SECONDS)
 
-
-def _sweep(queues: Iterable[QueueClaims], now: int) -> None:
-    for queue in queues:
-        with suppress(QueueNotFound):  # whoever receives finds it out
-            queue.sweep(now)
+    def _sweep(self, queues: Iterable[QueueClaims], now: int) -> None:
+        for queue in queues:
+            with suppress(QueueNotFound):  # whoever receives finds it out
+                queue.sweep(now)
+        if self._retry.closed:  # meanwhile; a sweep that went on has made connections of its own
+            with suppress(ShardqError):
+                self._store.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from shardq.context.queue_context import QueueContext
-from shardq.errors import Closed, QueueNotFound, ShardqError
+from shardq.errors import QueueNotFound, ShardqError
 from shardq.large.collecting import collect_bodies
 from shardq.receiving.expiring import sweep
 from shardq.receiving.unused import sweep_beside
@@ -43,8 +43,7 @@ class Upkeep:
                     sweep_beside(self._context)
         except QueueNotFound:
             raise
-        except Closed:
-            pass  # the client is, by another thread
         except ShardqError as error:
-            # Messages come first: it is tried again in a minute.
-            _log.warning("queue %s was not swept: %s", self._context.name, error)
+            # Messages come first: it is tried again in a minute, unless another thread has closed the client.
+            if not self._context.retry.closed:
+                _log.warning("queue %s was not swept: %s", self._context.name, error)

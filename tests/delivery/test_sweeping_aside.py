@@ -113,6 +113,46 @@ def test_a_client_that_is_closed_meanwhile_tells_of_no_failed_sweep(
     assert "not swept" not in caplog.text
 
 
+def test_a_sweep_that_ends_after_its_client_leaves_no_connections(
+    store: SlowSweeps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeping, "CLOSING_SECONDS", 0.0)
+    told: list[str] = []
+    close, sweep = store.close, store.sweep
+
+    def noting(request: Sweep) -> int:
+        removed = sweep(request)
+        told.append("swept")
+        return removed
+
+    monkeypatch.setattr(store, "sweep", noting)
+    monkeypatch.setattr(store, "close", lambda: (told.append("closed"), close()))
+    client = shardq.Client(store, retry_seconds=0)
+    send(client, "a")
+    client.queue("a").consumer().receive(1, wait=0)
+    assert store.begun.acquire(timeout=PATIENCE)
+    client.close()
+    store.let_go.set()
+    for thread in threading.enumerate():
+        if thread.name == "shardq-sweep":
+            thread.join(PATIENCE)
+    assert told == ["closed", "swept", "closed"]
+
+
+def test_messages_are_received_where_no_thread_can_be_started(
+    store: SlowSweeps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with shardq.Client(store, retry_seconds=0) as client:
+        send(client, "a")
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            with client.queue("a").consumer() as consumer:
+                assert [message.body for message in consumer.receive(1, wait=0)] == [b"a"]
+
+
 def test_a_file_is_swept_by_whoever_receives(
     url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
