@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from functools import cached_property
@@ -40,6 +41,9 @@ class SettleState(IntEnum):
 
 class Cover(Protocol):
     """What has to be held for as long as messages are in flight: permits of a limit."""
+
+    counting: threading.Lock
+    """Held while messages are marked and counted, so that two threads do not count one message twice."""
 
     def settled(self, messages: int) -> None:
         """So many messages more are held no longer."""
@@ -108,9 +112,15 @@ class HeldSlice:
         return SettleState.OPEN in self._states
 
     def mark(self, positions: Sequence[int], state: SettleState) -> None:
-        """Set the state of some messages."""
-        if self.grant is not None:
+        """Set the state of some messages. Safe for threads."""
+        if self.grant is None:
+            self._set_states(positions, state)
+            return
+        with self.grant.counting:
             self.grant.settled(len(self.in_states(positions, (SettleState.OPEN,))))
+            self._set_states(positions, state)
+
+    def _set_states(self, positions: Sequence[int], state: SettleState) -> None:
         if len(positions) == self.count:
             self._states[:] = bytes((state,)) * self.count
             return

@@ -28,15 +28,14 @@ class Grant:
     def __init__(self, permits: Permits, held: Sequence[HeldSlice], weight: int, messages: int) -> None:
         self._permits, self._held, self._weight = permits, list(held), weight
         self._messages = messages  # that are held
-        self._counting = threading.Lock()
+        self.counting = threading.Lock()
         self._changing = (
             threading.Lock()
         )  # held while permits are extended: what is given back meanwhile seems lost
 
     def settled(self, messages: int) -> None:
-        """So many messages more are held no longer."""
-        with self._counting:
-            self._messages -= messages
+        """So many messages more are held no longer. Whoever calls it holds :attr:`counting`."""
+        self._messages -= messages
 
     def hold(self, lease: int) -> bool:
         """Hold the permits for as long as messages with such a lease; False when some are lost, and too few left.

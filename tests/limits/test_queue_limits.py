@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 import pytest
 
 import shardq
+from shardq.limits.grant import Grant
 from shardq.sharding.shard import MAX_NAME_LENGTH
 from shardq.storage.opening import open_store
 from shardq.storage.store import Capabilities
@@ -71,6 +73,28 @@ def test_whatever_settles_a_message_gives_its_permit_back(
     settle(batch)
     assert held(client) == 0
     assert len(consumer.receive(30)) == 20
+
+
+def test_two_threads_that_settle_one_message_give_its_permit_back_once(
+    client: shardq.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given two messages in flight, and two threads that note the end of the first one at the same moment
+    batch = given(client, messages=2, max_in_flight=2).consumer().receive(2)
+    both, settled = threading.Barrier(2), Grant.settled
+
+    def settled_by_both(grant: Grant, messages: int) -> None:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(timeout=0.2)
+        settled(grant, messages)
+
+    monkeypatch.setattr(Grant, "settled", settled_by_both)
+    threads = [threading.Thread(target=batch[0].ack) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # Then the other one keeps its permit
+    assert held(client) == 1
 
 
 def test_permits_that_were_not_needed_are_given_back_at_once(client: shardq.Client) -> None:
