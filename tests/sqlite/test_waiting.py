@@ -119,6 +119,33 @@ def test_waiting_holds_no_transaction_open(path: Path, store: SqliteStore, send:
     assert path.with_name("queue.db-wal").stat().st_size < 30_000_000
 
 
+def test_a_commit_that_the_disk_takes_long_to_confirm_is_seen_soon_after_it(
+    path: Path, store: SqliteStore, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "_LOOK_ANYWAY", 60.0)  # so that a look after the write has to find it
+    other = SqliteStore(str(path))
+    store.wait(["orders"], 0)
+    numbers = store._signals._numbers
+    before, written = numbers(["orders"]), threading.Event()
+
+    def late(queues: Sequence[str]) -> Mapping[str, int]:
+        return numbers(queues) if written.is_set() else before
+
+    def commit() -> None:
+        other.append(Append(shard, (Bundle(os.urandom(16), 0, 0, 0, 1, b""),)))
+        time.sleep(0.25)  # after its last write to the log
+        written.set()
+
+    monkeypatch.setattr(store._signals, "_numbers", late)
+    committing = threading.Timer(0.1, commit)
+    began = time.monotonic()
+    committing.start()
+    assert store.wait(["orders"], 10)
+    assert time.monotonic() - began < 5
+    committing.join()
+    other.close()
+
+
 def open_descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
