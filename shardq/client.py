@@ -18,7 +18,7 @@ from shardq.errors import (
     UnsupportedByStore,
 )
 from shardq.hooks import Hooks, check_hooks
-from shardq.limits.permits import permits_queue
+from shardq.limits.permits import PERMITS_SUFFIX, permits_queue
 from shardq.logs.event_log import write_entries
 from shardq.pinging import ping
 from shardq.queue import Queue
@@ -171,6 +171,7 @@ class Client(Closing):
         Raises QueueNotFound, but what a call that failed half way has left of such a queue is removed then, too.
         """
         delete_queue(self._contexts, name)
+        self._semaphores.pop(name.removesuffix(PERMITS_SUFFIX), None)
 
     def delete_expired_queues(self, prefix: str = "") -> tuple[str, ...]:
         """Delete the queues with ``expires`` that were empty and unused for so long; returns their names, sorted.

@@ -29,6 +29,8 @@ __all__ = ["REFRESH_SECONDS", "Counters", "Counts", "LiveSettings", "QueueContex
 
 REFRESH_SECONDS = 1.0
 
+_MOST = 4096  # queues that a client remembers: others may have deleted them
+
 
 class LiveSettings:
     """One queue's settings, read again from the store when they are a second old. One client shares them."""
@@ -253,7 +255,11 @@ class QueueContexts:
         with self._lock.get():
             known = self._known.get(name)
         if known is not None:
-            known.live.refresh()
+            try:
+                known.live.refresh()
+            except QueueNotFound:
+                self.forget(name)
+                raise
             return known
         context = QueueContext(
             name=name,
@@ -274,6 +280,8 @@ class QueueContexts:
             dismiss=self.dismiss,
         )
         with self._lock.get():
+            if len(self._known) >= _MOST:
+                self._known.pop(next(iter(self._known)))
             return self._known.setdefault(name, context)
 
     def forget(self, name: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 import shardq
 from shardq import Client, Queue
+from shardq.context import queue_context
 from shardq.context.queue_context import QueueContext
 from shardq.receiving import unused
 from shardq.receiving.named_claims import ClaimName, NamedClaims
@@ -220,3 +221,20 @@ def test_a_time_that_makes_no_sense_is_refused(client: Client, expires: float) -
     with pytest.raises(shardq.InvalidSetting, match="expires"):
         client.create_queue("a/1", expires=expires)
     assert not client.exists("a/1")
+
+
+def test_a_client_forgets_queues_that_others_have_deleted(
+    client: Client, connect: Callable[[], Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_context, "_MOST", 3)
+    first, other = client.create_queue("first"), connect()
+    for number in range(10):
+        client.create_queue(f"reply-{number}", max_deliveries=None)
+        other.delete_queue(f"reply-{number}")
+    assert len(client._contexts._known) <= 3
+    with pytest.raises(shardq.QueueNotFound):
+        client.queue("reply-9")
+    assert "reply-9" not in client._contexts._known
+    # What is in use goes on, remembered or not
+    first.producer().send(b"x")
+    assert client.queue("first").consumer().receive().bodies == [b"x"]
