@@ -48,7 +48,9 @@ def delete_if_unused(context: QueueContext) -> bool:
         return False
     if now - since < microseconds(expires) + _NOTICE or not _is_empty(context):
         return False
-    deleted = retry(store.drop_queue, name, record)
+    dropped = retry.ask(store.drop_queue, name, record)
+    # An attempt that was not answered may have dropped it.
+    deleted = dropped.value or (dropped.after_unknown and retry(store.load_queue, name) is None)
     if deleted:
         drop_belongings(store, retry, record, context.dismiss)
         _log.info("queue %s is deleted: it was empty and unused for %g seconds", name, expires)

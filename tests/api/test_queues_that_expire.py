@@ -216,6 +216,19 @@ def test_limits_go_with_their_queue(client: Client, clock: ManualClock) -> None:
     assert not client.queues("a/1")
 
 
+def test_limits_go_with_a_queue_whose_deletion_was_not_answered(
+    url: str, client: Client, clock: ManualClock
+) -> None:
+    queue = client.create_queue("a/1", expires=EXPIRES, max_in_flight=2, max_deliveries=None)
+    queue.producer().send(b"x")
+    assert queue.consumer().pop()
+    plan = FaultPlan(faults=(Fault("drop_queue", 1, FaultKind.LOST_RESPONSE),))
+    with Client(FaultyStore(open_store(url, clock), plan)) as faulty:
+        sweep(faulty, clock)
+        assert sweep(faulty, clock, EXPIRES + 3) == ("a/1",)
+    assert not client.queues("a/1")
+
+
 @pytest.mark.parametrize("expires", [0, 29, -1, True, "1h", float("nan")])
 def test_a_time_that_makes_no_sense_is_refused(client: Client, expires: float) -> None:
     with pytest.raises(shardq.InvalidSetting, match="expires"):
