@@ -253,7 +253,8 @@ class Settling:
 
     def _note_unanswered(self, group: Sequence[Selection]) -> None:
         for selection in group:
-            selection.held.unanswered.setdefault(self._verb.name, set()).update(selection.positions)
+            for what in {self._verb.name, self._verb.event}:
+                selection.held.unanswered.setdefault(what, set()).update(selection.positions)
 
     def _taken(self, group: Sequence[Selection], lost: Named, gone: Named) -> list[Selection]:
         """Which of the messages the store's answer takes from the caller."""
@@ -279,8 +280,12 @@ class Settling:
         return selection.without(self._tried(selection)) if explained else selection
 
     def _tried(self, selection: Selection) -> Selection:
-        """Those of them to which an attempt that was not answered may have done it."""
-        tried = selection.held.unanswered.get(self._verb.name, set())
+        """Those of them to which an attempt that was not answered may have done it.
+
+        A move is not done by another verb of its name: a release leaves the body as it is.
+        """
+        what = self._verb.event if self._verb.moves else self._verb.name
+        tried = selection.held.unanswered.get(what, set())
         return Selection(selection.held, [position for position in selection.positions if position in tried])
 
     def _were_moved(self, group: Sequence[Selection], lost: Named) -> bool:

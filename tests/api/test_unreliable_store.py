@@ -487,3 +487,32 @@ def test_a_redrive_that_fails_gives_back_what_it_claimed(
         dead = sound.queue("q.dead")
         assert (dead.counts().ready, dead.counts().in_flight) == (2, 0)
         assert queue.redrive() == 2
+
+
+def test_a_release_that_was_not_answered_does_not_count_as_the_exchange_of_the_body(bench: Bench) -> None:
+    # Given a message that was released without an answer, and acked by somebody else
+    client = shardq.Client(bench.store, retry_seconds=0.0)
+    queue = client.create_queue("q", shards=1, time_shards=1)
+    queue.producer().send(b"old")
+    (message,) = queue.consumer().receive()
+    bench.fail("release", FaultKind.LOST_RESPONSE)
+    with pytest.raises(shardq.OutcomeUnknown):
+        message.release()
+    assert bench.received("q") == Counter([b"old"])
+    # When it is released with another body
+    with pytest.raises(shardq.LeaseLost):
+        message.release(body=b"new")
+    # Then nobody is told that there is a message with that body
+    assert bench.received("q") == Counter()
+
+
+def test_an_exchange_of_the_body_that_was_not_answered_counts_as_the_release(bench: Bench) -> None:
+    client = shardq.Client(bench.store, retry_seconds=0.0)
+    queue = client.create_queue("q", shards=1, time_shards=1)
+    queue.producer().send(b"old")
+    (message,) = queue.consumer().receive()
+    bench.fail("forward", FaultKind.LOST_RESPONSE)
+    with pytest.raises(shardq.OutcomeUnknown):
+        message.release(body=b"new")
+    message.release()
+    assert bench.received("q") == Counter([b"new"])
