@@ -36,9 +36,11 @@ __all__ = [
     "period_of",
     "remove",
     "slices",
+    "slices_within",
 ]
 
 PAGE_MESSAGES = 1_000
+ROOM = 64 << 20  # bytes of bodies that are read ahead
 
 
 def browse(
@@ -86,12 +88,13 @@ def browse_history(context: QueueContext, codec: Codec, since: int, until: int) 
 
 def history_slices(context: QueueContext, since: int, until: int) -> Iterator[tuple[Shard, StoredSlice]]:
     """Processed slices of all shards, in the order in which they were acked."""
+    shards = context.retry(context.store.shards, context.name)
+    room = ROOM // max(1, len(shards))  # there is a page of each at a time
 
     def of(shard: Shard) -> Iterator[tuple[Shard, StoredSlice]]:
-        request = Peek(shard, PAGE_MESSAGES, processed=True, since=since, until=until)
-        return ((shard, piece) for piece in slices(context, request))
+        request = Peek(shard, max(1, room >> 20), processed=True, since=since, until=until)
+        return ((shard, piece) for piece in slices_within(context, request, room))
 
-    shards = context.retry(context.store.shards, context.name)
     return heapq.merge(*map(of, shards), key=lambda found: found[1].due)
 
 
@@ -142,6 +145,19 @@ def slices(context: QueueContext, request: Peek) -> Iterator[StoredSlice]:
         if not page.after:
             return
         request = msgspec.structs.replace(request, after=page.after)
+
+
+def slices_within(context: QueueContext, request: Peek, room: int = ROOM) -> Iterator[StoredSlice]:
+    """The slices of a shard, in pages that grow while they take up to half of so many bytes, and shrink above that."""
+    while True:
+        page = context.retry(context.store.peek, request)
+        yield from page.slices
+        if not page.after:
+            return
+        size = sum(len(piece.bundle.data) for piece in page.slices)
+        fitting = 2 * request.limit if 2 * size <= room else max(1, request.limit * room // size)
+        limit = min(fitting, 2 * request.limit, PAGE_MESSAGES)
+        request = msgspec.structs.replace(request, after=page.after, limit=limit)
 
 
 class _Holders:

@@ -17,7 +17,7 @@ from itertools import count, islice
 
 import msgspec
 
-from shardq.browsing import history_slices, slices
+from shardq.browsing import history_slices, slices, slices_within
 from shardq.context.decision_log import DecisionLog
 from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidSetting, ReplayConflict
@@ -35,6 +35,7 @@ from shardq.storage.requests import Bundle, EntryState, Peek, StoredSlice
 __all__ = ["Copied", "begin_copy", "copy_shard", "hash_of_shard", "replay", "resume_copy"]
 
 PAGE_MESSAGES = 2_000
+FIRST_PAGE = 64  # messages, with their bodies
 APPEND_BUNDLES = 8
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _HASH_RANGE = 1 << 63
@@ -90,7 +91,7 @@ def copy_shard(source: QueueContext, shard: Shard, target: QueueContext, run: st
     if decided != f"{cut:016x}":
         raise _conflict(shard, target)
     total, copied = Copied(), 0
-    stored = slices(source, Peek(shard, PAGE_MESSAGES))
+    stored = slices_within(source, Peek(shard, FIRST_PAGE))
     while some := list(islice(stored, APPEND_BUNDLES)):
         copies = []
         for piece in some:
@@ -108,7 +109,7 @@ def copy_shard(source: QueueContext, shard: Shard, target: QueueContext, run: st
 def hash_of_shard(context: QueueContext, shard: Shard) -> Copied:
     """What is stored in a shard."""
     total = Copied()
-    for piece in slices(context, Peek(shard, PAGE_MESSAGES)):
+    for piece in slices_within(context, Peek(shard, FIRST_PAGE)):
         total += _hashed(piece, _messages(shard, piece))
     return total
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 import shardq
+from shardq import browsing
 from shardq.context.queue_context import QueueContext
 from shardq.sending.copies import Copied, begin_copy, copy_shard, hash_of_shard, resume_copy
-from shardq.storage.requests import Append
+from shardq.storage.requests import Append, Peek, PeekPage
 from shardq.testing import ManualClock
 
 BODIES = [b"%02d" % number for number in range(30)]
@@ -93,3 +94,31 @@ def test_the_last_run_is_the_one_that_is_gone_on_with(
     client.delete_queue("target")
     with pytest.raises(shardq.InvalidSetting):
         resume_copy(client.create_queue("target")._context)
+
+
+def test_the_history_of_many_shards_is_not_read_ahead_without_a_bound(
+    client: shardq.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a history of 20 MB in ten shards
+    queue = client.create_queue("q", shards=10, time_shards=1, history_retention=3_600)
+    queue.producer(bundle_messages=2).send_many(b"%03d" % number * 33_333 for number in range(200))
+    order = []
+    for batch in queue.consumer().batches(7, wait=0):
+        order += [message.id for message in batch]
+        batch.ack()
+    read, peek = [], queue._context.store.peek
+
+    def counted(request: Peek) -> PeekPage:
+        page = peek(request)
+        read.append(sum(len(piece.bundle.data) for piece in page.slices))
+        return page
+
+    monkeypatch.setattr(queue._context.store, "peek", counted)
+    monkeypatch.setattr(browsing, "ROOM", 4_000_000)
+    # When its first message is read
+    history = queue.history()
+    first = next(history)
+    # Then no more is in memory than there is room for, and in the end all of it was read
+    assert len(read) == 10
+    assert sum(read) <= 4_000_000
+    assert sorted([first.id, *(message.id for message in history)]) == sorted(order)
