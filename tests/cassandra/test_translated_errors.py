@@ -6,7 +6,7 @@ import pytest
 
 cassandra = pytest.importorskip("cassandra", reason="the extra `cassandra` is not installed")
 
-from shardq.errors import StoreUnavailable  # noqa: E402
+from shardq.errors import OutcomeUnknown, StoreUnavailable  # noqa: E402
 from shardq.storage.cassandra.faults import translate  # noqa: E402
 
 pytestmark = pytest.mark.cassandra
@@ -34,3 +34,20 @@ def test_no_remedy_is_to_read_less() -> None:
     told = str(translate(down, "Cassandra at one:9042", writing=True))
     assert "start the others" in told
     assert "lower" not in told
+
+
+@pytest.mark.parametrize(
+    ("conditional", "level", "told"),
+    [
+        pytest.param(True, "QUORUM", OutcomeUnknown, id="at the commit of what was accepted"),
+        pytest.param(True, "SERIAL", StoreUnavailable, id="before anything was accepted"),
+        pytest.param(True, "LOCAL_SERIAL", StoreUnavailable, id="the same, in one data centre"),
+        pytest.param(False, "QUORUM", StoreUnavailable, id="before a plain write"),
+    ],
+)
+def test_what_replicas_may_have_accepted_is_not_called_undone(
+    conditional: bool, level: str, told: type[Exception]
+) -> None:
+    down = cassandra.Unavailable("down", cassandra.ConsistencyLevel.name_to_value[level], 2, 1)
+    error = translate(down, "Cassandra at one:9042", writing=True, conditional=conditional)
+    assert type(error) is told

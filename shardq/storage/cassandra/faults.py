@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from cassandra import (
     AuthenticationFailed,
+    ConsistencyLevel,
     DriverException,
     InvalidRequest,
     OperationTimedOut,
@@ -62,20 +63,25 @@ def after_a_write() -> Iterator[None]:
         raise OutcomeUnknown(f"a part of it is done: repeat the call ({error})") from error
 
 
-def translate(error: BaseException, where: str, *, writing: bool) -> ShardqError:
-    """Return the error to raise from this one; ``where`` names the cluster without credentials."""
+def translate(error: BaseException, where: str, *, writing: bool, conditional: bool = False) -> ShardqError:
+    """Return the error to raise from this one; ``where`` names the cluster without credentials.
+
+    A ``conditional`` write is one of several rounds. The replicas may have accepted it when there are too few for the
+    last one; those of before are at a serial consistency.
+    """
     causes = _causes(error)
     lasting = next((each for each in causes if _is_lasting(each)), None)
     if lasting is not None:
         return _refused(lasting, where)
-    if isinstance(error, Unavailable):
+    accepted = conditional and not ConsistencyLevel.is_serial(getattr(error, "consistency", None))
+    if isinstance(error, Unavailable) and not accepted:
         return StoreUnavailable(
             f"{where} has {error.alive_replicas} of {error.required_replicas} replicas that the consistency needs: "
             "start the others"
         )
     if isinstance(error, ReadFailure) and _TOO_MANY_TOMBSTONES in (error.error_code_map or {}).values():
         return TombstonesRefused(f"{where} gave up a read of too many tombstones: try again ({_name(error)})")
-    if writing and _may_be_done(error, causes):
+    if writing and (isinstance(error, Unavailable) or _may_be_done(error, causes)):
         return OutcomeUnknown(f"{where} did not say whether it wrote: repeat the call ({_name(error)})")
     if isinstance(error, NoHostAvailable | UnresolvableContactPoints):
         return _unreachable(causes, where)

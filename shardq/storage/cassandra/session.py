@@ -98,7 +98,7 @@ class Session:
 
     def apply(self, statements: Sequence[Statement]) -> bool:
         """Carry out conditional statements on one partition, all or none; False when a condition does not hold."""
-        with self._translated(writing=True):
+        with self._translated(writing=True, conditional=True):
             return bool(self._connected.get().driver.execute(self._batch(statements)).one()[0])
 
     @contextmanager
@@ -141,13 +141,13 @@ class Session:
         return prepared
 
     @contextmanager
-    def _translated(self, *, writing: bool) -> Iterator[None]:
+    def _translated(self, *, writing: bool, conditional: bool = False) -> Iterator[None]:
         try:
             yield
         except DRIVER_ERRORS as error:
             if isinstance(error, OperationTimedOut) and error.last_host:
                 self._connected.get().suspect_nodes.add(error.last_host)
-            raise translate(error, str(self.address), writing=writing) from error
+            raise translate(error, str(self.address), writing=writing, conditional=conditional) from error
 
 
 def clock_leads(session: Session, nodes: int = _NODES) -> tuple[int, ...]:
