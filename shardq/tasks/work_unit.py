@@ -40,7 +40,7 @@ from shardq.worker.attempt import Attempt, EachMessage, Ending
 from shardq.worker.gate import Gate
 from shardq.worker.report import Tally
 
-__all__ = ["Runner", "Unit", "kept", "ledger_id", "units_of"]
+__all__ = ["Runner", "Unit", "first_of", "kept", "ledger_id", "units_of"]
 
 AGAIN_SECONDS = 5.0
 STALE_SECONDS = 1.0  # a task that has waited for so long in the worker may have been cancelled since
@@ -121,6 +121,12 @@ class Runner:
             known = self._log.standing(ids, working=True)
             for unit in units:
                 unit.known = known
+
+    def is_last(self, message: Message) -> bool:
+        """True for a task at its last attempt, as far as can be known now: it has none if its worker dies."""
+        with suppress(ShardqError):
+            return message.deliveries >= self._attempts(message) or message.last_delivery
+        return False
 
     def run(self, unit: Unit, tally: Tally, gate: Gate) -> None:
         """Run its tasks, and note what is to become of each. Raises what is no Exception, such as SystemExit."""
@@ -340,6 +346,11 @@ def units_of(batch: Batch) -> list[Unit]:
     for place, message in enumerate(batch):
         parts.setdefault(place if message.lane is None else message.lane, []).append(message)
     return [Unit(batch, batch.part(messages)) for messages in parts.values()]
+
+
+def first_of(unit: Unit) -> Unit:
+    """A unit of the first of its messages alone."""
+    return unit if len(unit.attempt.batch) == 1 else Unit(unit.batch, unit.batch.part(unit.attempt.batch[:1]))
 
 
 def _may_stand(message: Message) -> bool:

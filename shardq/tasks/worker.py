@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Unpack
 
 import shardq
+from shardq.batch import Batch
 from shardq.client import Client
 from shardq.consumer import Consumer
 from shardq.errors import InvalidSetting, ShardqError
@@ -18,7 +19,7 @@ from shardq.tasks.calling import Loop
 from shardq.tasks.settling import Ended, settle_all
 from shardq.tasks.threads import Threads
 from shardq.tasks.upkeep import Upkeep
-from shardq.tasks.work_unit import Runner, Unit, units_of
+from shardq.tasks.work_unit import Runner, Unit, first_of, units_of
 from shardq.wording import kind_of
 from shardq.worker import Worker
 from shardq.worker.options import LoopKeywords
@@ -47,7 +48,8 @@ class TaskWorker(Worker):
 
     It receives further tasks while some run, and keeps the leases of those that it holds. What has become of a task is
     stored before its message is acked: whatever dies in between, the result stands, and the task does not run again. A
-    task whose worker dies while it runs is run again.
+    task whose worker dies while it runs is run again. One at its last attempt is held only while it runs: it is no dead
+    letter because another task has killed the process.
 
     It ends as a :class:`~shardq.worker.Worker` does: by :meth:`stop`, after the tasks that run, or after ``idle_exit``
     seconds without any. With ``threads=0`` the tasks run in the thread that calls :meth:`run`. The queues are those of
@@ -94,7 +96,7 @@ class TaskWorker(Worker):
         self._threads, self._binding = threads, binding
         self._loop = Loop()
         self._runner = Runner(tasks.tasks, tasks.middleware, binding, self._loop)
-        self._room = _Room(threads or MOST_AHEAD)
+        self._room = _Room(threads)
         self._error: BaseException | None = None
         self._upkeep = Upkeep(binding.results, beside=threads > 0)
 
@@ -149,10 +151,12 @@ class TaskWorker(Worker):
                 faults += 1
                 self._wait_for_store(error, faults)
                 continue
+            units = self._take(units_of(batch))
+            if units:
+                self._begin(units, threads)
             if batch:
                 idle_since = time.monotonic()
                 self._tally.add(batches=1)
-                self._begin(units_of(batch), threads)
             elif held:
                 idle_since = time.monotonic()
                 self._room.wait_for_less(held, 0.5)
@@ -160,6 +164,29 @@ class TaskWorker(Worker):
                 if self._threads:
                     self._upkeep.finish()
                 return
+
+    def _take(self, units: Sequence[Unit]) -> list[Unit]:
+        """Those to hold: first those at their last attempt, for which a thread is free. The others are given back."""
+        last, others = list[Unit](), list[Unit]()
+        for unit in units:
+            (last if any(map(self._runner.is_last, unit.attempt.batch)) else others).append(unit)
+        free = self._room.at_once
+        begun = [first_of(unit) for unit in last[:free]]
+        rest = [message for unit in last[:free] for message in unit.attempt.batch[1:]]
+        rest += [message for unit in last[free:] for message in unit.attempt.batch]
+        if rest:
+            self._give_back(last[0].batch.part(rest))
+        self._room.looked(last=bool(last), patience=len(self._queues) + 2)
+        return begun + others
+
+    def _give_back(self, rest: Batch) -> None:
+        try:
+            with self._leaving():
+                rest.give_back()
+        except ShardqError as error:
+            _log.warning("tasks at their last attempt come back when their leases are over: %s", error)
+        else:
+            self._tally.add(given_back=len(rest))
 
     def _begin(self, units: Sequence[Unit], threads: Threads[Unit]) -> None:
         self._tally.hold(self._room.take(sum(len(unit.attempt.batch) for unit in units)))
@@ -214,10 +241,14 @@ def check_names(queues: object) -> None:
 
 
 class _Room:
-    """How many messages a worker holds, and how many more it may receive: what it runs in half a second."""
+    """How many messages a worker holds, and how many more it may receive: what it runs in half a second.
+
+    Where a task at its last attempt was received, no more are than begin at once, until some looks found no other one.
+    """
 
     def __init__(self, threads: int) -> None:
-        self._threads = threads
+        self._threads, self._runs = threads or MOST_AHEAD, threads or 1
+        self._careful_looks = 0  # that are still to find no task at its last attempt
         self._changed = threading.Condition()
         self._seconds = AHEAD_SECONDS  # that a task takes, as far as is known
         self.held = 0
@@ -246,6 +277,17 @@ class _Room:
             self._changed.notify_all()
             return self.held
 
+    @property
+    def at_once(self) -> int:
+        """How many tasks begin at once, when they are put before all others."""
+        with self._changed:
+            return max(0, self._runs - self.held)
+
+    def looked(self, *, last: bool, patience: int) -> None:
+        """Learn whether a task at its last attempt was received; ``patience``: looks without one, then it is over."""
+        with self._changed:
+            self._careful_looks = patience if last else max(0, self._careful_looks - 1)
+
     def ran(self, count: int, seconds: float) -> None:
         """Learn how long tasks take."""
         with self._changed:
@@ -253,6 +295,8 @@ class _Room:
 
     @property
     def _free(self) -> int:
+        if self._careful_looks:
+            return max(0, self._runs - self.held)
         ahead = min(MOST_AHEAD, int(AHEAD_SECONDS * self._threads / max(self._seconds, 0.0001)))
         capacity = self._threads + ahead
         free = capacity - self.held

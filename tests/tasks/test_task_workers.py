@@ -21,7 +21,7 @@ from shardq.batch import Batch
 from shardq.consumer import Consumer
 from shardq.queue_internals import one_by_one
 from shardq.storage.opening import open_store
-from shardq.tasks import TaskFailed, Tasks, TaskWorker, chain
+from shardq.tasks import TaskFailed, Tasks, TaskWorker, chain, current_task
 from shardq.tasks.pool import tasks_named
 from shardq.tasks.results import MAX_RESULT_BYTES
 from shardq.testing import ManualClock
@@ -234,6 +234,27 @@ def test_a_worker_receives_hundreds_of_short_tasks_with_one_read(tasks: Tasks) -
     tasks.send_many(empty.signature() for _ in range(100))
     report = TaskWorker(tasks, tasks.binding.client, threads=0, idle_exit=0, batch=10).run()
     assert report.batches == 10
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+@pytest.mark.parametrize("retry", [1, None])
+def test_a_task_at_its_last_attempt_is_held_only_while_it_runs_so_that_no_other_one_takes_it_along(
+    tasks: Tasks, client: shardq.Client, clock: ManualClock, retry: int | None, threads: int
+) -> None:
+    queue = client.create_queue("tasks", max_deliveries=2, visibility_timeout=30)
+    held: list[tuple[int, int]] = []
+
+    @tasks.task(retry=retry)
+    def work() -> None:
+        held.append((current_task().deliveries, queue.counts().in_flight))
+
+    work.send_many(work.signature() for _ in range(5))
+    if retry is None:  # a worker that has died, with all of them
+        queue.consumer().receive(5)
+        clock.advance(31)
+    report = TaskWorker(tasks, client, threads=threads, idle_exit=0).run()
+    assert held == [(1 if retry else 2, 1)] * 5
+    assert (report.worked, report.dead_lettered) == (5, 0)
 
 
 @pytest.fixture
