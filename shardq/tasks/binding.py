@@ -7,8 +7,17 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import msgspec
+
 from shardq.client import Client
-from shardq.errors import BodyNotFound, InvalidSetting, MessageTooLarge, QueueNotFound, SchemaMismatch
+from shardq.errors import (
+    BodyNotFound,
+    InvalidMessage,
+    InvalidSetting,
+    MessageTooLarge,
+    QueueNotFound,
+    SchemaMismatch,
+)
 from shardq.message import StoredMessage
 from shardq.outgoing_message import Headers, OutgoingMessage
 from shardq.producer import Producer
@@ -188,10 +197,16 @@ class Binding:
         )
 
     def _unbegun(self, message: StoredMessage) -> Plan:
-        if message.large is None:
-            return read_plan(message.body)
-        with self._opened(message.id).open(message.id) as file:
-            return next(read_plans(file))[1]
+        try:
+            if message.large is None:
+                return read_plan(message.body)
+            with self._opened(message.id).open(message.id) as file:
+                return next(read_plans(file))[1]
+        except (msgspec.MsgspecError, StopIteration) as error:
+            raise InvalidMessage(
+                f"message {message.id} says that it is a workflow, and its body is no plan of one: {error}; it was "
+                f"forged or damaged: `shardq remove {message.id}`"
+            ) from error
 
     def find_steps(self, workflow: str, plan: Plan, numbers: Sequence[int]) -> dict[int, StoredMessage]:
         """The messages of those of these steps that wait or run, by number; some requests for all of them."""

@@ -262,3 +262,15 @@ def test_what_is_wrong_with_an_id_is_told_in_one_line(run: Run, sums: Sums) -> N
     ]:
         exit_code, out, told = run(*arguments)
         assert (exit_code, out, told.count("\n")) == (code, "", 1), arguments
+
+
+@pytest.mark.parametrize("command", ["show", "cancel", "retry"])
+@pytest.mark.parametrize("body", [b"", b"x", b"\x81\xa1a\x01"])
+def test_a_forged_workflow_is_told_of_with_its_id_and_what_to_do(
+    run: Run, sums: Sums, body: bytes, command: str
+) -> None:
+    forged = sums.tasks.binding.queue("tasks").producer().send(body, headers={"task": "shardq.workflow"})
+    code, _, told = run(command, forged)
+    assert (code, told.count("\n")) == (2, 1)
+    assert told.startswith(f"shardq: invalid_message: message {forged} says that it is a workflow")
+    assert f"`shardq remove {forged}`" in told
