@@ -31,15 +31,14 @@ from shardq.context.queue_context import QueueContext
 from shardq.errors import LeaseLost
 from shardq.held import HeldSlice
 from shardq.limits.queue_limits import check_unlimited
-from shardq.receiving.duties import Duties
 from shardq.receiving.named_claims import CLAIMS_AT_ONCE, ClaimName, NamedClaims, Taking
-from shardq.receiving.upkeep import Upkeep
 from shardq.sharding.shard import Shard
 from shardq.spark.backlog import Backlog
 from shardq.spark.bodies import BodyReader
 from shardq.spark.commit_log import CommitLog
 from shardq.spark.connection import context_of, task_context
 from shardq.spark.heartbeat import Heartbeat, interval_of
+from shardq.spark.looking_after import LookingAfter
 from shardq.spark.options import ClaimStreamOptions
 from shardq.spark.planning import Planner, Sizes
 from shardq.spark.row_schema import arrow_schema, check_schema, schema_of
@@ -102,7 +101,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Ack the batch that ends at the start, as it is done; then plan the next one."""
         self._finish(start)
-        self._look_after()
+        self._looking_after.attend()
         most = self._options.max_messages_per_trigger
         if isinstance(limit, ReadMaxRows):
             most = limit.max_rows
@@ -190,6 +189,8 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._heartbeat is not None:
             self._heartbeat.close_finishing()
             self._heartbeat = None
+        if "_looking_after" in self.__dict__:
+            self._looking_after.close()
 
     @cached_property
     def _planner(self) -> Planner:
@@ -204,23 +205,12 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Planner(context_of(options), f"spark-{options.group}", sizes)
 
     @cached_property
-    def _duties(self) -> Duties:
-        return Duties(context_of(self._options))
-
-    @cached_property
-    def _upkeep(self) -> Upkeep:
-        return Upkeep(context_of(self._options))
+    def _looking_after(self) -> LookingAfter:
+        return LookingAfter(context_of(self._options))
 
     @cached_property
     def _backlog(self) -> Backlog:
         return Backlog(context_of(self._options))
-
-    def _look_after(self) -> None:
-        """Do for the queue what any of its consumers does."""
-        self._duties.attend()
-        now = context_of(self._options).store.now()
-        if self._upkeep.is_due(now):
-            self._upkeep.sweep(now)
 
     def _finish(self, start: dict[str, Any]) -> None:
         """Ack the batch that ends here, once; raises LeaseLost, if that fails the query."""

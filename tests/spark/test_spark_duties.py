@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
+import msgspec
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 import shardq
 from shardq.receiving import upkeep
 from shardq.spark.claim_stream import ClaimStream
+from shardq.spark.connection import context_of
 from shardq.spark.options import ClaimStreamOptions
 from shardq.spark.row_schema import schema_of
 from shardq.spark.source import ShardqDataSource
+from shardq.storage.requests import Sweep
 
 
 def bodies_in(reader: ClaimStream) -> list[bytes]:
@@ -64,6 +68,33 @@ def test_a_stream_removes_what_is_left_over(make_queue, url, monkeypatch) -> Non
     monkeypatch.setattr(upkeep, "INTERVAL", 0)
     reader.latestOffset(reader.initialOffset(), ReadMaxRows(10))
     assert queue.counts().processed == 0
+
+
+def test_a_trigger_does_not_wait_for_a_sweep_where_the_store_takes_several_requests_at_once(
+    queue, url, monkeypatch
+) -> None:
+    options = ClaimStreamOptions(url=url, queue=queue.name)
+    store: Any = context_of(options).store
+    inner, begun, let_go = store.sweep, threading.Semaphore(0), threading.Event()
+
+    def sweep(request: Sweep) -> int:
+        begun.release()
+        assert let_go.wait(60)
+        return int(inner(request))
+
+    monkeypatch.setattr(store, "sweep", sweep)
+    several = msgspec.structs.replace(store.capabilities, requests_at_once=8)
+    monkeypatch.setattr(type(store), "capabilities", several)
+    reader = ClaimStream(options, schema_of(options))
+    try:
+        reader.latestOffset(reader.initialOffset(), ReadMaxRows(10))
+        assert begun.acquire(timeout=60)
+        monkeypatch.setattr(upkeep, "INTERVAL", 0)
+        reader.latestOffset(reader.initialOffset(), ReadMaxRows(10))
+        assert not begun.acquire(blocking=False)  # one sweep at a time
+    finally:
+        let_go.set()
+        reader.stop()
 
 
 @pytest.mark.parametrize(

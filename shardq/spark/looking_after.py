@@ -1,0 +1,47 @@
+"""What a stream does for its queue beside its messages, as any consumer does: duties, and a sweep once a minute."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+
+from shardq.context.queue_context import QueueContext
+from shardq.errors import QueueNotFound
+from shardq.receiving.duties import Duties
+from shardq.receiving.sweeping import CLOSING_SECONDS
+from shardq.receiving.upkeep import Upkeep
+
+__all__ = ["LookingAfter"]
+
+
+class LookingAfter:
+    """Looks after the queue of one stream.
+
+    A sweep looks at every shard, which takes up to seconds over a network. Where the store takes several requests at
+    once a thread does it, and the trigger goes on.
+    """
+
+    def __init__(self, context: QueueContext) -> None:
+        self._context, self._duties, self._upkeep = context, Duties(context), Upkeep(context)
+        self._thread: threading.Thread | None = None
+
+    def attend(self) -> None:
+        """Do what is due, or begin it."""
+        self._duties.attend()
+        now = self._context.store.now()
+        if not self._upkeep.is_due(now) or (self._thread is not None and self._thread.is_alive()):
+            return
+        if self._context.store.capabilities.requests_at_once == 1:
+            self._upkeep.sweep(now)
+            return
+        self._thread = threading.Thread(target=self._sweep, args=(now,), name="shardq-sweep", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Wait for a sweep that is under way, for some seconds."""
+        if self._thread is not None:
+            self._thread.join(CLOSING_SECONDS)
+
+    def _sweep(self, now: int) -> None:
+        with suppress(QueueNotFound):  # the plan finds it out
+            self._upkeep.sweep(now)
