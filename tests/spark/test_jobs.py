@@ -95,6 +95,23 @@ def test_a_drain_loses_no_large_body(spark, place, queue, tmp_path) -> None:
     assert spark.read.parquet(out).count() == 10
 
 
+def test_a_drain_of_structured_bodies_loses_no_large_body(spark, place, queue, tmp_path) -> None:
+    out, schema = str(tmp_path / "out"), {"bodyFormat": "json", "bodySchema": "number int"}
+    with queue.producer() as producer:
+        producer.send_many([b'{"number": 1}', b"no JSON"])
+        large = producer.send_stream(io.BytesIO(b'{"number": 2}'))
+    with pytest.raises(Exception, match=f"message {large} has a large body"):
+        drain(spark, place(queue), out, stream_options=schema)
+    assert queue.get(large).large is not None
+    queue.remove(large)
+    assert drain(spark, place(queue), out, stream_options=schema).messages == 2
+    found = spark.read.parquet(out).collect()
+    assert sorted((row.body and row.body.number, row.corrupt_body) for row in found if row.body) == [
+        (1, None)
+    ]
+    assert [bytes(row.corrupt_body) for row in found if row.body is None] == [b"no JSON"]
+
+
 def test_a_transform_changes_messages_on_their_way(spark, place, make_queue, tmp_path) -> None:
     source, target = make_queue(), make_queue()
     with source.producer() as producer:

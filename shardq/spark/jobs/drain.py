@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from pyspark.sql import DataFrame, SparkSession, functions
 
+from shardq.spark.bodies import CORRUPT
 from shardq.spark.jobs.place import Place
 from shardq.spark.jobs.progress import Say, follow
 from shardq.spark.options import check_reader
@@ -62,13 +63,17 @@ def drain(
 
 def _with_bodies(rows: DataFrame) -> DataFrame:
     """The rows, where those who read the body of a large message fail."""
-    if "id" not in rows.columns or ("body", "binary") not in rows.dtypes:
+    told = ("body", "binary") in rows.dtypes or CORRUPT in rows.columns
+    if not told or not {"id", "body"}.issubset(rows.columns):
         return rows
     why = "has a large body, which is in no row: receive it, or remove it, and drain again"
     missing = functions.raise_error(
         functions.concat(functions.lit("message "), "id", functions.lit(f" {why}"))
     )
-    return rows.withColumn("body", functions.coalesce("body", missing))
+    present = functions.col("body").isNotNull()
+    if CORRUPT in rows.columns:
+        present |= functions.col(CORRUPT).isNotNull()
+    return rows.withColumn("body", functions.when(present, functions.col("body")).otherwise(missing))
 
 
 def _lasting(source: Place, given: Mapping[str, object]) -> dict[str, object]:
