@@ -81,6 +81,7 @@ class Consumer(Closing):
         self._names = ", ".join(map(repr, self._receiving.names))
         self._stopped = threading.Event()
         self._closed = False
+        self._left_queues = False  # what belongs to closing is done
         self._generation = generation()
         self._idling = Idling(first.store, first.retry, self._receiving, self._stopped.is_set)
         self._keepers = LeaseKeepers(self._make_keeper) if keep_leases else None
@@ -167,9 +168,10 @@ class Consumer(Closing):
     def close(self) -> None:
         """Stop extending leases, release the messages that were claimed ahead, and leave the queue's consumers.
 
-        Messages that were received and not settled are redelivered when their leases expire.
+        Messages that were received and not settled are redelivered when their leases expire. A close that was
+        interrupted, as by Ctrl-C, can be repeated.
         """
-        if self._closed or self._generation != generation():
+        if self._left_queues or self._generation != generation():
             return
         self._closed = True
         self._stopped.set()
@@ -179,6 +181,7 @@ class Consumer(Closing):
         if self._keepers is not None:
             self._keepers.stop()
         self._receiving.resign()
+        self._left_queues = True
 
     def _check_open(self) -> None:
         if self._closed:

@@ -134,10 +134,14 @@ class Prefetcher:
         with self._lock:
             self._stopped = True
             self._changed.notify_all()
-        self._thread.join()
-        self._keepers.stop()
+        try:
+            self._thread.join()
+        finally:  # after a Ctrl-C, too: else what waits would be held for as long as the process lives
+            self._keepers.stop()
         for queue in self._queues.values():
-            queue.give_back(queue.buffer.clear())
+            with self._lock:
+                held = queue.buffer.clear()
+            queue.give_back(held)
 
     def _make_keeper(self, name: str) -> LeaseKeeper:
         queue = self._queues[name]

@@ -180,6 +180,30 @@ def test_what_waits_for_as_long_as_a_lease_is_given_back_in_its_place(
     assert {message.deliveries for message in others} == {1}
 
 
+def test_a_close_that_was_interrupted_holds_nothing_and_can_be_repeated(
+    make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a consumer that has claimed messages ahead, and Ctrl-C while it is closed
+    bench = make()
+    bench.send(10)
+    assert len(bench.consumer.receive(1)) == 1
+    prefetcher = bench.consumer._prefetcher
+    assert prefetcher is not None
+
+    def interrupted(timeout: float | None = None) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(prefetcher._thread, "join", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            bench.consumer.close()
+
+    # Then nobody extends what was claimed ahead, and another close gives it back
+    assert not [each for each in prefetcher._keepers._keepers.values() if each._thread.is_alive()]
+    bench.consumer.close()
+    assert bench.queue.counts().in_flight == 1
+
+
 def test_a_failing_shard_keeps_nobody_from_what_waits_of_others(make: Callable[..., Bench]) -> None:
     bench = make()
     bench.send(20)
