@@ -43,6 +43,7 @@ __all__ = ["Binding"]
 _log = logging.getLogger(__name__)
 
 MOST_PLANS = 100
+MOST_QUEUES = 1_000  # that are kept open
 
 
 class Binding:
@@ -52,8 +53,7 @@ class Binding:
         self.client, self.results = client, ResultLog(client)
         self._settings = settings
         self._lock = OwnLock()
-        self._queues: dict[str, Queue] = {}
-        self._producers: dict[str, Producer] = {}  # of these
+        self._opened_queues: dict[str, tuple[Queue, Producer]] = {}
         self._told: set[str] = set()  # the queues of which was told that they deliver too seldom
         self._plans: dict[str, Plan] = {}  # of the workflows that were seen last
         self._places: dict[str, Places] = {}  # of the same
@@ -64,20 +64,18 @@ class Binding:
         try:
             return _sent(producer, messages)
         except QueueNotFound:  # it was deleted
-            self._producers.pop(queue, None)
+            self._opened_queues.pop(queue, None)
             return _sent(self._producer(queue), messages)
         except MessageTooLarge as error:
             raise self._too_large(queue, messages) from error
 
     def settings(self, queue: str) -> QueueSettings:
         """The settings of a queue of tasks, at most a second old. One that is missing is created."""
-        self._producer(queue)
         try:
-            return self._queues[queue].settings
+            return self._queue_and_producer(queue)[0].settings
         except QueueNotFound:  # it was deleted
-            self._producers.pop(queue, None)
-            self._producer(queue)
-            return self._queues[queue].settings
+            self._opened_queues.pop(queue, None)
+            return self._queue_and_producer(queue)[0].settings
 
     def send_stream(self, queue: str, body: Callable[[], BinaryIO], message: OutgoingMessage) -> str:
         """Store a message whose body is what a file gives, and return its id. A queue that is missing is created."""
@@ -85,7 +83,7 @@ class Binding:
         try:
             return self._producer(queue).send_stream(body(), **options)
         except QueueNotFound:  # it was deleted
-            self._producers.pop(queue, None)
+            self._opened_queues.pop(queue, None)
             return self._producer(queue).send_stream(body(), **options)
 
     def schedule(self, schedule: str, call: Signature[Any], timing: ScheduleKeywords) -> Schedule:
@@ -261,12 +259,17 @@ class Binding:
         return self._opened(in_run(workflow, 0))
 
     def _producer(self, queue: str) -> Producer:
-        if (known := self._producers.get(queue)) is not None:  # another thread may take it out
+        return self._queue_and_producer(queue)[1]
+
+    def _queue_and_producer(self, queue: str) -> tuple[Queue, Producer]:
+        if (known := self._opened_queues.get(queue)) is not None:  # another thread may take it out
             return known
         with self._lock.get():
-            if (known := self._producers.get(queue)) is None:
-                opened = self._queues[queue] = self.queue(queue)
-                known = self._producers[queue] = opened.producer()
+            if (known := self._opened_queues.get(queue)) is None:
+                opened = self.queue(queue)
+                if len(self._opened_queues) >= MOST_QUEUES:  # others may have deleted them
+                    self._opened_queues, self._told = {}, set()
+                known = self._opened_queues[queue] = opened, opened.producer()
         return known
 
 

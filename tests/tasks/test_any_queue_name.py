@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 from click.testing import CliRunner
 
 import shardq
 from shardq.cli.main import main
-from shardq.tasks import TaskFailed, Tasks, chain, group, places
+from shardq.tasks import TaskFailed, Tasks, binding, chain, group, places
 from shardq.tasks.ids import in_run, is_step, key_of, run_of, runs_of
 
 NAMES = ["orders", "team@eu", "a@1", "mail/x@2.y-z_@3"]
@@ -70,3 +73,32 @@ def test_ids_and_keys_say_the_run_and_the_path_and_never_the_name(queue: str) ->
     assert not any(
         map(is_step, (first, f"{first}@1", f"{first}#", f"{first}#x", f"{first}@x#1", f"#{first}", 7))
     )
+
+
+def test_an_app_that_sends_to_ever_new_queues_remembers_some_of_them(
+    tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binding, "MOST_QUEUES", 3)
+    opened = list[weakref.ref[object]]()
+    queue_of = binding.Binding.queue
+
+    def noted(self: binding.Binding, name: str) -> shardq.Queue:
+        queue = queue_of(self, name)
+        opened.append(weakref.ref(queue))
+        return queue
+
+    monkeypatch.setattr(binding.Binding, "queue", noted)
+
+    @tasks.task
+    def work() -> int:
+        return 1
+
+    first = work.options(queue="user-0").send()
+    for number in range(1, 10):
+        work.options(queue=f"user-{number}").send()
+    gc.collect()
+    assert len(opened) == 10
+    assert sum(each() is not None for each in opened) <= 3
+    again = work.options(queue="user-0").send()
+    tasks.drain(queues=["user-0"])
+    assert (first.get(timeout=0), again.get(timeout=0)) == (1, 1)
