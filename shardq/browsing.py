@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 
@@ -21,7 +21,7 @@ from shardq.outgoing_message import group_of
 from shardq.receipt import MessageId
 from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, decode_bundle
-from shardq.storage.requests import Peek, StoredSlice
+from shardq.storage.requests import Peek, Span, StoredSlice
 
 __all__ = [
     "blocked_in",
@@ -31,7 +31,9 @@ __all__ = [
     "browse_history",
     "find",
     "find_many",
+    "find_parts",
     "find_slice",
+    "find_slices",
     "history_slices",
     "period_of",
     "remove",
@@ -41,6 +43,9 @@ __all__ = [
 
 PAGE_MESSAGES = 1_000
 ROOM = 64 << 20  # bytes of bodies that are read ahead
+
+FOUND_AT_ONCE = 100
+"""Messages that are looked for with one request, which reads their bundles."""
 
 
 def browse(
@@ -114,8 +119,7 @@ def find_many(context: QueueContext, codec: Codec, ids: Sequence[str]) -> dict[s
         by_shard.setdefault(identity.shard, []).append(identity)
     holders, found = _Holders(context), dict[str, StoredMessage]()
     for shard, some in by_shard.items():
-        places = [(each.bundle_id, each.position) for each in some]
-        pieces = context.retry(context.store.find_many, shard, places)
+        pieces = find_slices(context, shard, [(each.bundle_id, each.position) for each in some])
         for identity, piece in zip(some, pieces, strict=True):
             if piece is not None:
                 shown = _message(identity, piece, decode_bundle(piece.bundle.data, identity), codec)
@@ -126,6 +130,40 @@ def find_many(context: QueueContext, codec: Codec, ids: Sequence[str]) -> dict[s
 def find_slice(context: QueueContext, identity: MessageId) -> StoredSlice | None:
     """The slice that holds a message."""
     return context.retry(context.store.find, identity.shard, identity.bundle_id, identity.position)
+
+
+def find_slices(
+    context: QueueContext, shard: Shard, places: Sequence[tuple[bytes, int]]
+) -> Iterator[StoredSlice | None]:
+    """What `find_slice` answers for each of these messages of a shard, by bundle id and position, in their order."""
+    for start in range(0, len(places), FOUND_AT_ONCE):
+        yield from context.retry(context.store.find_many, shard, places[start : start + FOUND_AT_ONCE])
+
+
+def find_parts(
+    context: QueueContext, shard: Shard, spans: Iterable[Span]
+) -> Iterator[tuple[Span, StoredSlice]]:
+    """What is stored of the messages that the spans name: parts of the spans, each with the slice that holds it.
+
+    Each slice is looked for once, and behind a message that is not stored each message by itself.
+    """
+    asked = list(spans)
+    while asked:
+        rests = list[Span]()
+        places = [(span.bundle_id, span.first) for span in asked]
+        for span, piece in zip(asked, find_slices(context, shard, places), strict=True):
+            if piece is None:
+                rests += (_cut(span, first, 1) for first in range(span.first + 1, span.first + span.count))
+                continue
+            count = min(piece.first + piece.count - span.first, span.count)
+            yield _cut(span, span.first, count), piece
+            if count < span.count:
+                rests.append(_cut(span, span.first + count, span.count - count))
+        asked = rests
+
+
+def _cut(span: Span, first: int, count: int) -> Span:
+    return msgspec.structs.replace(span, first=first, count=count)
 
 
 def remove(context: QueueContext, identity: MessageId, *, event: str = "removed") -> bool:

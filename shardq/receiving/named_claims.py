@@ -19,7 +19,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from shardq.browsing import blocked_in
+from shardq.browsing import blocked_in, find_parts
 from shardq.codec import BYTES
 from shardq.context.blocked import is_blocked
 from shardq.context.decision_log import DecisionLog
@@ -34,12 +34,12 @@ from shardq.receiving.delivery_filter import DeliveryFilter, is_expired
 from shardq.settling.blocking import may_block
 from shardq.settling.dead_letters import EXHAUSTED
 from shardq.settling.moves import DeadLetters
-from shardq.settling.settle import Settling, by_shard, give_back_selected, settle
+from shardq.settling.settle import Settling, by_shard, give_back_selected, settle, spans_of
 from shardq.settling.settlement import Settlement
 from shardq.settling.telling import tell_claimed
 from shardq.settling.verbs import ACK, KEEP, Verb
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import Claim, ClaimedSlice, EntryState, Span, StoredSlice
+from shardq.storage.requests import Claim, ClaimedSlice, EntryState, Span
 
 __all__ = ["CLAIMS_AT_ONCE", "ClaimName", "NamedClaims", "Taking"]
 
@@ -50,12 +50,6 @@ CLAIMS_AT_ONCE = 8
 
 SETTLED_AT_ONCE = 4
 """How many times that many, by threads of their own."""
-
-FOUND_AT_ONCE = 500
-"""How many messages are looked at together. The data of their bundles is read, too."""
-
-FEW_MESSAGES = 500
-"""Of no more than so many that an ack finds lost each is looked for: it may have been moved by its receipt."""
 
 _PREFIX = "shardq-claim:"
 
@@ -135,13 +129,10 @@ class NamedClaims:
     def ack(self, claims: Sequence[ClaimName]) -> int:
         """Finish what the claims got; returns how many messages are somebody else's. Repeating it is harmless.
 
-        What was given up by its receipt, and blocks its group, stays. What was moved elsewhere is done, but counts as
-        somebody else's where so much is lost that it is not looked for.
+        What was given up by its receipt, and blocks its group, stays. What was moved elsewhere is done.
         """
         away = self._without_given_up(claims, self._settle(claims, ACK))
-        lost = _count(away)
-        if lost <= FEW_MESSAGES:
-            lost = self._count_stored(away)
+        lost = self._count_stored(away)
         self._context.counters.add(lease_lost=lost)
         return lost
 
@@ -201,22 +192,14 @@ class NamedClaims:
         """The messages that the spans name, as far as they are held and can be read; and how many more block."""
         held: list[HeldSlice] = []
         blocking = 0
-        asked = list(spans)
-        while asked:
-            some, asked = asked[:FOUND_AT_ONCE], asked[FOUND_AT_ONCE:]
-            places = [(span.bundle_id, span.first) for span in some]
-            found = self._context.retry(self._context.store.find_many, claim.shard, places)
-            for span, piece in zip(some, found, strict=True):
-                if piece is None or piece.token != claim.token:
-                    continue
-                count = min(piece.first + piece.count - span.first, span.count)
-                rest = msgspec.structs.replace(span, first=span.first + count, count=span.count - count)
-                asked += [rest] * bool(rest.count)
-                taken = ClaimedSlice(piece.bundle, span.first, count, piece.deliveries)
-                if is_blocked(piece):
-                    blocking += count
-                elif _is_readable(part := HeldSlice(claim.shard, taken, claim.token, piece.due)):
-                    held.append(part)
+        for span, piece in find_parts(self._context, claim.shard, spans):
+            if piece.token != claim.token:
+                continue
+            taken = ClaimedSlice(piece.bundle, span.first, span.count, piece.deliveries)
+            if is_blocked(piece):
+                blocking += span.count
+            elif _is_readable(part := HeldSlice(claim.shard, taken, claim.token, piece.due)):
+                held.append(part)
         return held, blocking
 
     def _delivered_again(
@@ -256,18 +239,12 @@ class NamedClaims:
 
     def _count_stored(self, lost: Sequence[Selection]) -> int:
         """How many of the messages are in the queue."""
-        count = 0
-        for shard, some in by_shard(lost).items():
-            ids = (each.held.message_id(position) for each in some for position in each.positions)
-            found = self._found(shard, [(identity.bundle_id, identity.position) for identity in ids])
-            count += sum(piece.state is not EntryState.PROCESSED for piece in found)
-        return count
-
-    def _found(self, shard: Shard, places: Sequence[_Place]) -> Iterator[StoredSlice]:
-        """Each of these messages that is stored, as it is."""
-        for start in range(0, len(places), FOUND_AT_ONCE):
-            asked = places[start : start + FOUND_AT_ONCE]
-            yield from filter(None, self._context.retry(self._context.store.find_many, shard, asked))
+        return sum(
+            span.count
+            for shard, some in by_shard(lost).items()
+            for span, piece in find_parts(self._context, shard, spans_of(some))
+            if piece.state is not EntryState.PROCESSED
+        )
 
     def _give_back(self, held: Sequence[HeldSlice], kept: Sequence[HeldSlice]) -> None:
         wanted = {(part.bundle.id, part.first + place) for part in kept for place in range(part.count)}

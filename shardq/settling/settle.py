@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from shardq.browsing import find_parts
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Answer, Failures
 from shardq.context.unique_keys import release_keys
 from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.held import Cover, HeldSlice, Named, Selection, SettleState
 from shardq.large.collecting import remove_body
-from shardq.receipt import MessageId
 from shardq.settling.telling import NO_STORY, Story, is_told, tell_settled
 from shardq.settling.verbs import GIVE_BACK, Verb
 from shardq.sharding.shard import Shard
@@ -36,10 +36,6 @@ __all__ = [
     "settle",
     "spans_of",
 ]
-
-
-FOUND_AT_ONCE = 100
-"""Messages that are looked for with one request, which reads their bundles."""
 
 
 def settle(
@@ -290,20 +286,9 @@ class Settling:
 
     def _were_moved(self, group: Sequence[Selection], lost: Named) -> bool:
         """True when an unanswered attempt has moved what is lost now: then nothing of it is stored where it was."""
-        ids = [
-            selection.held.message_id(place)
-            for selection in group
-            for place in self._tried(selection.within(lost)).positions
-        ]
-        return not any(
-            self._is_any_stored(ids[start : start + FOUND_AT_ONCE])
-            for start in range(0, len(ids), FOUND_AT_ONCE)
-        )
-
-    def _is_any_stored(self, ids: Sequence[MessageId]) -> bool:
-        places = [(each.bundle_id, each.position) for each in ids]
-        found = self._context.retry(self._context.store.find_many, ids[0].shard, places)
-        return any(each is not None and each.state is not EntryState.PROCESSED for each in found)
+        tried = [self._tried(selection.within(lost)) for selection in group]
+        found = find_parts(self._context, group[0].held.shard, spans_of(tried))
+        return all(piece.state is EntryState.PROCESSED for _, piece in found)
 
     def _mark_lost(self, taken: Sequence[Selection]) -> None:
         for selection in taken:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 
 import msgspec
@@ -17,7 +17,7 @@ from shardq.receiving.named_claims import SETTLED_AT_ONCE, ClaimName, NamedClaim
 from shardq.settling.receipts import dead_letter_receipts
 from shardq.sharding.shard import Shard, group_shard
 from shardq.storage.opening import open_store
-from shardq.storage.requests import Claim, Claimed
+from shardq.storage.requests import Claim, Claimed, StoredSlice
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
 from tests.function_calls import function_calls
 
@@ -237,6 +237,19 @@ def test_what_was_moved_by_its_receipt_is_not_lost_to_an_ack_by_name(queue, clai
     assert {int(message.body) for message in queue.peek()} == {6, 7}
 
 
+def test_however_many_were_moved_by_their_receipts_none_is_lost_to_an_ack_by_name(queue, claims) -> None:
+    fill(queue, 0, 700)
+    held = claims().take(named("a"), 700, owner="test", strict=False).held
+    receipts = [
+        f"{piece.shard}:{piece.bundle.id.hex()}:{piece.first + place}:{piece.token.hex()}"
+        for piece in held
+        for place in range(piece.count)
+    ]
+    dead_letter_receipts(queue._context, receipts[:650], "broken")
+    queue.release(receipts[650:655], delay=LEASE)
+    assert claims().ack([named("a")]) == 5
+
+
 def test_what_was_lost_and_came_back_is_not_a_part_of_the_claim_any_more(queue, claims, clock) -> None:
     fill(queue, 0, 20)
     assert len(take(claims(), "a")) == 20
@@ -269,6 +282,28 @@ def test_a_repetition_gives_all_that_it_holds_though_the_store_tells_of_a_part(
     assert take(repeated, "a") == first
     assert claims().ack([named("a")]) == 0
     assert queue.peek() == []
+
+
+def test_a_repetition_gives_the_rest_of_a_bundle_of_which_a_message_is_given_back_meanwhile(
+    queue, claims, monkeypatch
+) -> None:
+    fill(queue, 0, 10)
+    (piece,) = claims().take(named("a"), 10, owner="test", strict=False).held
+    repeated = claims()
+    store = repeated._context.store
+    find_many = store.find_many
+
+    def find_later(shard: Shard, places: Sequence[tuple[bytes, int]]) -> tuple[StoredSlice | None, ...]:
+        monkeypatch.setattr(store, "find_many", find_many)
+        queue.release([f"{shard}:{piece.bundle.id.hex()}:{place}:{piece.token.hex()}" for place in (0, 5)])
+        return find_many(shard, places)
+
+    monkeypatch.setattr(store, "claim", lambda request: Claimed((), 0, contended=True))
+    monkeypatch.setattr(patient_claims, "_PAUSES", (0, 0))
+    monkeypatch.setattr(store, "find_many", find_later)
+    assert take(repeated, "a") == [1, 2, 3, 4, 6, 7, 8, 9]
+    assert claims().ack([named("a")]) == 2
+    assert [int(message.body) for message in queue.peek()] == [0, 5]
 
 
 @pytest.mark.parametrize("over", [False, True], ids=["held", "lease over"])
