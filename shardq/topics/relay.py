@@ -246,6 +246,7 @@ class Relay:
             raise
         self._done = 0
         self._unmark(held.state)
+        self._forget_deleted(state)
         return True
 
     def _next(
@@ -330,6 +331,13 @@ class Relay:
             if (context := self._context(place.queue)) is not None:
                 place.unmark(context)
         self._unmarked = at
+
+    def _forget_deleted(self, state: TopicState) -> None:
+        if len(self._contexts) > len(state.subscriptions):
+            queues = {
+                queue_of(self._topic, name, each.incarnation) for name, each in state.subscriptions.items()
+            }
+            self._contexts = {queue: self._contexts[queue] for queue in queues & self._contexts.keys()}
 
     def _place(self, name: str, record: SubscriptionRecord, at: int, due: int = 0) -> Place:
         return Place(queue_of(self._topic, name, record.incarnation), record.layout, at, due)

@@ -455,3 +455,17 @@ def test_what_a_look_misses_is_gone_after_a_rewind_too(
             topic.relay()
         mail.seek("earliest")
         assert sorted(waiting(mail)) == [b"one", b"three", b"two"]
+
+
+def test_a_relay_forgets_the_queues_of_subscriptions_that_are_deleted(
+    client: shardq.Client, topic: Topic
+) -> None:
+    relay = Relay(client, topic.name)
+    for number in range(5):
+        subscription = topic.subscribe(f"reply-{number}")
+        topic.publish(b"one")
+        assert relay.run() == 1
+        assert received(subscription) == [b"one"]
+        subscription.delete()
+    assert len(relay._contexts) <= 1
+    relay.close()
