@@ -32,7 +32,7 @@ class LookingAfter:
         if not self._upkeep.is_due(now) or (self._thread is not None and self._thread.is_alive()):
             return
         if self._context.store.capabilities.requests_at_once == 1:
-            self._upkeep.sweep(now)
+            self._sweep(now)
             return
         self._thread = threading.Thread(target=self._sweep, args=(now,), name="shardq-sweep", daemon=True)
         self._thread.start()
@@ -43,5 +43,6 @@ class LookingAfter:
             self._thread.join(CLOSING_SECONDS)
 
     def _sweep(self, now: int) -> None:
+        """Also of large bodies: the tasks alone know whether there were any."""
         with suppress(QueueNotFound):  # the plan finds it out
-            self._upkeep.sweep(now)
+            self._upkeep.sweep(now, large=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 import time
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 import shardq
+from shardq.large import collecting
+from shardq.large.layout import BODIES
 from shardq.receiving import upkeep
 from shardq.spark.claim_stream import ClaimStream
 from shardq.spark.connection import context_of
@@ -68,6 +71,25 @@ def test_a_stream_removes_what_is_left_over(make_queue, url, monkeypatch) -> Non
     monkeypatch.setattr(upkeep, "INTERVAL", 0)
     reader.latestOffset(reader.initialOffset(), ReadMaxRows(10))
     assert queue.counts().processed == 0
+
+
+def test_a_stream_removes_large_bodies_whose_messages_are_acked(queue, url, monkeypatch) -> None:
+    monkeypatch.setattr(collecting, "GRACE", 0)
+    monkeypatch.setattr(upkeep, "LONG_INTERVAL", 1)
+    with shardq.connect(url) as client:
+        client.queue(queue.name).producer().send_stream(io.BytesIO(b"x" * 3_000_000))
+        options = ClaimStreamOptions(url=url, queue=queue.name)
+        reader = ClaimStream(options, schema_of(options))
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ReadMaxRows(10))
+        rows = [batch for task in reader.partitions(start, end) for batch in reader.read(task)]
+        assert [batch.column("body").to_pylist() for batch in rows] == [[None]]
+        assert client.queue(BODIES).counts().ready
+        monkeypatch.setattr(upkeep, "INTERVAL", 0)
+        for _ in range(2):  # the batch is acked at the first one, and swept behind it
+            reader.latestOffset(end, ReadMaxRows(10))
+        assert not client.queue(BODIES).counts().ready
+        reader.stop()
 
 
 def test_a_trigger_does_not_wait_for_a_sweep_where_the_store_takes_several_requests_at_once(
