@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
@@ -14,9 +15,7 @@ from shardq.codec import BYTES, Codec
 from shardq.consumer import Consumer
 from shardq.context.queue_context import Counts, QueueContexts
 from shardq.context.retry import RETRY_SECONDS
-from shardq.errors import (
-    UnsupportedByStore,
-)
+from shardq.errors import QueueNotFound, SchemaMismatch, UnsupportedByStore
 from shardq.hooks import Hooks, check_hooks
 from shardq.limits.permits import PERMITS_SUFFIX, permits_queue
 from shardq.logs.event_log import write_entries
@@ -105,7 +104,8 @@ class Client(Closing):
 
     def queue(self, name: str) -> Queue:
         """An existing queue. Raises InvalidName or QueueNotFound."""
-        return Queue(self._contexts.of(name))
+        with _nothing_in_a_new_store(name):
+            return Queue(self._contexts.of(name))
 
     def consumer(
         self,
@@ -161,7 +161,12 @@ class Client(Closing):
 
     def exists(self, name: str) -> bool:
         """True when there is a queue of that name. Raises InvalidName."""
-        return self._retry(self._store.load_queue, check_queue_name(name)) is not None
+        check_queue_name(name)
+        try:
+            with _nothing_in_a_new_store(name):
+                return self._retry(self._store.load_queue, name) is not None
+        except QueueNotFound:
+            return False
 
     def delete_queue(self, name: str) -> None:
         """Remove a queue with all its messages, its history, its schedules, and the permits of its limits.
@@ -170,7 +175,8 @@ class Client(Closing):
 
         Raises QueueNotFound, but what a call that failed half way has left of such a queue is removed then, too.
         """
-        delete_queue(self._contexts, name)
+        with _nothing_in_a_new_store(name):
+            delete_queue(self._contexts, name)
         self._semaphores.pop(name.removesuffix(PERMITS_SUFFIX), None)
 
     def delete_expired_queues(self, prefix: str = "") -> tuple[str, ...]:
@@ -325,3 +331,14 @@ class Client(Closing):
         self._contexts.events.close()
         self._retry.close()
         self._store.close()
+
+
+@contextmanager
+def _nothing_in_a_new_store(queue: str) -> Iterator[None]:
+    """Raise QueueNotFound where the store has no schema yet."""
+    try:
+        yield
+    except SchemaMismatch as error:
+        if not error.missing:
+            raise
+        raise QueueNotFound(f"queue {queue!r} does not exist: {error}") from error

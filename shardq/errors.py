@@ -305,7 +305,11 @@ class OutcomeUnknown(ShardqError):
 
 
 class SchemaMismatch(ShardqError):
-    """Raised when the store has no shardq schema, or the schema of another version of shardq."""
+    """Raised when the store has no shardq schema, which is ``missing`` then, or that of another version of shardq."""
+
+    def __init__(self, text: str, *, missing: bool = False) -> None:
+        super().__init__(text)
+        self.missing = missing
 
 
 class UnsupportedByStore(ShardqError):

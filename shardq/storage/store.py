@@ -93,13 +93,16 @@ class Store(KeyRegister, Protocol):
         """
 
     def load_queue(self, name: str) -> QueueRecord | None:
-        """The queue's record, or None. MUST raise SchemaMismatch when the schema is another version's."""
+        """The queue's record, or None. MUST raise SchemaMismatch when the schema is another version's.
+
+        Where there is no schema yet it MUST answer None, or raise SchemaMismatch with ``missing``.
+        """
 
     def update_queue(self, record: QueueRecord) -> bool:
         """Replace the record if the stored version is ``record.version - 1``; False, and nothing changed, if not."""
 
     def list_queues(self, prefix: str = "") -> tuple[str, ...]:
-        """The names that start with the prefix, sorted."""
+        """The names that start with the prefix, sorted. MUST be none where there is no schema yet."""
 
     def drop_queue(self, name: str, seen: QueueRecord | None = None) -> bool:
         """Remove the queue with all that it holds. False when there is none.

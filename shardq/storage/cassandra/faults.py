@@ -127,7 +127,8 @@ def _refused(error: BaseException, where: str) -> ShardqError:
         return InvalidSetting(f"{where} cannot be made: check `replication` in the URL ({text})")
     if "Keyspace" in text or "table" in text or "keyspace" in text:
         return SchemaMismatch(
-            f"{where} has no keyspace or table of shardq ({text}): check the URL's keyspace, or run `shardq create`"
+            f"{where} has no keyspace or table of shardq ({text}): check the URL's keyspace, or run `shardq create`",
+            missing=True,
         )
     return StoreUnavailable(f"{where} refused a request ({text})", retryable=False)
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 
 import msgspec
 
-from shardq.errors import OutcomeUnknown, QueueNotFound, StoreUnavailable
+from shardq.errors import OutcomeUnknown, QueueNotFound, SchemaMismatch, StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.session import Session
 from shardq.storage.clocks import Moment
@@ -92,11 +92,16 @@ def update(session: Session, record: QueueRecord) -> bool:
 
 
 def listing(session: Session, prefix: str = "") -> dict[str, str]:
-    """Return the names that start with the prefix, sorted, with their incarnations."""
-    found = sorted(states(session).items())
+    """Return the names that start with the prefix, sorted, with their incarnations; none without a schema."""
+    try:
+        found = states(session)
+    except SchemaMismatch as error:
+        if not error.missing:
+            raise
+        return {}
     return {
         name: incarnation
-        for name, (incarnation, is_condemned) in found
+        for name, (incarnation, is_condemned) in sorted(found.items())
         if not is_condemned and name.startswith(prefix)
     }
 

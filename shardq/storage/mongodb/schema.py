@@ -83,7 +83,8 @@ def require_current(session: Session) -> None:
         )
     if not found:
         raise SchemaMismatch(
-            f"{session.address} has no schema of shardq yet: create a queue, or run `shardq schema apply`"
+            f"{session.address} has no schema of shardq yet: create a queue, or run `shardq schema apply`",
+            missing=True,
         )
     if found < known:
         raise SchemaMismatch(
