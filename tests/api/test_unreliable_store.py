@@ -267,6 +267,29 @@ def test_a_move_that_was_not_answered_does_not_stand_for_that_of_other_messages(
     assert bench.received("q") == Counter()
 
 
+@pytest.mark.parametrize("verb", ["forward", "dead_letter"])
+def test_a_move_that_was_not_made_is_lost_when_somebody_else_holds_the_message(
+    bench: Bench, clock: ManualClock, verb: str
+) -> None:
+    # Given a move that did not come to the store, and a lease that is over
+    queue = bench.sound.create_queue("q", shards=1, time_shards=1, visibility_timeout=30)
+    bench.sound.create_queue("target")
+    queue.producer().send(b"x")
+    (message,) = shardq.Client(bench.store, retry_seconds=0).queue("q").consumer().receive()
+    arguments = {"forward": ("target",), "dead_letter": ("why",)}[verb]
+    bench.fail("forward", FaultKind.LOST_REQUEST)
+    with pytest.raises(shardq.OutcomeUnknown):
+        getattr(message, verb)(*arguments)
+    clock.advance(31)
+    (other,) = queue.consumer().receive()
+    # When it is repeated
+    with pytest.raises(shardq.LeaseLost):
+        getattr(message, verb)(*arguments)
+    # Then the message is the other consumer's alone
+    other.ack()
+    assert bench.received("target") + bench.received("q.dead") == Counter()
+
+
 def test_few_requests_tell_whether_an_unanswered_move_has_moved_many_messages(bench: Bench) -> None:
     queue = bench.faulty.create_queue("q", shards=1, time_shards=1)
     queue.producer(bundle_messages=1).send_many([b"x"] * 300)

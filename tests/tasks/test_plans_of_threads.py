@@ -62,7 +62,7 @@ def test_a_queue_that_one_thread_finds_deleted_is_opened_again_by_the_others(
     opened = bound.queue("tasks")
 
     def forget() -> bool:
-        bound._producers.pop("tasks", None)
+        bound._opened_queues.pop("tasks", None)
         bound.results._results._queue = None
         return True
 
