@@ -20,7 +20,7 @@ from shardq.settling.settle import give_back_unseen
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Claim, EntryState, Peek, StoredSlice, Sweep
 
-__all__ = ["PAGE_MESSAGES", "claim_unseen", "expire", "is_claimable", "sweep"]
+__all__ = ["PAGE_MESSAGES", "claim_unseen", "due_slices", "expire", "sweep"]
 
 PAGE_MESSAGES = 1_000
 CLAIM_LEASE = 60_000_000  # microseconds
@@ -72,7 +72,7 @@ def _let_first_go(context: QueueContext, shard: Shard) -> int:
 def _expired_in_front(context: QueueContext, shard: Shard) -> int:
     """How many messages a claim would get before the first that has not expired."""
     page = context.retry(context.store.peek, Peek(shard, PAGE_MESSAGES, bodies=False))
-    claimable = (piece for piece in page.slices if is_claimable(context, piece))
+    claimable = (piece for piece in page.slices if _is_due(context, piece))
     found = takewhile(lambda piece: is_expired(context, piece.bundle), claimable)
     return min(count_of(found), PAGE_MESSAGES)
 
@@ -90,7 +90,7 @@ def _until_last_expired(context: QueueContext, shard: Shard) -> int:
     """
     count = needed = 0
     for piece in slices(context, Peek(shard, PAGE_MESSAGES, bodies=False)):
-        if is_claimable(context, piece):
+        if _is_due(context, piece):
             count += piece.count
             needed = count if is_expired(context, piece.bundle) else needed
     return count if needed and shard.is_grouped else needed
@@ -139,8 +139,24 @@ def _found_expired(context: QueueContext, shard: Shard) -> Iterator[StoredSlice]
             yield piece
 
 
-def is_claimable(context: QueueContext, piece: StoredSlice) -> bool:
-    """True for messages that a claim would get."""
+def due_slices(
+    context: QueueContext, shard: Shard, page_messages: int = PAGE_MESSAGES
+) -> Iterator[tuple[StoredSlice, bool]]:
+    """What is due in a shard and nobody holds, in the order of delivery, without bodies; and whether a claim gets it.
+
+    It does not get what waits behind a message of its group that is not due or held.
+    """
+    held_up = set[str]()  # groups
+    for piece in slices(context, Peek(shard, page_messages, bodies=False)):
+        group = piece.bundle.group
+        if _is_due(context, piece):
+            yield piece, group not in held_up
+        elif group:
+            held_up.add(group)
+
+
+def _is_due(context: QueueContext, piece: StoredSlice) -> bool:
+    """True also where it waits behind another message of its group."""
     return piece.state is not EntryState.DELAYED and not _is_held(context, piece)
 
 

@@ -10,16 +10,15 @@ from itertools import islice
 
 import msgspec
 
-from shardq.browsing import remove, slices
+from shardq.browsing import remove
 from shardq.context.decision_log import DecisionLog
 from shardq.context.queue_context import QueueContext
 from shardq.errors import ShardqError
 from shardq.receipt import MessageId
-from shardq.receiving.expiring import PAGE_MESSAGES, claim_unseen, is_claimable
+from shardq.receiving.expiring import PAGE_MESSAGES, claim_unseen, due_slices
 from shardq.settling.settle import Settling
 from shardq.settling.verbs import OVERFLOW
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import Peek
 
 __all__ = ["drop_oldest"]
 
@@ -77,14 +76,10 @@ def _chosen(context: QueueContext, count: int) -> list[_Ready]:
 
 def _ready(context: QueueContext, shard: Shard, count: int) -> Iterator[_Ready]:
     """The ready slices of a shard, in the order of delivery."""
-    latest, stuck = 0, set[str]()
-    for piece in slices(context, Peek(shard, min(count, PAGE_MESSAGES), bodies=False)):
-        bundle = piece.bundle
-        if is_claimable(context, piece):
-            latest = max(latest, bundle.enqueued_at)  # what comes behind goes after it
-            yield _Ready(latest, shard, bundle.id, piece.first, piece.count, bundle.group in stuck)
-        elif bundle.group:
-            stuck.add(bundle.group)
+    latest = 0
+    for piece, is_claimable in due_slices(context, shard, min(count, PAGE_MESSAGES)):
+        latest = max(latest, piece.bundle.enqueued_at)  # what comes behind goes after it
+        yield _Ready(latest, shard, piece.bundle.id, piece.first, piece.count, not is_claimable)
 
 
 def _claimable(chosen: Iterable[_Ready]) -> Counter[Shard]:

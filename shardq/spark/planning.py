@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from shardq.browsing import slices
 from shardq.clock import microseconds
 from shardq.context.queue_context import QueueContext
-from shardq.receiving.expiring import is_claimable
+from shardq.receiving.expiring import due_slices
 from shardq.sharding.ownership import Ownership
 from shardq.sharding.reading import ShardReader
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import Shard
-from shardq.storage.requests import Peek, Probe, StoredSlice
+from shardq.storage.requests import Probe
 
 __all__ = ["Plan", "Planner", "Sizes"]
 
@@ -22,10 +21,8 @@ PAGE_MESSAGES = 10_000
 COUNT_AGAIN = 1_000_000  # microseconds
 LEAST_FOR_A_TASK = 1_000  # messages: below this a batch is not cut into more tasks
 LOOK_AGAIN = 1.0  # seconds without a signal until an idle stream looks all the same
-FIRST_POLL, LAST_POLL = (
-    0.005,
-    0.25,
-)  # seconds, where the store does not signal: twice as long after each look in vain
+# Where the store does not signal, looks in vain are further and further apart, twice as far each time:
+FIRST_POLL, LAST_POLL = 0.005, 0.25  # seconds
 MOST_SHARDS = 256  # of a batch that needs no more tasks: each costs the ack a look at what was claimed there
 
 Plan = dict[tuple[Shard, ...], int]
@@ -137,21 +134,11 @@ class Planner:
             return True
         if offer.shard in self._done:
             return False
-        found = any(piece.due <= last for piece in _claimable(self._context, offer.shard))
+        due = due_slices(self._context, offer.shard, PAGE_MESSAGES)
+        found = any(is_claimable and piece.due <= last for piece, is_claimable in due)
         if not found:
             self._done.add(offer.shard)
         return found
-
-
-def _claimable(context: QueueContext, shard: Shard) -> Iterator[StoredSlice]:
-    """What claims would get, without bodies. What waits behind a message of its group that they do not get is not."""
-    stuck = set[str]()  # groups
-    for piece in slices(context, Peek(shard, PAGE_MESSAGES, bodies=False)):
-        group = piece.bundle.group
-        if is_claimable(context, piece) and group not in stuck:
-            yield piece
-        elif group:
-            stuck.add(group)
 
 
 def _divided(shards: Sequence[Shard], most: int, sizes: Sizes) -> Plan:

@@ -111,10 +111,10 @@ class HintContract(Contract):
 
     def test_a_deep_look_tells_what_lies_ahead_as_a_full_one_does(self, bench: Bench) -> None:
         bench.given(2, delay=20)
-        bench.given(1, priority=4)
+        bench.given(1, priority=4, delay=LONG_AGO)
         bench.claim(1, lease=30)
         assert bench.probe(deep=True) == bench.probe()
-        bench.given(1, priority=3)
+        bench.given(1, priority=3, delay=LONG_AGO)
         assert bench.probe(deep=True) == bench.probe()
 
     def test_many_shards_are_looked_at_deeply_in_their_order(self, bench: Bench) -> None:
