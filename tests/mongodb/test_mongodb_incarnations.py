@@ -11,7 +11,7 @@ from itertools import count
 import pytest
 from pymongo.database import Database
 
-from shardq.errors import QueueNotFound
+from shardq.errors import OutcomeUnknown, QueueNotFound, StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage.keys import KeyChange
 from shardq.storage.mongodb import collections, directory, queues, removal
@@ -192,6 +192,40 @@ def test_whoever_finishes_a_drop_late_takes_nothing_from_the_queue_created_meanw
     # Then what was sent to it is there
     assert other.shards(either.queue) == (either,)
     assert claimed(store, either) == [bundle]
+
+
+def test_a_drop_that_is_carried_out_late_takes_nothing_from_the_queue_created_meanwhile(
+    mongodb_url: str, store: MongoStore, either: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a drop whose update comes after the queue was dropped and created again, as one that was repeated may
+    bundle = BundleFactory(store.now)(2)
+
+    def come_before() -> None:
+        again(store, either)
+        store.append(Append(either, (bundle,)))
+
+    client, interruption = interrupted_client(mongodb_url, monkeypatch)
+    client.ping()
+    with interruption.before(1, come_before):
+        client.drop_queue(either.queue)
+    # Then the update it was, and what was sent is there
+    assert interruption.commands[1] == "update"
+    assert claimed(store, either) == [bundle]
+    client.close()
+
+
+def test_what_ends_a_drop_after_the_queue_is_gone_leaves_its_outcome_unknown(
+    store: MongoStore, fresh: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a drop that finds no server when the queue is gone
+    def fail(*_: object) -> int:
+        raise StoreUnavailable("no primary")
+
+    # When it ends, then it does not say that nothing was changed
+    with monkeypatch.context() as patch, pytest.raises(OutcomeUnknown):
+        patch.setattr(removal, "remove_remains", fail)
+        store.drop_queue(fresh.queue)
+    assert store.load_queue(fresh.queue) is None
 
 
 def test_whoever_finishes_a_drop_to_create_the_queue_takes_nothing_from_one_created_meanwhile(

@@ -26,27 +26,10 @@ from shardq.storage.mongodb.session import Session
 from shardq.storage.requests import QueueRecord
 
 __all__ = [
-    "QUEUES",
-    "SIGN",
-    "Incarnations",
-    "condemn",
-    "condemned",
-    "create",
-    "current_name",
-    "is_condemned",
-    "listing",
-    "load",
-    "load_all",
-    "name_of",
-    "names_between",
-    "not_found",
-    "parted",
-    "plan",
-    "planned",
-    "remove",
-    "require",
+    "QUEUES", "SIGN", "Incarnations", "condemn", "condemned", "create", "current_name", "is_condemned", "listing",
+    "load", "load_all", "name_of", "names_between", "not_found", "parted", "plan", "planned", "remove", "require",
     "update",
-]
+]  # fmt: skip
 
 QUEUES = "shardq.queue"
 _CONDEMNED = -1
@@ -124,8 +107,15 @@ def listing(session: Session, prefix: str) -> tuple[str, ...]:
 
 
 def condemn(session: Session, name: str, seen: QueueRecord | None = None) -> bool:
-    """Let the queue exist no longer, whatever is left of it; False when there is none such."""
-    which: Document = {"_id": name}
+    """Let the present incarnation exist no longer, whatever is left of it; False when there is none such.
+
+    A request that was repeated may be carried out late: then it does not find the next incarnation.
+    """
+    with session.translated(writing=False):
+        found = session.read({"find": QUEUES, "filter": {"_id": name}, "limit": 1})
+    if not found:
+        return False
+    which: Document = {"_id": name, "incarnation": found[0].get("incarnation")}
     if seen is not None:
         which |= {"version": seen.version, "settings": seen.settings}
     with session.translated(writing=True):

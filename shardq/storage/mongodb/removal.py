@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shardq.errors import OutcomeUnknown, StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import (
     collections,
@@ -78,7 +79,10 @@ def drop(session: Session, queue: str, seen: QueueRecord | None = None) -> bool:
     """
     if not queues.condemn(session, queue, seen):
         return False
-    finish_drop(session, queue)
+    try:
+        finish_drop(session, queue)
+    except StoreUnavailable as error:
+        raise OutcomeUnknown(f"queue {queue!r} is deleted, but not all that it held: {error}") from error
     return True
 
 
