@@ -256,7 +256,8 @@ class Client(Closing):
         has begun; on a MongoDB replica set the pymongo ``ClientSession`` on which it was started. What is sent, acked
         or moved by the answer is done when the application commits, and never when it rolls back. Messages that another
         client has received are acked and released by their receipts. The block does not end the transaction. It is used
-        by one thread; after the transaction it raises Closed.
+        by one thread; after the transaction it raises Closed. An ack raises LeaseLost also for a message that is not
+        stored any more: who else has done the work may have acked it.
 
         Nothing is repeated: after an error roll back, and do all of it again. Hooks are called within the transaction.
         No events are kept of what is done in it. Raises UnsupportedByStore on other stores, InvalidSetting when the
@@ -287,6 +288,7 @@ class Client(Closing):
         store = cast("TransactionalStore", self._store).within(connection)
         within = Client(store, hooks=self._hooks, retry_seconds=0.0)
         within._outside = self
+        within._contexts.joined = True
         within._contexts.events.close()  # a thread writes them, which has no part in the transaction
         return within
 

@@ -292,7 +292,8 @@ class Queue:
         When one cannot be kept, no message is acked. That of a message that was acked before changes nothing.
 
         Raises InvalidReceipt, with nothing acked. Raises LeaseLost when all others were acked; its ``messages`` are the
-        receipts that are no longer valid.
+        receipts that are no longer valid. A message that is not stored any more counts as acked before, but for within
+        :meth:`shardq.Client.transaction`.
         """
         ack_receipts(self._context, receipts, results, check_codec(codec))
 

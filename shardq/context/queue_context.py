@@ -212,6 +212,7 @@ class QueueContext(msgspec.Struct, frozen=True):
     logs: dict[tuple[str, str], Log]  # the client's present ones, by kind and queue
     attend: Attend | None = None  # attends to a duty of the queue; returns when it has something to do again
     dismiss: Dismiss | None = None  # removes what a duty stands for, when its queue is gone
+    joined: bool = False  # all that is done is part of a transaction of the application
 
     @property
     def settings(self) -> QueueSettings:
@@ -240,6 +241,7 @@ class QueueContexts:
     ) -> None:
         check_number("retry_seconds", retry_seconds, 0.0, 3_600.0)
         self._hooks, self._make_room, self._attend, self.dismiss = hooks, make_room, attend, dismiss
+        self.joined = False
         self.counters = Counters()
         self.retry = Retry(retry_seconds, self.counters.repeated)
         self.store = JoiningStore(store, self.retry.check_open)
@@ -278,6 +280,7 @@ class QueueContexts:
             logs=self._logs,
             attend=self._attend,
             dismiss=self.dismiss,
+            joined=self.joined,
         )
         with self._lock.get():
             if len(self._known) >= _MOST:

@@ -269,7 +269,8 @@ class Settling:
 
     def _gone(self, selection: Selection) -> Selection:
         if self._verb.gone_is_done and self._by_receipt:
-            return Selection(selection.held, [])
+            # Within a transaction no attempt was carried out before: somebody else has acked it, beside rows of theirs.
+            return selection if self._context.joined else Selection(selection.held, [])
         if self._verb.gone_is_done:
             selection = selection.over(self._context.store.now())
         explained = self._verb.unanswered_explains_gone

@@ -338,6 +338,28 @@ def test_of_two_transactions_that_ack_a_message_the_second_does_all_of_it_again(
     assert held(queue) == 0
 
 
+def test_of_two_workers_that_had_a_message_one_commits(
+    client: shardq.Client, queue: shardq.Queue, app: MongoClient, session: ClientSession
+) -> None:
+    # Given a worker that was slower than its lease, and another one that has the message after that
+    queue.producer().send(b"one")
+    (slow,) = queue.consumer(visibility_timeout=0.1).receive(1)
+    (fast,) = queue.consumer().receive(1, wait=10)
+
+    def done(receipt: str) -> None:
+        def work(session: ClientSession) -> None:
+            pay(session)
+            client.transaction(connection=session).queue(queue.name).ack([receipt])
+
+        session.with_transaction(work)
+
+    # When both ack it, each beside a row of their own, then the first one is refused
+    done(fast.receipt)
+    with pytest.raises(shardq.LeaseLost):
+        done(slow.receipt)
+    assert paid(app) == 1
+
+
 def test_a_lease_that_ends_before_the_commit_gives_the_message_to_nobody_else(
     client: shardq.Client, queue: shardq.Queue, session: ClientSession
 ) -> None:

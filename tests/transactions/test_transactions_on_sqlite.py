@@ -97,6 +97,29 @@ def test_messages_are_received_in_it(
     assert (queue.counts().ready, queue.counts().in_flight, paid(db)) == (0, 0, 1)
 
 
+def test_an_ack_in_it_of_what_somebody_else_has_acked_is_refused(
+    client: shardq.Client, clock: ManualClock, queue: shardq.Queue, db: sqlite3.Connection
+) -> None:
+    # Given a message of which the lease was over, and whom it was delivered to after that
+    queue.producer().send(b"one")
+    (slow,) = queue.consumer(visibility_timeout=1).receive(1)
+    clock.advance(2)
+    (fast,) = queue.consumer().receive(1)
+    # When both ack it, each beside a row of their own
+    begin(db)
+    client.transaction(connection=db).queue("orders").ack([fast.receipt])
+    db.execute("COMMIT")
+    begin(db)
+    with pytest.raises(shardq.LeaseLost) as caught:
+        client.transaction(connection=db).queue("orders").ack([slow.receipt])
+    db.execute("ROLLBACK")
+    # Then only one of them can commit
+    assert caught.value.messages == (slow.receipt,)
+    assert paid(db) == 1
+    # And outside it is as ever
+    queue.ack([slow.receipt])
+
+
 def test_a_request_that_fails_leaves_nothing_in_the_transaction(
     client: shardq.Client, queue: shardq.Queue, db: sqlite3.Connection
 ) -> None:
