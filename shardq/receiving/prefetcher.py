@@ -60,6 +60,9 @@ class _Ahead:
 class Prefetcher:
     """A thread that keeps up to ``size`` messages of each queue claimed and ready to be taken.
 
+    It begins when messages are asked for the first time: until then there may be nobody who could close its consumer,
+    as after a Ctrl-C while that is made, and what it had claimed would be hidden for a lease.
+
     Their leases are extended while they wait. Messages that waited for as long as a lease are released in their places,
     without a delivery, and nothing more is claimed until somebody asks for messages: other consumers may be free. What
     has expired while it waited is not handed out.
@@ -94,13 +97,14 @@ class Prefetcher:
         self._queues = {each.name: _Ahead(each, receiving, settlement(each), size) for each in contexts}
         self._keepers = LeaseKeepers(self._make_keeper)
         self._thread = threading.Thread(target=self._run, name="shardq-prefetcher", daemon=True)
-        self._thread.start()
 
     def take(self, limit: int, seconds: float) -> list[HeldSlice]:
         """Up to so many messages of one queue; waits so many seconds for the first. None of queues that are paused.
 
         An error that stopped the thread is raised here, and the thread tries again.
         """
+        if self._thread.ident is None:
+            self._thread.start()
         error: ShardqError | None = None
         failing: set[str] = set()
         for patience in HAND_OUT_PATIENCE:
@@ -135,7 +139,8 @@ class Prefetcher:
             self._stopped = True
             self._changed.notify_all()
         try:
-            self._thread.join()
+            if self._thread.is_alive():  # else it has not begun, and does nothing if it does
+                self._thread.join()
         finally:  # after a Ctrl-C, too: else what waits would be held for as long as the process lives
             self._keepers.stop()
         for queue in self._queues.values():

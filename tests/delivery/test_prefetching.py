@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -51,6 +52,8 @@ class Bench:
         with prefetcher._changed:
             prefetcher._stopped = True
             prefetcher._changed.notify_all()
+        if prefetcher._thread.ident is None:
+            prefetcher._thread.start()
         prefetcher._thread.join()
         prefetcher._stopped = False
         return prefetcher
@@ -178,6 +181,34 @@ def test_what_waits_for_as_long_as_a_lease_is_given_back_in_its_place(
     others = received(bench.queue)  # nothing is claimed ahead again before somebody asks for it
     assert [message.body for message in others] == [b"%d" % number for number in range(1, 10)]
     assert {message.deliveries for message in others} == {1}
+
+
+def test_nothing_is_claimed_ahead_before_messages_are_asked_for(
+    make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a consumer whose making is interrupted at its end, so that nobody can close it
+    bench = make()
+    bench.send(10)
+
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    before = set(threading.enumerate())
+    with monkeypatch.context() as patch:
+        patch.setattr("shardq.consumer.Overlap", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            bench.queue.consumer(prefetch=20)
+
+    # Then nothing of it goes on, and another consumer gets every message at once
+    assert not [each for each in set(threading.enumerate()) - before if each.name == "shardq-prefetcher"]
+    assert len(received(bench.queue)) == 10
+
+
+def test_a_consumer_that_never_received_can_be_closed(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.send(10)
+    bench.consumer.close()
+    assert len(received(bench.queue)) == 10
 
 
 def test_a_close_that_was_interrupted_holds_nothing_and_can_be_repeated(
