@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 from pymongo import MongoClient
 
 from shardq.errors import InvalidSetting, OutcomeUnknown
 from shardq.sharding.shard import Shard
+from shardq.storage.keys import KeyChange
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.mongodb.url import parse
-from shardq.storage.requests import Append
+from shardq.storage.requests import Append, DedupeEntry, QueueRecord
 from tests.steps import STEPS, Given, counted, prepared
 
 pytestmark = pytest.mark.mongodb
 
 
 @contextmanager
-def unconfirmed(url: str) -> Iterator[None]:
+def unconfirmed(url: str, code: int = 64) -> Iterator[None]:
     """The server carries writes out and says that it could not confirm them."""
     point = {"configureFailPoint": "failCommand"}
     data = {
         "failCommands": ["insert", "update"],
         "appName": "shardq",
-        "writeConcernError": {"code": 64, "errmsg": "waiting for replication timed out"},
+        "writeConcernError": {"code": code, "errmsg": "waiting for replication timed out"},
     }
     with MongoClient(url) as client:
         client.admin.command(point | {"mode": "alwaysOn", "data": data})
@@ -54,6 +55,29 @@ def test_an_ack_that_was_not_confirmed_is_not_reported_as_done(
         STEPS["acknowledge"](store, shard, given)
     STEPS["acknowledge"](store, shard, given)
     assert counted(store, shard) == (4, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "code", [64, 91, 11601, 11602]
+)  # too slow; the server ends; an operator; it steps down
+def test_a_change_that_was_not_confirmed_may_be_made_whatever_the_server_says_of_it(
+    store: MongoStore, shard: Shard, mongodb_url: str, code: int
+) -> None:
+    # Given a queue, and a server that carries writes out and does not confirm them
+    record = store.load_queue(shard.queue)
+    assert record is not None
+    changed = QueueRecord(record.name, b"other", record.version + 1)
+    entry = DedupeEntry("key", "id")
+    # When settings and keys are changed, then nobody says that nothing was
+    for change in (
+        lambda: store.update_queue(changed),
+        lambda: store.exchange_keys(shard.queue, [KeyChange("key", None, "id")]),
+        lambda: store.reserve_keys(shard.queue, [entry], 60_000_000),
+        lambda: store.enlist([shard.queue], "consumer", 60_000_000),
+    ):
+        with unconfirmed(mongodb_url, code), suppress(OutcomeUnknown):
+            change()
+    assert store.exchange_keys(shard.queue, [KeyChange("key", None, "id")]) == ("id",)
 
 
 def test_writes_wait_for_the_majority_and_the_journal(mongodb_url: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from bson.errors import InvalidDocument
 from pymongo.errors import (
+    BulkWriteError,
     ConfigurationError,
     DocumentTooLarge,
     ExecutionTimeout,
@@ -16,7 +17,7 @@ from pymongo.errors import (
     PyMongoError,
     ServerSelectionTimeoutError,
     WaitQueueTimeoutError,
-    WTimeoutError,
+    WriteConcernError,
 )
 
 from shardq.errors import (
@@ -50,7 +51,9 @@ _OTHER_SET = ("does not have a replicaSet", "replica set name", "setName")
 
 def translate(error: BaseException, where: str, *, writing: bool) -> ShardqError:
     """Return the error to raise from this one; ``where`` names the database without credentials."""
-    if isinstance(error, OperationFailure) and not isinstance(error, WTimeoutError | ExecutionTimeout):
+    if isinstance(error, BulkWriteError | WriteConcernError):
+        return _partly_done(error, where)
+    if isinstance(error, OperationFailure) and not isinstance(error, ExecutionTimeout):
         return _refused(error.code, str(error), where, writing=writing)
     for kind, make in _BEFORE_SENDING.items():
         if isinstance(error, kind):
@@ -73,6 +76,13 @@ def write_concern_error(detail: Mapping[str, Any], where: str) -> ShardqError:
     return OutcomeUnknown(
         f"{where} did not confirm a write by as many members as asked: repeat the call ({text})"
     )
+
+
+def _partly_done(error: BulkWriteError | WriteConcernError, where: str) -> ShardqError:
+    """Return the error to raise when writes were carried out, but not all of them, or not confirmed."""
+    if isinstance(error, BulkWriteError) and error.details["writeErrors"]:
+        return write_error(error.details["writeErrors"][0], where)
+    return write_concern_error({"errmsg": str(error)}, where)
 
 
 def _refused(code: int | None, text: str, where: str, *, writing: bool) -> ShardqError:
