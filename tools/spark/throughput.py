@@ -3,8 +3,8 @@
     python tools/spark/throughput.py [--url URL] [--rows N] [--size BYTES]
     python tools/servers/cassandra.py run -- python tools/spark/throughput.py --url {url}
 
-Steps: the pipe without storage (rows counted; rows sorted and cut into parts), the sink, the sink when every row has a
-key of its own and `shardBy=key`, two plain producers,
+Steps: the pipe without storage (rows counted; rows sorted and cut into parts; rows from nowhere to Parquet, as a drain
+writes them), the sink, the sink when every row has a key of its own and `shardBy=key`, two plain producers,
 `foreachPartition` with one insert for each row (of a twentieth of the rows), the drain to Parquet, two plain consumers.
 One JSON object for each step on stdout and one with the ratios; each step is run once, after a warm-up.
 """
@@ -24,19 +24,28 @@ from typing import Literal
 import pyarrow as pa
 from local_session import local_session
 from pyspark.sql import DataFrame, SparkSession, functions
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 from row_inserts import insert_rows
 from trial_options import trial_options
 
 import shardq
 from shardq.spark.columns import Columns
-from shardq.spark.jobs.drain import drain
+from shardq.spark.jobs.drain import BATCH_MESSAGES, drain
 from shardq.spark.jobs.place import Place
 from shardq.spark.options import SendOptions
 from shardq.spark.parts import parts_of
 
 PROCESSES = 2
+TASK_ROWS = 25_000
+ARROW_ROWS = 10_000
 
 
 class NowhereWriter(DataSourceArrowWriter):
@@ -55,10 +64,47 @@ class NowhereWriter(DataSourceArrowWriter):
         return WriterCommitMessage()
 
 
+class NowhereReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Gives rows as a drain gets them, in tasks of `TASK_ROWS`, and reads nothing."""
+
+    def __init__(self, rows: int, size: int) -> None:
+        self.rows, self.size = rows, size
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"row": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        return {"row": min(start["row"] + BATCH_MESSAGES, self.rows)}
+
+    def prepareForTriggerAvailableNow(self) -> None: ...
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return [
+            InputPartition((first, min(first + TASK_ROWS, end["row"])))
+            for first in range(start["row"], end["row"], TASK_ROWS)
+        ]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        assert partition is not None
+        first, last = partition.value
+        for start in range(first, last, ARROW_ROWS):
+            ids = [f"{row:040d}" for row in range(start, min(start + ARROW_ROWS, last))]
+            yield pa.record_batch({"id": ids, "body": [each.encode().ljust(self.size) for each in ids]})
+
+
 class Nowhere(DataSource):
     @classmethod
     def name(cls) -> str:
         return "nowhere"
+
+    def schema(self) -> str:
+        return "id string, body binary"
+
+    def streamReader(self, schema: StructType) -> NowhereReader:
+        return NowhereReader(int(self.options["rows"]), int(self.options["size"]))
 
     def writer(self, schema: StructType, _overwrite: bool) -> NowhereWriter:
         order: Literal["any", "stable"] = "stable" if self.options.get("order") == "stable" else "any"
@@ -84,6 +130,9 @@ def _steps(spark: SparkSession, rows: DataFrame, url: str, folder: Path, options
         ("any", {"cut": "true"}),
     ):
         _measure(f"pipe, {name}", count, rows.write.format("nowhere").options(**chosen).mode("append").save)
+    pipe = _measure(
+        "pipe, drain", count, lambda: _to_parquet(spark, count, options.size, str(folder / "pipe"))
+    )
     with shardq.connect(url) as client:
         sinks = {}
         for order in ("stable", "any"):
@@ -117,8 +166,19 @@ def _steps(spark: SparkSession, rows: DataFrame, url: str, folder: Path, options
     ratios |= {f"sink, inputOrder={order} / inserts": rate / inserts for order, rate in sinks.items()}
     ratios |= {"sink, inputOrder=any / stable": sinks["any"] / sinks["stable"]}
     ratios |= {"sink, a key for each row / inputOrder=any": keys / sinks["any"]}
-    ratios |= {"drain / plain consumers": drain_rate / consumers}
+    ratios |= {"drain / plain consumers": drain_rate / consumers, "drain / pipe": drain_rate / pipe}
     print(json.dumps({name: round(ratio, 2) for name, ratio in ratios.items()}))
+
+
+def _to_parquet(spark: SparkSession, count: int, size: int, path: str) -> None:
+    """What a drain does with the rows."""
+    rows = spark.readStream.format("nowhere").options(rows=count, size=size).load()
+    query = (
+        rows.writeStream.format("parquet")
+        .option("path", path)
+        .option("checkpointLocation", f"{path}/_checkpoint")
+    )
+    query.trigger(availableNow=True).start().awaitTermination()
 
 
 def produce(place: Place, count: int, size: int) -> None:
@@ -179,6 +239,7 @@ def _rows(spark: SparkSession, options: argparse.Namespace, folder: Path) -> Dat
 def _warm_up(spark: SparkSession, rows: DataFrame, url: str, folder: Path) -> None:
     some = rows.limit(50_000).repartition(PROCESSES)
     some.write.format("nowhere").options(cut="true").mode("append").save()
+    _to_parquet(spark, 50_000, 512, str(folder / "pipe-warm-up"))
     with shardq.connect(url) as client:
         place = _new(client, url)
         place.writer(some).save()
