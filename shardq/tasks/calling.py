@@ -77,6 +77,7 @@ class Loop:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._over = threading.Event()
 
     def run(self, make: Coroutine[Any, Any, Any], current: CurrentTask) -> Any:
         """Run a coroutine to its end. It is cancelled when the task is: TaskCancelled is raised."""
@@ -96,6 +97,7 @@ class Loop:
         """End the loop and its thread. What still runs on it is cancelled."""
         if self._loop is not None and self._thread is not None:
             asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result()
+            self._over.set()
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
@@ -105,8 +107,9 @@ class Loop:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
+                self._over.clear()
                 self._thread = threading.Thread(
-                    target=_run_on, args=[self._loop], name="shardq-tasks-loop", daemon=True
+                    target=_run_on, args=[self._loop, self._over], name="shardq-tasks-loop", daemon=True
                 )
                 self._thread.start()
             return self._loop
@@ -160,11 +163,11 @@ def _tell(middleware: Middleware, current: CurrentTask, value: object, error: Ba
         _log.exception("the middleware %s failed after task %s", type(middleware).__name__, current.id)
 
 
-def _run_on(loop: asyncio.AbstractEventLoop) -> None:
-    """Run a loop until it is stopped. An exit that a coroutine raises ends the loop too, before others are told."""
-    while True:
+def _run_on(loop: asyncio.AbstractEventLoop, over: threading.Event) -> None:
+    """Run a loop until it is over. A coroutine that raises an exit ends it too, before others are told, or stops it."""
+    while not over.is_set():
         try:
-            return loop.run_forever()
+            loop.run_forever()
         except (SystemExit, KeyboardInterrupt) as exit_:
             _log.debug("an async function raised %r: the event loop goes on", exit_)
 

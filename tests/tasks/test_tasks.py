@@ -103,6 +103,19 @@ def test_async_tasks_are_awaited_and_know_that_they_run(tasks: Tasks) -> None:
     assert asyncio.run(wait()) == 8
 
 
+def test_a_task_that_stops_the_event_loop_stops_no_other_one(tasks: Tasks) -> None:
+    @tasks.task
+    async def stop() -> str:
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0.01)
+        return "went on"
+
+    for _ in range(2):  # the second on a loop of its own
+        result = stop.send()
+        tasks.drain()
+        assert result.get(timeout=0) == "went on"
+
+
 def test_many_tasks_are_sent_in_one_bundle(tasks: Tasks, client: shardq.Client) -> None:
     @tasks.task(queue="sums")
     def square(number: int) -> int:
