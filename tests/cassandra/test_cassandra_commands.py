@@ -13,7 +13,7 @@ from tests.cassandra_server import keyspace_beside
 
 pytestmark = [pytest.mark.cassandra, pytest.mark.long]
 
-USAGE, NOT_FOUND, FAILURE, UNAVAILABLE = 2, 3, 1, 4
+USAGE, NOT_FOUND, UNAVAILABLE = 2, 3, 4
 SCRIPT = "import sys; from shardq.cli.main import main; sys.exit(main())"
 
 
@@ -26,7 +26,7 @@ def shardq(url: str, *words: str) -> subprocess.CompletedProcess[str]:
     ("place", "keyspace", "words", "code", "told"),
     [
         ("127.0.0.1:1", "shardq?timeout=2", ("list",), UNAVAILABLE, "check hosts, port and network"),
-        ("{}", "nowhere", ("send", "q", "hello"), FAILURE, "`shardq create`"),
+        ("{}", "nowhere", ("send", "q", "hello"), NOT_FOUND, "`shardq create`"),
         ("{}", "shardq?consistency=MANY", ("list",), USAGE, "consistency='MANY'"),
         ("{}", "shardq?ca=/nowhere.pem", ("list",), USAGE, "ca='/nowhere.pem'"),
         ("{}", "shardq?ssl=true", ("list",), UNAVAILABLE, "check `ssl`"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import shardq
 from shardq.storage.cassandra.rows import CONTROL
 from shardq.storage.cassandra.store import CassandraStore
+from shardq.storage.requests import DedupeEntry
 from tests.dying_store import STEPS, Died, DyingStore
 
 pytestmark = pytest.mark.cassandra
@@ -61,6 +63,26 @@ def test_a_message_that_two_producers_send_at_once_is_stored_once(
     message.ack()
     assert queue.counts().oldest is None
     client.delete_queue(queue.name)
+
+
+def test_a_confirmation_ends_before_its_reservation_and_is_not_made_after_the_window(
+    open_store: Callable[[], CassandraStore],
+) -> None:
+    # Given a key of which only the reservation was made
+    store = open_store()
+    queue = shardq.Client(store).create_queue(f"k{os.urandom(6).hex()}", shards=1, time_shards=1)
+    for window in (1.0, 600.0):
+        entry = DedupeEntry(f"key{window:g}", "message")
+        store.reserve_keys(queue.name, [entry], int(window * 1_000_000))
+    time.sleep(1.2)
+    # When both are confirmed, one after its window
+    store.confirm_keys(queue.name, [DedupeEntry("key1", "message"), DedupeEntry("key600", "message")])
+    # Then no confirmation stays without its reservation, which would stand in the way of the next one
+    rows = store._session.read("SELECT key, TTL(message_id), TTL(confirmed) FROM dedupe", ())
+    ends = {row[0]: row[1:] for row in rows if row[0] in ("key1", "key600")}
+    assert ends["key1"][1] is None
+    assert 600 < ends["key600"][1] < ends["key600"][0] - 20
+    shardq.Client(store).delete_queue(queue.name)
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before it is received", "after it was received"])

@@ -45,7 +45,8 @@ _DROP = "DELETE FROM dedupe USING TIMESTAMP ? WHERE queue = ? AND bucket = ?"
 
 _BUCKETS = 16
 _AT_ONCE = 100
-_GRACE = 60  # seconds that a row outlives its window
+_GRACE = 60  # seconds that a row outlives its window,
+_CONFIRMED_GRACE = 30  # and that its confirmation does: one without a row would stand in the way of the next
 _LONGEST_TTL = 20 * 365 * 24 * 3600
 _ATTEMPTS = 25
 _NEVER = 2**62
@@ -118,9 +119,12 @@ def _confirm(session: Session, queue: str, entries: Sequence[DedupeEntry], now: 
         for _ in range(_ATTEMPTS):
             rows = _read(session, queue, bucket, chunk)
             statements = [
-                (_CONFIRM, (_ttl(expires_at - now), queue, bucket, key, message_id, expires_at))
+                (
+                    _CONFIRM,
+                    (_ttl(expires_at - now, _CONFIRMED_GRACE), queue, bucket, key, message_id, expires_at),
+                )
                 for key, (message_id, expires_at, confirmed) in rows.items()
-                if message_id == stored[key] and not confirmed
+                if message_id == stored[key] and not confirmed and expires_at > now
             ]
             if not statements or session.apply(statements):
                 break
@@ -243,5 +247,5 @@ def _bucket(key: str) -> int:
     return blake2b(key.encode(), digest_size=1).digest()[0] % _BUCKETS
 
 
-def _ttl(window: int) -> int:
-    return min(max(window, 0) // 1_000_000 + _GRACE, _LONGEST_TTL)
+def _ttl(window: int, grace: int = _GRACE) -> int:
+    return min(max(window, 0) // 1_000_000 + grace, _LONGEST_TTL)
