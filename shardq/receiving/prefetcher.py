@@ -103,8 +103,9 @@ class Prefetcher:
 
         An error that stopped the thread is raised here, and the thread tries again.
         """
-        if self._thread.ident is None:
-            self._thread.start()
+        with self._lock:
+            if self._thread.ident is None:
+                self._thread.start()
         error: ShardqError | None = None
         failing: set[str] = set()
         for patience in HAND_OUT_PATIENCE:

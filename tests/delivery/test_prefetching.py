@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
@@ -325,3 +326,17 @@ def test_nothing_of_a_piece_that_was_lost_while_it_waited_is_handed_out(make: Ca
     assert bench.queue.remove(ids[1])
     rest = [message for _ in range(3) for message in bench.consumer.receive(1, wait=5)]
     assert [message.id for message in rest] == [ids[0], *ids[2:]]
+
+
+def test_threads_that_receive_for_the_first_time_at_once_share_one_consumer(queue: shardq.Queue) -> None:
+    for _ in range(20):
+        with queue.consumer(prefetch=10) as consumer, ThreadPoolExecutor(8) as threads:
+            ready = threading.Barrier(8)
+
+            def receive(
+                _: int, consumer: shardq.Consumer = consumer, ready: threading.Barrier = ready
+            ) -> int:
+                ready.wait()
+                return len(consumer.receive(1, wait=0))
+
+            assert sum(threads.map(receive, range(8))) == 0
