@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from functools import partial
 
 from shardq.context.retry import Retry
-from shardq.errors import QueueNotFound, ShardqError
+from shardq.errors import QueueNotFound
 from shardq.receiving.claiming import QueueClaims
 from shardq.receiving.left_out import LeftOut
+from shardq.receiving.sweep_thread import SweepThread
 from shardq.storage.store import Store
 
 __all__ = ["Sweeping"]
@@ -20,7 +20,6 @@ SWEEP_SECONDS = 0.05  # after which messages come first again
 FEW_QUEUES = 5  # that are swept once a minute each; more of them one by one,
 SWEEP_PAUSE = 12.0  # seconds apart, or in as many turns as
 LONGEST_SWEEP_TURN = 600.0  # seconds give, for all of them
-CLOSING_SECONDS = 5.0  # for which the end of a consumer waits for a sweep that is under way
 
 
 class Sweeping:
@@ -33,10 +32,10 @@ class Sweeping:
     def __init__(
         self, queues: Collection[QueueClaims], left_out: LeftOut, store: Store, retry: Retry
     ) -> None:
-        self._queues, self._left_out, self._store, self._retry = queues, left_out, store, retry
+        self._queues, self._left_out = queues, left_out
         self._aside = store.capabilities.requests_at_once > 1
         self._swept_at = -1e9
-        self._thread: threading.Thread | None = None
+        self._thread = SweepThread(store, retry)
 
     def attend(self, now: int) -> None:
         """Sweep queues whose time has come: all, or as many as it takes no longer than a moment to begin with.
@@ -44,7 +43,7 @@ class Sweeping:
         Of many queues one, the one that was not swept for the longest time, and the next some seconds later.
         """
         due = [queue for queue in self._queues if queue.has_to_sweep(now)]
-        if not due or (self._thread is not None and self._thread.is_alive()):
+        if not due or self._thread.is_busy:
             return
         began, many = time.monotonic(), len(self._queues) > FEW_QUEUES
         if many and began - self._swept_at < min(SWEEP_PAUSE, LONGEST_SWEEP_TURN / len(self._queues)):
@@ -58,12 +57,7 @@ class Sweeping:
             return
         self._swept_at = began
         if self._aside:
-            thread = threading.Thread(
-                target=self._sweep, args=(due[:1] if many else due, now), name="shardq-sweep", daemon=True
-            )
-            with suppress(RuntimeError):  # the interpreter is about to end, or there are too many threads
-                thread.start()
-                self._thread = thread
+            self._thread.begin(partial(_sweep, due[:1] if many else due, now))
             return
         for queue in due:
             self._left_out.try_(queue, partial(queue.sweep, now), instead=None)
@@ -72,13 +66,10 @@ class Sweeping:
 
     def close(self) -> None:
         """Wait for a sweep that is under way, for some seconds."""
-        if self._thread is not None:
-            self._thread.join(CLOSING_SECONDS)
+        self._thread.close()
 
-    def _sweep(self, queues: Iterable[QueueClaims], now: int) -> None:
-        for queue in queues:
-            with suppress(QueueNotFound):  # whoever receives finds it out
-                queue.sweep(now)
-        if self._retry.closed:  # meanwhile; a sweep that went on has made connections of its own
-            with suppress(ShardqError):
-                self._store.close()
+
+def _sweep(queues: Iterable[QueueClaims], now: int) -> None:
+    for queue in queues:
+        with suppress(QueueNotFound):  # whoever receives finds it out
+            queue.sweep(now)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
+from functools import partial
 
 from shardq.context.queue_context import QueueContext
 from shardq.errors import QueueNotFound
 from shardq.receiving.duties import Duties
-from shardq.receiving.sweeping import CLOSING_SECONDS
+from shardq.receiving.sweep_thread import SweepThread
 from shardq.receiving.upkeep import Upkeep
 
 __all__ = ["LookingAfter"]
@@ -23,24 +23,22 @@ class LookingAfter:
 
     def __init__(self, context: QueueContext) -> None:
         self._context, self._duties, self._upkeep = context, Duties(context), Upkeep(context)
-        self._thread: threading.Thread | None = None
+        self._thread = SweepThread(context.store, context.retry)
 
     def attend(self) -> None:
         """Do what is due, or begin it."""
         self._duties.attend()
         now = self._context.store.now()
-        if not self._upkeep.is_due(now) or (self._thread is not None and self._thread.is_alive()):
+        if not self._upkeep.is_due(now) or self._thread.is_busy:
             return
         if self._context.store.capabilities.requests_at_once == 1:
             self._sweep(now)
             return
-        self._thread = threading.Thread(target=self._sweep, args=(now,), name="shardq-sweep", daemon=True)
-        self._thread.start()
+        self._thread.begin(partial(self._sweep, now))
 
     def close(self) -> None:
         """Wait for a sweep that is under way, for some seconds."""
-        if self._thread is not None:
-            self._thread.join(CLOSING_SECONDS)
+        self._thread.close()
 
     def _sweep(self, now: int) -> None:
         """Also of large bodies: the tasks alone know whether there were any."""
