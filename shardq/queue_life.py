@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 
 from shardq.context.queue_context import QueueContexts
+from shardq.context.retry import Retry
 from shardq.errors import InvalidSetting, QueueExists, QueueNotFound
 from shardq.limits.queue_limits import check_limits
 from shardq.receiving.unused import drop_belongings
@@ -13,6 +14,7 @@ from shardq.settings import QueueSettings, QueueSettingsArguments, check_store
 from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
 from shardq.sharding.shard import check_queue_name
 from shardq.storage.requests import QueueRecord
+from shardq.storage.store import Store
 
 __all__ = ["create_queue", "delete_queue"]
 
@@ -32,7 +34,7 @@ def create_queue(
         raise QueueExists(f"queue {name!r} exists already: use it, or change it with `shardq alter {name}`")
     contexts.forget(name)
     if created.value or unanswered:
-        _prepare(contexts, name, chosen, is_new=created.value)
+        _prepare(contexts, record, chosen, is_new=created.value)
     live = contexts.of(name).live
     live.use()
     _tell_of_others(name, live.known, given)
@@ -43,14 +45,29 @@ def create_queue(
 def delete_queue(contexts: QueueContexts, name: str) -> None:
     """Remove a queue and what belongs to it. See :meth:`shardq.Client.delete_queue`."""
     store, retry = contexts.store, contexts.retry
-    record = retry(store.load_queue, check_queue_name(name))
-    dropped = retry.ask(store.drop_queue, name)
+    seen = retry(store.load_queue, check_queue_name(name))
+    # Also what is left of a queue that is gone: the call that deleted it may have ended half way.
+    seen, deleted = _drop(store, retry, seen or QueueRecord(name, b"", 0))
     contexts.forget(name)
-    # Also of a queue that is gone: the call that deleted it may have ended here.
-    for other in drop_belongings(store, retry, record or QueueRecord(name, b"", 0), contexts.dismiss):
+    for other in drop_belongings(store, retry, seen, contexts.dismiss):
         contexts.forget(other)
-    if not dropped.value and not dropped.after_unknown:
+    if not deleted:
         raise QueueNotFound(f"queue {name!r} does not exist: `shardq list` shows those that do")
+
+
+def _drop(store: Store, retry: Retry, seen: QueueRecord) -> tuple[QueueRecord, bool]:
+    """Drop a queue that was seen; returns the record that it had last, and False if there was none.
+
+    An attempt that was not answered may have dropped it. So what is created again after such a one stays.
+    """
+    unknown = False
+    while True:
+        dropped = retry.ask(store.drop_queue, seen.name, seen)
+        unknown = unknown or dropped.after_unknown
+        present = None if dropped.value else retry(store.load_queue, seen.name)
+        if present is None or (unknown and not present.follows(seen)):
+            return seen, dropped.value or unknown
+        seen = present  # it was altered meanwhile
 
 
 def _checked(contexts: QueueContexts, name: str, given: QueueSettingsArguments) -> QueueSettings:
@@ -75,11 +92,12 @@ def _tell_of_others(name: str, settings: QueueSettings, given: Mapping[str, obje
             )
 
 
-def _prepare(contexts: QueueContexts, name: str, settings: QueueSettings, *, is_new: bool) -> None:
+def _prepare(contexts: QueueContexts, record: QueueRecord, settings: QueueSettings, *, is_new: bool) -> None:
     """Make what the queue's shards need, or a new one is not created; one that may be older stays."""
+    name = record.name
     try:
         contexts.retry(contexts.store.prepare, settings.layout.all_shards(name))
     except InvalidSetting:
         if is_new:
-            contexts.retry(contexts.store.drop_queue, name)
+            contexts.retry(contexts.store.drop_queue, name, record)
         raise

@@ -67,14 +67,15 @@ def drop_permits(store: Store, retry: Retry, queue: str) -> tuple[str, ...]:
     """
     permits = {limit + PERMITS_SUFFIX for limit in limit_names(queue)}
     found = permits.intersection(retry(store.list_queues, f"{queue}."))
-    names = tuple(name for name in found if not _is_semaphore(retry(store.load_queue, name)))
-    for name in names:
-        retry(store.drop_queue, name)
-    return names
+    records = (retry(store.load_queue, name) for name in found)
+    over = [record for record in records if record is not None and not _is_semaphore(record)]
+    for record in over:
+        retry(store.drop_queue, record.name, record)
+    return tuple(record.name for record in over)
 
 
-def _is_semaphore(record: QueueRecord | None) -> bool:
-    return record is not None and QueueSettings.decode(record.settings).max_in_flight is not None
+def _is_semaphore(record: QueueRecord) -> bool:
+    return QueueSettings.decode(record.settings).max_in_flight is not None
 
 
 class QueueLimits:
