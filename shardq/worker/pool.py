@@ -65,8 +65,8 @@ class WorkerPool:
 
     A process that has held messages for ``handler_timeout`` seconds without finishing one is killed and replaced.
     A process that dies is replaced after a pause that doubles up to 30 seconds. After more than ``max_restarts``
-    consecutive crashes of a process without one finished message, the pool ends with WorkersFailing. A process whose
-    handler raises SystemExit ends for good.
+    consecutive crashes of a process without one finished message, the pool ends with WorkersFailing. A handler that
+    raises SystemExit ends its process: for good with exit code 0, else as a crash.
 
     >>> WorkerPool(url, "orders", "shop.orders:charge", processes=4, idle_exit=5).run()  # doctest: +SKIP
     """

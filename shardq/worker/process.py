@@ -56,10 +56,11 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """The last report of a process, and the error that it ended with."""
+    """The last report of a process, and the error that it ended with, or what crashed its handler."""
 
     report: WorkerReport
     error: ShardqError | None = None
+    crash: str = ""
 
 
 def run_process(plan: WorkerPlan, channel: Connection) -> None:
@@ -72,16 +73,17 @@ def run_process(plan: WorkerPlan, channel: Connection) -> None:
     ignore_interrupts()
     worker: Worker | None = None
     error: ShardqError | None = None
+    crash = ""
     try:
         with connect(plan.url) as client:
             worker = started = plan.worker(client)
             signal.signal(signal.SIGTERM, lambda _number, _frame: started.stop())
-            _run(worker, channel)
+            crash = _run(worker, channel)
     except ShardqError as raised:
         error = raised
     report = WorkerReport() if worker is None else worker.report
     with suppress(OSError):  # the parent is gone
-        channel.send(Ended(report, sendable(error)))
+        channel.send(Ended(report, sendable(error), crash))
 
 
 def load_handler(handler: str | Handler) -> Handler:
@@ -89,14 +91,16 @@ def load_handler(handler: str | Handler) -> Handler:
     return function_named("handler", handler) if isinstance(handler, str) else handler
 
 
-def _run(worker: Worker, channel: Connection) -> None:
+def _run(worker: Worker, channel: Connection) -> str:
+    """Work until the end; returns what crashed the handler. One that exits with code 0 ends the process for good."""
     try:
         with reporting(worker, channel):
             worker.run()
-    except SystemExit as exit_:  # the handler wants its process to end
-        _log.warning(
-            "the handler ended this process with SystemExit(%s): it is not started again", exit_.code
-        )
+    except SystemExit as exit_:
+        if exit_.code:
+            return f"the handler raised SystemExit({exit_.code!r})"
+        _log.warning("the handler ended this process with SystemExit(0): it is not started again")
+    return ""
 
 
 @contextmanager

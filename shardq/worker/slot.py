@@ -178,16 +178,16 @@ class Slot:
     def _handle_end(self, child: Child) -> None:
         code = child.process.exitcode
         self._forget(child)
-        error = child.ended.error if child.ended is not None else None
+        error, crash = (child.ended.error, child.ended.crash) if child.ended is not None else (None, "")
         if child.retired and not self._stopping and (error is None or error.retryable):
             return
-        if self._stopping or (child.ended is not None and error is None):
+        if self._stopping or (child.ended is not None and error is None and not crash):
             self.finished = True
             return
         if error is not None and not error.retryable:
             self.finished = True
             raise error
-        self._restart(child, error or WorkersFailing(f"{self._name} ended with exit code {code}"))
+        self._restart(child, error or WorkersFailing(crash or f"{self._name} ended with exit code {code}"))
 
     def _restart(self, child: Child, error: ShardqError) -> None:
         progressed = child.report.handled > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -39,6 +40,12 @@ def die(message: Message) -> None:
 
 def leave(message: Message) -> None:
     raise SystemExit(0)
+
+
+def exit_if_bad(message: Message) -> None:
+    """As a program that is called as a function does."""
+    if message.body == b"bad":
+        sys.exit("usage: program FILE")
 
 
 def _first(message: Message) -> bool:

@@ -150,6 +150,17 @@ def test_a_handler_that_leaves_ends_its_process_for_good_which_is_logged(
     assert "ended this process with SystemExit(0)" in capfd.readouterr().err
 
 
+def test_a_message_whose_handler_exits_with_an_error_ends_no_pool_and_becomes_a_dead_letter(
+    url: str, client: shardq.Client, queue: Queue, handlers: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.alter(max_deliveries=2)
+    queue.producer().send_many([b"bad", *[b"good"] * 5])
+    report = WorkerPool(url, "jobs", f"{handlers}:exit_if_bad", idle_exit=2).run()
+    assert (report.total.worked, report.restarts) == (5, 2)
+    assert client.queue("jobs.dead").counts().ready == 1
+    assert "the handler raised SystemExit('usage: program FILE')" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("handler", "text"),
     [
