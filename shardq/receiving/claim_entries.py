@@ -8,16 +8,35 @@ it makes, and all attempts agree on what is delivered.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 
 import msgspec
 
 from shardq.context.decision_log import DecisionLog
 from shardq.held import HeldSlice
+from shardq.sharding.shard import Shard
 
-__all__ = ["ClaimEntry", "Runs", "Taken"]
+__all__ = ["ClaimEntry", "ClaimName", "Runs", "Taken"]
 
 COUNTED = 100  # runs, or the queue's max_deliveries if that is more
 COUNTED_FOR_SHOW = 10  # where the queue has no max_deliveries
+
+
+class ClaimName(msgspec.Struct, frozen=True):
+    """A claim of one shard."""
+
+    shard: Shard
+    name: str
+
+    @property
+    def token(self) -> bytes:
+        """The token of the claim in the store."""
+        return blake2b(f"{self.name}\0{self.shard}".encode(), digest_size=16).digest()
+
+    @property
+    def key(self) -> str:
+        """Its key in the decision log."""
+        return f"{self.shard}:{self.token.hex()}"
 
 
 class Taken(msgspec.Struct, array_like=True, frozen=True):

@@ -31,7 +31,9 @@ from shardq.context.queue_context import QueueContext
 from shardq.errors import LeaseLost
 from shardq.held import HeldSlice
 from shardq.limits.queue_limits import check_unlimited
-from shardq.receiving.named_claims import CLAIMS_AT_ONCE, ClaimName, NamedClaims, Taking
+from shardq.receiving.claim_entries import ClaimName
+from shardq.receiving.named_claims import NamedClaims, Taking
+from shardq.receiving.named_settling import CLAIMS_AT_ONCE
 from shardq.sharding.shard import Shard
 from shardq.spark.backlog import Backlog
 from shardq.spark.bodies import BodyReader

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from shardq.closing import Closing
-from shardq.receiving.named_claims import ClaimName, NamedClaims
+from shardq.receiving.claim_entries import ClaimName
+from shardq.receiving.named_claims import NamedClaims
 
 __all__ = ["Heartbeat", "interval_of"]
 

@@ -11,7 +11,8 @@ from shardq import Client, Queue
 from shardq.context import queue_context
 from shardq.context.queue_context import QueueContext
 from shardq.receiving import unused
-from shardq.receiving.named_claims import ClaimName, NamedClaims
+from shardq.receiving.claim_entries import ClaimName
+from shardq.receiving.named_claims import NamedClaims
 from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock

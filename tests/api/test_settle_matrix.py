@@ -8,7 +8,8 @@ from typing import NamedTuple
 import pytest
 
 import shardq
-from shardq.receiving.named_claims import ClaimName, NamedClaims
+from shardq.receiving.claim_entries import ClaimName
+from shardq.receiving.named_claims import NamedClaims
 from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock

@@ -13,7 +13,8 @@ import pytest
 import shardq
 from shardq.clock import SystemClock, microseconds
 from shardq.codec import BYTES
-from shardq.receiving.named_claims import ClaimName, NamedClaims
+from shardq.receiving.claim_entries import ClaimName
+from shardq.receiving.named_claims import NamedClaims
 from shardq.settling.receipts import dead_letter_receipts
 from shardq.settling.settlement import Settlement
 from shardq.sharding.shard import group_shard

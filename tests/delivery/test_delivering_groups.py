@@ -9,7 +9,8 @@ import pytest
 import shardq
 from shardq.clock import microseconds
 from shardq.held import HeldSlice
-from shardq.receiving.named_claims import ClaimName, NamedClaims
+from shardq.receiving.claim_entries import ClaimName
+from shardq.receiving.named_claims import NamedClaims
 from shardq.receiving.prefetch_buffer import PrefetchBuffer
 from shardq.sending.copies import begin_copy, copy_shard, hash_of_shard
 from shardq.sharding.shard import Shard, group_shard

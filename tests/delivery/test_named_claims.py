@@ -13,7 +13,9 @@ import pytest
 import shardq
 from shardq.clock import microseconds
 from shardq.context import patient_claims
-from shardq.receiving.named_claims import SETTLED_AT_ONCE, ClaimName, NamedClaims
+from shardq.receiving.claim_entries import ClaimName
+from shardq.receiving.named_claims import NamedClaims
+from shardq.receiving.named_settling import SETTLED_AT_ONCE
 from shardq.settling.receipts import dead_letter_receipts
 from shardq.sharding.shard import Shard, group_shard
 from shardq.storage.opening import open_store

@@ -7,7 +7,8 @@ import json
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from shardq.receiving.named_claims import ClaimName, NamedClaims
+from shardq.receiving.claim_entries import ClaimName
+from shardq.receiving.named_claims import NamedClaims
 from shardq.sharding.shard import Shard
 from shardq.spark.backlog import Backlog
 from shardq.spark.claim_stream import ClaimStream
