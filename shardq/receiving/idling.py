@@ -23,11 +23,14 @@ FIRST_POLL_SECONDS = 0.003
 POLL_GROWTH = 1.5
 LAST_POLL_SECONDS = 0.25  # longer if there are so many consumers that they would make more polls than
 POLLS_PER_SECOND = 12  # of all consumers together
-SLICE_SECONDS = 0.5  # a stop is noticed within this time
+NOTICE_SECONDS = 0.5  # a stop is noticed within this time
 
 
 class Idling:
-    """Sleeps until there may be something to read: until a signal, the next known due time, or the next poll."""
+    """Sleeps until there may be something to read: until a signal, the next known due time, or the next poll.
+
+    A stop is noticed within ``notice`` seconds.
+    """
 
     def __init__(
         self,
@@ -36,9 +39,11 @@ class Idling:
         receiving: Receiving,
         stopped: Callable[[], bool],
         lock: AbstractContextManager[object] | None = None,
+        notice: float = NOTICE_SECONDS,
     ) -> None:
         self._store, self._retry, self._receiving, self._stopped = store, retry, receiving, stopped
         self._lock = lock or nullcontext()  # of what receives, if other threads use it
+        self._notice = notice
         self._poll, self._woke = FIRST_POLL_SECONDS, time.monotonic()
         self._signalled: tuple[str, ...] = ()  # where something may have come since something was last read
 
@@ -57,7 +62,7 @@ class Idling:
             queues = self._receiving.waits_for
         signalled, self._signalled = self._signalled, ()
         while (left := until - time.monotonic()) > 0 and not self._stopped():
-            news = self._retry(self._store.wait, tuple(queues), min(left, SLICE_SECONDS))
+            news = self._retry(self._store.wait, tuple(queues), min(left, self._notice))
             if news:
                 self._signalled = tuple(queues[name] for name in news if name in queues)
                 break
@@ -83,7 +88,7 @@ class Idling:
         slow = REFRESH_SECONDS if self._signalled or paused else slow
         longest = min(slow, LONGEST_POLL_SECONDS, *(() if due is None else (due,)))
         if len(paused) == len(receiving.names):
-            return SLICE_SECONDS
+            return NOTICE_SECONDS
         if self._store.capabilities.signals:
             return longest
         last = max(LAST_POLL_SECONDS, receiving.consumers / POLLS_PER_SECOND)
