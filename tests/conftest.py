@@ -88,6 +88,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: end_lasting_servers(folder))
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show why a test was run again: one that fails once in a while may have found a defect that is rare."""
+    for report in terminalreporter.getreports("rerun"):
+        terminalreporter.write_sep("_", f"first try of {report.nodeid}")
+        terminalreporter.write_line(str(report.longrepr))
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Import no folder of which no test is chosen: every process would do so."""
     if collection_path.parent != Path(__file__).parent:
