@@ -173,6 +173,11 @@ class Message:
         """True once the message was released, by this consumer."""
         return bool(self._held.in_states([self._position], [SettleState.RELEASED]))
 
+    @property
+    def lost(self) -> bool:
+        """True when its lease is over or was taken away, so that somebody else may have the message. Asks no store."""
+        return not self.settled and self._settler.is_lost(self._held, self._position)
+
     def ack(self, *, result: Any = None) -> None:
         """Finish the message: it is never delivered again. It can be repeated.
 

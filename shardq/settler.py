@@ -34,6 +34,10 @@ class Settler(Protocol):
         """True when its messages become dead letters if they are released."""
         ...
 
+    def is_lost(self, held: HeldSlice, position: int) -> bool:
+        """True when one of its messages is held no longer, or its lease is over."""
+        ...
+
     def extend(self, selections: Sequence[Selection], seconds: float) -> None:
         """Hold messages for so many seconds from now on."""
         ...

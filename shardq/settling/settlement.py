@@ -123,6 +123,12 @@ class Settlement:
         """True when messages have had the deliveries that their queue allows. Reads the settings only if it may be."""
         return self._reaches(held, self._context.live.known) and self._reaches(held, self._context.settings)
 
+    def is_lost(self, held: HeldSlice, position: int) -> bool:
+        """True when a message is held no longer, as far as is known, or its lease is over by the store's clock."""
+        if held.in_states([position], [SettleState.LOST]):
+            return True
+        return self._context.store.now() >= held.until(position)
+
     def extend(self, selections: Sequence[Selection], seconds: float) -> None:
         """Hold messages for so many seconds from now on."""
         check_number("seconds", seconds, 0.0, MAX_LEASE_SECONDS)

@@ -62,7 +62,9 @@ class Attempt:
         self.results: dict[Message, Any] = {}  # what the handler returned for them
         self.endings: list[Ending] = []
         self.interrupted: list[Message] = []  # the handler was interrupted, or returned what has not run
-        self.held_back: list[Message] = []  # an earlier message of their group is delivered again before them
+        self.held_back: list[
+            Message
+        ] = []  # somebody else may have them, or an earlier message of their group
         self.started = 0
         self._stopped = set[str]()  # lanes of groups
 
@@ -70,6 +72,15 @@ class Attempt:
         """True when the message has to wait for an earlier one of its group. It is given back then."""
         if message.lane not in self._stopped:
             return False
+        self.held_back.append(message)
+        return True
+
+    def leaves_out(self, message: Message) -> bool:
+        """True when the message is not to be begun: its lease is over, or it has to wait. It is given back then."""
+        if not message.lost:
+            return self.holds_back(message)
+        if message.lane is not None:
+            self._stopped.add(message.lane)
         self.held_back.append(message)
         return True
 
@@ -99,7 +110,10 @@ class HandlerCalls(Protocol):
 
 
 class EachMessage(msgspec.Struct, frozen=True):
-    """Calls the handler with one message at a time. A message that fails does not affect the others."""
+    """Calls the handler with one message at a time. A message that fails does not affect the others.
+
+    One whose lease is over, as after this process stood still, is not begun: somebody else may work on it.
+    """
 
     handler: MessageHandler
     policy: ErrorFunction
@@ -110,8 +124,9 @@ class EachMessage(msgspec.Struct, frozen=True):
             with gate() as is_open:
                 if not is_open:
                     return
+                left_out = attempt.leaves_out(message)
                 attempt.started += 1
-                if not attempt.holds_back(message):
+                if not left_out:
                     self._call(attempt, tally, message)
 
     def _call(self, attempt: Attempt, tally: Tally, message: Message) -> None:

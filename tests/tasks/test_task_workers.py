@@ -306,6 +306,23 @@ def test_wherever_a_worker_dies_the_result_that_was_stored_stands_and_none_is_mi
     assert step >= 3
 
 
+def test_a_worker_that_stood_still_begins_no_task_that_somebody_else_may_have(
+    tasks: Tasks, client: shardq.Client, clock: ManualClock
+) -> None:
+    ran: list[int] = []
+
+    @tasks.task
+    def work(number: int) -> None:
+        ran.append(number)
+        if len(ran) == 1:
+            clock.advance(31)
+            assert len(client.queue("tasks").consumer().receive(10)) == 3
+
+    tasks.send_many([work.signature(number) for number in range(3)])
+    report = tasks.drain()
+    assert (len(ran), report.lease_lost) == (1, 3)
+
+
 def test_modules_name_their_app(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(Path(__file__).parent), *sys.path])
     assert set(tasks_named("apps_for_tests").tasks) == {"add", "die_once", "wait_for_others"}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from shardq import Batch, Message, Queue
+from shardq.client import Client
 from shardq.worker import Worker
 
 
@@ -143,3 +145,22 @@ def test_a_worker_that_is_stopped_gives_groups_back_in_order(queue: Queue) -> No
     for group in "ab":
         found = [int(body) for name, body in worked if name == group]
         assert found == sorted(found)
+
+
+def test_a_worker_that_stood_still_begins_nothing_that_follows_in_a_group(client: Client) -> None:
+    queue = client.create_queue("short", shards=1, time_shards=1, visibility_timeout=0.2)
+    fill(queue, "a", 3)
+    worked: list[bytes] = []
+
+    def handler(message: Message) -> None:
+        worked.append(message.body)
+        if (
+            len(worked) == 1
+        ):  # it stands still for longer than the lease, and somebody else goes on with the group
+            time.sleep(0.3)
+            with queue.consumer(visibility_timeout=60) as other:
+                assert other.receive(1, wait=5).bodies == [b"0"]
+
+    report = run(queue, handler, keep_leases=False)
+    assert worked == [b"0"]
+    assert (report.worked, report.lease_lost) == (1, 3)
