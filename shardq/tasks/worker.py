@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Unpack
 
+import msgspec
+
 import shardq
 from shardq.batch import Batch
 from shardq.client import Client
@@ -100,6 +102,11 @@ class TaskWorker(Worker):
         self._error: BaseException | None = None
         self._upkeep = Upkeep(binding.results, beside=threads > 0)
 
+    @property
+    def report(self) -> WorkerReport:
+        """What the worker has done so far. Any thread may read it."""
+        return self._room.told(super().report)
+
     def run(self) -> WorkerReport:
         """Work until :meth:`stop`, or until nothing was due for ``idle_exit`` seconds and nothing runs.
 
@@ -189,7 +196,7 @@ class TaskWorker(Worker):
             self._tally.add(given_back=len(rest))
 
     def _begin(self, units: Sequence[Unit], threads: Threads[Unit]) -> None:
-        self._tally.hold(self._room.take(sum(len(unit.attempt.batch) for unit in units)))
+        self._room.take(sum(len(unit.attempt.batch) for unit in units))
         self._runner.look(units)
         for unit in units:
             if self._threads:
@@ -222,7 +229,7 @@ class TaskWorker(Worker):
         except BaseException as error:
             self._end_with(error)
         finally:
-            self._tally.hold(self._room.give(sum(len(unit.attempt.batch) for unit in units)))
+            self._room.give(sum(len(unit.attempt.batch) for unit in units))
 
     def _end_with(self, error: BaseException) -> None:
         if isinstance(error, ShardqError) and error.retryable:
@@ -252,6 +259,7 @@ class _Room:
         self._changed = threading.Condition()
         self._seconds = AHEAD_SECONDS  # that a task takes, as far as is known
         self.held = 0
+        self._ended = 0  # of those, which are to be settled
 
     def wait(self, seconds: float) -> int:
         """How many may be received: none, when there was no room for so many seconds."""
@@ -264,18 +272,22 @@ class _Room:
         with self._changed:
             self._changed.wait_for(lambda: self.held < held, seconds)
 
-    def take(self, count: int) -> int:
-        """Count messages as held; returns how many are."""
+    def take(self, count: int) -> None:
+        """Count messages as held."""
         with self._changed:
             self.held += count
-            return self.held
 
-    def give(self, count: int) -> int:
-        """Count messages as held no longer; returns how many still are."""
+    def give(self, count: int) -> None:
+        """Count messages that have been run as held no longer."""
         with self._changed:
             self.held -= count
+            self._ended -= count
             self._changed.notify_all()
-            return self.held
+
+    def told(self, report: WorkerReport) -> WorkerReport:
+        """A report, with how many messages are held, and how many of them have been run."""
+        with self._changed:
+            return msgspec.structs.replace(report, in_flight=self.held, settling=self._ended)
 
     @property
     def at_once(self) -> int:
@@ -289,8 +301,9 @@ class _Room:
             self._careful_looks = patience if last else max(0, self._careful_looks - 1)
 
     def ran(self, count: int, seconds: float) -> None:
-        """Learn how long tasks take."""
+        """Learn how long tasks take that have been run."""
         with self._changed:
+            self._ended += count
             self._seconds += (seconds / count - self._seconds) / 8
 
     @property

@@ -15,10 +15,11 @@ import msgspec
 from shardq.callables import function_named
 from shardq.client import Client, connect
 from shardq.errors import ShardqError
+from shardq.storage.per_process import generation
 from shardq.worker.attempt import Handler
 from shardq.worker.options import WorkerOptions
 from shardq.worker.report import WorkerReport
-from shardq.worker.signals import ignore_interrupts, own_group
+from shardq.worker.signals import call_on, ignore_interrupts, own_group
 from shardq.worker.worker import Worker
 
 __all__ = [
@@ -71,16 +72,19 @@ def run_process(plan: WorkerPlan, channel: Connection) -> None:
     """
     own_group()
     ignore_interrupts()
+    here = generation()
     worker: Worker | None = None
     error: ShardqError | None = None
     crash = ""
     try:
         with connect(plan.url) as client:
-            worker = started = plan.worker(client)
-            signal.signal(signal.SIGTERM, lambda _number, _frame: started.stop())
+            worker = plan.worker(client)
+            call_on(signal.SIGTERM, worker.stop)
             crash = _run(worker, channel)
     except ShardqError as raised:
         error = raised
+    if generation() != here:  # a child that a handler has forked, and that came back here
+        return
     report = WorkerReport() if worker is None else worker.report
     with suppress(OSError):  # the parent is gone
         channel.send(Ended(report, sendable(error), crash))
@@ -93,10 +97,13 @@ def load_handler(handler: str | Handler) -> Handler:
 
 def _run(worker: Worker, channel: Connection) -> str:
     """Work until the end; returns what crashed the handler. One that exits with code 0 ends the process for good."""
+    here = generation()
     try:
         with reporting(worker, channel):
             worker.run()
     except SystemExit as exit_:
+        if generation() != here:  # of a child that a handler has forked
+            raise
         if exit_.code:
             return f"the handler raised SystemExit({exit_.code!r})"
         _log.warning("the handler ended this process with SystemExit(0): it is not started again")

@@ -24,6 +24,7 @@ class WorkerReport(msgspec.Struct, frozen=True):
     store_faults: int = 0  # how often the store was unavailable for longer than the client retries
     permit_waits: int = 0  # looks for a permit of the semaphore that found none, while no handler ran
     in_flight: int = 0  # held at this moment
+    settling: int = 0  # of those: their handlers have ended, and they are acked or released now
     last_failure: str | None = None
 
     @property
@@ -59,9 +60,9 @@ class Tally:
         self.add(failed=messages)
         self._set(last_failure=reason)
 
-    def hold(self, count: int) -> None:
-        """Set how many messages are held now."""
-        self._set(in_flight=count)
+    def hold(self, count: int, *, settling: int = 0) -> None:
+        """Set how many messages are held now, and of how many of them the handlers have ended."""
+        self._set(in_flight=count, settling=settling)
 
     def read(self) -> WorkerReport:
         """The counters as they are now."""

@@ -8,14 +8,36 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
+from types import FrameType
+from typing import Any
 
-__all__ = ["end_group", "ignore_interrupts", "own_group", "stop_signals", "without_interrupts"]
+from shardq.storage.per_process import generation
+
+__all__ = ["call_on", "end_group", "ignore_interrupts", "own_group", "stop_signals", "without_interrupts"]
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 def _may_handle_signals() -> bool:
     return threading.current_thread() is threading.main_thread()
+
+
+def call_on(number: int, stop: Callable[[], None]) -> Any:
+    """Call ``stop`` for each signal of this number; returns how it was handled before.
+
+    A child that is forked meanwhile, as by `multiprocessing` in a handler, handles it as before: it can be ended.
+    """
+    before, here = signal.getsignal(number), generation()
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if generation() == here:
+            stop()
+            return
+        signal.signal(number, signal.SIG_DFL if before is None else before)
+        os.kill(os.getpid(), number)
+
+    signal.signal(number, handle)
+    return before
 
 
 @contextmanager
@@ -27,7 +49,7 @@ def stop_signals(stop: Callable[[], None]) -> Iterator[None]:
     if not _may_handle_signals():
         yield
         return
-    before = {number: signal.signal(number, lambda _number, _frame: stop()) for number in _STOPPING}
+    before = {number: call_on(number, stop) for number in _STOPPING}
     try:
         yield
     finally:

@@ -19,6 +19,7 @@ __all__ = ["Child", "Slot", "WorkersFailing"]
 _log = logging.getLogger(__name__)
 
 PAUSES = Backoff(0.5, 30.0)
+STILL_SECONDS = 3.0  # for which this process did not listen, as after Ctrl-Z in a shell
 
 
 class WorkersFailing(ShardqError):
@@ -39,7 +40,7 @@ class Child:
         theirs.close()
         self.report = WorkerReport()
         self.ended: Ended | None = None
-        self.progress_at = time.monotonic()
+        self.progress_at = self._listened_at = time.monotonic()
         self.retired = False  # it was told to end because it is one too many
 
     @property
@@ -49,6 +50,10 @@ class Child:
 
     def listen(self) -> None:
         """Read the reports of the process."""
+        now = time.monotonic()
+        if now - self._listened_at > STILL_SECONDS:  # of what was done meanwhile not all is reported
+            self.progress_at = now
+        self._listened_at = now
         try:
             while self.channel.poll():
                 self._take(self.channel.recv())
@@ -60,7 +65,7 @@ class Child:
 
         One that waits for a permit, or for the store, does not hang.
         """
-        held = self.report.in_flight > 0 and self.ended is None
+        held = self.report.in_flight > self.report.settling and self.ended is None
         return seconds is not None and held and time.monotonic() - self.progress_at > seconds
 
     def stop(self) -> None:
@@ -208,4 +213,4 @@ class Slot:
 
 
 def _without_messages_in_flight(report: WorkerReport) -> WorkerReport:
-    return report + WorkerReport(in_flight=-report.in_flight)
+    return report + WorkerReport(in_flight=-report.in_flight, settling=-report.settling)

@@ -16,6 +16,7 @@ from shardq.outcome import Backoff
 from shardq.queue import Queue
 from shardq.queue_internals import consumer_of, unless
 from shardq.semaphore import Semaphore
+from shardq.storage.per_process import generation
 from shardq.worker.assignment import assign
 from shardq.worker.attempt import (
     Attempt,
@@ -109,6 +110,7 @@ class Worker:
         }
         self._tally = Tally()
         self._stopping = False
+        self._runs_in = generation()
         self._leave_by = math.inf
         self._semaphore: Semaphore | None = None
         self._gate = open_gate(self._is_stopping)
@@ -125,6 +127,7 @@ class Worker:
         Raises an error that waiting cannot mend, such as QueueNotFound. A KeyboardInterrupt or SystemExit is raised
         after the batch at hand is settled: what is done is acked, the rest is given back.
         """
+        self._runs_in = generation()
         faults = 0  # of the store, in a row
         while not self._stopping:
             batches = self.report.batches
@@ -202,8 +205,13 @@ class Worker:
         try:
             self._calls[queue.name].run(attempt, self._tally, present_gate(self._gate, queue))
         finally:
-            for step in AttemptSettling(queue, attempt, self._options, self._tally).steps():
-                self._persist(step)
+            if not self._is_forked:  # there the messages are the parent's
+                self._settle_attempt(queue, attempt)
+
+    def _settle_attempt(self, queue: Queue, attempt: Attempt) -> None:
+        self._tally.hold(len(attempt.batch), settling=len(attempt.batch))
+        for step in AttemptSettling(queue, attempt, self._options, self._tally).steps():
+            self._persist(step)
 
     def _persist(self, step: Callable[[], None]) -> None:
         """Repeat a step of settling until it succeeds; the lease keeper holds the messages meanwhile.
@@ -250,7 +258,12 @@ class Worker:
         return time.monotonic() > self._leave_by
 
     def _is_stopping(self) -> bool:
-        return self._stopping
+        return self._stopping or self._is_forked
+
+    @property
+    def _is_forked(self) -> bool:
+        """True in a child that a handler has forked, and that came back here: it is no worker."""
+        return generation() != self._runs_in
 
 
 def _calls(handler: MessageHandler | BatchHandler, policy: ErrorFunction, *, by_batch: bool) -> HandlerCalls:

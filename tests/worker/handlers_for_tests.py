@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -79,3 +80,28 @@ def as_told(message: Message) -> Outcome | None:
 
 def choose(_message: Message, error: Exception) -> Outcome | None:
     return Discard() if isinstance(error, KeyError) else None
+
+
+def nap(message: Message) -> None:
+    time.sleep(1)
+
+
+def end_a_child(message: Message) -> None:
+    """Have a process of its own, which is told to end."""
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+    child.start()
+    child.terminate()
+    child.join(30)
+    assert child.exitcode == -signal.SIGTERM, child.exitcode
+    child.close()
+
+
+def fork(message: Message) -> None:
+    """Have a child that leaves as the body says, and wait for it."""
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+    elif message.body == b"exit":
+        sys.exit()
+    elif message.body == b"error":
+        raise ValueError("of a child")

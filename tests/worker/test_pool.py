@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import sys
 import threading
 import time
@@ -129,6 +130,42 @@ def test_a_process_that_hangs_is_killed_and_replaced(
     fill(queue, 2, str(tmp_path / "hung").encode())
     report = WorkerPool(url, "short", f"{handlers}:hang_once", idle_exit=1.5, handler_timeout=1).run()
     assert (report.total.worked, report.restarts) == (2, 1)
+
+
+def test_a_process_that_waits_for_the_store_does_not_hang(url: str, queue: Queue, handlers: str) -> None:
+    fill(queue, 1)
+    db = sqlite3.connect(url.removeprefix("sqlite:///").partition("?")[0], isolation_level=None)
+    begun: list[float] = []
+
+    def hold_up_the_ack(report: PoolReport) -> None:
+        if not begun and report.total.in_flight:
+            begun.append(time.monotonic())
+            db.execute("BEGIN IMMEDIATE")
+        if db.in_transaction and time.monotonic() - begun[0] > 5:
+            db.execute("ROLLBACK")
+
+    pool = WorkerPool(
+        url, "jobs", f"{handlers}:nap", idle_exit=0.3, handler_timeout=2, on_progress=hold_up_the_ack
+    )
+    report = pool.run()
+    db.close()
+    assert (report.total.worked, report.total.lease_lost, report.restarts) == (1, 0, 0)
+
+
+def test_a_handler_can_end_a_process_that_it_has_started(url: str, queue: Queue, handlers: str) -> None:
+    fill(queue, 1)
+    report = WorkerPool(url, "jobs", f"{handlers}:end_a_child", idle_exit=0.3).run()
+    assert (report.total.worked, report.total.failed, report.restarts) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("body", [b"exit", b"error", b"return"])
+def test_a_child_that_a_handler_has_forked_settles_nothing_and_works_nothing(
+    url: str, queue: Queue, handlers: str, body: bytes
+) -> None:
+    fill(queue, 5, body)
+    report = WorkerPool(url, "jobs", f"{handlers}:fork", idle_exit=0.3).run()
+    assert (report.total.worked, report.total.lease_lost, report.restarts) == (5, 0, 0)
+    assert queue.counts().in_flight == queue.counts().ready == 0
 
 
 def test_processes_that_die_as_often_as_they_start_end_the_pool(
