@@ -25,7 +25,17 @@ from shardq.sending.planned_bundles import plan_bundles
 from shardq.sending.prepared import prepare_options
 from shardq.sending.storing import prepare
 
-__all__ = ["consumer_of", "found_in", "holders_of", "one_by_one", "placed", "stored_in", "unless", "wait_for"]
+__all__ = [
+    "consumer_of",
+    "found_in",
+    "holders_of",
+    "one_by_one",
+    "placed",
+    "stored_in",
+    "unless",
+    "use",
+    "wait_for",
+]
 
 # ruff: noqa: SLF001 - it is of the same house
 
@@ -122,3 +132,8 @@ def wait_for(queue: Queue, seconds: float) -> None:
     Where the store does not signal what other processes send, what they send does not end it.
     """
     queue._context.retry(queue._context.store.wait, (queue.name,), seconds)
+
+
+def use(queue: Queue) -> None:
+    """Use a queue that was opened just now: one that expires is kept for as long as this is done often enough."""
+    queue._context.live.use()

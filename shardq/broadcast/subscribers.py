@@ -18,6 +18,7 @@ from shardq.client import Client
 from shardq.consumer import Consumer
 from shardq.errors import Closed, LeaseLost, QueueNotFound, ShardqError
 from shardq.message import Message, StoredMessage
+from shardq.queue_internals import use
 from shardq.storage.requests import EntryState
 
 __all__ = ["LEASE_SECONDS", "Entry", "live_queues"]
@@ -65,10 +66,15 @@ class Entry:
         return gap
 
     def keep(self) -> None:
-        """Extend the lease. It may have been over before, as this process stood still or the store was away."""
+        """Extend the lease, and use the queue, which would expire while its subscriber works for long.
+
+        The lease may have been over before, as this process stood still or the store was away.
+        """
         until = self._batch[0].lease_until
         self._batch.extend(LEASE_SECONDS)
         self._gap |= self._client.now() > until
+        with suppress(QueueNotFound):  # it is made after the entry
+            use(self._client.queue(self.queue))
 
     def leave(self) -> None:
         """Be a subscriber no longer."""

@@ -14,6 +14,7 @@ from shardq.closing import Closing
 from shardq.codec import Codec
 from shardq.consumer import Consumer
 from shardq.errors import Closed, QueueNotFound, ShardqError
+from shardq.storage.per_process import generation
 
 __all__ = ["Subscription"]
 
@@ -33,6 +34,7 @@ class Subscription(Closing):
     def __init__(self, client: Client, broadcast: str, *, codec: Codec, keep: float) -> None:
         self._client, self._broadcast, self._codec, self._keep = client, broadcast, codec, keep
         self._stopped = self._closed = False
+        self._generation = generation()
         self._entry, self._consumer = self._subscribe()
 
     @property
@@ -44,8 +46,7 @@ class Subscription(Closing):
         """Receive up to ``limit`` messages; see :meth:`shardq.Consumer.receive`. Raises Closed."""
         deadline = time.monotonic() + wait
         while True:
-            if self._closed:
-                raise Closed(f"this subscription to {self._broadcast!r} is closed: make another one")
+            self._check_open()
             left = max(0.0, deadline - time.monotonic())
             batch = self._receive(limit, min(left, _SLICE_SECONDS))
             if batch or left <= _SLICE_SECONDS or self._stopped:
@@ -69,10 +70,21 @@ class Subscription(Closing):
         self._consumer.stop()
 
     def close(self) -> None:
-        """Be subscribed no longer. Messages that were not received are dropped. May be repeated."""
-        if not self._closed:
+        """Be subscribed no longer. Messages that were not received are dropped. May be repeated.
+
+        In a forked child it does nothing: the subscription is the parent's.
+        """
+        if not self._closed and self._generation == generation():
             self._closed = self._stopped = True
             self._leave(self._entry, self._consumer)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"this subscription to {self._broadcast!r} is closed: make another one")
+        if self._generation != generation():
+            raise Closed(
+                f"this subscription to {self._broadcast!r} belongs to the parent process: make another one in this one"
+            )
 
     def _receive(self, limit: int, wait: float) -> Batch:
         if self._entry.take_gap():

@@ -14,6 +14,7 @@ from shardq.broadcast import Broadcast, Subscription, subscribers
 from shardq.broadcast.subscribers import LEASE_SECONDS
 from shardq.testing import ManualClock
 from tests.broadcast.conftest import received
+from tests.forking import forked
 
 
 def die(subscription: Subscription) -> None:
@@ -156,11 +157,38 @@ def test_who_works_for_longer_than_its_messages_are_kept_goes_on(
     client: shardq.Client, news: Broadcast, clock: ManualClock
 ) -> None:
     with news.subscribe(keep=60) as worker:
-        client.delete_queue(worker.queue)  # as it expired
+        client.delete_queue(worker.queue)  # as if it had expired
         worker._consumer._context.live._read_at -= 10
         assert received(worker) == []
         assert news.publish(b"x") == 1
         assert received(worker) == [b"x"]
+
+
+def test_the_queue_of_who_works_for_long_does_not_expire(
+    client: shardq.Client, news: Broadcast, clock: ManualClock
+) -> None:
+    with news.subscribe(keep=60) as busy:
+        for _ in range(8):
+            clock.advance(20)
+            busy._entry.keep()  # as its thread does
+            client.delete_expired_queues("news.live/")
+        assert news.publish(b"x") == 1
+        assert received(busy) == [b"x"]
+
+
+def test_the_end_of_a_block_in_a_forked_child_leaves_the_subscription_to_the_parent(news: Broadcast) -> None:
+    with news.subscribe() as subscriber:
+
+        def close_and_receive() -> str:
+            subscriber.close()
+            try:
+                return str(subscriber.receive().bodies)
+            except shardq.Closed as error:
+                return str(error)
+
+        assert "belongs to the parent process" in forked(close_and_receive)
+        assert news.publish(b"x") == 1
+        assert received(subscriber) == [b"x"]
 
 
 def test_who_is_slow_is_sent_no_more_than_is_kept(news: Broadcast, clock: ManualClock) -> None:
