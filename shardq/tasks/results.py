@@ -159,6 +159,14 @@ class ResultLog:
         begun = dict(zip(runs, self._results.holders([key_of("n", each) for each in runs]), strict=True))
         return {task for task, run in later.items() if begun[run] is not None}
 
+    def enter_whole(self, task: str, plans: bytes, keep: float) -> bytes:
+        """Store all plans of what a task returned, unless such are stored; returns those that are."""
+        key = key_of("g", task)
+        self._results.write_large(key, plans, keep)
+        if (found := self._results.read_large(key)) is None:
+            raise ResultMissing(f"what task {task} returned is not kept any more")
+        return found
+
     def enter_plans(self, plans: Iterable[tuple[str, bytes]], keep: float) -> None:
         """Store the plans of workflows, unless they are stored. They are drawn some at a time."""
         drawn = iter(plans)

@@ -181,7 +181,8 @@ class Runner:
 
     def _call_instead(self, unit: Unit, message: Message, given: Signature[Any] | Workflow) -> None:
         identity = ledger_id(message)
-        enter_tail(self._binding, identity, str(_headers(message)[NAME]), given, kept(message))
+        name, again = str(_headers(message)[NAME]), message.deliveries > 1
+        enter_tail(self._binding, identity, name, given, kept(message), again=again)
         unit.planned.add(message)
         start_bucket(self._binding, identity, b"")
 

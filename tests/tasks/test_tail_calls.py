@@ -70,7 +70,13 @@ class Tails(Sums):
             self.ran["risky"] += 1
             return chain(add.signature(number, 1), fragile.then())
 
+        @self.tasks.task
+        def listed() -> Workflow:
+            self.ran["listed"] += 1
+            return group(add.signature(each, 100 * self.attempt) for each in range(1 + 3 * self.attempt))
+
         add = self.add
+        self.attempt, self.listed = 1, listed
         self.count, self.later, self.spread, self.many, self.risky = count, later, spread, many, risky
 
 
@@ -136,6 +142,29 @@ def test_wherever_a_worker_dies_it_comes_to_the_same_and_ends_once(
             clock.advance(31)
             tails.tasks.drain()
         assert result.get(timeout=0) == value, step
+        if not died:
+            assert step > 5
+            return
+    pytest.fail("it never came to an end")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("after", [False, True])
+def test_of_a_large_group_that_is_another_one_when_its_worker_has_died_one_is_run_as_a_whole(
+    url: str, clock: ManualClock, tails: Tails, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    monkeypatch.setattr(buckets, "BUCKET_STEPS", 3)
+    for step in range(400):
+        tails.attempt, result = 2, tails.listed.send()
+        store = Dying(open_store(url, clock))
+        store.calls_left, store.after = step, after
+        with shardq.Client(store, retry_seconds=0) as deadly, suppress(Died):
+            TaskWorker(Tails(deadly).tasks, deadly, threads=0, idle_exit=0).run()
+        died = store.calls_left < 0
+        for _ in range(3):
+            clock.advance(31)
+            tails.tasks.drain()
+        assert result.get(timeout=0) in (list(range(100, 104)), list(range(200, 207))), step
         if not died:
             assert step > 5
             return
