@@ -104,3 +104,36 @@ def test_what_somebody_else_has_is_lost_however_busy_the_shard_is(
     monkeypatch.setattr(WideRow, "undisturbed", lambda _, look: (look(), False))
     others = Span(bundle.id, 0, 1, os.urandom(16))
     assert store.acknowledge(Acknowledge(shard, (others,))) == Fenced(lost=(others,))
+
+
+@pytest.mark.parametrize("group", ["", "group"])
+def test_a_look_that_finds_a_message_needs_no_quiet_and_one_that_does_not_says_so(
+    store: CassandraStore, shard: Shard, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a bundle of which one message is acked, and others that change the shard all the time
+    place = Shard(shard.queue, GROUP_TIME_SHARD, 3) if group else shard
+    bundle, token = BundleFactory(store.now)(2, group=group), os.urandom(16)
+    store.append(Append(place, (bundle,)))
+    assert store.claim(Claim(place, token, 1, MINUTE)).slices
+    assert store.acknowledge(Acknowledge(place, (Span(bundle.id, 0, 1, token),))) == Fenced()
+    with monkeypatch.context() as busy:
+        busy.setattr(WideRow, "undisturbed", lambda _, look: (look(), False))
+        # Then what is stored is found, and of what is not found nobody is told that it is gone
+        found = store.find(place, bundle.id, 1)
+        assert found is not None
+        assert (found.first, found.count) == (1, 1)
+        with pytest.raises(StoreUnavailable):
+            store.find(place, bundle.id, 0)
+    assert store.find(place, bundle.id, 0) is None
+
+
+def test_a_bundle_of_a_group_that_is_finished_is_gone_however_busy_the_shard_is(
+    store: CassandraStore, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Shard(shard.queue, GROUP_TIME_SHARD, 3)
+    bundle, token = BundleFactory(store.now)(group="group"), os.urandom(16)
+    store.append(Append(place, (bundle,)))
+    assert store.claim(Claim(place, token, 1, MINUTE)).slices
+    assert store.acknowledge(Acknowledge(place, (Span(bundle.id, 0, 1, token),))) == Fenced()
+    monkeypatch.setattr(WideRow, "undisturbed", lambda _, look: (look(), False))
+    assert store.find(place, bundle.id, 0) is None

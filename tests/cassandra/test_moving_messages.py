@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from shardq.clock import microseconds
+from shardq.errors import StoreUnavailable
 from shardq.sharding.shard import Shard
+from shardq.storage.cassandra import shard_rows
 from shardq.storage.cassandra.directory import NOTICE
 from shardq.storage.cassandra.peeking import is_empty
 from shardq.storage.cassandra.session import Answer, Session
@@ -40,6 +42,17 @@ class DisturbedSession(Session):
     def start_read(self, query: str, values: Sequence[Any], **options: Any) -> Answer:
         self.reads += 1
         if self.reads - 1 == self.disturb_at:
+            self.disturb()
+        return super().start_read(query, values, **options)
+
+
+class RestlessSession(Session):
+    """Lets others do something before each of its reads of what lease rows carry."""
+
+    disturb: Callable[[], object] = staticmethod(lambda: None)
+
+    def start_read(self, query: str, values: Sequence[Any], **options: Any) -> Answer:
+        if query == shard_rows._CARRIED:
             self.disturb()
         return super().start_read(query, values, **options)
 
@@ -115,3 +128,30 @@ def given(store: CassandraStore, shard: Shard, bundle: Bundle, move: str) -> Cal
         return claim
     assert claim().slices
     return partial(store.release, Release(shard, (Span(bundle.id, 0, 1, token),), delay=MINUTE))
+
+
+def test_a_message_that_moves_in_every_look_is_not_told_as_gone(
+    open_store: Callable[[], CassandraStore], store: CassandraStore, shard: Shard
+) -> None:
+    # Given a small message that is given back and claimed again whenever it was seen
+    bundle, looking = BundleFactory(store.now)(1, data=bytes(INLINE)), open_store()
+    store.append(Append(shard, (bundle,)))
+    tokens = [os.urandom(16)]
+    assert store.claim(Claim(shard, tokens[0], 1, MINUTE)).slices
+
+    def move() -> None:
+        store.release(Release(shard, (Span(bundle.id, 0, 1, tokens[-1]),)))
+        tokens.append(os.urandom(16))
+        assert store.claim(Claim(shard, tokens[-1], 1, MINUTE)).slices
+
+    session = looking._session
+    session.__class__ = RestlessSession
+    assert isinstance(session, RestlessSession)
+    session.disturb = move
+    # When somebody looks for it, then they are not told that it is gone
+    with pytest.raises(StoreUnavailable, match="not known whether a message is stored") as caught:
+        looking.find(shard, bundle.id, 0)
+    assert caught.value.retryable
+    # And find it when it stands still
+    session.disturb = lambda: None
+    assert looking.find(shard, bundle.id, 0) is not None

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import heapq
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
+from typing import TypeVar
 
 import msgspec
 
-from shardq.errors import InvalidCursor
+from shardq.errors import InvalidCursor, StoreUnavailable
 from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.rows import READY, BundleRow, Key, Ready, Slice
 from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.read_cursors import PRIORITIES
 from shardq.storage.requests import EntryState, Peek, PeekPage, ShardCounts, StoredSlice
 
-__all__ = ["count", "find", "is_empty", "peek"]
+__all__ = ["count", "find", "found", "is_empty", "peek"]
+
+T = TypeVar("T")
 
 _PLACE = struct.Struct(">bq16sl")  # priority (0 in the history), due or processed, bundle, position
 _FOREVER = 2**62
@@ -65,13 +68,40 @@ def peek(row: WideRow, request: Peek, now: int) -> PeekPage:
 
 
 def find(row: WideRow, bundle_id: bytes, position: int, now: int) -> StoredSlice | None:
-    """Return the slice that holds this message, in the history too, or None."""
-    return row.undisturbed(lambda: _find(row, bundle_id, position, now))[0]
+    """Return the slice that holds this message, in the history too, or None. Raises StoreUnavailable, see `found`."""
+    return found(row, lambda: _find(row, bundle_id, position, now))
 
 
 def count(row: WideRow, now: int, *, sizes: bool) -> ShardCounts:
-    """Messages by state. The cost grows with the number of slices, not of messages or bytes."""
+    """Messages by state. The cost grows with the number of slices, not of messages or bytes.
+
+    What others move all the while is counted as it was found: once, twice or not at all.
+    """
     return row.undisturbed(lambda: _count(row, now, sizes=sizes))[0]
+
+
+def found(row: WideRow, look: Callable[[], T | None]) -> T | None:
+    """Return what a look finds, or None where nothing moved while it found nothing.
+
+    What any look finds is stored. Else StoreUnavailable is raised: who was told None would store the message again, or
+    remove what belongs to it.
+    """
+    latest: T | None = None
+
+    def noted() -> T | None:
+        nonlocal latest
+        seen = look()
+        latest = latest if seen is None else seen
+        return seen
+
+    seen, certain = row.undisturbed(noted)
+    if certain:
+        return seen
+    if latest is None:
+        raise StoreUnavailable(
+            "others change the shard all the time, so it is not known whether a message is stored: try again"
+        )
+    return latest
 
 
 def is_empty(row: WideRow, now: int) -> bool:

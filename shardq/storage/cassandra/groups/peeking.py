@@ -9,6 +9,7 @@ from shardq.errors import InvalidCursor
 from shardq.outgoing_message import Bundle
 from shardq.storage.cassandra.groups.reading import GroupReader, GroupRow
 from shardq.storage.cassandra.groups.rows import Member, group_id
+from shardq.storage.cassandra.peeking import found
 from shardq.storage.cassandra.rows import BundleRow
 from shardq.storage.requests import EntryState, Peek, PeekPage, ShardCounts, StoredSlice
 
@@ -27,8 +28,13 @@ def peek(reader: GroupReader, request: Peek, now: int) -> PeekPage:
 
 
 def find(reader: GroupReader, bundle_id: bytes, position: int, now: int) -> StoredSlice | None:
-    """Return the slice that holds this message, in the history too, or None."""
-    return reader.row.undisturbed(lambda: _find(reader, bundle_id, position, now))[0]
+    """Return the slice that holds this message, in the history too, or None. Raises StoreUnavailable, see `found`.
+
+    A bundle of a group has a row until all of it is finished: without one nothing of it is stored.
+    """
+    if not reader.row.heads([bundle_id]):
+        return None
+    return found(reader.row, lambda: _find(reader, bundle_id, position, now))
 
 
 def count(reader: GroupReader, now: int, *, sizes: bool) -> ShardCounts:
