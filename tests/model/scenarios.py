@@ -57,7 +57,7 @@ def bundle(number: int, count: int = 1, *, made: int = START, due: int | None = 
 
 def stored(*bundles: Bundle) -> Database:
     """Rows as appends left them, in a shard that was never claimed from."""
-    return Database().write(list(_statements(str(SHARD), bundles)), START)
+    return Database().write(list(_statements(str(SHARD), bundles, 0, ())), START)
 
 
 def used(*bundles: Bundle, shard: Shard = SHARD) -> Database:

@@ -2,11 +2,17 @@
 
 A bundle is written with a time that follows from its id, the same whenever it is written again. Whatever
 claims, finishes or removes it is conditional and has a later time, so a repeated append changes nothing.
+
+The tombstones of what was claimed or removed hours ago may be gone. So a bundle with an old id, as a permit has it for
+ever, is left alone if it is stored. Else it is written with a time a little before what is remembered: what was removed
+since then stays removed, and what was removed before comes back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+
+import msgspec
 
 from shardq.errors import QueueNotFound
 from shardq.storage.cassandra import directory
@@ -14,6 +20,7 @@ from shardq.storage.cassandra.bodies import is_inline
 from shardq.storage.cassandra.changing import bundle_key, lower
 from shardq.storage.cassandra.faults import after_a_write
 from shardq.storage.cassandra.rows import (
+    BUNDLE,
     READY,
     Head,
     Key,
@@ -25,6 +32,7 @@ from shardq.storage.cassandra.rows import (
     id_time,
 )
 from shardq.storage.cassandra.session import Session, Statement
+from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.read_cursors import OVERLAP
 from shardq.storage.requests import Append, Bundle
 from shardq.storage.writing import append_in_parts, parts
@@ -34,11 +42,14 @@ __all__ = ["HEAD_START", "LATE", "PART_BUNDLES", "PART_BYTES", "announce_late", 
 HEAD_START = 10_000_000
 """A bundle's write time lies so long before its id's, in microseconds: later writes win although clocks differ."""
 
+_OLD = 3_600_000_000  # age of an id; tombstones are kept for longer, three hours at least
+_REMEMBERED = 16 * 60_000_000  # for so long what was removed stays so: a minute more than what is promised
 _ROW = "INSERT INTO entry (shard, kind, priority, due, id, first, value) VALUES (?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?"
 _ROW_WITH_DATA = (
     "INSERT INTO entry (shard, kind, priority, due, id, first, value, data) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?"
 )
+_STORED = "SELECT kind, id, value FROM entry WHERE shard = ? AND (kind, priority, due, id, first) IN ?"
 _DELETE = (
     "DELETE FROM entry USING TIMESTAMP ? "
     "WHERE shard = ? AND kind = ? AND priority = ? AND due = ? AND id = ? AND first = ?"
@@ -50,16 +61,16 @@ LATE = OVERLAP - 400_000  # clocks agree within the difference
 
 def append(session: Session, entered: directory.Entered, request: Append, now: Callable[[], int]) -> None:
     """Store the bundles; raises QueueNotFound."""
-    shard = request.shard
+    shard, began = request.shard, now()
     if not entered.is_fresh(shard):
         entered.look(session, shard)
-    _write(session, request)
+    _write(session, request, began)
     with after_a_write():
         if not entered.is_fresh(shard):
             try:
                 entered.look(session, shard)
             except QueueNotFound:
-                _undo(session, request)
+                _undo(session, request, began)
                 raise
         announce_late(session, request, now())
 
@@ -88,40 +99,80 @@ def ready_of(bundle: Bundle) -> Ready:
     )
 
 
-def _write(session: Session, request: Append) -> None:
+def _write(session: Session, request: Append, now: int) -> None:
     shard = str(request.shard)
+    taken = _taken(session, shard, [each for each in request.bundles if _is_old(each.id, now)])
+    if taken:  # a small one is stored in a lease row, or as a bundle of the history
+        rest = tuple(each for each in request.bundles if not (each.id in taken and is_inline(each)))
+        request = msgspec.structs.replace(request, bundles=rest)
     append_in_parts(
         request,
-        lambda part: session.write(list(_statements(shard, part))),
+        lambda part: session.write(list(_statements(shard, part, now, taken))),
         most_bytes=PART_BYTES,
         most_bundles=PART_BUNDLES,
     )
 
 
-def _statements(shard: str, bundles: Iterable[Bundle]) -> Iterator[Statement]:
+def _is_old(bundle_id: bytes, now: int) -> bool:
+    return id_time(bundle_id) < now - _OLD
+
+
+def _taken(session: Session, shard: str, old: Sequence[Bundle]) -> set[bytes]:
+    """Return which of the bundles are stored and not as they were sent: their ready rows were taken, however long ago.
+
+    Both rows of a bundle are read at once, so from the same replicas: of an append that failed, some have both. What is
+    taken meanwhile leaves a tombstone that is younger than what is written then.
+    """
+    ids, stored, whole = {each.id for each in old}, set[bytes](), set[bytes]()
+    if any(map(is_inline, old)):
+        leases = WideRow(session, shard).every_lease()
+        stored = ids & {each.bundle_id for lease in leases for each in lease.slices}
+    for part in parts(old, PART_BYTES, PART_BUNDLES):
+        sent = {each.id: ready_of(each) for each in part}
+        keys = [key for each in sent.values() for key in (each.key, bundle_key(each.key.id))]
+        for kind, row_id, value in session.read(_STORED, (shard, keys)):
+            if kind == BUNDLE and value:
+                stored.add(row_id)
+            elif kind == READY and value == sent[row_id].value:
+                whole.add(row_id)
+    return stored - whole
+
+
+def _write_time(bundle: Bundle, now: int) -> int:
+    """A small bundle has no row that tells of it, so its time follows from its id however old that is."""
+    if _is_old(bundle.id, now) and not is_inline(bundle):
+        return now - _REMEMBERED
+    return id_time(bundle.id) - HEAD_START
+
+
+def _statements(
+    shard: str, bundles: Iterable[Bundle], now: int, taken: Container[bytes]
+) -> Iterator[Statement]:
     for bundle in bundles:
-        timestamp = id_time(bundle.id) - HEAD_START
+        timestamp = _write_time(bundle, now)
         ready = ready_of(bundle)
         if is_inline(bundle):
             yield _ROW_WITH_DATA, (shard, *ready.key, ready.value, bundle.data, timestamp)
             continue
-        yield _ROW, (shard, *ready.key, ready.value, timestamp)
         yield _ROW_WITH_DATA, (shard, *bundle_key(bundle.id), encode(Head.of(bundle)), bundle.data, timestamp)
+        if bundle.id in taken:
+            continue
+        yield _ROW, (shard, *ready.key, ready.value, timestamp)
         if has_due_row(bundle.due, bundle.id):
             yield _ROW, (shard, *due_row_of(bundle.due, bundle.id), b"", timestamp)
 
 
-def _undo(session: Session, request: Append) -> None:
+def _undo(session: Session, request: Append, now: int) -> None:
     """Delete what was just written to a queue that is gone, with the same write time."""
     shard = str(request.shard)
     for part in parts(request.bundles, PART_BYTES, PART_BUNDLES):
-        session.write([(_DELETE, values) for bundle in part for values in _deletions(shard, bundle)])
+        session.write([(_DELETE, values) for bundle in part for values in _deletions(shard, bundle, now)])
     directory.leave(session, request.shard)
 
 
-def _deletions(shard: str, bundle: Bundle) -> Iterator[tuple[object, ...]]:
+def _deletions(shard: str, bundle: Bundle, now: int) -> Iterator[tuple[object, ...]]:
     keys = [ready_of(bundle).key, bundle_key(bundle.id)]
     if has_due_row(bundle.due, bundle.id):
         keys.append(due_row_of(bundle.due, bundle.id))
     for key in keys:
-        yield id_time(bundle.id) - HEAD_START, shard, *key
+        yield _write_time(bundle, now), shard, *key
