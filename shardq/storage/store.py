@@ -13,6 +13,8 @@ Rules for every method:
   for a temporary fault.
 - It MUST never raise a driver's exception: that is the ``__cause__`` of one of shardq's own.
 - It MUST build no statement out of data.
+- A call that settles more than 2,000 spans MAY do so part after part. If it fails in between it MUST raise
+  OutcomeUnknown.
 
 Groups, where ``capabilities.groups``: every bundle of a shard that ``is_grouped`` has a group, and no other one has.
 

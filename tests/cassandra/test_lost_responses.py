@@ -11,6 +11,7 @@ import pytest
 import shardq
 from shardq.errors import OutcomeUnknown, StoreUnavailable
 from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
+from shardq.storage.cassandra import settling
 from shardq.storage.cassandra.groups import changing as group_changing
 from shardq.storage.cassandra.session import Session, Statement
 from shardq.storage.cassandra.store import CassandraStore
@@ -54,8 +55,9 @@ class FailingSession(Session):
 
 @pytest.fixture(autouse=True)
 def narrow_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short groups are longer than their windows, so that something is behind these."""
+    """Short groups are longer than their windows, so that something is behind these; two spans are settled in parts."""
     monkeypatch.setattr(group_changing, "WINDOW", 1)
+    monkeypatch.setattr(settling, "_MOST_SPANS", 1)
 
 
 @pytest.fixture

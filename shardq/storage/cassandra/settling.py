@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from typing import TypeAlias
 
@@ -28,6 +28,9 @@ __all__ = ["Moment", "acknowledge", "extend", "forward", "release"]
 # Asked for anew in every attempt: a moment that is written must not be an old one, see `read_cursors.GUARD`.
 Moment: TypeAlias = Callable[[], int]
 _Step: TypeAlias = Callable[[Change, Sequence[Cut]], None]
+_MOST_SPANS = (
+    2_000  # in a change: one names at most one small bundle, so it writes no more than 8 MiB of their bodies
+)
 
 
 class _Overtaken(Exception):
@@ -151,41 +154,62 @@ def _settle(
 ) -> Fenced:
     """Do the step with what is still held of the spans; return the rest of them.
 
-    With ``complete`` it is done only when all of it is held. What this client holds is not read at first: whether
-    it is still so is a condition of the change.
+    With ``complete`` it is done only when all of it is held. Else it is done with so many spans after each other that
+    what a change writes of them, their bodies too, is not too much for the server.
     """
     if not spans:
         return Fenced()
-    row = WideRow(session, str(shard))
-    tokens = {span.token for span in spans}
+    missing: list[Span] = []
     is_done = False
     with session.turn(str(shard)):
-        known = held.of(str(shard), tokens)
-        held.forget(str(shard), tokens)
-        for _ in attempts(shard):
-            leases = known if known is not None else row.leases(tokens)
-            cuts, missing = cut(leases, spans)
-            if known is not None and missing:
-                known = None
-                continue
-            if missing and (complete or not cuts):
-                break
-            change = Change(session, shard)
-            for each in cuts:
-                change.retire(each.lease)
-                if each.rest:
-                    change.hold(msgspec.structs.replace(each.lease, slices=each.rest))
-            known = None
-            with suppress(_Overtaken):
-                step(change, cuts)
-                if change.apply():
-                    is_done = True
-                    _remember(held, shard, leases, cuts, change)
-                    break
+        for some in [spans] if complete else _parts(spans):
+            with after_a_write() if is_done else nullcontext():
+                was_done, rest = _settle_part(session, held, shard, some, step, complete=complete)
+            is_done = is_done or was_done
+            missing += rest
     if not missing:
         return Fenced()
+    row = WideRow(session, str(shard))
     with after_a_write() if is_done else nullcontext():
         return became(row, missing, lambda: _stored(row, missing))
+
+
+def _parts(spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
+    return (spans[start : start + _MOST_SPANS] for start in range(0, len(spans), _MOST_SPANS))
+
+
+def _settle_part(
+    session: Session, held: Held, shard: Shard, spans: Sequence[Span], step: _Step, *, complete: bool
+) -> tuple[bool, list[Span]]:
+    """Do the step in one change; return whether it was done, and what is not held of the spans.
+
+    What this client holds is not read at first: whether it is still so is a condition of the change.
+    """
+    row = WideRow(session, str(shard))
+    tokens = {span.token for span in spans}
+    known = held.of(str(shard), tokens)
+    held.forget(str(shard), tokens)
+    missing: list[Span] = []
+    for _ in attempts(shard):
+        leases = known if known is not None else row.leases(tokens)
+        cuts, missing = cut(leases, spans)
+        if known is not None and missing:
+            known = None
+            continue
+        if missing and (complete or not cuts):
+            break
+        change = Change(session, shard)
+        for each in cuts:
+            change.retire(each.lease)
+            if each.rest:
+                change.hold(msgspec.structs.replace(each.lease, slices=each.rest))
+        known = None
+        with suppress(_Overtaken):
+            step(change, cuts)
+            if change.apply():
+                _remember(held, shard, leases, cuts, change)
+                return True, missing
+    return False, missing
 
 
 def _remember(

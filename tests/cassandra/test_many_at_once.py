@@ -1,0 +1,107 @@
+"""More in one call than the server or the driver take in one change: it is done in parts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from shardq.errors import OutcomeUnknown, StoreUnavailable
+from shardq.sharding.shard import Shard
+from shardq.storage.cassandra import settling
+from shardq.storage.cassandra.changing import Change
+from shardq.storage.cassandra.store import CassandraStore
+from shardq.storage.requests import Acknowledge, Append, Claim, Extend, Fenced, Release, Span
+from shardq.testing import BundleFactory
+
+pytestmark = pytest.mark.cassandra
+
+MINUTE = 60_000_000
+MOST_BYTES = 16 << 20  # in a change, as far as the server takes it
+
+Settle = Callable[[CassandraStore, Shard, tuple[Span, ...]], Fenced]
+VERBS: dict[str, Settle] = {
+    "release": lambda store, shard, spans: store.release(Release(shard, spans)),
+    "keep": lambda store, shard, spans: store.acknowledge(Acknowledge(shard, spans, keep=True)),
+    "acknowledge": lambda store, shard, spans: store.acknowledge(Acknowledge(shard, spans)),
+    "extend": lambda store, shard, spans: store.extend(Extend(shard, spans, MINUTE)),
+}
+EXPECTED = {  # ready, held and processed, of those that were held
+    "release": (1, 0, 0),
+    "keep": (0, 0, 1),
+    "acknowledge": (0, 0, 0),
+    "extend": (0, 1, 0),
+}
+
+
+def hold(store: CassandraStore, shard: Shard, messages: int, size: int) -> tuple[Span, ...]:
+    """Store small messages and claim all of them."""
+    make, spans = BundleFactory(store.now), list[Span]()
+    for _ in range(0, messages, 100):
+        store.append(Append(shard, tuple(make(1, data=bytes(size)) for _ in range(100))))
+    while len(spans) < messages:
+        token = os.urandom(16)
+        claimed = store.claim(Claim(shard, token, messages, 10 * MINUTE))
+        spans += (Span(each.bundle.id, each.first, each.count, token) for each in claimed.slices)
+    return tuple(spans)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("verb", ["release", "keep"])
+def test_more_bodies_than_one_change_may_have_are_settled_with_one_call(
+    store: CassandraStore, shard: Shard, verb: str
+) -> None:
+    # Given small messages with more bytes together than the server takes in one change
+    size = 4000
+    messages = (MOST_BYTES // size // 100 + 1) * 100
+    spans = hold(store, shard, messages, size)
+    # When they are settled with one call
+    assert VERBS[verb](store, shard, spans) == Fenced()
+    # Then all of them are
+    counts = store.count(shard)
+    expected = tuple(messages * each for each in EXPECTED[verb])
+    assert (counts.ready, counts.in_flight, counts.processed) == expected
+
+
+@pytest.mark.parametrize("verb", list(VERBS))
+def test_what_others_have_of_many_is_told_of_every_part(
+    store: CassandraStore, shard: Shard, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling, "_MOST_SPANS", 30)
+    spans = hold(store, shard, 100, 10)
+    # Given two of them that somebody has acked, and one that is somebody else's
+    assert store.acknowledge(Acknowledge(shard, (spans[3], spans[70]))) == Fenced()
+    others = Span(spans[40].bundle_id, 0, 1, os.urandom(16))
+    named = (*spans[:40], others, *spans[41:])
+    # When all are settled with one call
+    told = VERBS[verb](store, shard, named)
+    # Then that is told, and the rest is done
+    assert set(told.gone) == {spans[3], spans[70]}
+    assert told.lost == (others,)
+    counts = store.count(shard)
+    ready, held, processed = (97 * each for each in EXPECTED[verb])
+    assert (counts.ready, counts.in_flight, counts.processed) == (ready, held + 1, processed)
+
+
+def test_a_part_that_fails_behind_others_leaves_the_outcome_unknown(
+    store: CassandraStore, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling, "_MOST_SPANS", 30)
+    spans, apply, left = hold(store, shard, 100, 10), Change.apply, 2
+
+    def fails(change: Change) -> bool:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise StoreUnavailable("no replica has answered")
+        return apply(change)
+
+    with monkeypatch.context() as failing, pytest.raises(OutcomeUnknown):
+        failing.setattr(Change, "apply", fails)
+        store.acknowledge(Acknowledge(shard, spans))
+    # When it is repeated, then the rest is done, and nothing counts as lost
+    told = store.acknowledge(Acknowledge(shard, spans))
+    assert told.lost == ()
+    assert len(told.gone) == 60
+    assert store.count(shard).in_flight == 0
