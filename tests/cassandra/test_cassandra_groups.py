@@ -16,6 +16,7 @@ from shardq.storage.cassandra.groups.rows import WINDOW
 from shardq.storage.cassandra.rows import Control
 from shardq.storage.cassandra.scanning import FIRST, FOREVER
 from shardq.storage.cassandra.session import Session, Statement
+from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.read_cursors import PRIORITIES
 from shardq.storage.requests import (
@@ -370,3 +371,15 @@ def test_a_count_asks_at_once_for_all_priorities_that_share_no_request(
     monkeypatch.setattr(Session, "start_read", noted)
     assert store.count(counted).ready == 2
     assert most >= len(PRIORITIES)
+
+
+def test_a_purge_ends_however_much_others_change_the_shard(
+    store: CassandraStore, grouped: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given groups with messages that wait or are held, and others that change the shard all the time
+    fill(store, grouped, [f"g{number}" for number in range(20)] * 2)
+    take(store, grouped, 10)
+    monkeypatch.setattr(WideRow, "undisturbed", lambda _, look: (look(), False))
+    # Then a purge removes all of them, and ends
+    assert store.purge(grouped) == 40
+    assert store.count(grouped) == ShardCounts()
