@@ -243,7 +243,7 @@ class QueueContexts:
         self._hooks, self._make_room, self._attend, self.dismiss = hooks, make_room, attend, dismiss
         self.joined = False
         self.counters = Counters()
-        self.retry = Retry(retry_seconds, self.counters.repeated)
+        self.retry = Retry(retry_seconds, self.counters.repeated, store.close)
         self.store = JoiningStore(store, self.retry.check_open)
         self.events = EventWriter(write_events)
         self._logs: dict[tuple[str, str], Log] = {}

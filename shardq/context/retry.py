@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Generic, ParamSpec, TypeVar
+from typing import Generic, NoReturn, ParamSpec, TypeVar
 
 import msgspec
 
@@ -23,6 +23,7 @@ __all__ = ["RETRY_SECONDS", "Answer", "Failures", "Retry"]
 
 
 RETRY_SECONDS = 15.0
+_CLOSED = "this client is closed: open another one with shardq.connect()"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds; a pause takes a random part of it
 
 P = ParamSpec("P")
@@ -62,11 +63,17 @@ class _Within(msgspec.Struct):
 class Retry:
     """Calls the store, and repeats calls that fail with a retryable error for some seconds. Pauses are random and grow.
 
-    With 0 seconds nothing is repeated. After :meth:`close` nothing is called any more.
+    With 0 seconds nothing is repeated. After :meth:`close` nothing is called any more. ``late`` is called after each
+    call that was going on then: in the middle of it the store may have connected again.
     """
 
-    def __init__(self, seconds: float, repeated: Callable[[], None] = lambda: None) -> None:
-        self._seconds, self._repeated = seconds, repeated
+    def __init__(
+        self,
+        seconds: float,
+        repeated: Callable[[], None] = lambda: None,
+        late: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._seconds, self._repeated, self._late = seconds, repeated, late
         self._here = _Here()
         self._closed = False
 
@@ -82,7 +89,7 @@ class Retry:
     def check_open(self) -> None:
         """Raise Closed after :meth:`close`."""
         if self._closed:
-            raise Closed("this client is closed: open another one with shardq.connect()")
+            raise Closed(_CLOSED)
 
     def within(self, seconds: float | None = None) -> AbstractContextManager[None]:
         """Limit the repetitions of all calls that this thread makes in the block to so many seconds together.
@@ -129,6 +136,9 @@ class Retry:
             if not error.retryable or not self.repeats:
                 raise
             return self._repeat(isinstance(error, OutcomeUnknown), operation, *args, **kwargs).value
+        finally:
+            if self._closed:
+                self._late()
 
     def ask(self, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Answer[T]:
         """Like calling this object, but also says whether an earlier attempt may have been carried out."""
@@ -140,11 +150,19 @@ class Retry:
             if not error.retryable or not self.repeats:
                 raise
             return self._repeat(isinstance(error, OutcomeUnknown), operation, *args, **kwargs)
+        finally:
+            if self._closed:
+                self._late()
 
     def _check_allowed(self) -> None:
         self.check_open()
         if self._is_over:
             raise StoreUnavailable("the store was not asked, as there was no time left for that")
+
+    def _end_of(self, unknown: bool) -> NoReturn:
+        if unknown:
+            raise OutcomeUnknown("the client was closed before the store said whether it made the change")
+        raise Closed(_CLOSED)
 
     def _repeat(
         self, unknown: bool, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs
@@ -153,6 +171,8 @@ class Retry:
         until = time.monotonic() + self._left
         longest = _FIRST_PAUSE
         while True:
+            if self._closed:
+                self._end_of(unknown)
             try:
                 return Answer(operation(*args, **kwargs), after_unknown=unknown)
             except ShardqError as error:

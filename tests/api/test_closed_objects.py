@@ -124,3 +124,59 @@ def test_what_was_made_by_a_closed_client_is_closed_without_an_error(scene: Scen
 def test_the_numbers_and_bodies_that_a_client_has_can_still_be_read(scene: Scene) -> None:
     assert scene.client.counters.sent == 20
     assert scene.batch.bodies == [b"x", b"x"]
+
+
+class ClosedMeanwhile(WrappedStore):
+    """A store whose client is closed, once it is known, while a request for the names of queues is going on."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.client: shardq.Client | None = None
+        self.answers: list[shardq.ShardqError] = []
+        self.seen: list[str] = []
+
+    def close(self) -> None:
+        self.seen.append("close")
+        super().close()
+
+    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if method == "list_queues" and self.client is not None:
+            self.client.close()
+            self.seen.append(method)
+            if self.answers:
+                raise self.answers.pop()
+        return do(*args, **kwargs)
+
+
+@pytest.fixture
+def closed_meanwhile(url: str, clock: ManualClock) -> ClosedMeanwhile:
+    store = ClosedMeanwhile(open_store(url, clock))
+    client = shardq.Client(store, retry_seconds=5)
+    client.create_queue("q")
+    store.client = client
+    return store
+
+
+def test_a_call_that_goes_on_beside_the_close_leaves_no_connection_behind(
+    closed_meanwhile: ClosedMeanwhile,
+) -> None:
+    assert closed_meanwhile.client is not None
+    assert "q" in closed_meanwhile.client.queues()
+    assert closed_meanwhile.seen == ["close", "list_queues", "close"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (shardq.StoreUnavailable("away"), shardq.Closed),
+        (shardq.OutcomeUnknown("lost"), shardq.OutcomeUnknown),
+    ],
+)
+def test_a_call_that_fails_beside_the_close_is_not_repeated(
+    closed_meanwhile: ClosedMeanwhile, answer: shardq.ShardqError, error: type[shardq.ShardqError]
+) -> None:
+    assert closed_meanwhile.client is not None
+    closed_meanwhile.answers = [answer]
+    with pytest.raises(error):
+        closed_meanwhile.client.queues()
+    assert closed_meanwhile.seen == ["close", "list_queues", "close"]
