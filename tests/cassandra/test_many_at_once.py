@@ -8,9 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from shardq.errors import OutcomeUnknown, StoreUnavailable
-from shardq.sharding.shard import Shard
+from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.cassandra import settling
 from shardq.storage.cassandra.changing import Change
+from shardq.storage.cassandra.groups import settling as group_settling
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Acknowledge, Append, Claim, Extend, Fenced, Release, Span
 from shardq.testing import BundleFactory
@@ -35,11 +36,20 @@ EXPECTED = {  # ready, held and processed, of those that were held
 }
 
 
+@pytest.fixture(params=[False, True], ids=["alone", "of groups"])
+def place(request: pytest.FixtureRequest, shard: Shard, monkeypatch: pytest.MonkeyPatch) -> Shard:
+    """A shard of which thirty messages are settled in a change."""
+    monkeypatch.setattr(settling, "_MOST_SPANS", 30)
+    monkeypatch.setattr(group_settling, "_MOST_SLICES", 30)
+    return Shard(shard.queue, GROUP_TIME_SHARD, 3) if request.param else shard
+
+
 def hold(store: CassandraStore, shard: Shard, messages: int, size: int) -> tuple[Span, ...]:
-    """Store small messages and claim all of them."""
+    """Store small messages and claim all of them; in a shard of groups each has a group of its own."""
     make, spans = BundleFactory(store.now), list[Span]()
-    for _ in range(0, messages, 100):
-        store.append(Append(shard, tuple(make(1, data=bytes(size)) for _ in range(100))))
+    for start in range(0, messages, 100):
+        groups = [f"g{start + number}" if shard.is_grouped else "" for number in range(100)]
+        store.append(Append(shard, tuple(make(1, data=bytes(size), group=group) for group in groups)))
     while len(spans) < messages:
         token = os.urandom(16)
         claimed = store.claim(Claim(shard, token, messages, 10 * MINUTE))
@@ -66,29 +76,27 @@ def test_more_bodies_than_one_change_may_have_are_settled_with_one_call(
 
 @pytest.mark.parametrize("verb", list(VERBS))
 def test_what_others_have_of_many_is_told_of_every_part(
-    store: CassandraStore, shard: Shard, verb: str, monkeypatch: pytest.MonkeyPatch
+    store: CassandraStore, place: Shard, verb: str
 ) -> None:
-    monkeypatch.setattr(settling, "_MOST_SPANS", 30)
-    spans = hold(store, shard, 100, 10)
+    spans = hold(store, place, 100, 10)
     # Given two of them that somebody has acked, and one that is somebody else's
-    assert store.acknowledge(Acknowledge(shard, (spans[3], spans[70]))) == Fenced()
+    assert store.acknowledge(Acknowledge(place, (spans[3], spans[70]))) == Fenced()
     others = Span(spans[40].bundle_id, 0, 1, os.urandom(16))
     named = (*spans[:40], others, *spans[41:])
     # When all are settled with one call
-    told = VERBS[verb](store, shard, named)
+    told = VERBS[verb](store, place, named)
     # Then that is told, and the rest is done
     assert set(told.gone) == {spans[3], spans[70]}
     assert told.lost == (others,)
-    counts = store.count(shard)
+    counts = store.count(place)
     ready, held, processed = (97 * each for each in EXPECTED[verb])
     assert (counts.ready, counts.in_flight, counts.processed) == (ready, held + 1, processed)
 
 
 def test_a_part_that_fails_behind_others_leaves_the_outcome_unknown(
-    store: CassandraStore, shard: Shard, monkeypatch: pytest.MonkeyPatch
+    store: CassandraStore, place: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settling, "_MOST_SPANS", 30)
-    spans, apply, left = hold(store, shard, 100, 10), Change.apply, 2
+    spans, apply, left = hold(store, place, 100, 10), Change.apply, 2
 
     def fails(change: Change) -> bool:
         nonlocal left
@@ -99,9 +107,9 @@ def test_a_part_that_fails_behind_others_leaves_the_outcome_unknown(
 
     with monkeypatch.context() as failing, pytest.raises(OutcomeUnknown):
         failing.setattr(Change, "apply", fails)
-        store.acknowledge(Acknowledge(shard, spans))
+        store.acknowledge(Acknowledge(place, spans))
     # When it is repeated, then the rest is done, and nothing counts as lost
-    told = store.acknowledge(Acknowledge(shard, spans))
+    told = store.acknowledge(Acknowledge(place, spans))
     assert told.lost == ()
     assert len(told.gone) == 60
-    assert store.count(shard).in_flight == 0
+    assert store.count(place).in_flight == 0

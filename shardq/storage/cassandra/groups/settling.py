@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from itertools import dropwhile
+from itertools import accumulate, dropwhile
 from typing import TypeAlias
 
 import msgspec
@@ -58,6 +59,7 @@ class _Cut(msgspec.Struct, frozen=True):
 
 
 _Step: TypeAlias = Callable[[Draft, Sequence[_Cut]], None]
+_MOST_SLICES = 4_000  # in a change of several groups; the driver takes 65,535 statements
 
 
 def acknowledge(session: Session, known: KnownGroups, request: Acknowledge, now: Moment) -> Fenced:
@@ -188,8 +190,8 @@ def _settle(
 ) -> Fenced:
     """Do the step with what is still held of the spans; return the rest of them.
 
-    With ``complete`` it is done only when all of it is held. It is one change, unless others change some of the groups
-    all the time: then it is done with fewer groups after each other.
+    With ``complete`` it is done only when all of it is held. It is one change, unless it is too large, or others change
+    some of the groups all the time: then it is done with fewer groups after each other.
     """
     settling = _Settling(session, known, shard, now, step, complete)
     with session.turn(str(shard)):
@@ -231,7 +233,9 @@ class _Settling:
                 continue
             if missing and (self._complete or not cuts):
                 break
-            part = cuts[: self._most]
+            sizes = list(accumulate(len(each.pieces) for each in cuts))
+            few = len(cuts) if self._complete else max(bisect_right(sizes, _MOST_SLICES), 1)
+            part = cuts[: min(self._most, few)]
             if self._apply(rows, leases.values(), part):
                 if len(part) == len(cuts):
                     break
