@@ -116,7 +116,9 @@ class Semaphore:
         settings = self._context.settings
         if settings.delivery_paused:
             return []
-        return self._permits.take(1, self._limit(settings), microseconds(settings.visibility_timeout))
+        taken = self._permits.take(1, self._limit(settings), microseconds(settings.visibility_timeout))
+        now = self._context.store.now()
+        return [held for held in taken if held.lease_until > now]  # this process may have stood still
 
     def _limit(self, settings: QueueSettings) -> int:
         if settings.max_in_flight is None:

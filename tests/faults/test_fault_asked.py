@@ -41,8 +41,8 @@ class Script:
     def unblock(self, at: float, *, took: float = 0.1, phase: Phase = Phase.OK) -> None:
         self._operation("unblock", "n2.1", at, took, phase)
 
-    def take(self, actor: str, at: float, *, shift: float = 0.0) -> None:
-        self._operation("take-permit", actor, at, 0.1, Phase.OK, note=f"{LEASE:g}", shift=shift)
+    def take(self, actor: str, at: float, *, took: float = 0.1, shift: float = 0.0) -> None:
+        self._operation("take-permit", actor, at, took, Phase.OK, note=f"{LEASE:g}", shift=shift)
 
     def give(self, actor: str, at: float) -> None:
         self._operation("give-permit", actor, at, 0.1, Phase.OK)
@@ -212,4 +212,5 @@ def test_a_permit_whose_lease_may_be_over_is_nobodys(script: Script) -> None:
     script.take("h1.1", 1)
     script.take("h2.1", 2, shift=300)
     script.take("h3.1", 3, shift=0)
+    script.take("h4.1", -LEASE, took=LEASE + 5)
     assert script.verdict() == {}

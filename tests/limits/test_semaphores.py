@@ -11,6 +11,10 @@ import pytest
 
 import shardq
 from shardq.sharding.shard import MAX_NAME_LENGTH
+from shardq.storage.opening import open_store
+from shardq.storage.requests import Claim, Claimed
+from shardq.storage.store import Store
+from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
 from tests.forking import forked
 
@@ -51,6 +55,29 @@ def test_the_end_of_a_block_gives_the_permit_back(client: shardq.Client) -> None
     with pytest.raises(ZeroDivisionError), semaphore.acquire(timeout=0):
         raise ZeroDivisionError
     assert semaphore.state().held == 0
+
+
+class StandsStill(WrappedStore):
+    """Its process stands still for longer than a lease when the first claim that took something is answered."""
+
+    def __init__(self, inner: Store, clock: ManualClock) -> None:
+        super().__init__(inner)
+        self.clock: ManualClock | None = clock
+
+    def claim(self, request: Claim) -> Claimed:
+        claimed = super().claim(request)
+        if claimed.slices and self.clock is not None:
+            self.clock.advance(60)
+            self.clock = None
+        return claimed
+
+
+def test_a_permit_whose_lease_is_over_before_it_is_handed_out_is_not(url: str, clock: ManualClock) -> None:
+    with shardq.Client(StandsStill(open_store(url, clock), clock)) as client:
+        semaphore = client.semaphore("smtp", permits=1, lease=20)
+        with pytest.raises(shardq.PermitTimeout):
+            semaphore.acquire(timeout=0)
+        assert not semaphore.acquire(timeout=0).lost
 
 
 def test_a_permit_comes_back_when_its_holder_died_and_a_late_holder_is_told(

@@ -294,7 +294,9 @@ def _beyond(events: Sequence[Event], tolerance: float) -> list[str]:
             ends.pop(event.actor, None)
         elif event.verb == "take-permit" and event.phase is Phase.OK:
             lease = (float(event.note) - tolerance) * SECOND
-            ends[event.actor] = asked[event.actor].store_time + lease
+            end = asked[event.actor].store_time + lease
+            if event.store_time < end:
+                ends[event.actor] = end
             if len(ends) > PERMITS:
                 found.append(f"{event.actor} {event.number}")
     return found
