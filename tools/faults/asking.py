@@ -147,14 +147,14 @@ class Permitted(Role):
         while not self.stopped.is_set():
             self.record.invoke("take-permit")
             try:
-                permit = semaphore.acquire(timeout=2)
+                permit, lease = semaphore.acquire(timeout=2), semaphore.lease
             except shardq.ShardqError as error:
                 self.record.outcome("take-permit", Phase.UNKNOWN, note=error)
                 self.pause(0.1)
                 continue
-            self.record.outcome("take-permit", Phase.OK, note=f"{semaphore.lease:g}")
+            self.record.outcome("take-permit", Phase.OK, note=f"{lease:g}")
             # Also when all hurry: who takes permits without a pause keeps an SQLite file from all others.
-            self.stopped.wait(self.dice.choice([0.01, 0.05, semaphore.lease * 1.2]))
+            self.stopped.wait(self.dice.choice([0.01, 0.05, lease * 1.2]))
             self.record.invoke("give-permit")
             try:
                 permit.release()
