@@ -185,7 +185,10 @@ class Queue:
         return False
 
     def purge(self) -> int:
-        """Remove all messages, also those in flight, but not the history; returns how many."""
+        """Remove all messages, also those in flight, but not the history; returns how many.
+
+        What an attempt removed that was not answered is not counted.
+        """
         context = self._context
         shards = context.retry(context.store.shards, self.name)
         purged = sum(context.retry(context.store.purge, shard) for shard in shards)

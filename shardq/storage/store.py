@@ -245,7 +245,11 @@ class Store(KeyRegister, Protocol):
         """Remove one message in any state, held and processed ones too. False when it is not stored."""
 
     def purge(self, shard: Shard) -> int:
-        """Remove all messages of the shard, held ones too, but not the history; returns how many they were."""
+        """Remove all messages of the shard, held ones too, but not the history; returns how many they were.
+
+        It MAY do so part after part. If it fails in between it SHOULD raise OutcomeUnknown, and when it is repeated it
+        counts the rest.
+        """
 
     def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:
         """Messages by state; with ``sizes`` it MUST also have the ``bytes`` of what is ready or delayed.

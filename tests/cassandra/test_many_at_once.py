@@ -13,7 +13,7 @@ from shardq.storage.cassandra import settling
 from shardq.storage.cassandra.changing import Change
 from shardq.storage.cassandra.groups import settling as group_settling
 from shardq.storage.cassandra.store import CassandraStore
-from shardq.storage.requests import Acknowledge, Append, Claim, Extend, Fenced, Release, Span
+from shardq.storage.requests import Acknowledge, Append, Claim, Extend, Fenced, Release, ShardCounts, Span
 from shardq.testing import BundleFactory
 
 pytestmark = pytest.mark.cassandra
@@ -93,10 +93,9 @@ def test_what_others_have_of_many_is_told_of_every_part(
     assert (counts.ready, counts.in_flight, counts.processed) == (ready, held + 1, processed)
 
 
-def test_a_part_that_fails_behind_others_leaves_the_outcome_unknown(
-    store: CassandraStore, place: Shard, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spans, apply, left = hold(store, place, 100, 10), Change.apply, 2
+def fail_after(monkeypatch: pytest.MonkeyPatch, changes: int) -> None:
+    """Let so many changes be made, and none after them."""
+    apply, left = Change.apply, changes
 
     def fails(change: Change) -> bool:
         nonlocal left
@@ -105,11 +104,36 @@ def test_a_part_that_fails_behind_others_leaves_the_outcome_unknown(
             raise StoreUnavailable("no replica has answered")
         return apply(change)
 
+    monkeypatch.setattr(Change, "apply", fails)
+
+
+def test_a_part_that_fails_behind_others_leaves_the_outcome_unknown(
+    store: CassandraStore, place: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spans = hold(store, place, 100, 10)
     with monkeypatch.context() as failing, pytest.raises(OutcomeUnknown):
-        failing.setattr(Change, "apply", fails)
+        fail_after(failing, 2)
         store.acknowledge(Acknowledge(place, spans))
     # When it is repeated, then the rest is done, and nothing counts as lost
     told = store.acknowledge(Acknowledge(place, spans))
     assert told.lost == ()
     assert len(told.gone) == 60
     assert store.count(place).in_flight == 0
+
+
+def test_a_purge_that_fails_half_way_does_not_say_that_nothing_was_changed(
+    store: CassandraStore, place: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given messages that are held, and one that waits
+    hold(store, place, 100, 10)
+    store.append(Append(place, (BundleFactory(store.now)(group="waits" if place.is_grouped else ""),)))
+    with monkeypatch.context() as failing, pytest.raises(StoreUnavailable):
+        fail_after(failing, 0)
+        store.purge(place)
+    assert store.count(place).in_flight == 100
+    with monkeypatch.context() as failing, pytest.raises(OutcomeUnknown):
+        fail_after(failing, 1)
+        store.purge(place)
+    # Then a repeated one removes the rest
+    assert store.purge(place) == 100
+    assert store.count(place) == ShardCounts()

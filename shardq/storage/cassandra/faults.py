@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from cassandra import (
@@ -55,11 +55,13 @@ class TombstonesRefused(StoreUnavailable):
 
 
 @contextmanager
-def after_a_write() -> Iterator[None]:
-    """Say that the outcome is unknown when something fails after a part of the work was done."""
+def after_a_write(begun: Callable[[], object] = lambda: True) -> Iterator[None]:
+    """Say that the outcome is unknown when something fails after a part of the work was done, or had ``begun``."""
     try:
         yield
     except StoreUnavailable as error:
+        if not begun():
+            raise
         raise OutcomeUnknown(f"a part of it is done: repeat the call ({error})") from error
 
 

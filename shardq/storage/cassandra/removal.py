@@ -11,6 +11,7 @@ import msgspec
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import consumers, dedupe, directory, finishing, queues, read_cursors
 from shardq.storage.cassandra.changing import Change, attempts
+from shardq.storage.cassandra.faults import after_a_write
 from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.queues import name_of
 from shardq.storage.cassandra.read_cursors import with_history_watermark
@@ -183,15 +184,16 @@ def purge(session: Session, shard: Shard, until: int, now: Callable[[], int]) ->
     What is sent later stays, so it ends although producers are at work. It goes on from where it has deleted, and so do
     the low watermarks, so that nobody reads its tombstones again.
     """
-    with session.turn(str(shard)):
-        return _Purge(session, shard, until, now).run()
+    purging = _Purge(session, shard, until, now)
+    with session.turn(str(shard)), after_a_write(lambda: purging.messages):
+        return purging.run()
 
 
 class _Purge:
     def __init__(self, session: Session, shard: Shard, until: int, now: Callable[[], int]) -> None:
         self._session, self._shard, self._until, self._now = session, shard, until, now
         self._row = WideRow(session, str(shard))
-        self._messages = 0
+        self.messages = 0
 
     def run(self) -> int:
         for _ in attempts(self._shard):
@@ -200,7 +202,7 @@ class _Purge:
             self._purge_leases()
             if self._row.undisturbed(self._is_done) == (True, True):
                 break
-        return self._messages
+        return self.messages
 
     def _purge_ready(self, priority: int) -> None:
         place: Place = (-FOREVER, b"", FIRST)
@@ -253,7 +255,7 @@ class _Purge:
         finishing.finish_ready(change, self._row, ready, slices)
         if not change.apply():
             return False
-        self._messages += sum(each.count for each in slices)
+        self.messages += sum(each.count for each in slices)
         return True
 
     def _raised(self, control: ControlRow, priority: int, place: Place, rows: int) -> Control | None:

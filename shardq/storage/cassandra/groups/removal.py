@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import finishing
 from shardq.storage.cassandra.changing import attempts
+from shardq.storage.cassandra.faults import after_a_write
 from shardq.storage.cassandra.groups.changing import Draft, Moment
 from shardq.storage.cassandra.groups.reading import GroupReader, GroupRow, Overtaken
 from shardq.storage.cassandra.groups.rows import Member, group_id
@@ -90,21 +91,22 @@ def purge(session: Session, shard: Shard, until: int, now: Callable[[], int]) ->
 
     What is sent later stays, so it ends although producers are at work.
     """
-    with session.turn(str(shard)):
-        return _Purge(session, shard, until, now).run()
+    purging = _Purge(session, shard, until, now)
+    with session.turn(str(shard)), after_a_write(lambda: purging.messages):
+        return purging.run()
 
 
 class _Purge:
     def __init__(self, session: Session, shard: Shard, until: int, now: Moment) -> None:
         self._session, self._shard, self._until, self._now = session, shard, until, now
         self._reader = GroupReader(session, shard)
-        self._messages = 0
+        self.messages = 0
 
     def run(self) -> int:
         """Each group has one row, which stays in its place, so one look at all of them finds what was there before."""
         for row in self._reader.from_group(b""):
             self._purge_group(group_id(row.group.name))
-        return self._messages
+        return self.messages
 
     def _purge_group(self, row_id: bytes) -> None:
         tries = attempts(self._shard)
@@ -118,7 +120,7 @@ class _Purge:
             if not removed:
                 return
             if draft.apply():
-                self._messages += removed
+                self.messages += removed
                 tries = attempts(self._shard)
             else:
                 next(tries)
