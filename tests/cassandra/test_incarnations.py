@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shardq.errors import QueueNotFound
+from shardq.errors import OutcomeUnknown, QueueNotFound, StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import directory, queues, removal
 from shardq.storage.cassandra.session import Session, Statement
@@ -307,3 +307,19 @@ def test_a_queue_of_before_there_were_incarnations_works_and_is_dropped(
     store.append(Append(shard, (bundle,)))
     assert received(store, shard) == [bundle.id]
     assert stored_of(store, name) != [str(shard)]
+
+
+def test_a_drop_that_cannot_end_does_not_say_that_nothing_was_changed(
+    store: CassandraStore, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unanswered(_: Session) -> Iterator[str]:
+        raise StoreUnavailable("no replica has answered")
+
+    # When the queue is gone, and a read of what it held is not answered
+    with monkeypatch.context() as failing, pytest.raises(OutcomeUnknown):
+        failing.setattr(removal, "partitions", unanswered)
+        store.drop_queue(shard.queue)
+    # Then who repeats it knows that it was their own drop, though somebody else has finished it
+    assert store.load_queue(shard.queue) is None
+    store.sweep(Sweep(shard.queue, 0))
+    assert not store.drop_queue(shard.queue)

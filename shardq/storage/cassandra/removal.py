@@ -87,7 +87,8 @@ def drop(session: Session, queue: str, now: Callable[[], int], seen: QueueRecord
     incarnation = queues.condemn(session, queue, seen)
     if incarnation is None:
         return False
-    finish_drop(session, queue, incarnation, now)
+    with after_a_write():  # the queue exists no longer
+        finish_drop(session, queue, incarnation, now)
     return True
 
 
