@@ -16,33 +16,10 @@ from shardq.storage.bundle_data import decode_keys
 from shardq.storage.expiry import expired, in_queue_since
 
 __all__ = [
-    "Acknowledge",
-    "Append",
-    "Bundle",
-    "Capabilities",
-    "Claim",
-    "Claimed",
-    "ClaimedSlice",
-    "DedupeEntry",
-    "Enlisted",
-    "EntryState",
-    "Extend",
-    "Fenced",
-    "Finding",
-    "Finish",
-    "Forward",
-    "Peek",
-    "PeekPage",
-    "Probe",
-    "QueueRecord",
-    "Release",
-    "ShardCounts",
-    "Span",
-    "StoredSlice",
-    "Sweep",
-    "expired",
-    "in_queue_since",
-]
+    "Acknowledge", "Append", "Bundle", "Capabilities", "Claim", "Claimed", "ClaimedSlice", "DedupeEntry", "Enlisted",
+    "EntryState", "Extend", "Fenced", "Finding", "Finish", "Forward", "Peek", "PeekPage", "Probe", "QueueRecord",
+    "Release", "ShardCounts", "Span", "StoredSlice", "Sweep", "expired", "in_queue_since",
+]  # fmt: skip
 
 _MOST_CHANGES = 1000
 """Of a queue's record between two looks at it. First versions of two queues are so close once in a million times."""
