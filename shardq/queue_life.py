@@ -20,6 +20,9 @@ __all__ = ["create_queue", "delete_queue"]
 
 _log = logging.getLogger(__name__)
 
+_MOST_CHANGES = 1000
+"""Of a queue's record between two looks at it. First versions of two queues are so close once in a million times."""
+
 
 def create_queue(
     contexts: QueueContexts, name: str, given: QueueSettingsArguments, *, exist_ok: bool
@@ -65,9 +68,14 @@ def _drop(store: Store, retry: Retry, seen: QueueRecord) -> tuple[QueueRecord, b
         dropped = retry.ask(store.drop_queue, seen.name, seen)
         unknown = unknown or dropped.after_unknown
         present = None if dropped.value else retry(store.load_queue, seen.name)
-        if present is None or (unknown and not present.follows(seen)):
+        if present is None or (unknown and not _is_changed(present, seen)):
             return seen, dropped.value or unknown
         seen = present  # it was altered meanwhile
+
+
+def _is_changed(present: QueueRecord, seen: QueueRecord) -> bool:
+    """True when it is what changes have made of the one that was seen, not that of a queue created again."""
+    return 0 <= present.version - seen.version < _MOST_CHANGES
 
 
 def _checked(contexts: QueueContexts, name: str, given: QueueSettingsArguments) -> QueueSettings:

@@ -21,9 +21,6 @@ __all__ = [
     "Release", "ShardCounts", "Span", "StoredSlice", "Sweep", "expired", "in_queue_since",
 ]  # fmt: skip
 
-_MOST_CHANGES = 1000
-"""Of a queue's record between two looks at it. First versions of two queues are so close once in a million times."""
-
 
 class EntryState(Enum):
     """What a slice of messages waits for."""
@@ -236,10 +233,6 @@ class QueueRecord(msgspec.Struct, frozen=True):
         """The record of a queue to be created. No change of an earlier queue of the name fits its version."""
         first = 1 + int.from_bytes(os.urandom(4), "big") % 2**30  # as many changes again fit into 32 bits
         return cls(name, settings, first)
-
-    def follows(self, seen: QueueRecord) -> bool:
-        """True when it is what changes have made of the one that was seen, not that of a queue created again."""
-        return self.name == seen.name and 0 <= self.version - seen.version < _MOST_CHANGES
 
 
 class Enlisted(msgspec.Struct, frozen=True):
