@@ -16,10 +16,33 @@ from shardq.storage.bundle_data import decode_keys
 from shardq.storage.expiry import expired, in_queue_since
 
 __all__ = [
-    "Acknowledge", "Append", "Bundle", "Capabilities", "Claim", "Claimed", "ClaimedSlice", "DedupeEntry", "Enlisted",
-    "EntryState", "Extend", "Fenced", "Finding", "Finish", "Forward", "Peek", "PeekPage", "Probe", "QueueRecord",
-    "Release", "ShardCounts", "Span", "StoredSlice", "Sweep", "expired", "in_queue_since",
-]  # fmt: skip
+    "Acknowledge",
+    "Append",
+    "Bundle",
+    "Capabilities",
+    "Claim",
+    "Claimed",
+    "ClaimedSlice",
+    "DedupeEntry",
+    "Enlisted",
+    "EntryState",
+    "Extend",
+    "Fenced",
+    "Finding",
+    "Finish",
+    "Forward",
+    "Peek",
+    "PeekPage",
+    "Probe",
+    "QueueRecord",
+    "Release",
+    "ShardCounts",
+    "Span",
+    "StoredSlice",
+    "Sweep",
+    "expired",
+    "in_queue_since",
+]
 
 
 class EntryState(Enum):
