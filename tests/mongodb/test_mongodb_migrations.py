@@ -9,6 +9,8 @@ from pymongo.database import Database
 
 from shardq.errors import SchemaMismatch
 from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
+from shardq.storage.mongodb import schema
+from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Acknowledge, Append, Claim, Fenced, Span
 from shardq.testing import BundleFactory
@@ -85,3 +87,19 @@ def test_the_queues_of_a_database_of_before_groups_have_them_once_it_is_migrated
         again.append(Append(grouped, pair))
         assert [each.bundle for each in again.claim(Claim(grouped, b"t" * 16, 1, MINUTE)).slices] == [pair[0]]
     assert "group" not in database[str(shard)].index_information()
+
+
+def test_a_new_database_has_no_version_until_all_of_it_is_made(
+    store: MongoStore, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seed, seen = schema._seed, list[int]()
+
+    def look(session: Session) -> None:
+        seen.append(schema.version(session))
+        seed(session)
+
+    monkeypatch.setattr(schema, "_seed", look)
+    database["shardq.schema"].delete_one({"_id": "shardq"})
+    store.create_schema()
+    assert set(seen) == {0}
+    assert database["shardq.schema"].find_one({"_id": "shardq"}) == {"_id": "shardq", "version": 5}

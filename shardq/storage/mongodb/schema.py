@@ -94,7 +94,10 @@ def require_current(session: Session) -> None:
 
 
 def apply(session: Session) -> None:
-    """Make what is missing; raises SchemaMismatch when the database is newer."""
+    """Make what is missing; raises SchemaMismatch when the database is newer.
+
+    A new one has no version until all of it is made: who looks meanwhile finds none, and not that of an earlier one.
+    """
     done = version(session)
     if done == len(migrations(_STORE)):
         return
@@ -109,12 +112,17 @@ def apply(session: Session) -> None:
                 elif collection.dropped_indexes:
                     _drop_indexes(session.database, collection.dropped_indexes)
             _seed(session)
-            session.collection(_VERSIONS).find_one_and_update(
-                {"_id": "shardq"},
-                {"$max": {"version": migration.number}},
-                upsert=True,
-                return_document=ReturnDocument.AFTER,
-            )
+            if done or migration is migrations(_STORE)[-1]:
+                _set_version(session, migration.number)
+
+
+def _set_version(session: Session, number: int) -> None:
+    session.collection(_VERSIONS).find_one_and_update(
+        {"_id": "shardq"},
+        {"$max": {"version": number}},
+        upsert=True,
+        return_document=ReturnDocument.AFTER,
+    )
 
 
 def make(database: Database[Document], collection: Collection, name: str) -> None:
