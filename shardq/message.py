@@ -175,7 +175,10 @@ class Message:
 
     @property
     def lost(self) -> bool:
-        """True when its lease is over or was taken away, so that somebody else may have the message. Asks no store."""
+        """True when its lease is over or was taken away, so that somebody else may have the message.
+
+        It goes by what is known here, and by the store's clock, which may ask a server for its time.
+        """
         return not self.settled and self._settler.is_lost(self._held, self._position)
 
     def ack(self, *, result: Any = None) -> None:
