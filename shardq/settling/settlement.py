@@ -54,6 +54,7 @@ _WHY_LOST = {
     SettleState.RELEASED: "released before by this consumer",
     SettleState.LOST: "lease over, and delivered again: extend leases, or raise the visibility timeout",
 }
+_OR_SETTLED = "; or settled before, maybe in another process"
 _OR_GONE = "; or acked or removed before, as by somebody who had it after that: roll the transaction back"
 _WHY_LOST_IN_GROUPS = (
     "or an earlier message of its group was released, or had its lease run out: it comes after that"
@@ -281,7 +282,7 @@ class Settlement:
         self._context.counters.add(lease_lost=len(messages))
         raise LeaseLost(
             f"{self._not_done(len(messages), verb)}, first {messages[0].id}: {_why(settling.lost)}"
-            f"{_OR_GONE if self._context.joined else ''}",
+            f"{_OR_SETTLED if self._by_receipt else ''}{_OR_GONE if self._context.joined else ''}",
             [message.receipt for message in messages] if self._by_receipt else messages,
         )
 

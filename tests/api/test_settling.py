@@ -252,6 +252,15 @@ def test_who_settles_a_message_twice_is_told_what_was_done_before(
         then(batch[0])
 
 
+def test_an_error_by_receipt_says_that_the_message_may_have_been_settled(client: shardq.Client) -> None:
+    queue = client.create_queue("settled-before")
+    queue.producer().send(b"x")
+    (message,) = queue.consumer().receive(1)
+    message.release(delay=60)
+    with pytest.raises(shardq.LeaseLost, match=r"; or settled before, maybe in another process$"):
+        queue.ack([message.receipt])
+
+
 def test_a_message_that_was_removed_can_be_acked(queue: shardq.Queue, batch: shardq.Batch) -> None:
     assert queue.remove(batch[0].id)
     assert not queue.remove(batch[0].id)
