@@ -131,6 +131,11 @@ class HeldSlice:
         """When the lease of one of the messages ends, as far as is known."""
         return self._untils.get(position, self.lease_until)
 
+    def is_lost(self, position: int, now: int) -> bool:
+        """True when one of the messages is held no longer, as far as is known, or when its lease is over by now."""
+        state = self._states[position]
+        return now >= self.until(position) if state == SettleState.OPEN else state == SettleState.LOST
+
     def extended(self, positions: Sequence[int], until: int, *, shortens: bool) -> None:
         """Note until when some messages are held; unless it ``shortens``, a lease that ends later stays as it is."""
         if not self._untils and set(self.positions(SettleState.OPEN)) <= set(positions):

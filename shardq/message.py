@@ -179,7 +179,7 @@ class Message:
 
         It goes by what is known here, and by the store's clock, which may ask a server for its time.
         """
-        return not self.settled and self._settler.is_lost(self._held, self._position)
+        return self._settler.is_lost(self._held, self._position)
 
     def ack(self, *, result: Any = None) -> None:
         """Finish the message: it is never delivered again. It can be repeated.

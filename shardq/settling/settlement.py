@@ -126,9 +126,7 @@ class Settlement:
 
     def is_lost(self, held: HeldSlice, position: int) -> bool:
         """True when a message is held no longer, as far as is known, or its lease is over by the store's clock."""
-        if held.in_states([position], [SettleState.LOST]):
-            return True
-        return self._context.store.now() >= held.until(position)
+        return held.is_lost(position, self._context.store.now())
 
     def extend(self, selections: Sequence[Selection], seconds: float) -> None:
         """Hold messages for so many seconds from now on."""

@@ -77,12 +77,12 @@ class Attempt:
 
     def leaves_out(self, message: Message) -> bool:
         """True when the message is not to be begun: its lease is over, or it has to wait. It is given back then."""
-        if not message.lost:
-            return self.holds_back(message)
-        if message.lane is not None:
-            self._stopped.add(message.lane)
-        self.held_back.append(message)
-        return True
+        if message.lost:
+            if message.lane is not None:
+                self._stopped.add(message.lane)
+            self.held_back.append(message)
+            return True
+        return bool(self._stopped) and self.holds_back(message)
 
     def take(self, messages: Iterable[Message], *, leave: bool) -> list[Message]:
         """Return those that wait for no other message. Unless they ``leave``, the later ones of their groups wait."""
