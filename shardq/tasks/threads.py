@@ -7,6 +7,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
+from shardq.storage.per_process import generation
+
 __all__ = ["Threads"]
 
 T = TypeVar("T")
@@ -39,5 +41,8 @@ class Threads(Generic[T]):
             thread.join()
 
     def _run(self) -> None:
+        here = generation()
         while (item := self._waiting.get()) is not None:
             self._function(item)
+            if generation() != here:  # a child that the function has forked ends with it
+                return

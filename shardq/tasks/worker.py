@@ -216,8 +216,9 @@ class TaskWorker(Worker):
         ) as error:  # the task wants the process to end, or the store of a semaphore is away
             self._end_with(error)
         finally:
-            self._room.ran(len(unit.attempt.batch), time.monotonic() - began)
-            self._ended.put(unit)
+            if not self._is_forked:  # there the messages are the parent's, and others may have had the locks
+                self._room.ran(len(unit.attempt.batch), time.monotonic() - began)
+                self._ended.put(unit)
 
     def _settle(self) -> None:
         while units := self._ended.take():

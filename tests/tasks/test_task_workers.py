@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -321,6 +323,34 @@ def test_a_worker_that_stood_still_begins_no_task_that_somebody_else_may_have(
     tasks.send_many([work.signature(number) for number in range(3)])
     report = tasks.drain()
     assert (len(ran), report.lease_lost) == (1, 3)
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_child_that_a_task_has_forked_ends_with_the_task_and_runs_no_other(
+    tasks: Tasks, leaves: bool
+) -> None:
+    @tasks.task
+    def fork() -> bool:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # later Pythons warn of threads, which are what this is about
+            child = os.fork()
+        if not child:
+            if leaves:
+                sys.exit()
+            return False
+        ended, until = 0, time.monotonic() + 30
+        while not ended and time.monotonic() < until:
+            ended, _ = os.waitpid(child, os.WNOHANG)
+            time.sleep(0.01)
+        if not ended:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        return bool(ended)
+
+    results = tasks.send_many([fork.signature() for _ in range(3)])
+    report = TaskWorker(tasks, tasks.binding.client, threads=1, idle_exit=0).run()
+    assert (report.worked, report.failed, report.lease_lost) == (3, 0, 0)
+    assert all(result.get(timeout=0) for result in results)
 
 
 def test_modules_name_their_app(monkeypatch: pytest.MonkeyPatch) -> None:
