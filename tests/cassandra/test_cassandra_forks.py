@@ -1,9 +1,12 @@
-"""A forked child waits for no lock of its parent's client."""
+"""A forked child waits for no lock of its parent's client, nor of the driver."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import pytest
 
@@ -33,4 +36,43 @@ def test_a_child_uses_its_parents_client_although_every_lock_of_it_was_held(
         assert forked(use) == "2"
     producer.send(b"parent")
     assert queue.counts().ready == 1
+    client.delete_queue(queue.name)
+
+
+@contextmanager
+def held_by_another_thread(locks: Sequence[Any]) -> Iterator[None]:
+    held, end = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with ExitStack() as stack:
+            for lock in locks:
+                stack.enter_context(lock)
+            held.set()
+            end.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+
+
+def test_a_child_sends_although_a_thread_of_its_parent_held_the_locks_of_the_drivers_connections(
+    open_store: Callable[[], CassandraStore],
+) -> None:
+    reactor = pytest.importorskip("cassandra.io.libevreactor")
+    client = shardq.Client(open_store())
+    queue = client.create_queue(f"f{os.urandom(6).hex()}", shards=1, time_shards=1)
+    producer = queue.producer()
+    producer.send(b"parent")
+    loop = reactor._global_loop
+    locks = [loop._lock_thread, loop._conn_set_lock, *(connection.lock for connection in loop._live_conns)]
+    with held_by_another_thread(locks):
+        answer = forked(lambda: producer.send(b"child"))
+    producer.send(b"parent")
+    assert queue.get(answer) is not None
+    assert queue.counts().ready == 3
     client.delete_queue(queue.name)

@@ -23,6 +23,7 @@ from cassandra.policies import (
 from cassandra.query import PreparedStatement, tuple_factory
 
 from shardq.errors import InvalidSetting
+from shardq.storage.cassandra.inherited_loop import leave_to_the_parent
 
 __all__ = ["Address", "SuspectNodes"]
 
@@ -95,6 +96,7 @@ class Connected:
     def __init__(self, address: Address) -> None:
         local = DCAwareRoundRobinPolicy(local_dc=address.local_dc)
         self.suspect_nodes = SuspectNodes(TokenAwarePolicy(local, shuffle_replicas=False))
+        leave_to_the_parent(Cluster.connection_class)
         self.cluster = _cluster(address, self.suspect_nodes)
         self.prepared: dict[str, PreparedStatement] = {}
         try:
