@@ -1,9 +1,12 @@
 """Where a cluster is, and the driver's session with it: one for each process."""
 
+# ruff: noqa: SLF001 - the driver has no public way to its event loop, which a forked child has of its parent
 from __future__ import annotations
 
+import os
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +26,6 @@ from cassandra.policies import (
 from cassandra.query import PreparedStatement, tuple_factory
 
 from shardq.errors import InvalidSetting
-from shardq.storage.cassandra.inherited_loop import leave_to_the_parent
 
 __all__ = ["Address", "SuspectNodes"]
 
@@ -96,7 +98,7 @@ class Connected:
     def __init__(self, address: Address) -> None:
         local = DCAwareRoundRobinPolicy(local_dc=address.local_dc)
         self.suspect_nodes = SuspectNodes(TokenAwarePolicy(local, shuffle_replicas=False))
-        leave_to_the_parent(Cluster.connection_class)
+        _leave_to_the_parent(Cluster.connection_class)
         self.cluster = _cluster(address, self.suspect_nodes)
         self.prepared: dict[str, PreparedStatement] = {}
         try:
@@ -147,3 +149,22 @@ def _ssl_context(address: Address) -> ssl.SSLContext:
             f"certificates: give PEM files ({error})"
         ) from error
     return context
+
+
+def _leave_to_the_parent(kind: type) -> None:
+    """In a forked child: let the driver's event loop of this kind of connections know nothing of the parent's.
+
+    When the child connects, the driver would close each of them, and wait for ever for a lock that a thread of the
+    parent held at the fork. Only the loop of libev, which the driver uses where it is built, keeps them so.
+    """
+    loop = getattr(sys.modules[kind.__module__], "_global_loop", None)
+    if loop is None or loop._pid == os.getpid() or not hasattr(loop, "_live_conns"):
+        return
+    for connection in loop._live_conns | loop._new_conns | loop._closed_conns:
+        for watcher in (connection._write_watcher, connection._read_watcher):
+            if watcher is not None:
+                watcher.stop()
+        if connection._socket is not None:
+            connection._socket.close()
+    loop._live_conns, loop._new_conns, loop._closed_conns = set(), set(), set()
+    loop._thread = None  # so there is nothing that the driver would wait for
