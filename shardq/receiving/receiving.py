@@ -74,7 +74,7 @@ class Receiving:
         self.names, self._consumer, self._enlisted_as = tuple(self.queues), consumer.name, consumer.text
         self._turns = turns or InOrder(self.names)
         self._left_out = LeftOut(self.names, self._retry)
-        self._sweeping = Sweeping(self.queues.values(), self._left_out, self._store, self._retry)
+        self._sweeping = Sweeping(self.queues.values(), self._left_out, self._store)
         self._all_looked_at = -1e9
 
     def lease_of(self, held: Sequence[HeldSlice]) -> int:

@@ -6,10 +6,6 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from shardq.context.retry import Retry
-from shardq.errors import ShardqError
-from shardq.storage.store import Store
-
 __all__ = ["SweepThread"]
 
 CLOSING_SECONDS = 5.0  # for which the end of who receives waits for a sweep that is under way
@@ -18,8 +14,7 @@ CLOSING_SECONDS = 5.0  # for which the end of who receives waits for a sweep tha
 class SweepThread:
     """Does one sweep at a time, which must raise nothing; none where no thread can be started."""
 
-    def __init__(self, store: Store, retry: Retry) -> None:
-        self._store, self._retry = store, retry
+    def __init__(self) -> None:
         self._thread: threading.Thread | None = None
 
     @property
@@ -29,7 +24,7 @@ class SweepThread:
 
     def begin(self, sweep: Callable[[], None]) -> None:
         """Begin a sweep; for who has seen that the thread is not busy."""
-        thread = threading.Thread(target=self._run, args=(sweep,), name="shardq-sweep", daemon=True)
+        thread = threading.Thread(target=sweep, name="shardq-sweep", daemon=True)
         with suppress(RuntimeError):  # the interpreter is about to end, or there are too many threads
             thread.start()
             self._thread = thread
@@ -38,9 +33,3 @@ class SweepThread:
         """Wait for a sweep that is under way, for some seconds."""
         if self._thread is not None:
             self._thread.join(CLOSING_SECONDS)
-
-    def _run(self, sweep: Callable[[], None]) -> None:
-        sweep()
-        if self._retry.closed:  # meanwhile; a sweep that went on has made connections of its own
-            with suppress(ShardqError):
-                self._store.close()

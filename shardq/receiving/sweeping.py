@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from functools import partial
 
-from shardq.context.retry import Retry
 from shardq.errors import QueueNotFound
 from shardq.receiving.claiming import QueueClaims
 from shardq.receiving.left_out import LeftOut
@@ -29,13 +28,11 @@ class Sweeping:
     ``at_once`` a thread does it ``aside``, and whoever receives goes on.
     """
 
-    def __init__(
-        self, queues: Collection[QueueClaims], left_out: LeftOut, store: Store, retry: Retry
-    ) -> None:
+    def __init__(self, queues: Collection[QueueClaims], left_out: LeftOut, store: Store) -> None:
         self._queues, self._left_out = queues, left_out
         self._aside = store.capabilities.requests_at_once > 1
         self._swept_at = -1e9
-        self._thread = SweepThread(store, retry)
+        self._thread = SweepThread()
 
     def attend(self, now: int) -> None:
         """Sweep queues whose time has come: all, or as many as it takes no longer than a moment to begin with.

@@ -23,7 +23,7 @@ class LookingAfter:
 
     def __init__(self, context: QueueContext) -> None:
         self._context, self._duties, self._upkeep = context, Duties(context), Upkeep(context)
-        self._thread = SweepThread(context.store, context.retry)
+        self._thread = SweepThread()
 
     def attend(self) -> None:
         """Do what is due, or begin it."""

@@ -136,3 +136,10 @@ def test_every_command_is_where_the_table_says_and_in_its_file_alone() -> None:
         if ".commands." in entry.target
     }
     assert files == named
+
+
+def test_the_package_can_be_run_as_a_module() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "shardq", "--version"], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.startswith("shardq")
