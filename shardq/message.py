@@ -175,9 +175,9 @@ class Message:
 
     @property
     def lost(self) -> bool:
-        """True when its lease is over or was taken away, so that somebody else may have the message.
+        """True when its lease is over, or was taken away as far as is known here: somebody else may have the message.
 
-        It goes by what is known here, and by the store's clock, which may ask a server for its time.
+        Raises StoreUnavailable when the store's time has to be asked for, and no server answers.
         """
         return self._settler.is_lost(self._held, self._position)
 

@@ -187,7 +187,7 @@ class Queue:
     def purge(self) -> int:
         """Remove all messages, also those in flight, but not the history; returns how many.
 
-        What an attempt removed that was not answered is not counted.
+        What an unanswered attempt has removed is not counted.
         """
         context = self._context
         shards = context.retry(context.store.shards, self.name)

@@ -135,5 +135,5 @@ def wait_for(queue: Queue, seconds: float) -> None:
 
 
 def use(queue: Queue) -> None:
-    """Use a queue that was opened just now: one that expires is kept for as long as this is done often enough."""
+    """Keep a queue that expires, by using it. Open it anew for each call."""
     queue._context.live.use()

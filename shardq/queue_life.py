@@ -21,7 +21,7 @@ __all__ = ["create_queue", "delete_queue"]
 _log = logging.getLogger(__name__)
 
 _MOST_CHANGES = 1000
-"""Of a queue's record between two looks at it. First versions of two queues are so close once in a million times."""
+"""Of a record, between two looks at it. First versions are random: a new queue's is so close once in a million."""
 
 
 def create_queue(
@@ -61,20 +61,20 @@ def delete_queue(contexts: QueueContexts, name: str) -> None:
 def _drop(store: Store, retry: Retry, seen: QueueRecord) -> tuple[QueueRecord, bool]:
     """Drop a queue that was seen; returns the record that it had last, and False if there was none.
 
-    An attempt that was not answered may have dropped it. So what is created again after such a one stays.
+    An attempt that was not answered may have dropped it. Then a queue that was created again stays.
     """
     unknown = False
     while True:
         dropped = retry.ask(store.drop_queue, seen.name, seen)
         unknown = unknown or dropped.after_unknown
         present = None if dropped.value else retry(store.load_queue, seen.name)
-        if present is None or (unknown and not _is_changed(present, seen)):
+        if present is None or (unknown and not _is_same_queue(present, seen)):
             return seen, dropped.value or unknown
         seen = present  # it was altered meanwhile
 
 
-def _is_changed(present: QueueRecord, seen: QueueRecord) -> bool:
-    """True when it is what changes have made of the one that was seen, not that of a queue created again."""
+def _is_same_queue(present: QueueRecord, seen: QueueRecord) -> bool:
+    """True for the queue that was seen, maybe altered since; False for one that was created again."""
     return 0 <= present.version - seen.version < _MOST_CHANGES
 
 

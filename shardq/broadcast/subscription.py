@@ -83,7 +83,7 @@ class Subscription(Closing):
             raise Closed(f"this subscription to {self._broadcast!r} is closed: make another one")
         if self._generation != generation():
             raise Closed(
-                f"this subscription to {self._broadcast!r} belongs to the parent process: make another one in this one"
+                f"this subscription to {self._broadcast!r} belongs to the parent process: subscribe again here"
             )
 
     def _receive(self, limit: int, wait: float) -> Batch:

@@ -10,8 +10,8 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Generic, NoReturn, ParamSpec, TypeVar
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Generic, ParamSpec, TypeVar
 
 import msgspec
 
@@ -23,7 +23,6 @@ __all__ = ["RETRY_SECONDS", "Answer", "Failures", "Retry"]
 
 
 RETRY_SECONDS = 15.0
-_CLOSED = "this client is closed: open another one with shardq.connect()"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds; a pause takes a random part of it
 
 P = ParamSpec("P")
@@ -63,8 +62,8 @@ class _Within(msgspec.Struct):
 class Retry:
     """Calls the store, and repeats calls that fail with a retryable error for some seconds. Pauses are random and grow.
 
-    With 0 seconds nothing is repeated. After :meth:`close` nothing is called any more. ``late`` is called after each
-    call that was going on then: in the middle of it the store may have connected again.
+    With 0 seconds nothing is repeated. After :meth:`close` nothing is called any more. A call that was under way then
+    may have connected again, so ``late`` is called when it ends.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class Retry:
     def check_open(self) -> None:
         """Raise Closed after :meth:`close`."""
         if self._closed:
-            raise Closed(_CLOSED)
+            raise Closed("this client is closed: open another one with shardq.connect()")
 
     def within(self, seconds: float | None = None) -> AbstractContextManager[None]:
         """Limit the repetitions of all calls that this thread makes in the block to so many seconds together.
@@ -138,7 +137,7 @@ class Retry:
             return self._repeat(isinstance(error, OutcomeUnknown), operation, *args, **kwargs).value
         finally:
             if self._closed:
-                self._late()
+                self._end_late()
 
     def ask(self, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Answer[T]:
         """Like calling this object, but also says whether an earlier attempt may have been carried out."""
@@ -152,17 +151,16 @@ class Retry:
             return self._repeat(isinstance(error, OutcomeUnknown), operation, *args, **kwargs)
         finally:
             if self._closed:
-                self._late()
+                self._end_late()
 
     def _check_allowed(self) -> None:
         self.check_open()
         if self._is_over:
             raise StoreUnavailable("the store was not asked, as there was no time left for that")
 
-    def _end_of(self, unknown: bool) -> NoReturn:
-        if unknown:
-            raise OutcomeUnknown("the client was closed before the store said whether it made the change")
-        raise Closed(_CLOSED)
+    def _end_late(self) -> None:
+        with suppress(ShardqError):  # the call has its own answer
+            self._late()
 
     def _repeat(
         self, unknown: bool, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs
@@ -171,8 +169,9 @@ class Retry:
         until = time.monotonic() + self._left
         longest = _FIRST_PAUSE
         while True:
-            if self._closed:
-                self._end_of(unknown)
+            if self._closed and unknown:
+                raise OutcomeUnknown("the client was closed before the store said whether it made the change")
+            self.check_open()
             try:
                 return Answer(operation(*args, **kwargs), after_unknown=unknown)
             except ShardqError as error:

@@ -24,7 +24,7 @@ def in_order(taken: Iterable[Taken | Span]) -> Iterator[Place]:
 
 
 def places_of(taken: Iterable[Taken | Span]) -> set[Place]:
-    """The same as a set."""
+    """The places of messages, as a set."""
     return set(in_order(taken))
 
 

@@ -23,7 +23,7 @@ from shardq.context.decision_log import DecisionLog
 from shardq.context.patient_claims import claim_patiently
 from shardq.context.queue_context import QueueContext
 from shardq.errors import LeaseLost
-from shardq.held import HeldSlice, Selection, SettleState, count_of
+from shardq.held import HeldSlice, SettleState, count_of
 from shardq.limits.queue_limits import check_unlimited
 from shardq.receiving.claim_entries import ClaimEntry, ClaimName, Runs, Taken
 from shardq.receiving.claim_places import Place, among, blocking, in_order, neighbours, parts, places_of
@@ -191,21 +191,8 @@ class NamedClaims:
         _log.warning("%s", text)
 
     def _give_back(self, held: Sequence[HeldSlice], kept: Sequence[HeldSlice]) -> None:
-        wanted = {(part.bundle.id, part.first + place) for part in kept for place in range(part.count)}
-        give_back_selected(
-            self._context,
-            [
-                Selection(
-                    piece,
-                    [
-                        place
-                        for place in range(piece.count)
-                        if (piece.bundle.id, piece.first + place) not in wanted
-                    ],
-                )
-                for piece in held
-            ],
-        )
+        wanted = places_of(map(Taken.of, kept))
+        give_back_selected(self._context, [piece.select().without(among(piece, wanted)) for piece in held])
 
 
 def _is_readable(piece: HeldSlice) -> bool:

@@ -181,9 +181,9 @@ class Runner:
 
     def _call_instead(self, unit: Unit, message: Message, given: Signature[Any] | Workflow) -> None:
         identity = ledger_id(message)
-        name, again = str(_headers(message)[NAME]), message.deliveries > 1
+        name, again = str(_headers(message)[NAME]), message.deliveries > 1 or message.last_delivery
+        unit.planned.add(message)  # from here on a delay counts, so that the next delivery looks for the plan
         enter_tail(self._binding, identity, name, given, kept(message), again=again)
-        unit.planned.add(message)
         start_bucket(self._binding, identity, b"")
 
     def _call(self, message: Message) -> str:
@@ -329,7 +329,7 @@ def _while_away() -> Iterator[None]:
 
 
 def _counted(unit: Unit, ending: Ending) -> Ending:
-    """An ending, where a task is put off whose plan stands: this delivery counts, so the next one looks for the plan.
+    """An ending, where a task is put off whose plan may stand: this delivery counts, so the next looks for the plan.
 
     With its last delivery it would be given up. There a plan is looked for at the first delivery, too.
     """

@@ -15,7 +15,7 @@ import shardq
 from shardq.batch import Batch
 from shardq.client import Client
 from shardq.consumer import Consumer
-from shardq.errors import InvalidSetting, ShardqError
+from shardq.errors import Closed, InvalidSetting, ShardqError
 from shardq.settings import check_number
 from shardq.tasks.calling import Loop
 from shardq.tasks.settling import Ended, settle_all
@@ -115,7 +115,8 @@ class TaskWorker(Worker):
         try:
             super().run()
         finally:
-            self._loop.close()
+            if not self._is_forked:  # the thread of the loop is the parent's
+                self._loop.close()
         if self._error is not None:
             raise self._error
         return self.report
@@ -204,6 +205,8 @@ class TaskWorker(Worker):
             else:
                 unit.received_at = -math.inf  # one task may cancel another, which is seen at once
                 self._run(unit)
+        if self._is_forked:  # without threads the child comes back here: the messages are the parent's
+            raise self._error or Closed("this worker is the parent's: a forked child cannot go on with it")
         if not self._threads:
             self._settle_units(self._ended.take(wait=False))
 

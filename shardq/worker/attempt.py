@@ -62,27 +62,25 @@ class Attempt:
         self.results: dict[Message, Any] = {}  # what the handler returned for them
         self.endings: list[Ending] = []
         self.interrupted: list[Message] = []  # the handler was interrupted, or returned what has not run
-        self.held_back: list[
-            Message
-        ] = []  # somebody else may have them, or an earlier message of their group
+        self.held_back: list[Message] = []  # lost, or behind an earlier message of their group
         self.started = 0
         self._stopped = set[str]()  # lanes of groups
 
     def holds_back(self, message: Message) -> bool:
         """True when the message has to wait for an earlier one of its group. It is given back then."""
-        if message.lane not in self._stopped:
+        if not self._stopped or message.lane not in self._stopped:
             return False
         self.held_back.append(message)
         return True
 
     def leaves_out(self, message: Message) -> bool:
         """True when the message is not to be begun: its lease is over, or it has to wait. It is given back then."""
-        if message.lost:
-            if message.lane is not None:
-                self._stopped.add(message.lane)
-            self.held_back.append(message)
-            return True
-        return bool(self._stopped) and self.holds_back(message)
+        if not message.lost:
+            return self.holds_back(message)
+        if message.lane is not None:
+            self._stopped.add(message.lane)
+        self.held_back.append(message)
+        return True
 
     def take(self, messages: Iterable[Message], *, leave: bool) -> list[Message]:
         """Return those that wait for no other message. Unless they ``leave``, the later ones of their groups wait."""

@@ -96,7 +96,7 @@ def load_handler(handler: str | Handler) -> Handler:
 
 
 def _run(worker: Worker, channel: Connection) -> str:
-    """Work until the end; returns what crashed the handler. One that exits with code 0 ends the process for good."""
+    """Work until the end; returns why the handler crashed, or "". An exit with code 0 ends the process for good."""
     here = generation()
     try:
         with reporting(worker, channel):
@@ -104,7 +104,7 @@ def _run(worker: Worker, channel: Connection) -> str:
     except SystemExit as exit_:
         if generation() != here:  # of a child that a handler has forked
             raise
-        if exit_.code:
+        if exit_.code not in (None, 0):
             return f"the handler raised SystemExit({exit_.code!r})"
         _log.warning("the handler ended this process with SystemExit(0): it is not started again")
     return ""

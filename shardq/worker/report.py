@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import msgspec
+
+from shardq.storage.per_process import OwnLock
 
 __all__ = ["Tally", "WorkerReport"]
 
@@ -46,11 +47,11 @@ class Tally:
 
     def __init__(self) -> None:
         self._report = WorkerReport()
-        self._lock = threading.Lock()
+        self._lock = OwnLock()
 
     def add(self, **amounts: int) -> None:
         """Add to the counters of these names."""
-        with self._lock:
+        with self._lock.get():
             before = self._report
             changed: dict[str, Any] = {name: getattr(before, name) + more for name, more in amounts.items()}
             self._report = msgspec.structs.replace(before, **changed)
@@ -69,5 +70,5 @@ class Tally:
         return self._report
 
     def _set(self, **values: Any) -> None:
-        with self._lock:
+        with self._lock.get():
             self._report = msgspec.structs.replace(self._report, **values)

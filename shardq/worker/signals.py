@@ -27,13 +27,13 @@ def call_on(number: int, stop: Callable[[], None]) -> Any:
 
     A child that is forked meanwhile, as by `multiprocessing` in a handler, handles it as before: it can be ended.
     """
-    before, here = signal.getsignal(number), generation()
+    before, here = signal.getsignal(number) or signal.SIG_DFL, generation()
 
     def handle(number: int, _frame: FrameType | None) -> None:
         if generation() == here:
             stop()
             return
-        signal.signal(number, signal.SIG_DFL if before is None else before)
+        signal.signal(number, before)
         os.kill(os.getpid(), number)
 
     signal.signal(number, handle)

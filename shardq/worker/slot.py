@@ -19,7 +19,7 @@ __all__ = ["Child", "Slot", "WorkersFailing"]
 _log = logging.getLogger(__name__)
 
 PAUSES = Backoff(0.5, 30.0)
-STILL_SECONDS = 3.0  # for which this process did not listen, as after Ctrl-Z in a shell
+STILL_SECONDS = 3.0  # without a look at the reports: this process stood still, as after Ctrl-Z
 
 
 class WorkersFailing(ShardqError):
@@ -41,6 +41,7 @@ class Child:
         self.report = WorkerReport()
         self.ended: Ended | None = None
         self.progress_at = self._listened_at = time.monotonic()
+        self._stood_still = False
         self.retired = False  # it was told to end because it is one too many
 
     @property
@@ -51,9 +52,12 @@ class Child:
     def listen(self) -> None:
         """Read the reports of the process."""
         now = time.monotonic()
-        if now - self._listened_at > STILL_SECONDS:  # of what was done meanwhile not all is reported
+        still = now - self._listened_at > STILL_SECONDS
+        if (
+            still and not self._stood_still
+        ):  # once: an `on_progress` that is always slow must hide no hanging handler
             self.progress_at = now
-        self._listened_at = now
+        self._listened_at, self._stood_still = now, still
         try:
             while self.channel.poll():
                 self._take(self.channel.recv())

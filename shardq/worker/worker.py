@@ -258,7 +258,7 @@ class Worker:
         return time.monotonic() > self._leave_by
 
     def _is_stopping(self) -> bool:
-        return self._stopping or generation() != self._runs_in
+        return self._stopping or self._is_forked
 
     @property
     def _is_forked(self) -> bool:

@@ -27,7 +27,7 @@ from shardq.tasks import (
     group,
     places,
 )
-from shardq.testing import ManualClock
+from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
 from tests.dying_store import Died
 from tests.sampling import every_third
 from tests.tasks.dying import Dying
@@ -169,6 +169,21 @@ def test_of_a_large_group_that_is_another_one_when_its_worker_has_died_one_is_ru
             assert step > 5
             return
     pytest.fail("it never came to an end")
+
+
+@pytest.mark.parametrize("nth", range(1, 13))
+def test_of_a_large_group_that_is_another_one_when_the_store_was_away_one_is_run_as_a_whole(
+    url: str, clock: ManualClock, tails: Tails, monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    monkeypatch.setattr(buckets, "BUCKET_STEPS", 3)
+    tails.attempt, result = 0, tails.listed.send()
+    plan = FaultPlan(faults=(Fault("append", nth, FaultKind.UNAVAILABLE),))
+    with shardq.Client(FaultyStore(open_store(url, clock), plan), retry_seconds=0) as client:
+        TaskWorker(Tails(client).tasks, client, threads=0, idle_exit=0).run()
+    for _ in range(4):
+        clock.advance(31)
+        tails.tasks.drain()
+    assert result.get(timeout=0) in (list(range(100, 104)), [0])
 
 
 def test_a_failure_in_it_is_that_of_the_task_and_a_retry_goes_on_where_it_failed(tails: Tails) -> None:

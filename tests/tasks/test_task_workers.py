@@ -325,10 +325,13 @@ def test_a_worker_that_stood_still_begins_no_task_that_somebody_else_may_have(
     assert (len(ran), report.lease_lost) == (1, 3)
 
 
+@pytest.mark.parametrize("threads", [0, 1])
 @pytest.mark.parametrize("leaves", [False, True])
 def test_a_child_that_a_task_has_forked_ends_with_the_task_and_runs_no_other(
-    tasks: Tasks, leaves: bool
+    tasks: Tasks, leaves: bool, threads: int
 ) -> None:
+    parent = os.getpid()
+
     @tasks.task
     def fork() -> bool:
         with warnings.catch_warnings():
@@ -348,7 +351,11 @@ def test_a_child_that_a_task_has_forked_ends_with_the_task_and_runs_no_other(
         return bool(ended)
 
     results = tasks.send_many([fork.signature() for _ in range(3)])
-    report = TaskWorker(tasks, tasks.binding.client, threads=1, idle_exit=0).run()
+    try:
+        report = TaskWorker(tasks, tasks.binding.client, threads=threads, idle_exit=0).run()
+    finally:
+        if os.getpid() != parent:  # without threads the child comes back here
+            os._exit(0)
     assert (report.worked, report.failed, report.lease_lost) == (3, 0, 0)
     assert all(result.get(timeout=0) for result in results)
 

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from shardq import Batch, DeadLetter, Discard, Message, Outcome, Snooze
@@ -86,10 +87,18 @@ def nap(message: Message) -> None:
     time.sleep(1)
 
 
+def _sleep(begun: Event) -> None:
+    begun.set()
+    time.sleep(60)
+
+
 def end_a_child(message: Message) -> None:
-    """Have a process of its own, which is told to end."""
-    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+    """Have a process of its own, which is told to end. Python forgets a signal that comes while a child begins."""
+    fork = multiprocessing.get_context("fork")
+    begun = fork.Event()
+    child = fork.Process(target=_sleep, args=(begun,))
     child.start()
+    assert begun.wait(30)
     child.terminate()
     child.join(30)
     assert child.exitcode == -signal.SIGTERM, child.exitcode

@@ -13,7 +13,7 @@ import pytest
 
 import shardq
 from shardq import Queue
-from shardq.worker import PoolReport, WorkerPool, WorkersFailing
+from shardq.worker import PoolReport, WorkerPool, WorkersFailing, slot
 from shardq.worker.shell_command import ShellCommand
 from shardq.worker.signals import stop_signals, without_interrupts
 
@@ -129,6 +129,23 @@ def test_a_process_that_hangs_is_killed_and_replaced(
     queue = client.create_queue("short", shards=1, time_shards=1, visibility_timeout=1)
     fill(queue, 2, str(tmp_path / "hung").encode())
     report = WorkerPool(url, "short", f"{handlers}:hang_once", idle_exit=1.5, handler_timeout=1).run()
+    assert (report.total.worked, report.restarts) == (2, 1)
+
+
+def test_a_slow_progress_function_hides_no_handler_that_hangs(
+    url: str, client: shardq.Client, handlers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slot, "STILL_SECONDS", 0.3)
+    queue = client.create_queue("short", shards=1, time_shards=1, visibility_timeout=1)
+    fill(queue, 2, str(tmp_path / "hung").encode())
+    report = WorkerPool(
+        url,
+        "short",
+        f"{handlers}:hang_once",
+        idle_exit=1.5,
+        handler_timeout=1,
+        on_progress=lambda _: time.sleep(0.5),
+    ).run()
     assert (report.total.worked, report.restarts) == (2, 1)
 
 

@@ -1,11 +1,12 @@
 """Storing bundles.
 
-A bundle is written with a time that follows from its id, the same whenever it is written again. Whatever
+A bundle with a new id is written with a time that follows from it, the same whenever it is written again. Whatever
 claims, finishes or removes it is conditional and has a later time, so a repeated append changes nothing.
 
-The tombstones of what was claimed or removed hours ago may be gone. So a bundle with an old id, as a permit has it for
-ever, is left alone if it is stored. Else it is written with a time a little before what is remembered: what was removed
-since then stays removed, and what was removed before comes back.
+The tombstones of what was claimed or removed hours ago may be gone, and some bundles keep their ids for ever, as
+permits do. So an append of an old id reads first. A ready row that was taken is not written again. What has a row of
+its own is written with the time of 16 minutes ago: what was removed since then stays removed, and what was removed
+before comes back.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ __all__ = ["HEAD_START", "LATE", "PART_BUNDLES", "PART_BYTES", "announce_late", 
 HEAD_START = 10_000_000
 """A bundle's write time lies so long before its id's, in microseconds: later writes win although clocks differ."""
 
-_OLD = 3_600_000_000  # age of an id; tombstones are kept for longer, three hours at least
+_OLD = 3_600_000_000  # microseconds: the tombstones of an older id may be gone; they are kept for three hours
 _REMEMBERED = 16 * 60_000_000  # for so long what was removed stays so: a minute more than what is promised
 _ROW = "INSERT INTO entry (shard, kind, priority, due, id, first, value) VALUES (?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?"
 _ROW_WITH_DATA = (
@@ -118,10 +119,10 @@ def _is_old(bundle_id: bytes, now: int) -> bool:
 
 
 def _taken(session: Session, shard: str, old: Sequence[Bundle]) -> set[bytes]:
-    """Return which of the bundles are stored and not as they were sent: their ready rows were taken, however long ago.
+    """Return which of the bundles are stored, and their ready rows taken, however long ago.
 
-    Both rows of a bundle are read at once, so from the same replicas: of an append that failed, some have both. What is
-    taken meanwhile leaves a tombstone that is younger than what is written then.
+    Both rows of a bundle are read in one request, so from the same replicas: where an append has arrived, both have.
+    What is taken meanwhile leaves a tombstone that is younger than what is written then.
     """
     ids, stored, whole = {each.id for each in old}, set[bytes](), set[bytes]()
     if any(map(is_inline, old)):

@@ -98,7 +98,7 @@ class Connected:
     def __init__(self, address: Address) -> None:
         local = DCAwareRoundRobinPolicy(local_dc=address.local_dc)
         self.suspect_nodes = SuspectNodes(TokenAwarePolicy(local, shuffle_replicas=False))
-        _leave_to_the_parent(Cluster.connection_class)
+        _forget_parents_connections(Cluster.connection_class)
         self.cluster = _cluster(address, self.suspect_nodes)
         self.prepared: dict[str, PreparedStatement] = {}
         try:
@@ -151,14 +151,14 @@ def _ssl_context(address: Address) -> ssl.SSLContext:
     return context
 
 
-def _leave_to_the_parent(kind: type) -> None:
-    """In a forked child: let the driver's event loop of this kind of connections know nothing of the parent's.
+def _forget_parents_connections(kind: type) -> None:
+    """In a forked child: make the driver's event loop forget the parent's connections.
 
-    When the child connects, the driver would close each of them, and wait for ever for a lock that a thread of the
-    parent held at the fork. Only the loop of libev, which the driver uses where it is built, keeps them so.
+    Else the driver closes each of them when the child connects, and waits for ever for a lock that a thread of the
+    parent held at the fork. Only its libev loop keeps them.
     """
     loop = getattr(sys.modules[kind.__module__], "_global_loop", None)
-    if loop is None or loop._pid == os.getpid() or not hasattr(loop, "_live_conns"):
+    if loop is None or not hasattr(loop, "_live_conns") or loop._pid == os.getpid():
         return
     for connection in loop._live_conns | loop._new_conns | loop._closed_conns:
         for watcher in (connection._write_watcher, connection._read_watcher):

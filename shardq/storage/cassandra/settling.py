@@ -28,9 +28,8 @@ __all__ = ["Moment", "acknowledge", "extend", "forward", "release"]
 # Asked for anew in every attempt: a moment that is written must not be an old one, see `read_cursors.GUARD`.
 Moment: TypeAlias = Callable[[], int]
 _Step: TypeAlias = Callable[[Change, Sequence[Cut]], None]
-_MOST_SPANS = (
-    2_000  # in a change: one names at most one small bundle, so it writes no more than 8 MiB of their bodies
-)
+_MOST_SPANS = 2_000
+"""In a change. A span names at most one small bundle, so a change writes at most 8 MiB of their bodies."""
 
 
 class _Overtaken(Exception):
@@ -154,8 +153,8 @@ def _settle(
 ) -> Fenced:
     """Do the step with what is still held of the spans; return the rest of them.
 
-    With ``complete`` it is done only when all of it is held. Else it is done with so many spans after each other that
-    what a change writes of them, their bodies too, is not too much for the server.
+    With ``complete`` it is done in one change, and only when all of it is held. Else it is done in parts, each small
+    enough for the server with the bodies that it writes.
     """
     if not spans:
         return Fenced()

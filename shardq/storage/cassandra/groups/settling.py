@@ -233,9 +233,9 @@ class _Settling:
                 continue
             if missing and (self._complete or not cuts):
                 break
-            sizes = list(accumulate(len(each.pieces) for each in cuts))
-            few = len(cuts) if self._complete else max(bisect_right(sizes, _MOST_SLICES), 1)
-            part = cuts[: min(self._most, few)]
+            totals = list(accumulate(len(each.pieces) for each in cuts))
+            fits = len(cuts) if self._complete else max(bisect_right(totals, _MOST_SLICES), 1)
+            part = cuts[: min(self._most, fits)]
             if self._apply(rows, leases.values(), part):
                 if len(part) == len(cuts):
                     break
