@@ -2,8 +2,7 @@
 
 The plan of what it returned is stored under the id of the task, as that of a bucket is. So a task that ends so ends
 once, whoever dies: where a plan stands, its function is not run again. The plans of a large group are several: they are
-stored as a whole first, and copied from there. The entry of the task is written by whoever
-ends the last step.
+stored as a whole first, and copied from there. The entry of the task is written by whoever ends the last step.
 """
 
 from __future__ import annotations

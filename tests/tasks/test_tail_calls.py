@@ -124,6 +124,18 @@ def test_the_result_is_that_of_what_was_returned(
     assert client.queue("tasks").peek() == []
 
 
+def ends_after_a_death(url: str, clock: ManualClock, tails: Tails, step: int, *, after: bool) -> bool:
+    """Let a worker die at or after a step of the store, and others end its work; False if that step never came."""
+    store = Dying(open_store(url, clock))
+    store.calls_left, store.after = step, after
+    with shardq.Client(store, retry_seconds=0) as deadly, suppress(Died):
+        TaskWorker(Tails(deadly).tasks, deadly, threads=0, idle_exit=0).run()
+    for _ in range(3):
+        clock.advance(31)
+        tails.tasks.drain()
+    return store.calls_left < 0
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("way", [2, 4, 6])
@@ -133,14 +145,7 @@ def test_wherever_a_worker_dies_it_comes_to_the_same_and_ends_once(
     send, value = WAYS[way]
     for step in every_third(400, after, way):
         result = send(tails)
-        store = Dying(open_store(url, clock))
-        store.calls_left, store.after = step, after
-        with shardq.Client(store, retry_seconds=0) as deadly, suppress(Died):
-            TaskWorker(Tails(deadly).tasks, deadly, threads=0, idle_exit=0).run()
-        died = store.calls_left < 0
-        for _ in range(3):
-            clock.advance(31)
-            tails.tasks.drain()
+        died = ends_after_a_death(url, clock, tails, step, after=after)
         assert result.get(timeout=0) == value, step
         if not died:
             assert step > 5
@@ -156,14 +161,7 @@ def test_of_a_large_group_that_is_another_one_when_its_worker_has_died_one_is_ru
     monkeypatch.setattr(buckets, "BUCKET_STEPS", 3)
     for step in range(400):
         tails.attempt, result = 2, tails.listed.send()
-        store = Dying(open_store(url, clock))
-        store.calls_left, store.after = step, after
-        with shardq.Client(store, retry_seconds=0) as deadly, suppress(Died):
-            TaskWorker(Tails(deadly).tasks, deadly, threads=0, idle_exit=0).run()
-        died = store.calls_left < 0
-        for _ in range(3):
-            clock.advance(31)
-            tails.tasks.drain()
+        died = ends_after_a_death(url, clock, tails, step, after=after)
         assert result.get(timeout=0) in (list(range(100, 104)), list(range(200, 207))), step
         if not died:
             assert step > 5
