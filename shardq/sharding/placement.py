@@ -11,14 +11,14 @@ from shardq.storage.per_process import PerProcess
 
 __all__ = ["SINGLES_PER_TURN", "Placement"]
 
-SINGLES_PER_TURN = 64
+SINGLES_PER_TURN = 512
 
 
 class Placement:
     """Turns through the shards from a random start, so that many writers spread evenly.
 
     A bundle of many messages takes a turn of its own. Messages sent one by one stay on a shard for a while
-    (64 messages), so that a bulk read finds them together; this is the sticky partitioning of Kafka's
+    (512 messages), so that a bulk read finds them together; this is the sticky partitioning of Kafka's
     producers (KIP-480). A forked child starts elsewhere.
     """
 
