@@ -142,7 +142,10 @@ class EachMessage(msgspec.Struct, frozen=True):
 
 
 class WholeBatch(msgspec.Struct, frozen=True):
-    """Calls the handler with the whole batch. What it raises is about the messages that it has not settled."""
+    """Calls the handler with the whole batch. What it raises is about the messages that it has not settled.
+
+    A batch of which a lease is over, as after a long wait for a permit, is not begun.
+    """
 
     handler: BatchHandler
     policy: ErrorFunction
@@ -150,7 +153,7 @@ class WholeBatch(msgspec.Struct, frozen=True):
     def run(self, attempt: Attempt, tally: Tally, gate: Gate) -> None:
         """Call the handler once, with all messages."""
         with gate() as is_open:
-            if is_open:
+            if is_open and not any(message.lost for message in attempt.batch):
                 self._call(attempt, tally)
 
     def _call(self, attempt: Attempt, tally: Tally) -> None:

@@ -64,9 +64,9 @@ class WorkerPool:
     processes that handlers have started.
 
     A process that has held messages for ``handler_timeout`` seconds without finishing one is killed and replaced.
-    A process that dies is replaced after a pause that doubles up to 30 seconds. After more than ``max_restarts``
-    consecutive crashes of a process without one finished message, the pool ends with WorkersFailing. A handler that
-    raises SystemExit ends its process: for good with exit code 0, else as a crash.
+    A process that dies, or ends on a SIGTERM of somebody else, is replaced after a pause that doubles up to 30 seconds.
+    After more than ``max_restarts`` consecutive ends of a process without one finished message, the pool ends with
+    WorkersFailing. A handler that raises SystemExit ends its process: for good with exit code 0, else as a crash.
 
     >>> WorkerPool(url, "orders", "shop.orders:charge", processes=4, idle_exit=5).run()  # doctest: +SKIP
     """
@@ -172,6 +172,7 @@ class WorkerPool:
         for slot in self._slots:
             slot.start_if_due()
         _listen([slot.child for slot in self._slots if slot.child is not None])
+        self._pass_on_stops()  # before their ends are judged: a service manager tells all processes at once
         for slot in self._slots:
             self._look_after(slot)
         return all(slot.at_rest for slot in self._slots)

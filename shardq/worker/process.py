@@ -57,11 +57,12 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """The last report of a process, and the error that it ended with, or what crashed its handler."""
+    """The last report of a process, and why it ended early: an error, what crashed its handler, or a signal."""
 
     report: WorkerReport
     error: ShardqError | None = None
     crash: str = ""
+    told: bool = False  # by SIGTERM
 
 
 def run_process(plan: WorkerPlan, channel: Connection) -> None:
@@ -75,11 +76,18 @@ def run_process(plan: WorkerPlan, channel: Connection) -> None:
     here = generation()
     worker: Worker | None = None
     error: ShardqError | None = None
-    crash = ""
+    crash, told = "", False
+
+    def stop() -> None:
+        nonlocal told
+        told = True
+        if worker is not None:
+            worker.stop()
+
     try:
         with connect(plan.url) as client:
             worker = plan.worker(client)
-            call_on(signal.SIGTERM, worker.stop)
+            call_on(signal.SIGTERM, stop)
             crash = _run(worker, channel)
     except ShardqError as raised:
         error = raised
@@ -87,7 +95,7 @@ def run_process(plan: WorkerPlan, channel: Connection) -> None:
         return
     report = WorkerReport() if worker is None else worker.report
     with suppress(OSError):  # the parent is gone
-        channel.send(Ended(report, sendable(error), crash))
+        channel.send(Ended(report, sendable(error), crash, told))
 
 
 def load_handler(handler: str | Handler) -> Handler:

@@ -59,7 +59,7 @@ class Worker:
     With ``by_batch`` the handler takes the whole :class:`~shardq.Batch` and may settle parts of it itself.
     Async and generator functions are refused with InvalidSetting: calling them runs nothing.
 
-    The worker ends when it is told to stop, or when the queue has been empty for ``idle_exit`` seconds. While the
+    The worker ends when it is told to stop, or when nothing was due for ``idle_exit`` seconds. While the
     store is unavailable it waits and tries again. All options: :class:`~shardq.worker.WorkerOptions`.
 
     A worker may have several queues of one client, with one handler or a mapping of a handler for each name. They take
@@ -122,7 +122,7 @@ class Worker:
         return self._tally.read()
 
     def run(self) -> WorkerReport:
-        """Work until :meth:`stop`, or until the queue has been empty for ``idle_exit`` seconds.
+        """Work until :meth:`stop`, or until nothing was due for ``idle_exit`` seconds.
 
         Raises an error that waiting cannot mend, such as QueueNotFound. A KeyboardInterrupt or SystemExit is raised
         after the batch at hand is settled: what is done is acked, the rest is given back.

@@ -71,6 +71,16 @@ def test_processes_of_a_pool_ignore_ctrl_c_and_block_it_for_nobody(
     assert state.read_text() == "set()\n"
 
 
+def test_a_process_that_somebody_else_tells_to_end_is_replaced(
+    url: str, queue: Queue, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(queue, 5)
+    command = f"test -e {tmp_path}/told || {{ touch {tmp_path}/told; kill -TERM $PPID; }}"
+    report = WorkerPool(url, "jobs", ShellCommand(command), idle_exit=2).run()
+    assert (report.total.worked, report.total.given_back, report.restarts) == (5, 4, 1)
+    assert "shardq-worker-0 ended on a SIGTERM" in caplog.text
+
+
 def test_a_second_stop_ends_at_once(url: str, queue: Queue, handlers: str) -> None:
     fill(queue, 1, b"/")
 

@@ -59,6 +59,33 @@ def test_a_worker_that_waits_for_a_permit_can_be_stopped(client: shardq.Client, 
     assert (worker.report.worked, queue.counts().ready) == (0, 3)
 
 
+@pytest.mark.parametrize("by_batch", [False, True])
+def test_messages_whose_leases_end_while_a_worker_waits_for_a_permit_are_not_begun(
+    client: shardq.Client, by_batch: bool
+) -> None:
+    queue = client.create_queue("short", shards=1, time_shards=1, visibility_timeout=0.5)
+    fill(queue, 3)
+    permit = client.semaphore("smtp", permits=1).acquire()
+    options: dict[str, Any] = {
+        "by_batch": by_batch,
+        "keep_leases": False,
+        "idle_exit": 0,
+        "semaphore": "smtp",
+    }
+    worker = Worker(queue, lambda _: pytest.fail("it was called"), **options)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    while not worker.report.in_flight:
+        thread.join(0.01)
+    with queue.consumer() as other:
+        taken = other.receive(3, wait=PATIENCE)
+        taken.extend(PATIENCE)
+        permit.release()
+        thread.join(PATIENCE)
+        assert (len(taken), worker.report.lease_lost, worker.report.failed) == (3, 3, 0)
+        taken.ack()
+
+
 def test_workers_share_the_permits(client: shardq.Client, queue: shardq.Queue) -> None:
     client.semaphore("smtp", permits=2)
     fill(queue, 24)
