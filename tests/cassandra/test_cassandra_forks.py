@@ -14,6 +14,7 @@ import shardq
 from shardq.storage.cassandra.store import CassandraStore
 from tests.forking import all_held, forked
 
+reactor = pytest.importorskip("cassandra.io.libevreactor")
 pytestmark = pytest.mark.cassandra
 
 
@@ -60,19 +61,42 @@ def held_by_another_thread(locks: Sequence[Any]) -> Iterator[None]:
         thread.join()
 
 
+@contextmanager
+def locks_of_the_driver_held() -> Iterator[None]:
+    loop = reactor._global_loop
+    with held_by_another_thread(
+        [loop._lock_thread, loop._conn_set_lock, *(connection.lock for connection in loop._live_conns)]
+    ):
+        yield
+
+
 def test_a_child_sends_although_a_thread_of_its_parent_held_the_locks_of_the_drivers_connections(
     open_store: Callable[[], CassandraStore],
 ) -> None:
-    reactor = pytest.importorskip("cassandra.io.libevreactor")
     client = shardq.Client(open_store())
     queue = client.create_queue(f"f{os.urandom(6).hex()}", shards=1, time_shards=1)
     producer = queue.producer()
     producer.send(b"parent")
-    loop = reactor._global_loop
-    locks = [loop._lock_thread, loop._conn_set_lock, *(connection.lock for connection in loop._live_conns)]
-    with held_by_another_thread(locks):
+    with locks_of_the_driver_held():
         answer = forked(lambda: producer.send(b"child"))
     producer.send(b"parent")
     assert queue.get(answer) is not None
     assert queue.counts().ready == 3
+    client.delete_queue(queue.name)
+
+
+def test_a_child_that_never_used_the_client_ends_although_a_thread_of_its_parent_held_those_locks(
+    open_store: Callable[[], CassandraStore],
+) -> None:
+    client = shardq.Client(open_store())
+    queue = client.create_queue(f"f{os.urandom(6).hex()}", shards=1, time_shards=1)
+
+    def end() -> str:
+        reactor._cleanup(reactor._global_loop)  # what the driver does when a process ends
+        return "ended"
+
+    with locks_of_the_driver_held():
+        assert forked(end) == "ended"
+    queue.producer().send(b"parent")
+    assert queue.counts().ready == 1
     client.delete_queue(queue.name)

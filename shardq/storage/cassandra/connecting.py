@@ -98,7 +98,6 @@ class Connected:
     def __init__(self, address: Address) -> None:
         local = DCAwareRoundRobinPolicy(local_dc=address.local_dc)
         self.suspect_nodes = SuspectNodes(TokenAwarePolicy(local, shuffle_replicas=False))
-        _forget_parents_connections(Cluster.connection_class)
         self.cluster = _cluster(address, self.suspect_nodes)
         self.prepared: dict[str, PreparedStatement] = {}
         try:
@@ -151,14 +150,14 @@ def _ssl_context(address: Address) -> ssl.SSLContext:
     return context
 
 
-def _forget_parents_connections(kind: type) -> None:
+def _forget_parents_connections() -> None:
     """In a forked child: make the driver's event loop forget the parent's connections.
 
-    Else the driver closes each of them when the child connects, and waits for ever for a lock that a thread of the
-    parent held at the fork. Only its libev loop keeps them.
+    Else the driver closes each of them when the child connects or ends, and waits for ever for a lock that a thread of
+    the parent held at the fork. Only its libev loop keeps them.
     """
-    loop = getattr(sys.modules[kind.__module__], "_global_loop", None)
-    if loop is None or not hasattr(loop, "_live_conns") or loop._pid == os.getpid():
+    loop = getattr(sys.modules[Cluster.connection_class.__module__], "_global_loop", None)
+    if loop is None or not hasattr(loop, "_live_conns"):
         return
     for connection in loop._live_conns | loop._new_conns | loop._closed_conns:
         for watcher in (connection._write_watcher, connection._read_watcher):
@@ -168,3 +167,6 @@ def _forget_parents_connections(kind: type) -> None:
             connection._socket.close()
     loop._live_conns, loop._new_conns, loop._closed_conns = set(), set(), set()
     loop._thread = None  # so there is nothing that the driver would wait for
+
+
+os.register_at_fork(after_in_child=_forget_parents_connections)
