@@ -96,24 +96,24 @@ def require_current(session: Session) -> None:
 def apply(session: Session) -> None:
     """Make what is missing; raises SchemaMismatch when the database is newer.
 
-    A new one has no version until all of it is made: who looks meanwhile finds none, and not that of an earlier one.
+    The version is written when all of it is made: who looks meanwhile finds the one before, or none. Every step can be
+    repeated.
     """
-    done = version(session)
-    if done == len(migrations(_STORE)):
+    done, known = version(session), len(migrations(_STORE))
+    if done == known:
         return
-    if done > len(migrations(_STORE)):
+    if done > known:
         require_current(session)
     _check_release(session)
-    for migration in migrations(_STORE)[done:]:
-        with session.translated(writing=True):
+    with session.translated(writing=True):
+        for migration in migrations(_STORE)[done:]:
             for collection in _described(migration.text):
                 if collection.name != _SHARD:
                     make(session.database, collection, collection.name)
                 elif collection.dropped_indexes:
                     _drop_indexes(session.database, collection.dropped_indexes)
-            _seed(session)
-            if done or migration is migrations(_STORE)[-1]:
-                _set_version(session, migration.number)
+        _seed(session)
+        _set_version(session, known)
 
 
 def _set_version(session: Session, number: int) -> None:
