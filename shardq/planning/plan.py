@@ -19,9 +19,9 @@ _MOST_SHARDS = 10_000
 _SHORTEST_TURN, _LONGEST_TURN = 5.0, 30.0
 _EACH = 8  # the busiest has half as much again as the mean, see docs/scaling.md
 _DEFAULT_RING = (("time_shard_seconds", 30.0), ("time_shards", 10))
-_MOST_ON_DEFAULT_RING = _MOST_SHARDS // 10
 _EMBEDDED = frozenset({"sqlite"})  # one file, written by one at a time
 _ONE_PRIMARY = frozenset({"mongodb"})  # a replica set, whose primary answers every request
+_MOST_ON_DEFAULT_RING = 1_000 // 10  # of what a queue may have on such a store
 
 
 class Choice(msgspec.Struct, frozen=True):
