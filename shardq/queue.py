@@ -13,7 +13,7 @@ from shardq.consumer import Consumer
 from shardq.context.queue_context import QueueContext
 from shardq.context.unique_keys import UniqueKeys, sweep_keys
 from shardq.counts import QueueCounts, ShardState, counts_of, total
-from shardq.errors import BodyNotFound, InvalidReceipt, InvalidSetting
+from shardq.errors import BodyNotFound, InvalidReceipt, InvalidSetting, OutcomeUnknown, StoreUnavailable
 from shardq.holding import ConsumerState, consumer_states, unlock
 from shardq.large.body import no_large_body
 from shardq.large.collecting import collect_bodies
@@ -187,11 +187,18 @@ class Queue:
     def purge(self) -> int:
         """Remove all messages, also those in flight, but not the history; returns how many.
 
-        What an unanswered attempt has removed is not counted.
+        What an unanswered attempt has removed is not counted. Raises OutcomeUnknown when it fails after some of them.
         """
-        context = self._context
-        shards = context.retry(context.store.shards, self.name)
-        purged = sum(context.retry(context.store.purge, shard) for shard in shards)
+        context, purged = self._context, 0
+        try:
+            for shard in context.retry(context.store.shards, self.name):
+                purged += context.retry(context.store.purge, shard)
+        except StoreUnavailable as error:
+            if not purged:
+                raise
+            raise OutcomeUnknown(
+                f"{purged} messages are removed, others may be left: repeat the call ({error})"
+            ) from error
         tell_purged(context)
         return purged
 

@@ -247,7 +247,7 @@ class Store(KeyRegister, Protocol):
     def purge(self, shard: Shard) -> int:
         """Remove all messages of the shard, held ones too, but not the history; returns how many they were.
 
-        It MAY do so part after part. If it fails in between it SHOULD raise OutcomeUnknown, and when it is repeated it
+        It MAY do so part after part. If it fails in between it MUST raise OutcomeUnknown, and when it is repeated it
         counts the rest.
         """
 

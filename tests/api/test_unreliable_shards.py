@@ -137,6 +137,21 @@ def test_two_failing_shards_are_named_and_an_unanswered_one_makes_the_outcome_un
         other.ack([message.receipt for message in batch])
 
 
+@pytest.mark.parametrize("fails", [0, 2])
+def test_a_purge_that_fails_says_that_nothing_was_changed_only_where_that_is_so(
+    bench: Bench, fails: int
+) -> None:
+    bench.store.down = {bench.store.shards("q")[fails]}
+    with pytest.raises((shardq.OutcomeUnknown, shardq.StoreUnavailable), match="replicas") as caught:
+        bench.queue.purge()
+    left = bench.states()["ready"]
+    assert (left, type(caught.value)) == (
+        (10, shardq.OutcomeUnknown) if fails else (20, shardq.StoreUnavailable)
+    )
+    bench.store.down = set()
+    assert bench.queue.purge() == left
+
+
 def test_the_leases_of_healthy_shards_are_kept_and_the_failing_shard_is_tried_last(bench: Bench) -> None:
     consumer = bench.queue.consumer()
     batch = consumer.receive(20)

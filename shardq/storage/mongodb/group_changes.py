@@ -68,32 +68,28 @@ def end(client: Client, shard: Shard, bundle_id: bytes, decide: Decision) -> boo
     return in_transaction(client, shard, change_one)
 
 
-def purge(client: Client, shard: Shard) -> int:
-    """Remove all but the history; returns how many messages that were.
+def purge(client: Client, shard: Shard) -> Iterator[int]:
+    """Remove all but the history; yields how many messages that were, bit by bit.
 
     Of all groups together; while others are at work on some, one of which may have crashed, group after group. Raises
     Disturbed when some were changed by others all the time: all others are removed then.
     """
-    messages = 0
     try:
-        for count in _purge(client, shard, {"$gte": ""}, BRIEF):
-            messages += count
+        yield from _purge(client, shard, {"$gte": ""}, BRIEF)
     except Disturbed:
-        messages += _purge_group_after_group(client, shard)
-    return messages
+        yield from _purge_group_after_group(client, shard)
 
 
-def _purge_group_after_group(client: Client, shard: Shard) -> int:
-    messages, group, disturbed = 0, _next(client, shard, ""), None
+def _purge_group_after_group(client: Client, shard: Shard) -> Iterator[int]:
+    group, disturbed = _next(client, shard, ""), None
     while group:
         try:
-            messages += sum(_purge(client, shard, group, PATIENT))
+            yield from _purge(client, shard, group, PATIENT)
         except Disturbed as error:
             disturbed = error
         group = _next(client, shard, group)
     if disturbed is not None:
         raise disturbed
-    return messages
 
 
 def _next(client: Client, shard: Shard, after: str) -> str:

@@ -48,15 +48,28 @@ def remove(client: Client, shard: Shard, bundle_id: bytes, position: int) -> boo
 
 
 def purge(client: Client, shard: Shard) -> int:
-    """Remove what waits and what is held, a thousand bundles at a time; returns how many messages they were."""
-    if shard.is_grouped:
-        return group_changes.purge(client, shard)
-    rows = ShardRows(client.session, shard)
+    """Remove what waits and what is held, a thousand bundles at a time; returns how many messages they were.
+
+    Raises OutcomeUnknown when it fails after some of them.
+    """
     messages = 0
+    try:
+        for count in group_changes.purge(client, shard) if shard.is_grouped else _purge(client, shard):
+            messages += count
+    except StoreUnavailable as error:
+        if not messages:
+            raise
+        raise OutcomeUnknown(
+            f"{messages} messages are removed, others may be left: repeat the call ({error})"
+        ) from error
+    return messages
+
+
+def _purge(client: Client, shard: Shard) -> Iterator[int]:
+    rows = ShardRows(client.session, shard)
     while found := rows.find(WAITING, limit=_AT_ONCE):
         seen, _ = change(rows, [row.id for row in found], _without_slices, new_stamp())
-        messages += sum(each.count for row in seen.values() for each in row.slices)
-    return messages
+        yield sum(each.count for row in seen.values() for each in row.slices)
 
 
 def expire(session: Session, shard: Shard, before: int, limit: int) -> int:
