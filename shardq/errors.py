@@ -148,7 +148,10 @@ class QueueFull(ShardqError):
 
 
 class InvalidName(ShardqError):
-    """Raised when a queue's name is empty, is too long or has characters other than ``A-Z a-z 0-9 . _ -``."""
+    """Raised when a name is empty or too long, does not begin with a letter or digit, or has other characters.
+
+    Those of queues may have ``A-Z a-z 0-9 . _ - / @``.
+    """
 
 
 class InvalidSetting(ShardqError):
