@@ -168,7 +168,7 @@ class Columns(msgspec.Struct, frozen=True):
         ids = None if self.id is None else batch.column(self.id)
         identities = None if ids is None else _hash(ids)
         if ids is None or ids.null_count:  # a row without an id is known by its content
-            whole = _mix(numbers_of(bodies), headers, priorities, dues, delays, ttls, names)
+            whole = _mix(numbers_of(bodies), headers, priorities, dues, delays, ttls, names, lanes)
             identities = whole if ids is None else np.where(_nulls(ids), whole, identities)
         return Rows(bodies, identities, headers, priorities, dues, lanes, delays, ttls, names)
 

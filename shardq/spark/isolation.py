@@ -47,9 +47,10 @@ def isolate_failures(work: Work, *, url: str, queue: str, most: int = 10) -> Wor
     """What ``foreachBatch`` is to call in place of ``work``, for a stream with ``ackMode=manual``.
 
     ``work(batch, batch_id)`` gets the whole batch, and what it did is acked. If it raises, it gets both halves of the
-    batch, and so on, down to the single messages that make it fail: they become dead letters. So it has to be harmless
-    where it is repeated after it failed. When more than ``most`` messages fail, something else is wrong: the first
-    error is raised, nothing is acked or a dead letter, and the batch is delivered again when the query is restarted.
+    batch, and so on, down to the single messages that make it fail twice: they become dead letters. So it has to be
+    harmless where it is repeated after it failed. When more than ``most`` messages fail, something else is wrong: the
+    first error is raised, nothing is acked or a dead letter, and the batch is delivered again when the query is
+    restarted.
     The rows need their columns ``id`` and ``receipt``.
     """
     place = Place(url, queue)
@@ -80,11 +81,23 @@ def _failures(work: Work, rows: DataFrame, batch_id: int, piece: _Piece) -> Iter
     except Exception as error:  # whatever the work raises
         count = len(chosen.select("id").take(2))
         if count == 1 or piece.halvings == MOST_HALVINGS:
-            yield _Failed(piece, error)
+            yield from _once_more(work, chosen, batch_id, _Failed(piece, error))
         elif count:
             _log.warning("a piece of batch %d failed and is halved: %s", batch_id, _first_line(error))
             for half in piece.halves:
                 yield from _failures(work, rows, batch_id, half)
+
+
+def _once_more(work: Work, chosen: DataFrame, batch_id: int, failure: _Failed) -> Iterator[_Failed]:
+    """Try a batch of a single message again, as others are: what failed may have been a job that a stop has ended."""
+    if not failure.piece.halvings:
+        try:
+            work(chosen, batch_id)
+        except Exception as error:
+            failure = _Failed(failure.piece, error)
+        else:
+            return
+    yield failure
 
 
 def _settle(rows: DataFrame, failed: Sequence[_Failed], place: Place) -> None:

@@ -47,6 +47,22 @@ def test_messages_that_fail_their_batch_become_dead_letters_and_the_others_are_d
     assert queue.counts() == shardq.QueueCounts(0, 0, 0, 0, None)
 
 
+def test_a_message_alone_in_its_batch_is_not_blamed_for_what_passes(pipes, queue, client) -> None:
+    queue.producer().send(b"1")
+    ledger = Ledger(b"1")
+
+    def post(batch, batch_id: int) -> None:
+        try:
+            ledger.post(batch, batch_id)
+        finally:
+            ledger.poison.clear()  # as where a stop of the query has ended the job
+
+    isolated = isolate_failures(post, url=pipes.url, queue=queue.name)
+    pipes.run(pipes.stream(queue, ackMode="manual").writeStream.foreachBatch(isolated))
+    assert (ledger.done, ledger.calls) == ([b"1"], 2)
+    assert client.queue(f"{queue.name}.dead").counts().ready == 0
+
+
 def test_where_more_fail_than_is_allowed_the_query_fails_and_nothing_is_a_dead_letter(
     pipes, queue, client
 ) -> None:

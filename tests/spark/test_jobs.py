@@ -112,6 +112,30 @@ def test_a_drain_of_structured_bodies_loses_no_large_body(spark, place, queue, t
     assert [bytes(row.corrupt_body) for row in found if row.body is None] == [b"no JSON"]
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"bodyFormat": "text", "bodyMode": "failfast"},
+        {"bodyFormat": "json", "bodySchema": "number int", "bodyMode": "failfast"},
+        {"columns": "body,enqueued_at"},
+    ],
+)
+def test_no_choice_of_columns_and_bodies_lets_a_drain_lose_a_large_body(
+    spark, place, queue, tmp_path, given: dict[str, str]
+) -> None:
+    with queue.producer() as producer:
+        large = producer.send_stream(io.BytesIO(b'{"number": 2}'))
+    with pytest.raises(Exception, match="has a large body"):
+        drain(spark, place(queue), str(tmp_path / "out"), stream_options=given)
+    assert queue.get(large).large is not None
+
+
+def test_a_drain_that_cannot_tell_large_bodies_from_others_is_refused(spark, place, queue, tmp_path) -> None:
+    given = {"bodyFormat": "json", "bodySchema": "number int", "columns": "id,body"}
+    with pytest.raises(shardq.InvalidSetting, match="corrupt_body"):
+        drain(spark, place(queue), str(tmp_path / "out"), stream_options=given)
+
+
 def test_a_transform_changes_messages_on_their_way(spark, place, make_queue, tmp_path) -> None:
     source, target = make_queue(), make_queue()
     with source.producer() as producer:

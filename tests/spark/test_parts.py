@@ -37,6 +37,18 @@ ROWS = st.lists(
 )
 
 
+def test_rows_that_differ_in_their_keys_alone_make_the_same_parts_in_any_order() -> None:
+    schema, send = StructType().add("body", StringType()).add("key", StringType()), options(shard_by="key")
+
+    def fingerprints(keys: list[str]) -> list[str]:
+        batch = pa.RecordBatch.from_pydict({"body": ["tick"] * len(keys), "key": keys})
+        found = parts_of([batch], Columns.of(schema, send), send, partition=0, start=0)
+        return [part.fingerprint for part in found]
+
+    keys = [f"k{number}" for number in range(50)]
+    assert fingerprints(keys) == fingerprints(keys[::-1])
+
+
 def options(**chosen: Any) -> SendOptions:
     return SendOptions(url="sqlite:///x.db", queue="q", **chosen)
 
