@@ -150,7 +150,7 @@ class QueueFull(ShardqError):
 class InvalidName(ShardqError):
     """Raised when a name is empty or too long, does not begin with a letter or digit, or has other characters.
 
-    Those of queues may have ``A-Z a-z 0-9 . _ - / @``.
+    A queue's name may have ``A-Z a-z 0-9 . _ - / @``.
     """
 
 

@@ -15,13 +15,13 @@ _SHARD_BYTES = 128_000_000  # of a partition; more of them makes compaction and 
 _CROSSABLE = 100_000  # tombstones; the server refuses a read that crosses more
 _CROSSED_SECONDS = 6.0  # what was consumed in this time is crossed, see decision 8
 _LAP = 300.0  # seconds until a partition is written again, at least
-_MOST_SHARDS = 10_000
+_MOST_SHARDS = 10_000  # of a queue on Cassandra
 _SHORTEST_TURN, _LONGEST_TURN = 5.0, 30.0
 _EACH = 8  # the busiest has half as much again as the mean, see docs/scaling.md
 _DEFAULT_RING = (("time_shard_seconds", 30.0), ("time_shards", 10))
 _EMBEDDED = frozenset({"sqlite"})  # one file, written by one at a time
 _ONE_PRIMARY = frozenset({"mongodb"})  # a replica set, whose primary answers every request
-_MOST_ON_DEFAULT_RING = 1_000 // 10  # of what a queue may have on such a store
+_MOST_ON_DEFAULT_RING = 1_000 // 10  # a queue there has 1,000 at most, in 10 time shards by default
 
 
 class Choice(msgspec.Struct, frozen=True):

@@ -14,7 +14,6 @@ import shardq
 from shardq.storage.cassandra.store import CassandraStore
 from tests.forking import all_held, forked
 
-reactor = pytest.importorskip("cassandra.io.libevreactor")
 pytestmark = pytest.mark.cassandra
 
 
@@ -61,8 +60,13 @@ def held_by_another_thread(locks: Sequence[Any]) -> Iterator[None]:
         thread.join()
 
 
+@pytest.fixture
+def reactor() -> Any:
+    return pytest.importorskip("cassandra.io.libevreactor")
+
+
 @contextmanager
-def locks_of_the_driver_held() -> Iterator[None]:
+def locks_held_of(reactor: Any) -> Iterator[None]:
     loop = reactor._global_loop
     with held_by_another_thread(
         [loop._lock_thread, loop._conn_set_lock, *(connection.lock for connection in loop._live_conns)]
@@ -71,13 +75,13 @@ def locks_of_the_driver_held() -> Iterator[None]:
 
 
 def test_a_child_sends_although_a_thread_of_its_parent_held_the_locks_of_the_drivers_connections(
-    open_store: Callable[[], CassandraStore],
+    open_store: Callable[[], CassandraStore], reactor: Any
 ) -> None:
     client = shardq.Client(open_store())
     queue = client.create_queue(f"f{os.urandom(6).hex()}", shards=1, time_shards=1)
     producer = queue.producer()
     producer.send(b"parent")
-    with locks_of_the_driver_held():
+    with locks_held_of(reactor):
         answer = forked(lambda: producer.send(b"child"))
     producer.send(b"parent")
     assert queue.get(answer) is not None
@@ -86,7 +90,7 @@ def test_a_child_sends_although_a_thread_of_its_parent_held_the_locks_of_the_dri
 
 
 def test_a_child_that_never_used_the_client_ends_although_a_thread_of_its_parent_held_those_locks(
-    open_store: Callable[[], CassandraStore],
+    open_store: Callable[[], CassandraStore], reactor: Any
 ) -> None:
     client = shardq.Client(open_store())
     queue = client.create_queue(f"f{os.urandom(6).hex()}", shards=1, time_shards=1)
@@ -95,7 +99,7 @@ def test_a_child_that_never_used_the_client_ends_although_a_thread_of_its_parent
         reactor._cleanup(reactor._global_loop)  # what the driver does when a process ends
         return "ended"
 
-    with locks_of_the_driver_held():
+    with locks_held_of(reactor):
         assert forked(end) == "ended"
     queue.producer().send(b"parent")
     assert queue.counts().ready == 1

@@ -63,7 +63,7 @@ def test_a_worker_that_waits_for_a_permit_can_be_stopped(client: shardq.Client, 
 def test_messages_whose_leases_end_while_a_worker_waits_for_a_permit_are_not_begun(
     client: shardq.Client, by_batch: bool
 ) -> None:
-    queue = client.create_queue("short", shards=1, time_shards=1, visibility_timeout=0.5)
+    queue = client.create_queue("short", shards=1, time_shards=1, visibility_timeout=2)
     fill(queue, 3)
     permit = client.semaphore("smtp", permits=1).acquire()
     options: dict[str, Any] = {
