@@ -1,16 +1,31 @@
-"""What stores share of writing: an append that is too large for one write, and a change that others get ahead of."""
+"""What stores share of writing: what is too large for one write, what others get ahead of, what is half done."""
 
 from __future__ import annotations
 
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from shardq.errors import OutcomeUnknown, StoreUnavailable
 from shardq.sharding.shard import Shard
+from shardq.storage.abilities import TransactionEnded
 from shardq.storage.requests import Append, Bundle
 
-__all__ = ["append_in_parts", "attempts", "parts"]
+__all__ = ["after_a_write", "append_in_parts", "attempts", "parts"]
+
+
+@contextmanager
+def after_a_write(begun: Callable[[], object] = lambda: True) -> Iterator[None]:
+    """Say that the outcome is unknown when something fails after a part of the work was done, or had ``begun``."""
+    try:
+        yield
+    except TransactionEnded:  # nothing of it stands
+        raise
+    except StoreUnavailable as error:
+        if not begun():
+            raise
+        raise OutcomeUnknown(f"a part of it is done: repeat the call ({error})") from error
 
 
 def attempts(shard: Shard, pauses: Iterable[float]) -> Iterator[int]:

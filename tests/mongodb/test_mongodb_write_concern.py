@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import pytest
@@ -13,18 +13,18 @@ from shardq.sharding.shard import Shard
 from shardq.storage.keys import KeyChange
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.mongodb.url import parse
-from shardq.storage.requests import Append, DedupeEntry, QueueRecord
+from shardq.storage.requests import Acknowledge, Append, DedupeEntry, QueueRecord
 from tests.steps import STEPS, Given, counted, prepared
 
 pytestmark = pytest.mark.mongodb
 
 
 @contextmanager
-def unconfirmed(url: str, code: int = 64) -> Iterator[None]:
+def unconfirmed(url: str, code: int = 64, commands: Sequence[str] = ("insert", "update")) -> Iterator[None]:
     """The server carries writes out and says that it could not confirm them."""
     point = {"configureFailPoint": "failCommand"}
     data = {
-        "failCommands": ["insert", "update"],
+        "failCommands": list(commands),
         "appName": "shardq",
         "writeConcernError": {"code": code, "errmsg": "waiting for replication timed out"},
     }
@@ -78,6 +78,33 @@ def test_a_change_that_was_not_confirmed_may_be_made_whatever_the_server_says_of
         with unconfirmed(mongodb_url, code), suppress(OutcomeUnknown):
             change()
     assert store.exchange_keys(shard.queue, [KeyChange("key", None, "id")]) == ("id",)
+
+
+def test_a_shard_that_is_not_surely_closed_stays_in_the_directory(
+    store: MongoStore, shard: Shard, given: Given, mongodb_url: str
+) -> None:
+    store.purge(shard)
+    with unconfirmed(mongodb_url, commands=["collMod"]):
+        assert not store.forget(shard)
+    assert shard in store.shards(shard.queue)
+    store.append(Append(shard, (given.new,)))
+    assert counted(store, shard) == (2, 0, 0)
+
+
+@pytest.mark.parametrize("command", ["createIndexes", "drop"])
+def test_what_was_not_surely_made_or_dropped_is_not_told_as_done(
+    store: MongoStore, shard: Shard, given: Given, mongodb_url: str, command: str
+) -> None:
+    with unconfirmed(mongodb_url, commands=[command]), pytest.raises(OutcomeUnknown, match="as many members"):
+        if command == "drop":
+            store.drop_queue(shard.queue)
+        else:
+            store.acknowledge(Acknowledge(shard, given.spans, keep=True))  # makes the index of the history
+    if command == "drop":
+        assert store.load_queue(shard.queue) is None
+    else:
+        store.acknowledge(Acknowledge(shard, given.spans, keep=True))
+        assert counted(store, shard) == (4, 0, 4)
 
 
 def test_writes_wait_for_the_majority_and_the_journal(mongodb_url: str) -> None:

@@ -19,7 +19,6 @@ from shardq.errors import QueueNotFound
 from shardq.storage.cassandra import directory
 from shardq.storage.cassandra.bodies import is_inline
 from shardq.storage.cassandra.changing import bundle_key, lower
-from shardq.storage.cassandra.faults import after_a_write
 from shardq.storage.cassandra.rows import (
     BUNDLE,
     READY,
@@ -36,7 +35,7 @@ from shardq.storage.cassandra.session import Session, Statement
 from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.read_cursors import OVERLAP
 from shardq.storage.requests import Append, Bundle
-from shardq.storage.writing import append_in_parts, parts
+from shardq.storage.writing import after_a_write, append_in_parts, parts
 
 __all__ = ["HEAD_START", "LATE", "PART_BUNDLES", "PART_BYTES", "announce_late", "append", "ready_of"]
 

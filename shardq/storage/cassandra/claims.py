@@ -11,7 +11,6 @@ import msgspec
 from shardq.storage.cassandra.bodies import carried_bodies, is_torn, with_bundles
 from shardq.storage.cassandra.bundles import HEAD_START
 from shardq.storage.cassandra.changing import Change
-from shardq.storage.cassandra.faults import after_a_write
 from shardq.storage.cassandra.lease_rows import Held, LeaseRow
 from shardq.storage.cassandra.read_cursors import ReadCursor, ReadCursors
 from shardq.storage.cassandra.rows import ControlRow, Ready, Slice, due_row_of, has_due_row
@@ -20,6 +19,7 @@ from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.clocks import ServerClock
 from shardq.storage.read_cursors import PRIORITIES
 from shardq.storage.requests import Claim, Claimed
+from shardq.storage.writing import after_a_write
 
 __all__ = ["claim"]
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from cassandra import (
     AuthenticationFailed,
@@ -37,7 +36,7 @@ from shardq.errors import (
     StoreUnavailable,
 )
 
-__all__ = ["DRIVER_ERRORS", "TombstonesRefused", "after_a_write", "translate"]
+__all__ = ["DRIVER_ERRORS", "TombstonesRefused", "translate"]
 
 DRIVER_ERRORS = (DriverException, ErrorMessage, NoHostAvailable, ConnectionException, OSError)
 _LASTING = (AuthenticationFailed, Unauthorized, InvalidRequest, ConfigurationException, SyntaxException)
@@ -52,17 +51,6 @@ class TombstonesRefused(StoreUnavailable):
     """Raised when the server gives a read up because it crosses too many tombstones. Smaller reads get through."""
 
     code = StoreUnavailable.code
-
-
-@contextmanager
-def after_a_write(begun: Callable[[], object] = lambda: True) -> Iterator[None]:
-    """Say that the outcome is unknown when something fails after a part of the work was done, or had ``begun``."""
-    try:
-        yield
-    except StoreUnavailable as error:
-        if not begun():
-            raise
-        raise OutcomeUnknown(f"a part of it is done: repeat the call ({error})") from error
 
 
 def translate(error: BaseException, where: str, *, writing: bool, conditional: bool = False) -> ShardqError:

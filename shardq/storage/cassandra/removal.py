@@ -11,7 +11,6 @@ import msgspec
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import consumers, dedupe, directory, finishing, queues, read_cursors
 from shardq.storage.cassandra.changing import Change, attempts
-from shardq.storage.cassandra.faults import after_a_write
 from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.queues import name_of
 from shardq.storage.cassandra.read_cursors import with_history_watermark
@@ -32,6 +31,7 @@ from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.cassandra.slicing import cut_out
 from shardq.storage.read_cursors import PRIORITIES
 from shardq.storage.requests import QueueRecord
+from shardq.storage.writing import after_a_write
 
 __all__ = ["around", "drop", "erase", "expire", "finish_drop", "forget_name", "partitions", "purge", "remove"]
 

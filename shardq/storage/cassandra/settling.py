@@ -14,7 +14,6 @@ from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import bundles, directory, finishing
 from shardq.storage.cassandra.bodies import carried_bodies
 from shardq.storage.cassandra.changing import Change, attempts
-from shardq.storage.cassandra.faults import after_a_write
 from shardq.storage.cassandra.lease_rows import Held, LeaseRow
 from shardq.storage.cassandra.rows import Head, Slice, due_row_of, has_due_row
 from shardq.storage.cassandra.session import Session
@@ -22,6 +21,7 @@ from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.cassandra.slicing import Cut, became, cut
 from shardq.storage.requests import Acknowledge, Append, Bundle, Extend, Fenced, Forward, Release, Span
 from shardq.storage.slicing import Range
+from shardq.storage.writing import after_a_write
 
 __all__ = ["Moment", "acknowledge", "extend", "forward", "release"]
 

@@ -65,17 +65,18 @@ def change(
     seen: dict[bytes, Row] = {}
     done: set[bytes] = set()
     pending = list(dict.fromkeys(ids))
-    for _ in attempts(rows.shard):
-        found = rows.read(pending)
-        fresh = {row.id: row for row in found.values() if row.stamp != stamp}
-        done |= found.keys() - fresh.keys() - seen.keys()
-        for gone in set(pending) - found.keys():
-            seen.pop(gone, None)
-        seen |= fresh
-        plan = [(row, new) for row in fresh.values() if (new := decide(row)) is not None]
-        if rows.change(list(_statements(plan, stamp))) == len(plan):
-            break
-        pending = [row.id for row, _ in plan]
+    with writing.after_a_write(lambda: rows.has_changed):
+        for _ in attempts(rows.shard):
+            found = rows.read(pending)
+            fresh = {row.id: row for row in found.values() if row.stamp != stamp}
+            done |= found.keys() - fresh.keys() - seen.keys()
+            for gone in set(pending) - found.keys():
+                seen.pop(gone, None)
+            seen |= fresh
+            plan = [(row, new) for row in fresh.values() if (new := decide(row)) is not None]
+            if rows.change(list(_statements(plan, stamp))) == len(plan):
+                break
+            pending = [row.id for row, _ in plan]
     return seen, done
 
 

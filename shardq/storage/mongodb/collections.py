@@ -24,6 +24,7 @@ from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import queues, schema
 from shardq.storage.mongodb.changing import attempts
 from shardq.storage.mongodb.documents import END, Document
+from shardq.storage.mongodb.faults import confirmed
 from shardq.storage.mongodb.room import Room, names
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import OTHER_COLLECTION, ShardRows
@@ -160,14 +161,16 @@ def open_again(session: Session, shard: Shard) -> None:
 
 
 def close(session: Session, shard: Shard) -> bool:
-    """Let nothing be inserted any more; False when a transaction that has written there stands in the way."""
+    """Let nothing be inserted any more; False when a transaction that has written there stands in the way.
+
+    Also when too few members have confirmed it: the next primary may not know of it.
+    """
     try:
-        _validate(session, shard, _CLOSED, maxTimeMS=_LONGEST_CLOSE)
+        return _validate(session, shard, _CLOSED, maxTimeMS=_LONGEST_CLOSE)
     except OutcomeUnknown as error:
         if isinstance(error.__cause__, ExecutionTimeout):
             return False
         raise
-    return True
 
 
 def drop(session: Session, shard: Shard, uuid: Binary | None = None) -> None:
@@ -177,7 +180,7 @@ def drop(session: Session, shard: Shard, uuid: Binary | None = None) -> None:
         command["collectionUUID"] = uuid
     with session.translated(writing=True):
         try:
-            session.database.command(command)
+            confirmed(session.database.command(command))
         except OperationFailure as error:
             if error.code not in (_NO_SUCH, OTHER_COLLECTION):
                 raise
@@ -188,10 +191,11 @@ def _shard_of(name: str) -> Shard:
     return Shard(queue, int(time_shard), int(number))
 
 
-def _validate(session: Session, shard: Shard, validator: Document, **options: object) -> None:
+def _validate(session: Session, shard: Shard, validator: Document, **options: object) -> bool:
+    """Set what may be inserted; False when not as many members have confirmed it as asked."""
     with session.translated(writing=True):
         try:
-            session.database.command(
+            answer = session.database.command(
                 {
                     "collMod": str(shard),
                     "validator": validator,
@@ -203,3 +207,5 @@ def _validate(session: Session, shard: Shard, validator: Document, **options: ob
         except OperationFailure as error:
             if error.code != _NO_SUCH:
                 raise
+            return True
+    return "writeConcernError" not in answer

@@ -28,14 +28,16 @@ from shardq.errors import (
     StoreUnavailable,
 )
 
-__all__ = ["DRIVER_ERRORS", "translate", "write_concern_error", "write_error"]
+__all__ = ["DRIVER_ERRORS", "confirmed", "translate", "write_error"]
 
 DRIVER_ERRORS = (PyMongoError, InvalidDocument, OSError)
 _TOO_LARGE = frozenset((10334, 17280, 17419))
-_INTERRUPTED = frozenset((11602, 11600))  # as it steps down or ends, maybe between two documents of a write
+# It steps down, ends, or an operator ends the request; maybe between two documents of a write
+_INTERRUPTED = frozenset((11602, 11600, 11601))
 _NO_PRIMARY = _INTERRUPTED | {10107, 13435, 13436, 91, 189}
-# Conflicts, locks, time limits, write concern, and an index of a new collection that somebody interrupted
-_BUSY = frozenset((112, 251, 24, 46, 50, 262, 90, 64, 100, 276))
+# Conflicts, locks, time limits, write concern, an index of a new collection that somebody interrupted, reads of what is
+# being dropped, and a mongos that has lost a shard or its primary
+_BUSY = frozenset((112, 251, 24, 46, 50, 262, 90, 64, 100, 276, 43, 175, 237, 6, 7, 89, 9001, 133))
 _WRONG_LOGIN = "refused the login: check user, password and authSource in the URL"
 _REMEDIES = {
     11: _WRONG_LOGIN,
@@ -70,11 +72,17 @@ def write_error(detail: Mapping[str, Any], where: str) -> ShardqError:
     return _refused(int(detail.get("code", 0)), str(detail.get("errmsg", "")), where, writing=True)
 
 
-def write_concern_error(detail: Mapping[str, Any], where: str) -> ShardqError:
+def confirmed(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer to a command; raises, as the driver does not, where too few members have confirmed it."""
+    if (detail := answer.get("writeConcernError")) is not None:
+        raise WriteConcernError(str(detail.get("errmsg", "")), detail.get("code"), detail)
+    return answer
+
+
+def _unconfirmed(text: str, where: str) -> ShardqError:
     """Return the error to raise when a write was carried out, but not by as many members as it has to be."""
-    text = str(detail.get("errmsg", ""))[:300]
     return OutcomeUnknown(
-        f"{where} did not confirm a write by as many members as asked: repeat the call ({text})"
+        f"{where} did not confirm a write by as many members as asked: repeat the call ({text[:300]})"
     )
 
 
@@ -82,7 +90,7 @@ def _partly_done(error: BulkWriteError | WriteConcernError, where: str) -> Shard
     """Return the error to raise when writes were carried out, but not all of them, or not confirmed."""
     if isinstance(error, BulkWriteError) and error.details["writeErrors"]:
         return write_error(error.details["writeErrors"][0], where)
-    return write_concern_error({"errmsg": str(error)}, where)
+    return _unconfirmed(str(error), where)
 
 
 def _refused(code: int | None, text: str, where: str, *, writing: bool) -> ShardqError:

@@ -31,6 +31,7 @@ from shardq.storage.mongodb.settling import Step, decision, finished, kept, not_
 from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows
 from shardq.storage.mongodb.transactions import transact
 from shardq.storage.requests import Bundle, Fenced, Forward, Span
+from shardq.storage.writing import after_a_write
 
 __all__ = ["drop_intents", "forward", "insert_new", "names_in_intents", "sweep_intents"]
 
@@ -152,15 +153,15 @@ def _forward_by_intent(session: Session, collections: Open, request: Forward, no
         return not_held(rows, spans)
     taken = _under(spans, mine)
     if not_held(rows, taken) != Fenced() and (missing := not_held(rows, spans)) != Fenced():
-        _undo(session, collections, mine, request, now)
-        return missing
+        return Fenced() if _undo(session, collections, mine, request, now, _GRACE) else missing
     settle(rows, spans, _handed_to(mine, now + _HIDDEN))
     missing = not_held(rows, taken)
     if missing != Fenced() or not _stand(session, mine):
-        _undo(session, collections, mine, request, now)
-        raise StoreUnavailable(
-            f"a forward in shard {request.append.shard} was disturbed by others: try again"
-        )
+        if not _undo(session, collections, mine, request, now, _GRACE):
+            raise StoreUnavailable(
+                f"a forward in shard {request.append.shard} was disturbed by others: try again"
+            )
+        return Fenced()
     _complete(session, collections, mine, request, now)
     return Fenced()
 
@@ -171,7 +172,7 @@ def sweep_intents(session: Session, collections: Open, queues: Collection[str], 
     with session.translated(writing=True):
         found = list(session.collection(_INTENTS).find(overdue))
     for each in found:
-        _undo(session, collections, each["_id"], _decode(each["request"]), now, grace=0)
+        _undo(session, collections, each["_id"], _decode(each["request"]), now, None)
     return len(found)
 
 
@@ -214,30 +215,38 @@ def _stand(session: Session, mine: bytes) -> bool:
 
 
 def _undo(
-    session: Session, collections: Open, mine: bytes, request: Forward, now: int, grace: int = _GRACE
-) -> None:
-    """Give the messages back to their holder, for a short while, unless the intent stands: that one is completed."""
+    session: Session, collections: Open, mine: bytes, request: Forward, now: int, grace: int | None
+) -> bool:
+    """Give the messages back to their holder unless the intent stands: that one is completed. True when it was.
+
+    Whoever forwards gives ``grace`` for the holder to go on, and gives back what it has taken since somebody else undid
+    the intent. Others have none: the holder crashed, or is at it again.
+    """
     with session.translated(writing=True):
-        done = session.collection(_INTENTS).update_one(
-            {"_id": mine, "stands": False}, {"$set": {"undone": True}}
-        )
-    if not done.matched_count:
+        intents = session.collection(_INTENTS)
+        undone = intents.update_one({"_id": mine, "stands": False}, {"$set": {"undone": True}})
+        stands = not undone.matched_count and intents.find_one({"_id": mine, "stands": True}) is not None
+    if stands:
         _complete(session, collections, mine, request, now)
-        return
-    rows = _rows(session, request)
-    for span in request.acknowledge.spans:
-        settle(rows, _under((span,), mine), _handed_to(span.token, now + grace))
-    _delete(session, mine)
+        return True
+    if undone.matched_count or grace is not None:
+        rows = _rows(session, request)
+        for span in request.acknowledge.spans:
+            settle(rows, _under((span,), mine), _handed_to(span.token, now + (grace or 0)))
+        _delete(session, mine)
+    return False
 
 
 def _complete(session: Session, collections: Open, mine: bytes, request: Forward, now: int) -> None:
-    rows = _rows(session, request)
-    if request.acknowledge.keep:
-        collections.index(request.acknowledge.shard, history=True)
-    put(rows, collections, request.append.bundles)
-    step = kept(now) if request.acknowledge.keep else finished
-    settle(rows, _under(request.acknowledge.spans, mine), step, moved=True)
-    _delete(session, mine)
+    """Do what an intent says that stands. Where this fails somebody does it later: raises OutcomeUnknown."""
+    with after_a_write():
+        rows = _rows(session, request)
+        if request.acknowledge.keep:
+            collections.index(request.acknowledge.shard, history=True)
+        put(rows, collections, request.append.bundles)
+        step = kept(now) if request.acknowledge.keep else finished
+        settle(rows, _under(request.acknowledge.spans, mine), step, moved=True)
+        _delete(session, mine)
 
 
 def _delete(session: Session, mine: bytes) -> None:

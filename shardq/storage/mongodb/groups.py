@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from itertools import zip_longest
 from typing import TypeVar
 
@@ -18,7 +17,6 @@ from bson import encode
 from bson.binary import Binary
 from pymongo.client_session import ClientSession
 
-from shardq.errors import ShardqError
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb import queues
 from shardq.storage.mongodb.changing import Change, attempts, finish
@@ -140,8 +138,7 @@ class Groups:
 
     def tell(self, client: Client) -> None:
         """When it is stored: say so where something is due late, and end waits where something goes on."""
-        with suppress(ShardqError):  # it is stored; a deep look finds what a low watermark hides
-            client.cursors.due_again(self.rows.shard, self.moments)
+        client.cursors.due_again(self.rows.shard, self.moments)
         if self.let_go:
             client.signals.announce(queues.parted(self.rows.shard.queue)[0])
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 import msgspec
 from pymongo import WriteConcern
 
+from shardq.errors import ShardqError
 from shardq.sharding.shard import Shard
 from shardq.storage import read_cursors
 from shardq.storage.clocks import ServerClock
@@ -203,11 +205,15 @@ class ReadCursors:
         self.due_again(shard, moments)
 
     def due_again(self, shard: Shard, moments: Mapping[int, int]) -> None:
-        """Bundles of these priorities are due from these moments on; say so where that is late."""
-        last = self._clock.now() - LATE
-        late = {priority: moment for priority, moment in moments.items() if moment < last}
-        if late:
-            self.lower(shard, late)
+        """Bundles of these priorities are due from these moments on; say so where that is late.
+
+        Where it cannot be said they are found by the next deep look: what was written stands all the same.
+        """
+        with suppress(ShardqError):
+            last = self._clock.now() - LATE
+            late = {priority: moment for priority, moment in moments.items() if moment < last}
+            if late:
+                self.lower(shard, late)
 
     def put_off(self, shard: Shard, until: int) -> None:
         """Bundles of the shard are due at that moment from now on; say so where that is late."""

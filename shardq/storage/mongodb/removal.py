@@ -22,6 +22,7 @@ from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import HISTORY_INDEX, ShardRows
 from shardq.storage.mongodb.slicing import cut, without
 from shardq.storage.requests import QueueRecord, Span
+from shardq.storage.writing import after_a_write
 
 __all__ = ["drop", "expire", "finish_drop", "purge", "remove", "remove_remains"]
 
@@ -53,15 +54,9 @@ def purge(client: Client, shard: Shard) -> int:
     Raises OutcomeUnknown when it fails after some of them.
     """
     messages = 0
-    try:
+    with after_a_write(lambda: messages):
         for count in group_changes.purge(client, shard) if shard.is_grouped else _purge(client, shard):
             messages += count
-    except StoreUnavailable as error:
-        if not messages:
-            raise
-        raise OutcomeUnknown(
-            f"{messages} messages are removed, others may be left: repeat the call ({error})"
-        ) from error
     return messages
 
 

@@ -15,6 +15,7 @@ from pymongo.errors import OperationFailure
 from shardq.errors import SchemaMismatch, UnsupportedByStore
 from shardq.storage.migrations import migrations
 from shardq.storage.mongodb.documents import QUEUE, Document
+from shardq.storage.mongodb.faults import confirmed
 from shardq.storage.mongodb.session import Session
 
 __all__ = [
@@ -184,8 +185,7 @@ def _create_indexes(
     command["writeConcern"] = database.write_concern.document
     if uuid is not None:
         command["collectionUUID"] = uuid
-    done: Document = database.command(command)
-    return done
+    return confirmed(database.command(command))
 
 
 def _is_barred(database: Database[Document], name: str) -> bool:

@@ -23,7 +23,7 @@ from shardq.storage.mongodb.documents import (
     Row,
     decode,
 )
-from shardq.storage.mongodb.faults import write_concern_error, write_error
+from shardq.storage.mongodb.faults import confirmed, write_error
 from shardq.storage.mongodb.session import Session
 
 __all__ = [
@@ -86,6 +86,8 @@ class ShardRows:
         self.shard = shard
         self.transaction = transaction or session.transaction
         self.name = str(shard)
+        self.has_changed = False
+        """True once a change stands, whatever comes after it; never in a transaction."""
 
     def read(self, ids: Iterable[bytes], *, bodies: bool = False) -> dict[bytes, Row]:
         """The documents with these ids, finished ones too."""
@@ -159,6 +161,7 @@ class ShardRows:
         if not statements:
             return 0
         answer = self._update([_update(each) for each in statements], ordered=ordered)
+        self.has_changed = self.has_changed or (self.transaction is None and answer["n"] > 0)
         for detail in answer.get("writeErrors", ()):
             raise self._failed(detail, answer)
         return int(answer["n"])
@@ -244,10 +247,7 @@ class ShardRows:
         with self.session.translated(writing=True):
             if self.transaction is None:
                 command.setdefault("writeConcern", self.session.write_concern)
-            answer = self.session.database.command(command, session=self.transaction)
-        if "writeConcernError" in answer:  # which the driver passes over
-            raise write_concern_error(answer["writeConcernError"], str(self.session.address))
-        return answer
+            return confirmed(self.session.database.command(command, session=self.transaction))
 
     def _read(self, ids: Sequence[bytes], bodies: bool) -> list[Row]:
         return self.find({"_id": {"$in": ids}}, hint=BY_ID, bodies=bodies)

@@ -14,13 +14,12 @@ from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import directory, removal
 from shardq.storage.cassandra.bundles import PART_BUNDLES, PART_BYTES
 from shardq.storage.cassandra.changing import attempts
-from shardq.storage.cassandra.faults import after_a_write
 from shardq.storage.cassandra.groups.changing import Draft, Moment
 from shardq.storage.cassandra.groups.reading import GroupReader
 from shardq.storage.cassandra.groups.rows import group_id
 from shardq.storage.cassandra.session import Session
 from shardq.storage.requests import Append, Bundle
-from shardq.storage.writing import append_in_parts
+from shardq.storage.writing import after_a_write, append_in_parts
 
 __all__ = ["append"]
 

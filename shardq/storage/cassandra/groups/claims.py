@@ -11,7 +11,6 @@ import msgspec
 
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra.bodies import with_bundles
-from shardq.storage.cassandra.faults import after_a_write
 from shardq.storage.cassandra.groups.changing import Draft, KnownGroups
 from shardq.storage.cassandra.groups.reading import (
     Candidate,
@@ -34,6 +33,7 @@ from shardq.storage.cassandra.session import Session
 from shardq.storage.clocks import ServerClock
 from shardq.storage.read_cursors import OVERLAP, PRIORITIES
 from shardq.storage.requests import Claim, Claimed
+from shardq.storage.writing import after_a_write
 
 __all__ = ["claim"]
 

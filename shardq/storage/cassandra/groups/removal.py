@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import finishing
 from shardq.storage.cassandra.changing import attempts
-from shardq.storage.cassandra.faults import after_a_write
 from shardq.storage.cassandra.groups.changing import Draft, Moment
 from shardq.storage.cassandra.groups.reading import GroupReader, GroupRow, Overtaken
 from shardq.storage.cassandra.groups.rows import Member, group_id
@@ -15,6 +14,7 @@ from shardq.storage.cassandra.removal import around
 from shardq.storage.cassandra.rows import BundleRow, id_time
 from shardq.storage.cassandra.session import Session
 from shardq.storage.slicing import gaps
+from shardq.storage.writing import after_a_write
 
 __all__ = ["purge", "remove"]
 

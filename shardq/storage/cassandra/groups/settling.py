@@ -16,7 +16,6 @@ from shardq.outgoing_message import Bundle
 from shardq.sharding.shard import Shard
 from shardq.storage.cassandra import directory, finishing
 from shardq.storage.cassandra.changing import attempts
-from shardq.storage.cassandra.faults import after_a_write
 from shardq.storage.cassandra.groups.changing import Draft, KnownGroups, Moment
 from shardq.storage.cassandra.groups.reading import GroupReader, GroupRow, Overtaken
 from shardq.storage.cassandra.groups.rows import Member, group_id, new_slice
@@ -26,6 +25,7 @@ from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.slicing import became
 from shardq.storage.requests import Acknowledge, Extend, Fenced, Forward, Release, Span
 from shardq.storage.slicing import Range, gaps, joined, overlap, uncovered
+from shardq.storage.writing import after_a_write
 
 __all__ = ["acknowledge", "extend", "forward", "release"]
 

@@ -1,0 +1,104 @@
+"""A call that fails at any of its requests says that nothing was changed only where that is so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+
+import pytest
+from pymongo.database import Database
+
+from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
+from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
+from shardq.storage.mongodb import group_changes, read_cursors, removal
+from shardq.storage.mongodb.documents import Document
+from shardq.storage.mongodb.read_cursors import ReadCursors
+from shardq.storage.mongodb.session import Session
+from shardq.storage.mongodb.store import MongoStore
+from tests.mongodb.intents import let_intents_lapse
+from tests.steps import EXPECTED, MINUTE, STEPS, clear, counted, prepared
+
+pytestmark = pytest.mark.mongodb
+
+HALF_DONE = ("acknowledge", "extend", "purge")  # of several bundles, by several commands
+
+
+@contextmanager
+def failing_from(request: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let the server be away from the n-th request on."""
+    translated, made = Session.translated, count()
+
+    @contextmanager
+    def counted_ones(session: Session, *, writing: bool) -> Iterator[None]:
+        if next(made) >= request:
+            raise StoreUnavailable("the server is away")
+        with translated(session, writing=writing):
+            yield
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Session, "translated", counted_ones)
+        yield
+
+
+def stored(database: Database, place: Shard) -> list[Document]:
+    return list(database[str(place)].find().sort("_id"))
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("step", ["acknowledge", "keep", "extend", "release", "forward", "remove", "purge"])
+def test_a_step_that_fails_at_any_request(
+    store: MongoStore,
+    shard: Shard,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    grouped: bool,
+) -> None:
+    if grouped and not store.capabilities.groups:
+        pytest.skip("a single server has no groups")
+    monkeypatch.setattr(removal, "_AT_ONCE", 1)
+    monkeypatch.setattr(group_changes, "_AT_ONCE", 1)
+    place = Shard(shard.queue, GROUP_TIME_SHARD, 3) if grouped else shard
+    errors: set[type[ShardqError]] = set()
+    for request in count():
+        given = prepared(step, store, place)
+        before = stored(database, place)
+        try:
+            with failing_from(request, monkeypatch):
+                STEPS[step](store, place, given)
+        except (OutcomeUnknown, StoreUnavailable) as error:
+            errors.add(type(error))
+            by_intent = step == "forward" and not store.capabilities.groups
+            let_intents_lapse(database)
+            if by_intent:  # which is completed or undone by whoever finds it
+                store.probe([place], deep=True)
+            moved = (
+                store.find(place, given.new.id, 0) is not None
+                if by_intent
+                else stored(database, place) != before
+            )
+            assert type(error) is OutcomeUnknown or not moved
+        else:
+            assert counted(store, place) == EXPECTED[step]
+            break
+        clear(store, place)
+    assert StoreUnavailable in errors
+    assert grouped or step not in HALF_DONE or OutcomeUnknown in errors
+
+
+@pytest.mark.parametrize("step", ["append", "extend", "release", "forward"])
+def test_a_step_is_taken_though_it_cannot_say_that_it_came_late(
+    store: MongoStore, shard: Shard, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    given = prepared(step, store, shard)
+
+    def away(*_: object) -> None:
+        raise StoreUnavailable("the server is away")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(read_cursors, "LATE", -MINUTE)  # everything is late
+        failing.setattr(ReadCursors, "lower", away)
+        STEPS[step](store, shard, given)
+    assert counted(store, shard) == EXPECTED[step]
+    clear(store, shard)
