@@ -235,9 +235,8 @@ class Queue:
         check_limits(self.name, self.settings.change(changes))
         before = self.settings
         settings = self._context.live.alter(changes)
-        for kind in (EVENTS, RESULTS):
-            if kind.kept(settings) is None and kind.kept(before) is not None:
-                drop_logs(self._context.store, self._context.retry, self.name, kind)
+        if any(kind.kept(settings) is None and kind.kept(before) is not None for kind in (EVENTS, RESULTS)):
+            drop_logs(self._context.store, self._context.retry, self.name)
         if settings.has_dead_letters:
             create_dead_letter_queue(self._context.store, self._context.retry, self.name, settings)
         return settings
