@@ -11,9 +11,10 @@ from shardq.browsing import browse, browse_blocked, browse_history, find, period
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.consumer import Consumer
 from shardq.context.queue_context import QueueContext
+from shardq.context.retry import telling_done
 from shardq.context.unique_keys import UniqueKeys, sweep_keys
 from shardq.counts import QueueCounts, ShardState, counts_of, total
-from shardq.errors import BodyNotFound, InvalidReceipt, InvalidSetting, OutcomeUnknown, StoreUnavailable
+from shardq.errors import BodyNotFound, InvalidReceipt, InvalidSetting
 from shardq.holding import ConsumerState, consumer_states, unlock
 from shardq.large.body import no_large_body
 from shardq.large.collecting import collect_bodies
@@ -189,16 +190,18 @@ class Queue:
 
         What an unanswered attempt has removed is not counted. Raises OutcomeUnknown when it fails after some of them.
         """
-        context, purged = self._context, 0
-        try:
+        context, purged, unanswered = self._context, 0, False
+
+        def done() -> str:
+            if not purged and not unanswered:
+                return ""
+            return f"{'some' if unanswered else purged} messages are removed, others may be left: repeat the call"
+
+        with telling_done(done):
             for shard in context.retry(context.store.shards, self.name):
-                purged += context.retry(context.store.purge, shard)
-        except StoreUnavailable as error:
-            if not purged:
-                raise
-            raise OutcomeUnknown(
-                f"{purged} messages are removed, others may be left: repeat the call ({error})"
-            ) from error
+                answer = context.retry.ask(context.store.purge, shard)
+                purged += answer.value
+                unanswered = unanswered or answer.after_unknown
         tell_purged(context)
         return purged
 
@@ -217,8 +220,8 @@ class Queue:
     ) -> int:
         """Send copies of the messages that were acked in a period to this queue, or to queue ``to``; returns how many.
 
-        Raises QueuePaused or MessageTooLarge; copies that were sent before the error stay. A second call sends further
-        copies.
+        Raises QueuePaused or MessageTooLarge, and OutcomeUnknown when the store fails after some copies; those that
+        were sent before the error stay. A second call sends further copies.
         """
         target = self._context if to is None else self._context.sibling(to)
         return replay(self._context, target, *period_of(self._context, since, until))
@@ -262,7 +265,8 @@ class Queue:
 
         Those that block their groups keep their places. All are new messages: they have the headers that they were
         sent with, and deliveries count from 0. Raises QueuePaused while the queue's sends are paused. Raises
-        MessageTooLarge when some are above the queue's limit; all others were moved then.
+        MessageTooLarge when some are above the queue's limit; all others were moved then. Raises OutcomeUnknown when it
+        fails after some of them: to repeat it moves the rest.
         """
         if limit is not None:
             check_number("limit", limit, 1, MANY, whole=True)
