@@ -26,7 +26,7 @@ from shardq.logs.results import with_results
 from shardq.message import StoredMessage
 from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, Producer
 from shardq.receipt import MessageId
-from shardq.receiving.expiring import expire, sweep
+from shardq.receiving.expiring import expire, sweep_steps
 from shardq.receiving.redrive import redrive
 from shardq.semaphore import Semaphore, open_semaphore
 from shardq.sending.copies import replay
@@ -280,8 +280,9 @@ class Queue:
         when they would be delivered. With ``dead_letter_expired`` they become dead letters, here and there. Parts of
         large bodies that no message of the store has go too, when they are two hours old.
         """
-        removed = sweep(self._context) + expire(self._context) + sweep_keys(self._context, everything=True)
-        return removed + drop_old_logs(self._context) + collect_bodies(self._context)
+        removed = sum(sweep_steps(self._context)) + expire(self._context)
+        removed += sweep_keys(self._context, everything=True) + drop_old_logs(self._context)
+        return removed + collect_bodies(self._context)
 
     def unlock(self, consumer: str, *, force: bool = False) -> int:
         """Give back at once what a dead consumer holds, by its name or id; returns how many messages that were.
