@@ -97,10 +97,10 @@ class Client(Closing):
 
         The settings are those of :class:`~shardq.QueueSettings`. With ``exist_ok`` an existing queue is
         returned as it is, with its own settings, and a warning is logged for each that was given and differs; if it
-        expires, that counts as a use. Raises InvalidName, InvalidSetting or QueueExists, with nothing created.
+        expires, that counts as a use. Raises InvalidName, InvalidSetting or QueueExists, with nothing created, and
+        OutcomeUnknown when the store fails after the queue itself was created: call it again with ``exist_ok``.
         """
-        create_queue(self._contexts, name, settings, exist_ok=exist_ok)
-        return self.queue(name)
+        return Queue(create_queue(self._contexts, name, settings, exist_ok=exist_ok))
 
     def queue(self, name: str) -> Queue:
         """An existing queue. Raises InvalidName or QueueNotFound."""

@@ -295,6 +295,8 @@ class StoreUnavailable(ShardqError):
 class OutcomeUnknown(ShardqError):
     """Raised when the store did not answer in time: it may have made the change or not.
 
+    Also when it failed in the middle of a call, such as a purge: the text says what was done.
+
     The library has already repeated the operation for a while. Acks, releases and extensions can be repeated as they
     are. To repeat a send, send the message in ``unsent``: it has the id under which it may be stored. A new send of the
     same body would be another message.

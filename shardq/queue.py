@@ -11,9 +11,10 @@ from shardq.browsing import browse, browse_blocked, browse_history, find, period
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.consumer import Consumer
 from shardq.context.queue_context import QueueContext
+from shardq.context.retry import telling_done
 from shardq.context.unique_keys import UniqueKeys, sweep_keys
 from shardq.counts import QueueCounts, ShardState, counts_of, total
-from shardq.errors import BodyNotFound, InvalidReceipt, InvalidSetting, OutcomeUnknown, StoreUnavailable
+from shardq.errors import BodyNotFound, InvalidReceipt, InvalidSetting
 from shardq.holding import ConsumerState, consumer_states, unlock
 from shardq.large.body import no_large_body
 from shardq.large.collecting import collect_bodies
@@ -25,7 +26,7 @@ from shardq.logs.results import with_results
 from shardq.message import StoredMessage
 from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, Producer
 from shardq.receipt import MessageId
-from shardq.receiving.expiring import expire, sweep
+from shardq.receiving.expiring import expire, sweep_steps
 from shardq.receiving.redrive import redrive
 from shardq.semaphore import Semaphore, open_semaphore
 from shardq.sending.copies import replay
@@ -189,16 +190,18 @@ class Queue:
 
         What an unanswered attempt has removed is not counted. Raises OutcomeUnknown when it fails after some of them.
         """
-        context, purged = self._context, 0
-        try:
+        context, purged, unanswered = self._context, 0, False
+
+        def done() -> str:
+            if not purged and not unanswered:
+                return ""
+            return f"{'some' if unanswered else purged} messages are removed, others may be left: repeat the call"
+
+        with telling_done(done):
             for shard in context.retry(context.store.shards, self.name):
-                purged += context.retry(context.store.purge, shard)
-        except StoreUnavailable as error:
-            if not purged:
-                raise
-            raise OutcomeUnknown(
-                f"{purged} messages are removed, others may be left: repeat the call ({error})"
-            ) from error
+                answer = context.retry.ask(context.store.purge, shard)
+                purged += answer.value
+                unanswered = unanswered or answer.after_unknown
         tell_purged(context)
         return purged
 
@@ -217,8 +220,8 @@ class Queue:
     ) -> int:
         """Send copies of the messages that were acked in a period to this queue, or to queue ``to``; returns how many.
 
-        Raises QueuePaused or MessageTooLarge; copies that were sent before the error stay. A second call sends further
-        copies.
+        Raises QueuePaused or MessageTooLarge, and OutcomeUnknown when the store fails after some copies; those that
+        were sent before the error stay. A second call sends further copies.
         """
         target = self._context if to is None else self._context.sibling(to)
         return replay(self._context, target, *period_of(self._context, since, until))
@@ -235,9 +238,8 @@ class Queue:
         check_limits(self.name, self.settings.change(changes))
         before = self.settings
         settings = self._context.live.alter(changes)
-        for kind in (EVENTS, RESULTS):
-            if kind.kept(settings) is None and kind.kept(before) is not None:
-                drop_logs(self._context.store, self._context.retry, self.name, kind)
+        if any(kind.kept(settings) is None and kind.kept(before) is not None for kind in (EVENTS, RESULTS)):
+            drop_logs(self._context.store, self._context.retry, self.name)
         if settings.has_dead_letters:
             create_dead_letter_queue(self._context.store, self._context.retry, self.name, settings)
         return settings
@@ -263,7 +265,8 @@ class Queue:
 
         Those that block their groups keep their places. All are new messages: they have the headers that they were
         sent with, and deliveries count from 0. Raises QueuePaused while the queue's sends are paused. Raises
-        MessageTooLarge when some are above the queue's limit; all others were moved then.
+        MessageTooLarge when some are above the queue's limit; all others were moved then. Raises OutcomeUnknown when it
+        fails after some of them: to repeat it moves the rest.
         """
         if limit is not None:
             check_number("limit", limit, 1, MANY, whole=True)
@@ -277,8 +280,9 @@ class Queue:
         when they would be delivered. With ``dead_letter_expired`` they become dead letters, here and there. Parts of
         large bodies that no message of the store has go too, when they are two hours old.
         """
-        removed = sweep(self._context) + expire(self._context) + sweep_keys(self._context, everything=True)
-        return removed + drop_old_logs(self._context) + collect_bodies(self._context)
+        removed = sum(sweep_steps(self._context)) + expire(self._context)
+        removed += sweep_keys(self._context, everything=True) + drop_old_logs(self._context)
+        return removed + collect_bodies(self._context)
 
     def unlock(self, consumer: str, *, force: bool = False) -> int:
         """Give back at once what a dead consumer holds, by its name or id; returns how many messages that were.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from shardq.context.queue_context import QueueContexts
-from shardq.context.retry import Retry
+from shardq.context.queue_context import QueueContext, QueueContexts
+from shardq.context.retry import Retry, telling_done
 from shardq.errors import InvalidSetting, QueueExists, QueueNotFound
 from shardq.limits.queue_limits import check_limits
 from shardq.receiving.unused import drop_belongings
@@ -26,23 +26,29 @@ _MOST_CHANGES = 1000
 
 def create_queue(
     contexts: QueueContexts, name: str, given: QueueSettingsArguments, *, exist_ok: bool
-) -> None:
+) -> QueueContext:
     """Create a queue and its dead-letter queue; one that exists is used. See :meth:`shardq.Client.create_queue`."""
     store, retry = contexts.store, contexts.retry
     chosen = _checked(contexts, name, given)
     record = QueueRecord.new(name, chosen.encode())
     created = retry.ask(store.create_queue, record)
-    unanswered = created.after_unknown and retry(store.load_queue, name) == record
-    if not created.value and not unanswered and not exist_ok:
-        raise QueueExists(f"queue {name!r} exists already: use it, or change it with `shardq alter {name}`")
-    contexts.forget(name)
-    if created.value or unanswered:
-        _prepare(contexts, record, chosen, is_new=created.value)
-    live = contexts.of(name).live
-    live.use()
-    _tell_of_others(name, live.known, given)
-    if live.known.has_dead_letters:
-        create_dead_letter_queue(store, retry, name, live.known)
+    stored = f"queue {name!r} {'is' if created.value else 'may be'} created: call it again with exist_ok=True"
+    with telling_done(lambda: stored if created.value or created.after_unknown else ""):
+        unanswered = created.after_unknown and retry(store.load_queue, name) == record
+        if not created.value and not unanswered and not exist_ok:
+            raise QueueExists(
+                f"queue {name!r} exists already: use it, or change it with `shardq alter {name}`"
+            )
+        contexts.forget(name)
+        if created.value or unanswered:
+            _prepare(contexts, record, chosen, is_new=created.value)
+        context = contexts.of(name)
+        live = context.live
+        live.use()
+        _tell_of_others(name, live.known, given)
+        if live.known.has_dead_letters:
+            create_dead_letter_queue(store, retry, name, live.known)
+    return context
 
 
 def delete_queue(contexts: QueueContexts, name: str) -> None:

@@ -5,7 +5,8 @@ A message is the truth: a body whose owners' entries name no message that is sto
 - **An owner's entry is written before its message is**, by every send, move and copy. So it is there for as long as
   the message is.
 - **Owners are looked at from the oldest to the youngest**: a message that was moved meanwhile is found where it went.
-- **A body is left alone for** `GRACE` **after anything of it was written**, and when something was written meanwhile.
+- **A body is left alone for** `GRACE` **after anything of it was written**, and when something was written meanwhile:
+  it is looked at a second time, after no message was found.
 - **Entries are removed last**, so that whoever dies half way leaves what the next sweep goes on with.
 """
 
@@ -63,6 +64,8 @@ def remove_body(context: QueueContext, body: LargeBody, message_id: str | None) 
         owners = list(_owners(bodies, body))
         others = [entry for entry in owners if entry.id != own]
         if any(map(_is_young(bodies), others)) or _is_owned(bodies, others):
+            return
+        if _ids(_owners(bodies, body)) != _ids(owners):  # a message was moved meanwhile
             return
         parts = [part_id(body.id, number) for number in range(body.parts)]
         _remove(bodies, shard_of(body.id), [*parts, *(entry.id for entry in owners)])

@@ -63,12 +63,14 @@ def check_unlimited(queue: str, settings: QueueSettings) -> None:
 def drop_permits(store: Store, retry: Retry, queue: str) -> tuple[str, ...]:
     """Remove the permits of a deleted queue's limits; returns what their queues were called.
 
-    Consumers of a queue that is created again make their own. A semaphore of such a name stays.
+    Those of a queue that is there again stay: they are in use. A semaphore of such a name stays, too.
     """
     permits = {limit + PERMITS_SUFFIX for limit in limit_names(queue)}
     found = permits.intersection(retry(store.list_queues, f"{queue}."))
     records = (retry(store.load_queue, name) for name in found)
     over = [record for record in records if record is not None and not _is_semaphore(record)]
+    if not over or retry(store.load_queue, queue) is not None:  # it is looked for after they were read
+        return ()
     for record in over:
         retry(store.drop_queue, record.name, record)
     return tuple(record.name for record in over)

@@ -98,11 +98,18 @@ def logs_of(store: Store, retry: Retry, kind: LogKind, queue: str) -> list[tuple
     return sorted((microseconds(int(end)), folder + end) for end in ends if end.isdigit())
 
 
-def drop_logs(store: Store, retry: Retry, queue: str, *kinds: LogKind) -> None:
-    """Drop the logs of a queue that is gone, or of a kind that it keeps no more."""
-    for kind in kinds or (EVENTS, RESULTS):
-        for _, name in logs_of(store, retry, kind, queue):
-            retry(store.drop_queue, name)
+def drop_logs(store: Store, retry: Retry, queue: str) -> None:
+    """Drop the logs that a queue does not keep: all of one that is gone. Each is dropped as it was found."""
+    found = [
+        (kind, record)
+        for kind in (EVENTS, RESULTS)
+        for _, name in logs_of(store, retry, kind, queue)
+        if (record := retry(store.load_queue, name)) is not None
+    ]
+    present = retry(store.load_queue, queue) if found else None  # it is looked for after they were read
+    for kind, record in found:
+        if present is None or kind.kept(QueueSettings.decode(present.settings)) is None:
+            retry(store.drop_queue, record.name, record)
 
 
 def drop_old_logs(context: QueueContext) -> int:
@@ -129,10 +136,11 @@ def _begin(kind: LogKind, context: QueueContext) -> Log | None:
     until = (int(seconds(context.store.now())) // period + 1) * period
     store, retry, name = context.store, context.retry, f"{_folder(kind, context.name)}{until}"
     plain = QueueSettings(shards=_shards(store), time_shards=1, max_deliveries=None)
-    if retry(store.create_queue, QueueRecord.new(name, plain.encode())):
+    record = QueueRecord.new(name, plain.encode())
+    if retry(store.create_queue, record):
         retry(store.prepare, plain.layout.all_shards(name))
         if not _is_there(context):  # who deleted it meanwhile may not have seen the log
-            retry(store.drop_queue, name)
+            retry(store.drop_queue, name, record)
             return None
         _drop_old(context, kind, kept)
     live = LiveSettings(store, retry, name, timer=lambda: 0.0)  # they never change

@@ -158,9 +158,14 @@ class QueueClaims:
         """True every minute, if this is the first of the live consumers: then leftovers are to be removed."""
         return self._is_first and self._upkeep.is_due(now)
 
-    def sweep(self, now: int) -> None:
-        """Remove leftovers."""
-        self._upkeep.sweep(now, large=self.filter.seen_large)
+    @property
+    def is_partly_swept(self) -> bool:
+        """True when the last sweep had no time for all that it found: it is to be gone on with."""
+        return self._upkeep.is_broken_off
+
+    def sweep(self, now: int, seconds: float | None = None) -> None:
+        """Remove leftovers, for so many seconds and a moment."""
+        self._upkeep.sweep(now, large=self.filter.seen_large, seconds=seconds)
 
     def resign(self) -> None:
         """Count as a live consumer no longer."""

@@ -11,7 +11,6 @@ from shardq.clock import microseconds
 from shardq.context.patient_claims import claim_patiently
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Failures
-from shardq.context.unique_keys import sweep_keys
 from shardq.errors import ShardqError
 from shardq.held import HeldSlice, count_of
 from shardq.receipt import MessageId
@@ -20,23 +19,18 @@ from shardq.settling.settle import give_back_unseen
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import Claim, EntryState, Peek, StoredSlice, Sweep
 
-__all__ = ["PAGE_MESSAGES", "claim_unseen", "due_slices", "expire", "sweep"]
+__all__ = ["PAGE_MESSAGES", "claim_unseen", "due_slices", "expire", "sweep_steps"]
 
 PAGE_MESSAGES = 1_000
 CLAIM_LEASE = 60_000_000  # microseconds
 TOKEN_BYTES = 16
 
 
-def sweep(context: QueueContext, *, keys: bool = False) -> int:
-    """Remove history that is over and leftovers of crashed clients; returns how many things.
-
-    With ``keys`` also entries of unique keys whose messages are gone, for as long as many are found.
-    """
+def sweep_steps(context: QueueContext) -> Iterator[int]:
+    """Remove history that is over and leftovers of crashed clients, some at each step; yields how many things."""
     history_before = context.store.now() - microseconds(context.settings.history_retention)
-    removed = 0
     while found := context.retry(context.store.sweep, Sweep(context.name, history_before)):
-        removed += found
-    return removed + (sweep_keys(context) if keys else 0)
+        yield found
 
 
 def expire(context: QueueContext) -> int:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from shardq.clock import microseconds
 from shardq.codec import BYTES
 from shardq.context.identity import ConsumerIdentity
 from shardq.context.queue_context import QueueContext
+from shardq.context.retry import telling_done
 from shardq.errors import InvalidMessage, LeaseLost, ShardqError
-from shardq.held import HeldSlice, Selection
+from shardq.held import HeldSlice, Selection, SettleState
 from shardq.receiving.receiving import Receiving
 from shardq.receiving.unblocking import unblock
 from shardq.sending.doors import REDRIVE, admit, too_large
@@ -38,39 +39,55 @@ def redrive(target: QueueContext, limit: int) -> int:
     repeating it moves the rest. Dead letters of other queues are held until it ends, so that each is claimed once.
     What was claimed and not moved is given back, whatever stopped it. What is damaged in the store stays a dead letter;
     what somebody removes meanwhile does not count. Raises QueuePaused. Raises MessageTooLarge at the end if some are
-    above the queue's limit; they stay dead letters.
+    above the queue's limit; they stay dead letters. Raises OutcomeUnknown when the store fails after some were moved.
     """
     admit(target, REDRIVE)
-    moved = unblock(target, limit)
-    source = existing_dead_letters(target)
-    if source is None:
-        return moved
+    moved, largest = unblock(target, limit), 0
+
+    def done() -> str:
+        return f"{moved} dead letters are moved: repeat the call for the others" if moved else ""
+
+    with telling_done(done):
+        source = existing_dead_letters(target)
+        if source is None:
+            return moved
+        settlement = Settlement(source, BYTES)
+        with _holding(source, settlement) as hold:
+            while moved < limit and (held := hold()):
+                letters = list(_readable(target, held))
+                largest = max([largest, *(each.largest for each in letters)])
+                own = _first(letters, limit - moved)
+                try:
+                    with suppress(LeaseLost):  # somebody has removed them
+                        settlement.move(own, BackToSource(source, target))
+                finally:
+                    moved += sum(len(each.in_states(SettleState.FINISHED).positions) for each in own)
+    if moved < limit and largest > target.settings.max_message_bytes:
+        raise too_large(target, largest)
+    return moved
+
+
+@contextmanager
+def _holding(source: QueueContext, settlement: Settlement) -> Iterator[Callable[[], list[HeldSlice]]]:
+    """What claims dead letters, the next ones at each call, and holds them until the end. Gives back what is open."""
     receiving = Receiving(
         [source],
         ConsumerIdentity.make(f"redrive-{secrets.token_hex(4)}", microseconds(REDRIVE_LEASE_SECONDS)),
         visibility_timeout=REDRIVE_LEASE_SECONDS,
         limited=False,
     )
-    settlement = Settlement(source, BYTES)
-    largest = 0
     claimed: list[HeldSlice] = []
     keeper = LeaseKeeper(settlement, source.retry, lambda: microseconds(REDRIVE_LEASE_SECONDS))
+
+    def hold() -> list[HeldSlice]:
+        claimed[:] = [piece for piece in claimed if piece.open]
+        held = receiving.fill(REDRIVE_BATCH, thorough=True)
+        claimed.extend(held)
+        keeper.keep(held)
+        return held
+
     try:
-        while moved < limit:
-            held = receiving.fill(REDRIVE_BATCH, thorough=True)
-            if not held:
-                break
-            claimed += held
-            keeper.keep(held)
-            letters = list(_readable(target, held))
-            largest = max([largest, *(each.largest for each in letters)])
-            own = _first(letters, limit - moved)
-            moved += sum(len(selection.positions) for selection in own)
-            try:
-                settlement.move(own, BackToSource(source, target))
-            except LeaseLost as error:  # somebody has removed them
-                moved -= len(error.messages)
-            claimed = [piece for piece in claimed if piece.open]
+        yield hold
     except BaseException:
         with suppress(ShardqError):  # what ended the redrive is what the caller has to know
             give_back_unseen(source, claimed)
@@ -80,9 +97,6 @@ def redrive(target: QueueContext, limit: int) -> int:
     finally:
         keeper.stop()
         receiving.resign()
-    if moved < limit and largest > target.settings.max_message_bytes:
-        raise too_large(target, largest)
-    return moved
 
 
 def _first(letters: Sequence[_Letters], limit: int) -> list[Selection]:

@@ -25,7 +25,8 @@ class Sweeping:
     """Sweeps queues when it is their turn.
 
     A sweep looks at every shard, which takes up to seconds over a network. Where the store takes several requests
-    ``at_once`` a thread does it ``aside``, and whoever receives goes on.
+    ``at_once`` a thread does it ``aside``, and whoever receives goes on. Elsewhere a sweep that finds much is broken
+    off after a moment, and the next calls go on with it.
     """
 
     def __init__(self, queues: Collection[QueueClaims], left_out: LeftOut, store: Store) -> None:
@@ -43,21 +44,22 @@ class Sweeping:
         if not due or self._thread.is_busy:
             return
         began, many = time.monotonic(), len(self._queues) > FEW_QUEUES
-        if many and began - self._swept_at < min(SWEEP_PAUSE, LONGEST_SWEEP_TURN / len(self._queues)):
-            return
+        pause = min(SWEEP_PAUSE, LONGEST_SWEEP_TURN / len(self._queues)) if many else 0.0
+        is_pausing = began - self._swept_at < pause
         due = [
             queue
             for queue in sorted(due, key=lambda queue: queue.swept_at)
-            if queue.name not in self._left_out
+            if queue.name not in self._left_out and (queue.is_partly_swept or not is_pausing)
         ]
         if not due:
             return
-        self._swept_at = began
+        if not is_pausing:
+            self._swept_at = began
         if self._aside:
             self._thread.begin(partial(_sweep, due[:1] if many else due, now))
             return
         for queue in due:
-            self._left_out.try_(queue, partial(queue.sweep, now), instead=None)
+            self._left_out.try_(queue, partial(queue.sweep, now, SWEEP_SECONDS), instead=None)
             if many or time.monotonic() - began > SWEEP_SECONDS:
                 return  # the others are swept by the next calls
 

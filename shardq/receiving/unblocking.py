@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from shardq.browsing import blocked_slices
 from shardq.codec import BYTES
 from shardq.context.queue_context import QueueContext
+from shardq.context.retry import telling_done
 from shardq.errors import InvalidMessage, LeaseLost
 from shardq.held import HeldSlice, Selection
 from shardq.receipt import MessageId
@@ -29,15 +30,16 @@ def unblock(context: QueueContext, limit: int) -> int:
     """
     settlement = Settlement(context, BYTES, by_receipt=True)
     moved = 0
-    for group in _by_group(context):
-        selections = _first(group, limit - moved)
-        try:
-            settlement.move(selections, Unblock(context))
-        except LeaseLost as error:  # somebody else was first
-            moved -= len(error.messages)
-        moved += sum(len(selection.positions) for selection in selections)
-        if moved >= limit:
-            break
+    with telling_done(lambda: f"{moved} messages are delivered again: repeat the call" if moved else ""):
+        for group in _by_group(context):
+            selections = _first(group, limit - moved)
+            try:
+                settlement.move(selections, Unblock(context))
+            except LeaseLost as error:  # somebody else was first
+                moved -= len(error.messages)
+            moved += sum(len(selection.positions) for selection in selections)
+            if moved >= limit:
+                break
     return moved
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from shardq.context.joining import Joining, Pending, for_another_thread
-from shardq.errors import ShardqError
+from shardq.errors import QueueFull, ShardqError
 from shardq.sending.prepared import PreparedMessage
 from shardq.sending.storing import PlannedSend, Written, unsent
 
@@ -84,9 +84,13 @@ class Coalescer:
 
 
 def _is_refused(written: Written) -> bool:
-    """True when nothing was stored, nor may be, for a reason that need not be one of every message."""
+    """True when nothing was stored, nor may be, for a reason that need not be one of every message.
+
+    A queue that has no room for all of them may have some for the first.
+    """
     error = written.error
-    return isinstance(error, ShardqError) and not error.retryable and not any(written.ids)
+    is_told = isinstance(error, QueueFull) or (isinstance(error, ShardqError) and not error.retryable)
+    return is_told and not any(written.ids)
 
 
 def _tell(sends: Sequence[Pending[PreparedMessage, str]], planned: PlannedSend, written: Written) -> None:

@@ -20,6 +20,7 @@ import msgspec
 from shardq.browsing import history_slices, slices, slices_within
 from shardq.context.decision_log import DecisionLog
 from shardq.context.queue_context import QueueContext
+from shardq.context.retry import telling_done
 from shardq.errors import InvalidSetting, ReplayConflict
 from shardq.large.writing import carry_body
 from shardq.outgoing_message import group_of
@@ -117,22 +118,28 @@ def hash_of_shard(context: QueueContext, shard: Shard) -> Copied:
 def replay(source: QueueContext, target: QueueContext, since: int, until: int) -> int:
     """Send copies of processed messages to a queue; returns how many.
 
-    Raises QueuePaused or MessageTooLarge; the copies that were sent before stay sent.
+    Raises QueuePaused or MessageTooLarge, and OutcomeUnknown when the store fails after some copies; those that were
+    sent before stay sent.
     """
     admit(target, REPLAY)
     run, lanes = secrets.token_hex(8), target.settings.group_concurrency
     sent = 0
-    for origin, piece in history_slices(source, since, until):
-        data = _carried(source, target, origin, piece, _messages(origin, piece))
-        now = target.store.now()
-        identity = derive_bundle_id(piece.bundle.id, "replay", run, str(piece.first), str(piece.due))
-        priority, group = piece.bundle.priority, lane_among(piece.bundle.group, lanes)
-        shard = choose_shard(target, now, piece.count, group)
-        body = encode_bundle(data)
-        bundle = Bundle(identity, priority, now, now, piece.count, body, group=group)
-        append(target, REPLAY, [PlannedBundle(shard, bundle, largest=max(sizes(data)), large=data.large)])
-        sent += piece.count
+    with telling_done(lambda: f"{sent} copies are sent: a second call sends these, too" if sent else ""):
+        for origin, piece in history_slices(source, since, until):
+            data = _carried(source, target, origin, piece, _messages(origin, piece))
+            append(target, REPLAY, [_replayed(target, piece, data, run, lanes)])
+            sent += piece.count
     return sent
+
+
+def _replayed(
+    target: QueueContext, piece: StoredSlice, data: BundleData, run: str, lanes: int
+) -> PlannedBundle:
+    now, group = target.store.now(), lane_among(piece.bundle.group, lanes)
+    identity = derive_bundle_id(piece.bundle.id, "replay", run, str(piece.first), str(piece.due))
+    shard = choose_shard(target, now, piece.count, group)
+    bundle = Bundle(identity, piece.bundle.priority, now, now, piece.count, encode_bundle(data), group=group)
+    return PlannedBundle(shard, bundle, largest=max(sizes(data)), large=data.large)
 
 
 def _conflict(shard: Shard, target: QueueContext) -> ReplayConflict:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from fnmatch import fnmatchcase
+from typing import ParamSpec, TypeVar
 
 import pytest
 
@@ -12,6 +15,10 @@ from shardq.storage.opening import open_store
 from shardq.storage.requests import QueueRecord
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
+
+P = ParamSpec("P")
+T = TypeVar("T")
+EXPIRES = 60
 
 
 class DeletedMeanwhile(WrappedStore):
@@ -81,3 +88,73 @@ def test_a_queue_that_is_deleted_while_something_is_made_for_it_leaves_nothing(
             message.ack(result=b"y" if "keep_results" in settings else None)
     assert store.deletes is None
     assert client.queues() == client.queues(INTERNAL) == ()
+
+
+class CreatedAgain(WrappedStore):
+    """Its queue is created again by somebody else right before the first request of a kind after it was dropped."""
+
+    method, name = "", ""
+    create: Callable[[], None] | None = None
+    _dropped = False
+
+    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        name = str(args[0]) if args else ""
+        if self._dropped and self.create and method == self.method and fnmatchcase(name, self.name):
+            create, self.create = self.create, None
+            create()
+        answer = super()._call(method, do, *args, **kwargs)
+        self._dropped = self._dropped or (method, name) == ("drop_queue", "q")
+        return answer
+
+
+def delete(client: shardq.Client, clock: ManualClock) -> None:
+    client.delete_queue("q")
+
+
+def let_expire(client: shardq.Client, clock: ManualClock) -> None:
+    assert not client.delete_expired_queues("q")
+    clock.advance(EXPIRES + 3)
+    assert client.delete_expired_queues("q") == ("q",)
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        ("list_queues", f"{INTERNAL}events/q/"),
+        ("load_queue", f"{INTERNAL}events/q/*"),
+        ("load_queue", "q"),
+        ("list_queues", "q."),
+        ("load_queue", "q.in-flight.permits"),
+    ],
+)
+@pytest.mark.parametrize("end", [delete, let_expire])
+def test_what_belongs_to_a_queue_that_is_created_again_is_not_deleted_with_the_one_before(
+    url: str,
+    client: shardq.Client,
+    clock: ManualClock,
+    end: Callable[[shardq.Client, ManualClock], None],
+    method: str,
+    name: str,
+) -> None:
+    def make() -> shardq.Queue:
+        queue = client.create_queue("q", max_deliveries=None, max_in_flight=1, events=3_600, expires=EXPIRES)
+        sent.extend(queue.producer().send_many([b"x", b"y"]))
+        return queue
+
+    def create_again() -> None:
+        queue = make()
+        assert len(queue.consumer().receive(1)) == 1
+        assert len(queue.trace(sent[-2])) == 2
+
+    sent: list[str] = []
+    consumer = make().consumer()
+    for _ in range(2):
+        consumer.receive(1).ack()
+    client.queue("q").trace(sent[0])  # which waits for the log
+    store = CreatedAgain(open_store(url, clock))
+    with shardq.Client(store) as other:
+        store.method, store.name, store.create = method, name, create_again
+        end(other, clock)
+        assert store.create is None
+        assert not other.queue("q").consumer().receive(1)  # the only permit is taken
+        assert len(client.queue("q").trace(sent[-2])) == 2

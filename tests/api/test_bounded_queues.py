@@ -155,24 +155,28 @@ def test_a_bulk_send_says_what_is_stored_and_the_rest_can_be_sent_when_there_is_
     assert bodies(queue) == {b"%d" % number for number in range(8, 15)}
 
 
-def test_every_thread_is_told_whose_message_did_not_fit(bench: Bench) -> None:
-    queue = bench.create(max_messages=1)
-    producer = queue.producer(linger=30, bundle_messages=2)
-    told: list[Exception] = []
+@pytest.mark.parametrize("room", [0, 1, 2, 3])
+def test_of_sends_that_are_joined_as_many_are_stored_as_there_is_room_for(bench: Bench, room: int) -> None:
+    queue = bench.create(max_messages=3)
+    fill(queue, 0, 3 - room)
+    producer = queue.producer(linger=30, bundle_messages=3)
+    stored: list[str] = []
+    refused: list[int] = []
 
     def send() -> None:
         try:
-            producer.send(b"x")
+            stored.append(producer.send(b"x"))
         except shardq.QueueFull as error:
-            told.append(error)
+            refused.append(error.messages)
 
-    threads = [threading.Thread(target=send) for _ in range(2)]
+    threads = [threading.Thread(target=send) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [error.messages for error in told] == [0, 0]  # type: ignore[attr-defined]
-    assert waiting(queue) == 0
+    assert len(set(stored)) == room
+    assert refused == [3] * (3 - room)
+    assert waiting(queue) == 3
 
 
 def test_a_key_whose_message_did_not_fit_can_be_sent_again(bench: Bench) -> None:

@@ -376,7 +376,7 @@ def test_what_is_damaged_among_leftovers_keeps_no_consumer_from_its_messages(
     def meet_damage(*_: object, **__: object) -> int:
         raise shardq.InvalidMessage("a stored bundle cannot be read")
 
-    monkeypatch.setattr(upkeep, "sweep", meet_damage)
+    monkeypatch.setattr(upkeep, "sweep_steps", meet_damage)
     with bench.queue.consumer() as consumer:
         assert len(consumer.receive(20)) == 20
     assert "queue q was not swept" in caplog.text

@@ -1,4 +1,4 @@
-"""Nobody who receives waits for a sweep where the store takes several requests at a time."""
+"""Nobody who receives waits for a sweep where the store takes several requests at a time, nor for long elsewhere."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from shardq.receiving.claiming import QueueClaims
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Sweep
 from shardq.storage.store import Capabilities
+from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import FaultPlan, FaultyStore, ManualClock
 
 PATIENCE = 30.0  # seconds
@@ -172,3 +173,41 @@ def test_a_file_is_swept_by_whoever_receives(
         with client.queue("a").consumer() as consumer:
             consumer.receive(1, wait=0)
     assert threads == [threading.current_thread().name]
+
+
+class Backlog(WrappedStore):
+    """A file in which much of queue ``a`` is to be swept, and what the clock of its sweeps shows."""
+
+    def __init__(self, url: str, clock: ManualClock) -> None:
+        super().__init__(open_store(url, clock))
+        self.left, self.steps, self.seconds = 20, 0, 0.0
+
+    def sweep(self, request: Sweep) -> int:
+        if request.queue != "a":
+            return super().sweep(request)
+        self.steps += 1
+        self.seconds += 0.02
+        found, self.left = min(self.left, 1), max(self.left - 1, 0)
+        return found
+
+
+@pytest.mark.parametrize("queues", [1, 3, 7])
+def test_of_a_backlog_in_a_file_each_receive_sweeps_a_part(url: str, clock: ManualClock, queues: int) -> None:
+    store, names = Backlog(url, clock), "abcdefg"[:queues]
+    with shardq.Client(store, retry_seconds=0) as client:
+        send(client, *names)
+        send(client, *"a" * 10)
+        with client.consumer(list(names)) as consumer:
+            consumer._receiving.queues["a"]._upkeep._timer = lambda: store.seconds
+            swept = [0]
+            for _ in range(10):
+                assert len(consumer.receive(1, wait=0)) == 1
+                swept.append(store.steps - sum(swept))
+    assert swept == [0, 3, 3, 3, 3, 3, 3, 3, 0, 0, 0]  # the last step finds nothing
+
+
+def test_a_sweep_by_hand_goes_on_to_the_end(url: str, clock: ManualClock) -> None:
+    store = Backlog(url, clock)
+    with shardq.Client(store, retry_seconds=0) as client:
+        send(client, "a")
+        assert client.queue("a").sweep() == 20

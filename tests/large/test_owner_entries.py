@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -55,3 +57,44 @@ def test_a_damaged_entry_keeps_its_body_and_that_of_nobody_else(
     queue.sweep()
     assert set(stored_bodies(client)) == set(kept)
     assert caplog.text.count("is damaged") >= len(kept)
+
+
+def send_again(client: shardq.Client, message: shardq.Message) -> None:
+    client.queue("other").producer().send(message.large)
+    message.ack()
+
+
+MOVES: dict[str, Callable[[shardq.Client, shardq.Message], None]] = {
+    "forward": lambda _, message: message.forward("other"),
+    "dead letter": lambda _, message: message.dead_letter("why"),
+    "send again": send_again,
+}
+
+
+@pytest.mark.parametrize("move", MOVES.values(), ids=list(MOVES))
+def test_a_message_that_moves_while_another_one_leaves_keeps_their_body(
+    client: shardq.Client,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    move: Callable[[shardq.Client, shardq.Message], None],
+) -> None:
+    queue = client.create_queue("films", shards=1, time_shards=1)
+    client.create_queue("other")
+    queue.producer().send_stream(io.BytesIO(CONTENT))
+    queue.producer().send(queue.peek(1)[0].large)
+    clock.advance(3 * 3_600)
+    leaving, moving = queue.consumer().receive(2)
+    is_owned = collecting._is_owned
+
+    def move_meanwhile(*looked_at: Any) -> bool:
+        monkeypatch.setattr(collecting, "_is_owned", is_owned)
+        move(client, moving)
+        return is_owned(*looked_at)
+
+    monkeypatch.setattr(collecting, "_is_owned", move_meanwhile)
+    leaving.ack()
+    assert collecting._is_owned is is_owned
+    (message,) = client.consumer(["other", "films.dead"]).receive(2)
+    with message.open() as body:
+        assert body.read() == CONTENT
+    message.ack()

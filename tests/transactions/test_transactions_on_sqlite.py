@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import gc
 import io
+import itertools
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
 import shardq
+from shardq.storage.abilities import TransactionEnded
 from shardq.storage.opening import open_store
 from shardq.storage.store import Capabilities
 from shardq.storage.wrapped_store import WrappedStore
@@ -138,6 +140,50 @@ def test_a_request_that_fails_leaves_nothing_in_the_transaction(
             producer.send_many([b"two"] * 1_000)
     db.execute("COMMIT")
     assert queue.counts().ready == 1
+
+
+def fill_up(db: sqlite3.Connection) -> None:
+    """Leave room for some bodies."""
+    (pages,) = db.execute("PRAGMA page_count").fetchone()
+    db.execute(f"PRAGMA max_page_count = {pages + 100}")
+
+
+def interrupt_soon(db: sqlite3.Connection) -> None:
+    """Interrupt a statement that writes, after some others."""
+    written = itertools.count()
+    db.set_trace_callback(
+        lambda statement: db.interrupt() if statement.startswith("INSERT") and next(written) == 5 else None
+    )
+
+
+@pytest.mark.parametrize("end", [fill_up, interrupt_soon])
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda producer, bodies: producer.send_many(bodies),
+        lambda producer, bodies: [producer.send(body) for body in bodies],
+    ],
+    ids=["send_many", "send"],
+)
+def test_when_sqlite_itself_has_rolled_it_back_nothing_is_said_to_be_stored(
+    client: shardq.Client,
+    queue: shardq.Queue,
+    db: sqlite3.Connection,
+    send: Callable[[shardq.Producer, list[bytes]], object],
+    end: Callable[[sqlite3.Connection], None],
+) -> None:
+    begin(db)
+    with client.transaction(connection=db) as within:
+        producer = within.queue("orders").producer(bundle_messages=1)
+        producer.send(b"one")
+        end(db)
+        with pytest.raises(TransactionEnded, match="rolled back all") as ended:
+            send(producer, [b"x" * 100_000] * 12)
+        assert not ended.value.retryable
+        assert not db.in_transaction
+        with pytest.raises(shardq.Closed):
+            producer.send(b"two")
+    assert (queue.counts().ready, paid(db)) == (0, 0)
 
 
 def test_rows_and_texts_of_the_application_stay_as_it_wants_them(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from shardq.errors import Closed, InvalidSetting, SchemaMismatch, ShardqError, StoreUnavailable
-from shardq.storage.abilities import this_thread
+from shardq.storage.abilities import TransactionEnded, this_thread
 from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.connections import FileIdentity, file_identity
 from shardq.storage.sqlite.faults import translate
@@ -93,7 +93,13 @@ class JoinedSession(Session):
         try:
             yield
         except sqlite3.Error as error:
-            raise translate(error, self.path) from error
+            told = translate(error, self.path)
+            if self._sql.in_transaction:
+                raise told from error
+            # As when the disk is full, or the application has interrupted the connection.
+            raise TransactionEnded(
+                f"SQLite has rolled back all of the application's transaction: {told}", retryable=False
+            ) from error
         finally:
             self._sql.row_factory, self._sql.text_factory = rows, texts
 

@@ -1,0 +1,105 @@
+"""What is done in many steps, and broken off as the store is away, never says that nothing was changed when it was."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
+
+import pytest
+
+import shardq
+from shardq.storage.opening import open_store
+from shardq.storage.wrapped_store import WrappedStore
+from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class AwaySoon(WrappedStore):
+    """Cannot be reached after some more requests."""
+
+    left = 0
+
+    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        self.left -= 1
+        if self.left < 0:
+            raise shardq.StoreUnavailable("away")
+        return super()._call(method, do, *args, **kwargs)
+
+
+@pytest.fixture
+def store(url: str, clock: ManualClock) -> Iterator[AwaySoon]:
+    store = AwaySoon(open_store(url, clock))
+    yield store
+    store.close()
+
+
+def filled(client: shardq.Client, name: str) -> shardq.Queue:
+    """A queue with messages that wait, processed ones, dead letters and blocked groups, in several shards."""
+    queue = client.create_queue(
+        name, shards=3, time_shards=1, history_retention=1_000, on_dead_letter="block", retry_delay=0
+    )
+    with queue.producer(bundle_messages=2) as producer, queue.consumer() as consumer:
+        producer.send_many([b"processed"] * 12)
+        consumer.receive(12).ack()
+        producer.send_many([b"dead"] * 12)
+        for group in ("a", "b", "c"):
+            producer.send_many([b"blocked", b"behind"], group=group)
+        while batch := consumer.receive(100):
+            batch.dead_letter("why")
+        producer.send_many([b"waiting"] * 12)
+    return queue
+
+
+OPERATIONS: dict[str, Callable[[shardq.Client, str], object]] = {
+    "purge": lambda client, name: client.queue(name).purge(),
+    "replay": lambda client, name: client.queue(name).replay(),
+    "redrive": lambda client, name: client.queue(name).redrive(),
+    "create": lambda client, name: client.create_queue(f"{name}.other", shards=2),
+}
+
+
+def stored(client: shardq.Client) -> dict[str, list[str]]:
+    """The ids of the messages in each queue."""
+    return {name: sorted(each.id for each in client.queue(name).peek(1_000)) for name in client.queues()}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_whatever_request_fails_nothing_was_changed_when_that_is_what_is_raised(
+    client: shardq.Client, store: AwaySoon, operation: str
+) -> None:
+    raised = set()
+    for number in itertools.count():
+        name = f"q{number}"
+        filled(client, name)
+        before = stored(client)
+        store.left = number
+        try:
+            OPERATIONS[operation](shardq.Client(store, retry_seconds=0), name)
+        except shardq.StoreUnavailable:
+            assert stored(client) == before, number
+            raised.add("unavailable")
+        except shardq.OutcomeUnknown as error:
+            assert error.__cause__ is not None
+            raised.add("unknown")
+        else:
+            break
+    assert raised == {"unavailable", "unknown"}
+
+
+def test_a_purge_whose_first_shard_was_emptied_without_an_answer_says_that_something_may_be_removed(
+    url: str, client: shardq.Client, clock: ManualClock
+) -> None:
+    queue = filled(client, "q")
+    lost = Fault("purge", 1, FaultKind.LOST_RESPONSE)  # its repetition finds nothing
+    away = (Fault("purge", number, FaultKind.UNAVAILABLE) for number in range(3, 200))
+    store = FaultyStore(open_store(url, clock), FaultPlan(faults=(lost, *away)))
+    before = len(queue.peek(1_000))
+    with (
+        shardq.Client(store, retry_seconds=0.2) as other,
+        pytest.raises(shardq.OutcomeUnknown, match="some messages are removed"),
+    ):
+        other.queue("q").purge()
+    assert 0 < len(queue.peek(1_000)) < before
