@@ -173,7 +173,8 @@ class Client(Closing):
 
         Its dead-letter queue is another queue, and stays.
 
-        Raises QueueNotFound, but what a call that failed half way has left of such a queue is removed then, too.
+        Raises QueueNotFound, but what a call that failed half way has left of such a queue is removed then, too. Raises
+        OutcomeUnknown when the store fails after the queue was deleted.
         """
         with _nothing_in_a_new_store(name):
             delete_queue(self._contexts, name)

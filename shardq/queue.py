@@ -11,7 +11,6 @@ from shardq.browsing import browse, browse_blocked, browse_history, find, period
 from shardq.codec import BYTES, Codec, check_codec
 from shardq.consumer import Consumer
 from shardq.context.queue_context import QueueContext
-from shardq.context.retry import telling_done
 from shardq.context.unique_keys import UniqueKeys, sweep_keys
 from shardq.counts import QueueCounts, ShardState, counts_of, total
 from shardq.errors import BodyNotFound, InvalidReceipt, InvalidSetting
@@ -21,7 +20,7 @@ from shardq.large.collecting import collect_bodies
 from shardq.large.reading import open_body
 from shardq.limits.queue_limits import check_limits
 from shardq.logs.event_log import tell_purged
-from shardq.logs.log_queues import EVENTS, RESULTS, drop_logs, drop_old_logs
+from shardq.logs.log_queues import drop_logs, drop_old_logs
 from shardq.logs.results import with_results
 from shardq.message import StoredMessage
 from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, Producer
@@ -34,6 +33,7 @@ from shardq.sending.prepared import check_unique_key
 from shardq.settings import QueueSettings, QueueSettingsArguments, check_number
 from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_letter_queue
 from shardq.settling.receipts import ack_receipts, extend_receipts, release_receipts
+from shardq.storage.writing import telling_done
 from shardq.tracing import Event, trace
 
 __all__ = ["MANY", "Queue"]
@@ -232,16 +232,16 @@ class Queue:
         """Change settings while the queue is in use; every client follows within about a second.
 
         With another layout (``shards``, ``time_shards``, ``time_shard_seconds``) new messages go to the new shards.
-        Consumers read the old shards until they are empty. Raises InvalidSetting, with nothing changed.
+        Consumers read the old shards until they are empty. Raises InvalidSetting, with nothing changed, and
+        OutcomeUnknown when the store fails after the settings were changed.
         """
         check_dead_letter_queue(self.name, self.settings.change(changes))
         check_limits(self.name, self.settings.change(changes))
-        before = self.settings
         settings = self._context.live.alter(changes)
-        if any(kind.kept(settings) is None and kind.kept(before) is not None for kind in (EVENTS, RESULTS)):
+        with telling_done(lambda: "the settings are changed: repeat the call"):
             drop_logs(self._context.store, self._context.retry, self.name)
-        if settings.has_dead_letters:
-            create_dead_letter_queue(self._context.store, self._context.retry, self.name, settings)
+            if settings.has_dead_letters:
+                create_dead_letter_queue(self._context.store, self._context.retry, self.name, settings)
         return settings
 
     def pause(self, *, delivery: bool = True, sends: bool = False) -> None:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 
 from shardq.context.queue_context import QueueContext, QueueContexts
-from shardq.context.retry import Retry, telling_done
+from shardq.context.retry import Retry
 from shardq.errors import InvalidSetting, QueueExists, QueueNotFound
 from shardq.limits.queue_limits import check_limits
 from shardq.receiving.unused import drop_belongings
@@ -15,6 +15,7 @@ from shardq.settling.dead_letters import check_dead_letter_queue, create_dead_le
 from shardq.sharding.shard import check_queue_name
 from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store
+from shardq.storage.writing import telling_done
 
 __all__ = ["create_queue", "delete_queue"]
 
@@ -58,8 +59,10 @@ def delete_queue(contexts: QueueContexts, name: str) -> None:
     # Also what is left of a queue that is gone: the call that deleted it may have ended half way.
     seen, deleted = _drop(store, retry, seen or QueueRecord(name, b"", 0))
     contexts.forget(name)
-    for other in drop_belongings(store, retry, seen, contexts.dismiss):
-        contexts.forget(other)
+    rest = f"queue {name!r} is deleted, but not all that belonged to it: repeat the call"
+    with telling_done(lambda: rest if deleted else ""):
+        for other in drop_belongings(store, retry, seen, contexts.dismiss):
+            contexts.forget(other)
     if not deleted:
         raise QueueNotFound(f"queue {name!r} does not exist: `shardq list` shows those that do")
 
@@ -70,13 +73,14 @@ def _drop(store: Store, retry: Retry, seen: QueueRecord) -> tuple[QueueRecord, b
     An attempt that was not answered may have dropped it. Then a queue that was created again stays.
     """
     unknown = False
-    while True:
-        dropped = retry.ask(store.drop_queue, seen.name, seen)
-        unknown = unknown or dropped.after_unknown
-        present = None if dropped.value else retry(store.load_queue, seen.name)
-        if present is None or (unknown and not _is_same_queue(present, seen)):
-            return seen, dropped.value or unknown
-        seen = present  # it was altered meanwhile
+    with telling_done(lambda: f"queue {seen.name!r} may be deleted: repeat the call" if unknown else ""):
+        while True:
+            dropped = retry.ask(store.drop_queue, seen.name, seen)
+            unknown = unknown or dropped.after_unknown
+            present = None if dropped.value else retry(store.load_queue, seen.name)
+            if present is None or (unknown and not _is_same_queue(present, seen)):
+                return seen, dropped.value or unknown
+            seen = present  # it was altered meanwhile
 
 
 def _is_same_queue(present: QueueRecord, seen: QueueRecord) -> bool:

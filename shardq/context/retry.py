@@ -19,7 +19,7 @@ from shardq.errors import Closed, OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage.abilities import TransactionEnded
 
-__all__ = ["RETRY_SECONDS", "Answer", "Failures", "Retry", "telling_done"]
+__all__ = ["RETRY_SECONDS", "Answer", "Failures", "Retry"]
 
 
 RETRY_SECONDS = 15.0
@@ -184,19 +184,6 @@ class Retry:
                     raise
             time.sleep(random.uniform(0, longest))
             longest = min(2 * longest, _LONGEST_PAUSE)
-
-
-@contextmanager
-def telling_done(done: Callable[[], str]) -> Iterator[None]:
-    """Raise OutcomeUnknown where the store fails after something was ``done``, in words; "": nothing was changed."""
-    try:
-        yield
-    except TransactionEnded:  # nothing stands, whatever was done
-        raise
-    except StoreUnavailable as error:
-        if not (what := done()):
-            raise
-        raise OutcomeUnknown(f"{what} ({error})") from error
 
 
 _NAMED = 3  # shards that an error names

@@ -63,7 +63,8 @@ def check_unlimited(queue: str, settings: QueueSettings) -> None:
 def drop_permits(store: Store, retry: Retry, queue: str) -> tuple[str, ...]:
     """Remove the permits of a deleted queue's limits; returns what their queues were called.
 
-    Those of a queue that is there again stay: they are in use. A semaphore of such a name stays, too.
+    Those of a queue that is there again stay, as they are in use. One that is created between that look and the drop
+    makes new ones: more may be in flight until then. A semaphore of such a name stays, too.
     """
     permits = {limit + PERMITS_SUFFIX for limit in limit_names(queue)}
     found = permits.intersection(retry(store.list_queues, f"{queue}."))

@@ -99,7 +99,10 @@ def logs_of(store: Store, retry: Retry, kind: LogKind, queue: str) -> list[tuple
 
 
 def drop_logs(store: Store, retry: Retry, queue: str) -> None:
-    """Drop the logs that a queue does not keep: all of one that is gone. Each is dropped as it was found."""
+    """Drop the logs that a queue does not keep: all of one that is gone. Each is dropped as it was found.
+
+    One that a queue which is created again begins between that look and the drop may be lost.
+    """
     found = [
         (kind, record)
         for kind in (EVENTS, RESULTS)

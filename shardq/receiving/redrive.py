@@ -11,7 +11,6 @@ from shardq.clock import microseconds
 from shardq.codec import BYTES
 from shardq.context.identity import ConsumerIdentity
 from shardq.context.queue_context import QueueContext
-from shardq.context.retry import telling_done
 from shardq.errors import InvalidMessage, LeaseLost, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState
 from shardq.receiving.receiving import Receiving
@@ -23,6 +22,7 @@ from shardq.settling.lease_keeper import LeaseKeeper
 from shardq.settling.moves import BackToSource, unmarked
 from shardq.settling.settle import give_back_unseen
 from shardq.settling.settlement import Settlement
+from shardq.storage.writing import telling_done
 
 __all__ = ["redrive"]
 

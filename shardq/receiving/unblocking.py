@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from shardq.browsing import blocked_slices
 from shardq.codec import BYTES
 from shardq.context.queue_context import QueueContext
-from shardq.context.retry import telling_done
 from shardq.errors import InvalidMessage, LeaseLost
 from shardq.held import HeldSlice, Selection
 from shardq.receipt import MessageId
@@ -16,6 +15,7 @@ from shardq.settling.moves import Unblock
 from shardq.settling.settlement import Settlement
 from shardq.sharding.shard import Shard
 from shardq.storage.requests import ClaimedSlice, StoredSlice
+from shardq.storage.writing import telling_done
 
 __all__ = ["unblock"]
 

@@ -20,7 +20,6 @@ import msgspec
 from shardq.browsing import history_slices, slices, slices_within
 from shardq.context.decision_log import DecisionLog
 from shardq.context.queue_context import QueueContext
-from shardq.context.retry import telling_done
 from shardq.errors import InvalidSetting, ReplayConflict
 from shardq.large.writing import carry_body
 from shardq.outgoing_message import group_of
@@ -32,6 +31,7 @@ from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData, decode_bundle, encode_bundle
 from shardq.storage.bundle_id import derive_bundle_id
 from shardq.storage.requests import Bundle, EntryState, Peek, StoredSlice
+from shardq.storage.writing import telling_done
 
 __all__ = ["Copied", "begin_copy", "copy_shard", "hash_of_shard", "replay", "resume_copy"]
 

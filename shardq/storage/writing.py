@@ -5,27 +5,35 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from shardq.errors import OutcomeUnknown, StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage.abilities import TransactionEnded
 from shardq.storage.requests import Append, Bundle
 
-__all__ = ["after_a_write", "append_in_parts", "attempts", "parts"]
+__all__ = ["after_a_write", "append_in_parts", "attempts", "parts", "telling_done"]
 
 
 @contextmanager
-def after_a_write(begun: Callable[[], object] = lambda: True) -> Iterator[None]:
-    """Say that the outcome is unknown when something fails after a part of the work was done, or had ``begun``."""
+def telling_done(done: Callable[[], str]) -> Iterator[None]:
+    """Raise OutcomeUnknown where the store fails after a part was done.
+
+    ``done`` says in words what was; "" says that nothing was.
+    """
     try:
         yield
     except TransactionEnded:  # nothing of it stands
         raise
-    except StoreUnavailable as error:
-        if not begun():
+    except (StoreUnavailable, OutcomeUnknown) as error:
+        if not (what := done()):
             raise
-        raise OutcomeUnknown(f"a part of it is done: repeat the call ({error})") from error
+        raise OutcomeUnknown(f"{what} ({error})") from error
+
+
+def after_a_write(begun: Callable[[], object] = lambda: True) -> AbstractContextManager[None]:
+    """As :func:`telling_done`, where a part of the work was done, or had ``begun``."""
+    return telling_done(lambda: "a part of it is done: repeat the call" if begun() else "")
 
 
 def attempts(shard: Shard, pauses: Iterable[float]) -> Iterator[int]:

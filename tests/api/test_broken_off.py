@@ -58,12 +58,17 @@ OPERATIONS: dict[str, Callable[[shardq.Client, str], object]] = {
     "replay": lambda client, name: client.queue(name).replay(),
     "redrive": lambda client, name: client.queue(name).redrive(),
     "create": lambda client, name: client.create_queue(f"{name}.other", shards=2),
+    "alter": lambda client, name: client.queue(name).alter(
+        max_deliveries=7, dead_letter_queue=f"{name}.others"
+    ),
+    "delete": lambda client, name: client.delete_queue(name),
 }
 
 
-def stored(client: shardq.Client) -> dict[str, list[str]]:
-    """The ids of the messages in each queue."""
-    return {name: sorted(each.id for each in client.queue(name).peek(1_000)) for name in client.queues()}
+def stored(client: shardq.Client) -> dict[str, tuple[shardq.QueueSettings, list[str]]]:
+    """The settings and the ids of the messages of each queue."""
+    queues = [client.queue(name) for name in client.queues()]
+    return {each.name: (each.settings, sorted(message.id for message in each.peek(1_000))) for each in queues}
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
