@@ -28,7 +28,7 @@ from shardq.tasks.errors import (
     UnknownTask,
 )
 from shardq.tasks.gathering import body_of
-from shardq.tasks.ids import is_step, run_of
+from shardq.tasks.ids import check_task_id, is_step, run_of
 from shardq.tasks.options import LONGEST_KEPT
 from shardq.tasks.plans import APART, KEEP, NAME, RUN, STEP, TIMEOUT, WORKFLOW
 from shardq.tasks.results import MAX_RESULT_BYTES, Decided, Entry
@@ -221,7 +221,8 @@ class Runner:
                 self._binding, ledger_id(message), None if APART in _headers(message) else message.raw
             )
         elif RUN in _headers(message):
-            start_run(self._binding, str(_headers(message)[RUN]))
+            check_task_id(run := str(_headers(message)[RUN]))
+            start_run(self._binding, run)
         else:
             start_workflow(self._binding, message)
 
