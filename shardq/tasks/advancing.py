@@ -228,18 +228,26 @@ def _closed(binding: Binding, bucket: str, plan: Plan, sent: set[str]) -> list[s
 
 
 def _of_tail(binding: Binding, task: str, plan: Plan) -> Entry:
+    """What became of a task that returned a workflow whose ends are done. It has failed if that is kept no longer."""
+    try:
+        return _came_to(binding, task, plan)
+    except (MessageTooLarge, ResultMissing) as error:
+        return Entry("failed", failure=Failure.of(error, 0))
+
+
+def _came_to(binding: Binding, task: str, plan: Plan) -> Entry:
     if not plan.many:
-        entry = binding.results.read(f"{task}#{plan.ends[0]}")
-        assert entry is not None
+        entry = binding.results.read(identity := f"{task}#{plan.ends[0]}")
+        if entry is None:
+            raise ResultMissing(f"what step {identity} returned is not kept any more")
         return Entry("done", entry.value, large=entry.large)
     value = joined_up_to((each.value for each in gather(binding, task, plan, plan.ends)), MAX_RESULT_BYTES)
-    if value is not None:
-        return Entry("done", value)
-    error = MessageTooLarge(
-        f"the list of what the calls returned that task {task} returned has more than {MAX_RESULT_BYTES:,} bytes: "
-        "let them return less, such as where a result is stored"
-    )
-    return Entry("failed", failure=Failure.of(error, 0))
+    if value is None:
+        raise MessageTooLarge(
+            f"the list of what the calls returned that task {task} returned has more than {MAX_RESULT_BYTES:,} bytes: "
+            "let them return less, such as where a result is stored"
+        )
+    return Entry("done", value)
 
 
 def _all_ended(

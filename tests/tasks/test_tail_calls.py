@@ -27,6 +27,7 @@ from shardq.tasks import (
     group,
     places,
 )
+from shardq.tasks.ids import key_of
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
 from tests.dying_store import Died
 from tests.sampling import every_third
@@ -265,6 +266,37 @@ def test_a_value_of_any_size_and_a_task_without_a_result(tails: Tails) -> None:
     assert len(first.get(timeout=0)) == 2_500_000
     assert [len(each) for each in second.get(timeout=0)] == [2_500_000, 1]
     assert [tails.ran[f"count {each}"] for each in range(4)] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize("lost", ["value", "entry"])
+def test_what_is_kept_no_longer_when_it_comes_to_its_end_fails_the_task_and_ends_no_worker(
+    tails: Tails, client: shardq.Client, monkeypatch: pytest.MonkeyPatch, lost: str, threads: int
+) -> None:
+    tasks, results = tails.tasks, tails.tasks.binding.results
+    first = tasks.task(name="large", queue="first")(lambda: bytes(2_500_000))
+    read = results.read
+
+    def lose() -> int:
+        results._results.remove(key_of("v", f"{result.id}#0"))
+        return 1
+
+    second = tasks.task(name="lose", queue="second")(lose)
+
+    @tasks.task(queue="callers")
+    def begin() -> Signature[bytes] | Workflow:
+        return group(first.signature(), second.signature()) if lost == "value" else first.signature()
+
+    result = begin.send()
+    if lost == "entry":
+        monkeypatch.setattr(results, "read", lambda task: None if task.endswith("#0") else read(task))
+    for queue in ("callers", "first", "second"):
+        sound = tails.add.options(queue=queue).send(1, 2)
+        client.create_queue(queue, exist_ok=True)
+        TaskWorker(tasks, client, queues=[queue], threads=threads, idle_exit=0).run()
+        assert sound.get(timeout=0) == 3
+    with pytest.raises(TaskFailed, match="is not kept any more"):
+        result.get(timeout=0)
 
 
 def test_what_cannot_be_sent_in_place_of_a_value_fails_the_task(tails: Tails) -> None:
