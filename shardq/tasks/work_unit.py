@@ -10,7 +10,7 @@ from inspect import BoundArguments
 from typing import Any
 
 from shardq.batch import Batch
-from shardq.errors import InvalidMessage, MessageTooLarge, PartialSend, ShardqError
+from shardq.errors import InvalidMessage, MessageTooLarge, PartialSend, QueueNotFound, ShardqError
 from shardq.message import Message, StoredMessage
 from shardq.outcome import DeadLetter, Discard, Outcome, Retry, Snooze
 from shardq.outgoing_message import Headers
@@ -68,7 +68,7 @@ class Unit:
         """The entries of those of its tasks that have ended for good, and are to have one."""
         for ending in self.attempt.endings:
             dead = isinstance(ending.outcome, DeadLetter)
-            if dead or (isinstance(ending.outcome, Retry) and ending.message.last_delivery):
+            if dead or (isinstance(ending.outcome, Retry) and _is_last(ending.message)):
                 self._fail(ending.message, ending.reason)
         for message in self.attempt.finished:
             if message not in self.entries and message not in self.begun:
@@ -338,6 +338,14 @@ def _counted(unit: Unit, ending: Ending) -> Ending:
     if message not in unit.planned or not isinstance(ending.outcome, Snooze) or message.last_delivery:
         return ending
     return Ending(message, Retry(ending.outcome.seconds), ending.reason)
+
+
+def _is_last(message: Message) -> bool:
+    """True at the last delivery of a message; also where its queue was deleted, so that nothing of it is left."""
+    try:
+        return message.last_delivery
+    except QueueNotFound:
+        return True
 
 
 def units_of(batch: Batch) -> list[Unit]:

@@ -26,6 +26,8 @@ from shardq.storage.opening import open_store
 from shardq.tasks import Result, TaskFailed, TaskPool, Tasks, TaskWorker, chain, current_task
 from shardq.tasks.pool import tasks_named
 from shardq.tasks.results import MAX_RESULT_BYTES
+from shardq.tasks.settling import Ended
+from shardq.tasks.work_unit import Unit
 from shardq.testing import ManualClock
 from shardq.worker import PoolReport
 from tests.dying_store import Died
@@ -359,6 +361,40 @@ def test_a_child_that_a_task_has_forked_ends_with_the_task_and_runs_no_other(
             os._exit(0)
     assert (report.worked, report.failed, report.lease_lost) == (3, 0, 0)
     assert all(result.get(timeout=0) for result in results)
+
+
+@pytest.mark.parametrize("error", [OSError("no"), shardq.DeadLetter("no"), shardq.Retry(5), shardq.Snooze(5)])
+def test_a_queue_that_is_deleted_while_its_task_fails_keeps_no_other_task_from_being_settled(
+    tasks: Tasks, client: shardq.Client, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    client.create_queue("gone", max_deliveries=1)
+    begun = threading.Event()
+    take = Ended.take
+
+    def take_both(ended: Ended, *, wait: bool = True) -> list[Unit]:
+        with ended._changed:
+            ended._changed.wait_for(lambda: len(ended._units) == 2 or ended._closed)
+        return take(ended, wait=wait)
+
+    @tasks.task(queue="gone", retry=2)
+    def fail() -> None:
+        assert begun.wait(60)
+        client.delete_queue("gone")
+        worker._queues["gone"]._context.live._read_at -= 10  # its settings are read again
+        raise error
+
+    @tasks.task(retry=1)
+    def sound() -> int:
+        begun.set()
+        return 7
+
+    monkeypatch.setattr(Ended, "take", take_both)
+    failed, result = fail.send(), sound.send()
+    worker = TaskWorker(tasks, client, threads=2, idle_exit=0)
+    with pytest.raises(shardq.QueueNotFound, match="'gone'"):
+        worker.run()
+    assert (result.get(timeout=0), client.queue("tasks").peek()) == (7, [])
+    assert failed.state == ("missing" if isinstance(error, shardq.Snooze) else "failed")
 
 
 def test_modules_name_their_app(monkeypatch: pytest.MonkeyPatch) -> None:
