@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -348,6 +348,36 @@ def test_the_function_runs_once_while_the_queue_of_what_it_returned_takes_none(
     tails.tasks.drain(queues=["callers", "tasks"])
     assert result.get(timeout=0) == 15
     assert tails.ran["spread"] == 1
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_the_function_runs_once_also_where_the_next_task_of_its_group_cannot_begin(
+    tails: Tails, client: shardq.Client, clock: ManualClock, threads: int
+) -> None:
+    client.create_queue("callers", max_deliveries=5)
+    paused = client.create_queue("tasks", sends_paused=True)
+    spread = tails.spread.options(queue="callers", group="customer-42")
+    results = [spread.send(1), spread.send(2)]
+    begun: list[bool] = []
+
+    @contextmanager
+    def gate() -> Iterator[bool]:
+        begun.append(True)
+        if len(begun) == 2:
+            raise shardq.StoreUnavailable("where the permits are")
+        yield True
+
+    for _ in range(3):
+        begun.clear()
+        worker = TaskWorker(tails.tasks, client, queues=["callers"], threads=threads, idle_exit=0)
+        worker._gate = gate
+        assert worker.run().snoozed == 1
+        clock.advance(6)
+    assert tails.ran["spread"] == 1
+    paused.alter(sends_paused=False)
+    tails.tasks.drain(queues=["callers", "tasks"])
+    assert [result.get(timeout=0) for result in results] == [15, 20]
+    assert tails.ran["spread"] == 2
 
 
 def test_a_call_without_a_store_runs_what_is_returned_and_refuses_a_workflow(tails: Tails) -> None:
