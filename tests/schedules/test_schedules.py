@@ -241,17 +241,17 @@ def test_a_clock_that_was_far_ahead_for_a_while_does_not_silence_a_schedule(
 
 
 @pytest.mark.parametrize(
-    ("timing", "end"),
+    ("step", "options"),
     [
-        ({"every": 60}, {"count": 2}),
-        ({"every": 60}, {"until": 130}),
-        ({"every": 1}, {"until": 130}),
-        ({"every": 3_600}, {"until": 4_000}),
-        ({"every": 60}, {"until": 500_000, "count": 2}),
-        ({"cron": "* * * * *"}, {"until": 130}),
-        ({"cron": "0 0 1 1 *"}, {"until": 400 * 86_400}),
-        ({"at": 60}, {}),
-        ({"at": 60}, {"until": 500_000}),
+        (60, {"every": 60, "count": 2}),
+        (60, {"every": 60, "until": 130}),
+        (1, {"every": 1, "until": 130}),
+        (60, {"every": 3_600, "until": 4_000}),
+        (60, {"every": 60, "until": 500_000, "count": 2}),
+        (60, {"cron": "* * * * *", "until": 130}),
+        (86_400, {"cron": "0 0 1 1 *", "until": 400 * 86_400}),
+        (60, {"at": 60}),
+        (60, {"at": 60, "until": 500_000}),
     ],
     ids=str,
 )
@@ -260,21 +260,20 @@ def test_a_schedule_that_is_over_stays_so_and_nothing_is_written_of_it(
     url: str,
     client: shardq.Client,
     clock: ManualClock,
-    timing: dict[str, Any],
-    end: dict[str, Any],
+    step: float,
+    options: dict[str, Any],
     apart: int,
 ) -> None:
-    later = client.now()
-    options = {name: later + timedelta(seconds=each) for name, each in end.items() if name == "until"}
-    when = {name: later + timedelta(seconds=each) if name == "at" else each for name, each in timing.items()}
-    client.schedules.create("s", queue="q", **when, **{**end, **options})
+    begin, moments = client.now(), ("at", "until")
+    given: dict[str, Any] = {
+        name: begin + timedelta(seconds=each) if name in moments else each for name, each in options.items()
+    }
+    client.schedules.create("s", queue="q", **given)
     context, name = client.queue("q")._context, f"{FOLDER}s"
     for _ in range(500):
         if client.schedules.get("s").next is None:
             break
-        clock.advance(60 if timing.get("every") != 1 else 1)
-        if "0 1 1" in str(timing.get("cron")):
-            clock.advance(86_400)
+        clock.advance(step)
         keep_going(context, name)
     before = context.store.load_queue(name)
     assert client.schedules.get("s").next is None

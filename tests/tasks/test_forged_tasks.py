@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -165,7 +166,13 @@ def _plan(**changes: Any) -> dict[str, Any]:
     ],
     ids=str,
 )
-def test_a_forged_plan_ends_no_worker_and_no_command(
+def test_a_forged_plan_ends_no_worker_and_no_command(url: str, plan: dict[str, Any], threads: int) -> None:
+    clock = ManualClock(time.time_ns() // 1_000)  # as the commands see it
+    with shardq.connect(url, clock=clock) as client:
+        _work_beside_a_forged_plan(url, Sums(client), client, clock, plan, threads)
+
+
+def _work_beside_a_forged_plan(
     url: str, sums: Sums, client: shardq.Client, clock: ManualClock, plan: dict[str, Any], threads: int
 ) -> None:
     queue = sums.tasks.binding.queue("tasks")

@@ -88,14 +88,14 @@ def test_a_worker_that_is_told_to_stop_removes_no_more_results(
 
     def remove(stopped: Callable[[], bool]) -> int:
         told.append(stopped())
-        worker.stop()
+        working.stop()
         told.append(stopped())
         return 0
 
     monkeypatch.setattr(upkeep, "UPKEEP_SECONDS", every)
     monkeypatch.setattr(sums.tasks.binding.results, "remove_old", remove)
-    worker = TaskWorker(sums.tasks, client, threads=threads, idle_exit=0)
-    worker.run()
+    working = TaskWorker(sums.tasks, client, threads=threads, idle_exit=0)
+    working.run()
     assert told[:2] == [False, True]
     assert all(told[1:])
 
