@@ -9,10 +9,11 @@ import msgspec
 from shardq.errors import InvalidReceipt
 from shardq.sharding.shard import NAME, Shard
 
-__all__ = ["MessageId", "Receipt"]
+__all__ = ["ID_PATTERN", "MessageId", "Receipt"]
 
 _NUMBER = r"(0|[1-9][0-9]{0,8})"
-_ID = re.compile(rf"({NAME}):{_NUMBER}:{_NUMBER}:([0-9a-f]{{32}}):{_NUMBER}")
+ID_PATTERN = rf"({NAME}):{_NUMBER}:{_NUMBER}:([0-9a-f]{{32}}):{_NUMBER}"
+_ID = re.compile(ID_PATTERN)
 
 
 class MessageId(msgspec.Struct, frozen=True, order=True):

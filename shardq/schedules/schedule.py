@@ -104,6 +104,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             return self
         return msgspec.structs.replace(self, next=self.within(near))
 
+    def reopened(self, now: int) -> Plan:
+        """The schedule that is over with its next occurrence, if there is one: a clock was wrong, and is put back.
+
+        Whatever clock ended it, an occurrence later than a minute from now is none that took place.
+        """
+        if self.until is None or self.timing.at is not None:
+            return self
+        return msgspec.structs.replace(self, next=self.within(self.timing.after(now + GRACE)))
+
     def turned(self, now: int, *, waits: bool) -> Plan:
         """What comes after ``next`` is due: what was missed is decided upon, and the next one is ahead.
 

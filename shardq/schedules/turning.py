@@ -40,8 +40,12 @@ def keep_going(context: QueueContext, name: str) -> int:
             if not own and plan.decided <= now < plan.decided + _PATIENCE:
                 return plan.decided + _PATIENCE
             changed = _sent(context, name, plan)
-        elif plan.paused or plan.next is None or context.settings.sends_paused:
+        elif plan.paused or context.settings.sends_paused:
             return _FAR
+        elif plan.next is None:
+            changed = plan.reopened(now)
+            if changed == plan:
+                return _FAR
         elif plan.next > now:
             changed = plan.brought_near(now)
             if changed == plan:

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from shardq.errors import InvalidMessage, InvalidSetting, MessageTooLarge, UnsupportedByStore
+from shardq.errors import InvalidMessage, InvalidName, InvalidSetting, MessageTooLarge, UnsupportedByStore
 from shardq.tasks.binding import Binding
 from shardq.tasks.collected import goes_on
 from shardq.tasks.errors import Failure, ResultMissing
@@ -31,8 +31,8 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-UNSENDABLE = (InvalidMessage, InvalidSetting, UnsupportedByStore)
-"""Of a step that is too large, or in a group where the store has none: it could not be sent the next time either."""
+UNSENDABLE = (InvalidMessage, InvalidName, InvalidSetting, UnsupportedByStore)
+"""Of a step that is too large, in a group where the store has none, or forged: it could not be sent later either."""
 
 KEPT_BYTES = 250_000  # of the values of a bucket's steps, which are repeated in its entry up to this size
 HEADER_BYTES = 2_000  # that are left for the headers of a step beside what it takes
@@ -113,6 +113,9 @@ def _go_on(binding: Binding, step: str, seen: Seen, sent: set[str]) -> list[str]
     if plan is None:
         _log.warning("workflow %s is over: its plan was not kept for so long", workflow)
         return []
+    if number >= len(plan.steps):
+        _log.warning("workflow %s has no step %d: its message was forged", workflow, number)
+        return []
     entry = seen.ended.get(step)
     if entry is None or entry.state != "done":  # another outcome may have been written first
         entry = binding.results.read(step)
@@ -148,7 +151,7 @@ def send_next(binding: Binding, workflow: str, plan: Plan, other: int) -> list[s
         send_steps(binding, workflow, plan, {other: with_input(plan.steps[other], value)})
     except ResultMissing:
         return None
-    except UNSENDABLE as error:
+    except (*UNSENDABLE, msgspec.MsgspecError) as error:  # the latter of a forged body
         failed = Entry("failed", failure=Failure.of(error, 0))
         return _decide(binding, [f"{workflow}#{other}"], failed, plan.keep)
     return []
@@ -225,18 +228,26 @@ def _closed(binding: Binding, bucket: str, plan: Plan, sent: set[str]) -> list[s
 
 
 def _of_tail(binding: Binding, task: str, plan: Plan) -> Entry:
+    """What became of a task that returned a workflow whose ends are done. It has failed if that is kept no longer."""
+    try:
+        return _came_to(binding, task, plan)
+    except (MessageTooLarge, ResultMissing) as error:
+        return Entry("failed", failure=Failure.of(error, 0))
+
+
+def _came_to(binding: Binding, task: str, plan: Plan) -> Entry:
     if not plan.many:
-        entry = binding.results.read(f"{task}#{plan.ends[0]}")
-        assert entry is not None
+        entry = binding.results.read(identity := f"{task}#{plan.ends[0]}")
+        if entry is None:
+            raise ResultMissing(f"what step {identity} returned is not kept any more")
         return Entry("done", entry.value, large=entry.large)
     value = joined_up_to((each.value for each in gather(binding, task, plan, plan.ends)), MAX_RESULT_BYTES)
-    if value is not None:
-        return Entry("done", value)
-    error = MessageTooLarge(
-        f"the list of what the calls returned that task {task} returned has more than {MAX_RESULT_BYTES:,} bytes: "
-        "let them return less, such as where a result is stored"
-    )
-    return Entry("failed", failure=Failure.of(error, 0))
+    if value is None:
+        raise MessageTooLarge(
+            f"the list of what the calls returned that task {task} returned has more than {MAX_RESULT_BYTES:,} bytes: "
+            "let them return less, such as where a result is stored"
+        )
+    return Entry("done", value)
 
 
 def _all_ended(

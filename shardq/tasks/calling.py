@@ -131,8 +131,7 @@ def run_function(
             if timeout is None or inspect.iscoroutinefunction(function):
                 value = function(*given.args, **given.kwargs)
             else:
-                with _interrupted_after(timeout):
-                    value = function(*given.args, **given.kwargs)
+                value = _interrupted_after(timeout, lambda: function(*given.args, **given.kwargs))
         return loop.run(_in_time(value, timeout), current) if inspect.iscoroutine(value) else value
 
     call = call_function
@@ -207,11 +206,11 @@ def _cancelled_is_a_failure() -> Iterator[None]:
         raise CancelledError(_OTHERS) from error
 
 
-@contextmanager
-def _interrupted_after(timeout: float) -> Iterator[None]:
-    """Raises TaskTimeout when what is within it takes longer: it is interrupted between two steps of Python.
+def _interrupted_after(timeout: float, call: Callable[[], Any]) -> Any:
+    """What a call returns. Raises TaskTimeout when it takes longer: it is interrupted between two steps of Python.
 
-    A call into a library that does not return is not interrupted.
+    A call into a library that does not return is not interrupted. It is no context manager: whose own steps would be
+    interrupted outside of what it catches.
     """
     interruption = _Interruption(threading.get_ident())
     timer = threading.Timer(timeout, interruption.send)
@@ -219,7 +218,7 @@ def _interrupted_after(timeout: float) -> Iterator[None]:
     try:
         try:
             timer.start()  # which may take longer than the timeout
-            yield
+            return call()
         finally:
             timer.cancel()
             interruption.end()

@@ -42,7 +42,11 @@ def _comes(binding: Binding, workflow: str, plan: Plan, after: Sequence[int]) ->
     if "#" in workflow:
         outer, number = split_step(workflow)
         around = binding.plan(outer)
-        if around is not None and _comes(binding, outer, around, around.steps[number].after):
+        if (
+            around is not None
+            and number < len(around.steps)  # ids are forged
+            and _comes(binding, outer, around, around.steps[number].after)
+        ):
             return True
     return binding.find(workflow) is not None or _any_open(binding, workflow, plan, after)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import msgspec
@@ -68,8 +69,16 @@ def values_in(binding: Binding, identity: str, step: Step, entry: Entry) -> Iter
     if entry.apart or any(plan.steps[end].is_bucket for end in plan.ends):
         yield from gather(binding, identity, plan, plan.ends)
         return
-    for end, value in zip(plan.ends, parted(entry.value), strict=True):
+    for end, value in zip(plan.ends, _values_of(identity, plan, entry), strict=True):
         yield Value(plan.steps[end].task, value, plan.steps[end].collected > 0)
+
+
+def _values_of(bucket: str, plan: Plan, entry: Entry) -> Sequence[bytes]:
+    with suppress(msgspec.MsgspecError):
+        values = parted(entry.value)
+        if len(values) == len(plan.ends):
+            return values
+    raise ResultMissing(f"{bucket} has other values than those of its steps: a message of it was forged")
 
 
 def body_of(binding: Binding, step: str, body: bytes) -> bytes:

@@ -12,9 +12,11 @@ import re
 from typing import NamedTuple
 
 from shardq.errors import InvalidReceipt
-from shardq.receipt import MessageId
+from shardq.receipt import ID_PATTERN, MessageId
+from shardq.sending.prepared import MAX_KEY_LENGTH
 
 __all__ = [
+    "MOST_RUNS",
     "StepId",
     "around",
     "check_task_id",
@@ -73,17 +75,18 @@ def runs_of(task: str) -> list[str]:
 
 def check_task_id(task: object) -> None:
     """Raise InvalidReceipt for what is no id of a task, of a workflow or of a step."""
-    if not isinstance(task, str) or (found := _ID.fullmatch(task)) is None:
+    if not isinstance(task, str) or _ID.fullmatch(task) is None:
         raise InvalidReceipt(
             f"{task!r} is no message id, and none of a task or step: give one as `send` returned it, or as "
             "`shardq task show` shows it, such as ID#2#17"
         )
-    MessageId.parse(found["message"])
 
 
 def is_step(task: object) -> bool:
-    """True for the id of a step."""
-    return isinstance(task, str) and "#" in task and _ID.fullmatch(task) is not None
+    """True for the id of a step, under which an entry can be written. There need not be such a step: ids are forged."""
+    if not isinstance(task, str) or "#" not in task or _ID.fullmatch(task) is None:
+        return False
+    return len(key_of("r", task)) <= MAX_KEY_LENGTH
 
 
 def key_of(kind: str, task: str) -> str:
@@ -109,5 +112,7 @@ def _parts(task: str) -> _Parts:
     return _Parts(f"{place}{colon}{number}", int(run) if run else 0, f"{mark}{path}")
 
 
-_NUMBER = "(0|[1-9][0-9]{0,8})"
-_ID = re.compile(rf"(?P<message>[^#]*:{_NUMBER})(@[1-9][0-9]{{0,8}})?(#{_NUMBER})*")
+MOST_RUNS = 9_999
+"""Of one workflow. What became of a step is looked for in the runs before its own, too."""
+
+_ID = re.compile(rf"{ID_PATTERN}(@[1-9][0-9]{{0,3}})?(#(0|[1-9][0-9]{{0,8}}))*")

@@ -95,6 +95,12 @@ class Plan(msgspec.Struct, frozen=True):
     name: str = ""  # by which it is listed; none of a bucket
     tail: bool = False  # it is what a task returned in place of a value
 
+    def __post_init__(self) -> None:
+        count = len(self.steps)
+        named = (*self.ends, *(each for step in self.steps for each in step.after))
+        if not self.ends or not all(0 <= each < count for each in named):
+            raise ValueError(f"a plan of {count} steps names others")  # which is a failure to read it
+
     @property
     def first(self) -> list[int]:
         """The steps that wait for none."""

@@ -43,7 +43,8 @@ class TaskPool(WorkerPool):
     """Runs a :class:`TaskWorker` in each of several processes, and replaces those that die.
 
     ``tasks`` is ``package.module:app``, or the module when it has one app only. Each process imports it, and runs
-    ``threads`` tasks at a time. All else is as in :class:`~shardq.worker.WorkerPool`.
+    ``threads`` tasks at a time. All else is as in :class:`~shardq.worker.WorkerPool`. The ``handler_timeout`` is of the
+    process: while other threads of it finish tasks, one that hangs is not seen.
 
     >>> TaskPool(url, "shop.tasks", processes=4, threads=8, idle_exit=5).run()  # doctest: +SKIP
     """

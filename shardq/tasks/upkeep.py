@@ -6,6 +6,8 @@ import logging
 import random
 import threading
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from shardq.errors import ShardqError
 from shardq.tasks.results import ResultLog
@@ -20,11 +22,20 @@ UPKEEP_SECONDS = 60.0
 class Upkeep:
     """The upkeep of one worker: once a minute, ``beside`` its tasks in a thread of its own, or between them.
 
-    What fails is left to the next time. For one thread.
+    It ends soon when its worker is ``stopping``, and asks the store nothing more when the worker has no time left for
+    that: every request is within ``leaving()``. What fails is left to the next time. For one thread.
     """
 
-    def __init__(self, results: ResultLog, *, beside: bool) -> None:
+    def __init__(
+        self,
+        results: ResultLog,
+        *,
+        beside: bool,
+        stopping: Callable[[], bool],
+        leaving: Callable[[], AbstractContextManager[None]],
+    ) -> None:
         self._results, self._beside = results, beside
+        self._stopping, self._leaving = stopping, leaving
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
         self._due = time.monotonic() + random.uniform(0.5, 1.0) * UPKEEP_SECONDS
@@ -41,7 +52,7 @@ class Upkeep:
             self._remove()
 
     def finish(self) -> None:
-        """Remove all that is over now."""
+        """Remove all that is over now, unless the worker is stopping."""
         self._wait()
         self._remove()
 
@@ -56,6 +67,7 @@ class Upkeep:
 
     def _remove(self) -> None:
         try:
-            self._results.remove_old(self._closed.is_set)
+            with self._leaving():
+                self._results.remove_old(lambda: self._closed.is_set() or self._stopping())
         except ShardqError as error:
             _log.warning("results whose time is over were not removed: %s", error)

@@ -10,7 +10,7 @@ from inspect import BoundArguments
 from typing import Any
 
 from shardq.batch import Batch
-from shardq.errors import InvalidMessage, MessageTooLarge, PartialSend, ShardqError
+from shardq.errors import InvalidMessage, MessageTooLarge, PartialSend, QueueNotFound, ShardqError
 from shardq.message import Message, StoredMessage
 from shardq.outcome import DeadLetter, Discard, Outcome, Retry, Snooze
 from shardq.outgoing_message import Headers
@@ -28,7 +28,7 @@ from shardq.tasks.errors import (
     UnknownTask,
 )
 from shardq.tasks.gathering import body_of
-from shardq.tasks.ids import is_step, run_of
+from shardq.tasks.ids import check_task_id, is_step, run_of
 from shardq.tasks.options import LONGEST_KEPT
 from shardq.tasks.plans import APART, KEEP, NAME, RUN, STEP, TIMEOUT, WORKFLOW
 from shardq.tasks.results import MAX_RESULT_BYTES, Decided, Entry
@@ -55,7 +55,9 @@ class Unit:
         self.failures: dict[Message, Failure] = {}
         self.seconds: dict[Message, float] = {}  # for which each ran
         self.begun: set[Message] = set()  # whose steps were sent: they end when these do
-        self.planned: set[Message] = set()  # that returned a workflow at this delivery, whose plan is stored
+        self.planned: set[Message] = (
+            set()
+        )  # whose plans are stored at this delivery, which is not the last one
         self.known: dict[str, Entry] | None = None  # what stood of its tasks when it was received
         self.received_at = time.monotonic()
 
@@ -68,7 +70,7 @@ class Unit:
         """The entries of those of its tasks that have ended for good, and are to have one."""
         for ending in self.attempt.endings:
             dead = isinstance(ending.outcome, DeadLetter)
-            if dead or (isinstance(ending.outcome, Retry) and ending.message.last_delivery):
+            if dead or (isinstance(ending.outcome, Retry) and _is_last(ending.message)):
                 self._fail(ending.message, ending.reason)
         for message in self.attempt.finished:
             if message not in self.entries and message not in self.begun:
@@ -131,9 +133,12 @@ class Runner:
     def run(self, unit: Unit, tally: Tally, gate: Gate) -> None:
         """Run its tasks, and note what is to become of each. Raises what is no Exception, such as SystemExit."""
         unit.attempt.called = self._called
-        EachMessage(lambda message: self._handle(unit, message), self._outcome).run(unit.attempt, tally, gate)
-        unit.attempt.endings = [self._of_last_attempt(each) for each in unit.attempt.endings]
-        unit.attempt.endings = [_counted(unit, each) for each in unit.attempt.endings]
+        calls = EachMessage(lambda message: self._handle(unit, message), self._outcome)
+        try:
+            calls.run(unit.attempt, tally, gate)
+        finally:  # those of a group that ended before one which could not begin are settled too
+            endings = [self._of_last_attempt(each) for each in unit.attempt.endings]
+            unit.attempt.endings = [_counted(unit, each) for each in endings]
 
     def _of_last_attempt(self, ending: Ending) -> Ending:
         """An ending, where a task asks for another attempt than those that it has: it has failed for good."""
@@ -181,8 +186,10 @@ class Runner:
 
     def _call_instead(self, unit: Unit, message: Message, given: Signature[Any] | Workflow) -> None:
         identity = ledger_id(message)
-        name, again = str(_headers(message)[NAME]), message.deliveries > 1 or message.last_delivery
-        unit.planned.add(message)  # from here on a delay counts, so that the next delivery looks for the plan
+        name, is_last = str(_headers(message)[NAME]), message.last_delivery
+        again = message.deliveries > 1 or is_last
+        if not is_last:  # from here on a delay counts, so that the next delivery looks for the plan
+            unit.planned.add(message)
         enter_tail(self._binding, identity, name, given, kept(message), again=again)
         start_bucket(self._binding, identity, b"")
 
@@ -221,7 +228,8 @@ class Runner:
                 self._binding, ledger_id(message), None if APART in _headers(message) else message.raw
             )
         elif RUN in _headers(message):
-            start_run(self._binding, str(_headers(message)[RUN]))
+            check_task_id(run := str(_headers(message)[RUN]))
+            start_run(self._binding, run)
         else:
             start_workflow(self._binding, message)
 
@@ -333,10 +341,17 @@ def _counted(unit: Unit, ending: Ending) -> Ending:
 
     With its last delivery it would be given up. There a plan is looked for at the first delivery, too.
     """
-    message = ending.message
-    if message not in unit.planned or not isinstance(ending.outcome, Snooze) or message.last_delivery:
+    if ending.message not in unit.planned or not isinstance(ending.outcome, Snooze):
         return ending
-    return Ending(message, Retry(ending.outcome.seconds), ending.reason)
+    return Ending(ending.message, Retry(ending.outcome.seconds), ending.reason)
+
+
+def _is_last(message: Message) -> bool:
+    """True at the last delivery of a message; also where its queue was deleted, so that nothing of it is left."""
+    try:
+        return message.last_delivery
+    except QueueNotFound:
+        return True
 
 
 def units_of(batch: Batch) -> list[Unit]:

@@ -100,7 +100,9 @@ class TaskWorker(Worker):
         self._runner = Runner(tasks.tasks, tasks.middleware, binding, self._loop)
         self._room = _Room(threads)
         self._error: BaseException | None = None
-        self._upkeep = Upkeep(binding.results, beside=threads > 0)
+        self._upkeep = Upkeep(
+            binding.results, beside=threads > 0, stopping=self._is_stopping, leaving=self._leaving
+        )
 
     @property
     def report(self) -> WorkerReport:

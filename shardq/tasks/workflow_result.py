@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import shardq
-from shardq.errors import InvalidReceipt
+from shardq.errors import InvalidReceipt, InvalidSetting
 from shardq.settings import check_number
 from shardq.storage.requests import EntryState
 from shardq.tasks.collected import Collected, goes_on, read_collected
 from shardq.tasks.errors import ResultMissing, ResultTimeout, TaskFailed
 from shardq.tasks.gathering import gather
-from shardq.tasks.ids import check_task_id, in_run, run_of, step_id
+from shardq.tasks.ids import MOST_RUNS, check_task_id, in_run, run_of, step_id
 from shardq.tasks.plans import Plan
 from shardq.tasks.result import LONGEST_WAIT, Result, TaskState, decoded, timed_out
 from shardq.tasks.results import Decided, Entry
@@ -149,13 +149,15 @@ class WorkflowResult:
         ``get`` waits again, and it can be cancelled, and retried again. What still waits of the run that failed is
         dropped; a step that runs just now may be run twice. It has to be retried, and to end, within ``keep`` seconds
         of its begin. Raises ResultMissing when that is over, or when it was cancelled before it began; send it again
-        then. May be repeated.
+        then; and InvalidSetting after 9,999 times. May be repeated.
         """
         run = self._run()
         if self._state(run) not in _TELLING:
             return False
         if (plan := self._binding.kept_plan(self.id)) is None:
             raise self._unknown()
+        if run_of(run) >= MOST_RUNS:
+            raise InvalidSetting(f"workflow {self.id} was retried {MOST_RUNS:,} times: send it again")
         again = in_run(run, run_of(run) + 1)
         self._binding.retry(again)
         self._binding.results.enter_run(again, plan.keep)

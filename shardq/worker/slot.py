@@ -96,8 +96,14 @@ class Child:
 
 
 def _steps(report: WorkerReport) -> tuple[int, ...]:
-    """The counters that change while a process gets on."""
-    return report.handled, report.batches, report.store_faults, report.permit_waits
+    """The counters that change while a process gets on. A worker of tasks receives others beside one that hangs."""
+    return (
+        report.handled,
+        report.given_back,
+        report.lease_lost,
+        report.store_faults,
+        report.permit_waits,
+    )
 
 
 class Slot:

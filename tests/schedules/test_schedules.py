@@ -214,15 +214,19 @@ def test_a_queue_that_expires_takes_its_schedules_with_it(
     assert [each.id for each in client.schedules.list()] == ["t"]
 
 
-def test_a_clock_that_was_far_ahead_for_a_while_does_not_silence_a_schedule(tmp_path: Path) -> None:
+@pytest.mark.parametrize("days", [None, 30], ids=["without an end", "beyond its end"])
+def test_a_clock_that_was_far_ahead_for_a_while_does_not_silence_a_schedule(
+    tmp_path: Path, days: int | None
+) -> None:
     start = ManualClock().now()
     clocks = [ManualClock(start), ManualClock(start + 90 * 86_400_000_000), ManualClock(start)]
     right, wrong, other = (
         shardq.connect(f"sqlite:///{tmp_path}/q.db?synchronous=normal", clock=clock) for clock in clocks
     )
     right.create_queue("q", shards=1, time_shards=1)
-    right.schedules.create("hourly", queue="q", cron="@hourly")
-    right.schedules.create("minutely", queue="q", every=60)
+    until = None if days is None else right.now() + timedelta(days=days)
+    right.schedules.create("hourly", queue="q", cron="@hourly", until=until)
+    right.schedules.create("minutely", queue="q", every=60, until=until)
     sent = received(wrong.queue("q").consumer())
     assert len(sent) == 2
     for clock in (clocks[0], clocks[2]):
@@ -234,6 +238,49 @@ def test_a_clock_that_was_far_ahead_for_a_while_does_not_silence_a_schedule(tmp_
     assert sorted(message.headers["shardq-schedule"] for message in found) == ["hourly", "minutely"]
     for client in (right, wrong, other):
         client.close()
+
+
+@pytest.mark.parametrize(
+    ("step", "options"),
+    [
+        (60, {"every": 60, "count": 2}),
+        (60, {"every": 60, "until": 130}),
+        (1, {"every": 1, "until": 130}),
+        (60, {"every": 3_600, "until": 4_000}),
+        (60, {"every": 60, "until": 500_000, "count": 2}),
+        (60, {"cron": "* * * * *", "until": 130}),
+        (86_400, {"cron": "0 0 1 1 *", "until": 400 * 86_400}),
+        (60, {"at": 60}),
+        (60, {"at": 60, "until": 500_000}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("apart", [-59, 0, 59])
+def test_a_schedule_that_is_over_stays_so_and_nothing_is_written_of_it(
+    url: str,
+    client: shardq.Client,
+    clock: ManualClock,
+    step: float,
+    options: dict[str, Any],
+    apart: int,
+) -> None:
+    begin, moments = client.now(), ("at", "until")
+    given: dict[str, Any] = {
+        name: begin + timedelta(seconds=each) if name in moments else each for name, each in options.items()
+    }
+    client.schedules.create("s", queue="q", **given)
+    context, name = client.queue("q")._context, f"{FOLDER}s"
+    for _ in range(500):
+        if client.schedules.get("s").next is None:
+            break
+        clock.advance(step)
+        keep_going(context, name)
+    before = context.store.load_queue(name)
+    assert client.schedules.get("s").next is None
+    with shardq.connect(url, clock=ManualClock(clock.now() + apart * 1_000_000)) as other:
+        for _ in range(3):
+            keep_going(other.queue("q")._context, name)
+    assert context.store.load_queue(name) == before
 
 
 def test_changing_settings_of_the_queue_keeps_its_schedules(

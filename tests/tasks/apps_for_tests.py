@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from pathlib import Path
 
 from shardq.tasks import Tasks, current_task
@@ -32,4 +33,12 @@ def die_once(file: str) -> int:
     if current_task().deliveries == 1:
         Path(file).touch()
         os.kill(os.getpid(), signal.SIGKILL)
+    return current_task().deliveries
+
+
+@app.task(queue="sums")
+def hang_once() -> int:
+    """Never end at the first delivery."""
+    if current_task().deliveries == 1:
+        threading.Event().wait()
     return current_task().deliveries

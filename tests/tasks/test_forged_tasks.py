@@ -4,29 +4,46 @@ from __future__ import annotations
 
 import io
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
 import shardq
-from shardq.tasks import TaskWorker
+from shardq.cli.main import main
+from shardq.tasks import TaskWorker, Workflow, buckets, group
+from shardq.tasks.ids import is_step
+from shardq.tasks.task import Signature
 from shardq.testing import ManualClock
 from tests.tasks.sums import Sums
 
-STEPS = [
+UNKNOWN = f"tasks:0:0:{1:032x}:0"
+NO_STEPS = [
     "",
     "x",
     "tasks:0:0",
-    f"tasks:0:0:{1:032x}:0",
-    f"tasks:0:0:{1:032x}:0#",
-    f"tasks:0:0:{1:032x}:0#x",
+    "tasks:0:0#1",
+    "x:0#1",
+    "#1",
+    f"tasks:0:0:{1:031x}:0#1",
+    f"tasks:0:0:{255:032X}:0#1",
+    f"tasks:0:{1:032x}:0#1",
+    f" tasks:0:0:{1:032x}:0#1",
+    UNKNOWN,
+    f"{UNKNOWN}#",
+    f"{UNKNOWN}#x",
+    f"{UNKNOWN}{'#1' * 100}",
+    f"{UNKNOWN}@10000#1",
     7,
     True,
 ]
+STEPS = [*NO_STEPS, f"{UNKNOWN}#1", f"{UNKNOWN}@9999#1", f"{UNKNOWN}#999999999#1"]
 KEEPS = [float("inf"), 1e300, -1, "x", True, 10**15]
+ADDITION = msgspec.msgpack.encode({"first": 1, "second": 2})
 
 
 @pytest.mark.parametrize("threads", [0, 2])
@@ -37,11 +54,12 @@ KEEPS = [float("inf"), 1e300, -1, "x", True, 10**15]
         {"task": 7},
         {"task": "shardq.workflow"},
         {"task": "shardq.workflow", "task-run": "x"},
-        {"task": "shardq.workflow", "task-run": f"tasks:0:0:{1:032x}:0@1"},
-        {"task": "shardq.workflow", "task-step": f"tasks:0:0:{1:032x}:0#1", "task-keep": 60.0},
+        {"task": "shardq.workflow", "task-run": f"{UNKNOWN}@1"},
+        {"task": "shardq.workflow", "task-run": f"{UNKNOWN}@10000"},
         {"task": "add", "task-timeout": "x"},
-        {"task": "add", "task-input-apart": 1, "task-keep": 60.0, "task-step": f"tasks:0:0:{1:032x}:0#1"},
+        {"task": "add", "task-input-apart": 1, "task-keep": 60.0, "task-step": f"{UNKNOWN}#1"},
         *({"task": "add", "task-keep": keep} for keep in KEEPS),
+        *({"task": "add", "task-step": step} for step in STEPS),
         *(
             {"task": name, "task-step": step, "task-keep": 60.0}
             for step in STEPS
@@ -49,7 +67,7 @@ KEEPS = [float("inf"), 1e300, -1, "x", True, 10**15]
         ),
         *(
             {"task": "unknown", "task-step": step, "task-keep": keep}
-            for step in STEPS[:3]
+            for step in STEPS[:4]
             for keep in KEEPS[:2]
         ),
     ],
@@ -59,11 +77,112 @@ def test_a_message_that_no_sender_of_tasks_makes_costs_only_itself(
     sums: Sums, client: shardq.Client, clock: ManualClock, headers: dict[str, Any], threads: int
 ) -> None:
     queue = sums.tasks.binding.queue("tasks")
-    for body in (b"", b"x", msgspec.msgpack.encode({"first": 1, "second": 2})):
+    for body in (b"", b"x", ADDITION):
         queue.producer().send(body, headers=headers)
     queue.producer().send_stream(io.BytesIO(bytes(1_500_000)), headers=headers)
     result = sums.add.options(keep_result=86_400.0).send(20, 3)
     for _ in range(6):
+        TaskWorker(sums.tasks, client, threads=threads, idle_exit=0).run()
+        clock.advance(700)
+    assert result.get(timeout=0) == 23
+    assert queue.peek() == []
+
+
+@pytest.mark.parametrize("forged", NO_STEPS, ids=str)
+def test_what_no_step_can_have_is_no_id_of_one(forged: object) -> None:
+    assert not is_step(forged)
+
+
+class Forgers(Sums):
+    """An app one of whose tasks returns a workflow."""
+
+    def __init__(self, client: shardq.Client) -> None:
+        super().__init__(client)
+
+        @self.tasks.task
+        def spread() -> Workflow | Signature[int]:
+            return group(self.add.signature(each, each) for each in range(3))
+
+        self.spread = spread
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize("name", ["add", "spread", "fail", "shardq.workflow"])
+@pytest.mark.parametrize("path", ["#0", "#1", "#5", "#99", "#99#0", "#0#0", "#0#99", "@1#0", "@1#99"])
+def test_a_forged_step_of_a_real_workflow_ends_no_worker(
+    client: shardq.Client,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    name: str,
+    threads: int,
+) -> None:
+    monkeypatch.setattr(buckets, "BUCKET_STEPS", 2)  # so that #0 is a bucket
+    forgers = Forgers(client)
+    flow = group(forgers.add.signature(each, each) for each in range(5)).send()
+    bodies = {"add": ADDITION, "fail": msgspec.msgpack.encode({"number": 1})}
+    queue = forgers.tasks.binding.queue("tasks")
+    TaskWorker(forgers.tasks, client, queues=["tasks"], threads=0, batch=1, idle_exit=0).run()
+    headers: dict[str, Any] = {"task": name, "task-keep": 60.0, "task-step": flow.id + path}
+    queue.producer().send(bodies.get(name, msgspec.msgpack.encode({})), headers=headers)
+    for _ in range(6):
+        TaskWorker(forgers.tasks, client, threads=threads, idle_exit=0).run()
+        clock.advance(700)
+    sound = forgers.add.send(20, 3)
+    TaskWorker(forgers.tasks, client, threads=threads, idle_exit=0).run()
+    assert sound.get(timeout=0) == 23
+    assert flow.state in ("done", "failed", "missing", "running")
+    assert queue.peek() == []
+
+
+def _plan(**changes: Any) -> dict[str, Any]:
+    body = msgspec.msgpack.encode({"second": 2})
+    first = {"task": "add", "queue": "tasks", "body": ADDITION, "priority": 1}
+    then = {**first, "body": body, "takes": "first", "after": [0], **changes.pop("then", {})}
+    return {"steps": [first, then], "keep": 86_400.0, "ends": [1], **changes}
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {"ends": [2]},
+        {"ends": [-1]},
+        {"ends": []},
+        {"steps": []},
+        {"then": {"after": [2]}},
+        {"then": {"after": [-1]}},
+        {"then": {"body": b"x"}},
+        {"then": {"queue": "no name"}},
+        {"then": {"queue": "_shardq/tasks/results"}},
+        {"then": {"priority": 99}},
+        {"then": {"delay": -1.0}},
+        {"then": {"group": ""}},
+        {"then": {"task": "shardq.workflow"}},
+        {"keep": -1.0},
+        {"keep": 1e300},
+        {"keep": 0.0},
+        {"tail": True},
+    ],
+    ids=str,
+)
+def test_a_forged_plan_ends_no_worker_and_no_command(url: str, plan: dict[str, Any], threads: int) -> None:
+    clock = ManualClock(time.time_ns() // 1_000)  # as the commands see it
+    with shardq.connect(url, clock=clock) as client:
+        _work_beside_a_forged_plan(url, Sums(client), client, clock, plan, threads)
+
+
+def _work_beside_a_forged_plan(
+    url: str, sums: Sums, client: shardq.Client, clock: ManualClock, plan: dict[str, Any], threads: int
+) -> None:
+    queue = sums.tasks.binding.queue("tasks")
+    body = msgspec.msgpack.encode(_plan(**plan))
+    forged = queue.producer().send(body, headers={"task": "shardq.workflow", "task-keep": 60.0})
+    result = sums.add.options(keep_result=86_400.0).send(20, 3)
+    for _ in range(6):
+        for command in (["show", forged], ["list"], ["list", "tasks"]):
+            told = CliRunner().invoke(main, ["--url", url, "task", *command])
+            assert told.exception is None or isinstance(told.exception, SystemExit), told.exception
         TaskWorker(sums.tasks, client, threads=threads, idle_exit=0).run()
         clock.advance(700)
     assert result.get(timeout=0) == 23

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -27,6 +27,7 @@ from shardq.tasks import (
     group,
     places,
 )
+from shardq.tasks.ids import key_of
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
 from tests.dying_store import Died
 from tests.sampling import every_third
@@ -267,6 +268,37 @@ def test_a_value_of_any_size_and_a_task_without_a_result(tails: Tails) -> None:
     assert [tails.ran[f"count {each}"] for each in range(4)] == [1, 1, 1, 1]
 
 
+@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize("lost", ["value", "entry"])
+def test_what_is_kept_no_longer_when_it_comes_to_its_end_fails_the_task_and_ends_no_worker(
+    tails: Tails, client: shardq.Client, monkeypatch: pytest.MonkeyPatch, lost: str, threads: int
+) -> None:
+    tasks, results = tails.tasks, tails.tasks.binding.results
+    first = tasks.task(name="large", queue="first")(lambda: bytes(2_500_000))
+    read = results.read
+
+    def lose() -> int:
+        results._results.remove(key_of("v", f"{result.id}#0"))
+        return 1
+
+    second = tasks.task(name="lose", queue="second")(lose)
+
+    @tasks.task(queue="callers")
+    def begin() -> Signature[bytes] | Workflow:
+        return group(first.signature(), second.signature()) if lost == "value" else first.signature()
+
+    result = begin.send()
+    if lost == "entry":
+        monkeypatch.setattr(results, "read", lambda task: None if task.endswith("#0") else read(task))
+    for queue in ("callers", "first", "second"):
+        sound = tails.add.options(queue=queue).send(1, 2)
+        client.create_queue(queue, exist_ok=True)
+        TaskWorker(tasks, client, queues=[queue], threads=threads, idle_exit=0).run()
+        assert sound.get(timeout=0) == 3
+    with pytest.raises(TaskFailed, match="is not kept any more"):
+        result.get(timeout=0)
+
+
 def test_what_cannot_be_sent_in_place_of_a_value_fails_the_task(tails: Tails) -> None:
     tasks = tails.tasks
     tasks.binding.client.create_queue("small", max_message_bytes=1_000)
@@ -316,6 +348,36 @@ def test_the_function_runs_once_while_the_queue_of_what_it_returned_takes_none(
     tails.tasks.drain(queues=["callers", "tasks"])
     assert result.get(timeout=0) == 15
     assert tails.ran["spread"] == 1
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_the_function_runs_once_also_where_the_next_task_of_its_group_cannot_begin(
+    tails: Tails, client: shardq.Client, clock: ManualClock, threads: int
+) -> None:
+    client.create_queue("callers", max_deliveries=5)
+    paused = client.create_queue("tasks", sends_paused=True)
+    spread = tails.spread.options(queue="callers", group="customer-42")
+    results = [spread.send(1), spread.send(2)]
+    begun: list[bool] = []
+
+    @contextmanager
+    def gate() -> Iterator[bool]:
+        begun.append(True)
+        if len(begun) == 2:
+            raise shardq.StoreUnavailable("where the permits are")
+        yield True
+
+    for _ in range(3):
+        begun.clear()
+        worker = TaskWorker(tails.tasks, client, queues=["callers"], threads=threads, idle_exit=0)
+        worker._gate = gate
+        assert worker.run().snoozed == 1
+        clock.advance(6)
+    assert tails.ran["spread"] == 1
+    paused.alter(sends_paused=False)
+    tails.tasks.drain(queues=["callers", "tasks"])
+    assert [result.get(timeout=0) for result in results] == [15, 20]
+    assert tails.ran["spread"] == 2
 
 
 def test_a_call_without_a_store_runs_what_is_returned_and_refuses_a_workflow(tails: Tails) -> None:

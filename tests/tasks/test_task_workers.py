@@ -23,10 +23,13 @@ from shardq.batch import Batch
 from shardq.consumer import Consumer
 from shardq.queue_internals import one_by_one
 from shardq.storage.opening import open_store
-from shardq.tasks import TaskFailed, Tasks, TaskWorker, chain, current_task
+from shardq.tasks import Result, TaskFailed, TaskPool, Tasks, TaskWorker, chain, current_task
 from shardq.tasks.pool import tasks_named
 from shardq.tasks.results import MAX_RESULT_BYTES
+from shardq.tasks.settling import Ended
+from shardq.tasks.work_unit import Unit
 from shardq.testing import ManualClock
+from shardq.worker import PoolReport
 from tests.dying_store import Died
 from tests.tasks.dying import Dying
 
@@ -360,9 +363,43 @@ def test_a_child_that_a_task_has_forked_ends_with_the_task_and_runs_no_other(
     assert all(result.get(timeout=0) for result in results)
 
 
+@pytest.mark.parametrize("error", [OSError("no"), shardq.DeadLetter("no"), shardq.Retry(5), shardq.Snooze(5)])
+def test_a_queue_that_is_deleted_while_its_task_fails_keeps_no_other_task_from_being_settled(
+    tasks: Tasks, client: shardq.Client, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    client.create_queue("gone", max_deliveries=1)
+    begun = threading.Event()
+    take = Ended.take
+
+    def take_both(ended: Ended, *, wait: bool = True) -> list[Unit]:
+        with ended._changed:
+            ended._changed.wait_for(lambda: len(ended._units) == 2 or ended._closed)
+        return take(ended, wait=wait)
+
+    @tasks.task(queue="gone", retry=2)
+    def fail() -> None:
+        assert begun.wait(60)
+        client.delete_queue("gone")
+        worker._queues["gone"]._context.live._read_at -= 10  # its settings are read again
+        raise error
+
+    @tasks.task(retry=1)
+    def sound() -> int:
+        begun.set()
+        return 7
+
+    monkeypatch.setattr(Ended, "take", take_both)
+    failed, result = fail.send(), sound.send()
+    worker = TaskWorker(tasks, client, threads=2, idle_exit=0)
+    with pytest.raises(shardq.QueueNotFound, match="'gone'"):
+        worker.run()
+    assert (result.get(timeout=0), client.queue("tasks").peek()) == (7, [])
+    assert failed.state == ("missing" if isinstance(error, shardq.Snooze) else "failed")
+
+
 def test_modules_name_their_app(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(Path(__file__).parent), *sys.path])
-    assert set(tasks_named("apps_for_tests").tasks) == {"add", "die_once", "wait_for_others"}
+    assert set(tasks_named("apps_for_tests").tasks) == {"add", "die_once", "hang_once", "wait_for_others"}
     assert tasks_named("apps_for_tests:app") is tasks_named("apps_for_tests")
     for name, message in {
         "": "name no module",
@@ -374,6 +411,27 @@ def test_modules_name_their_app(monkeypatch: pytest.MonkeyPatch) -> None:
     }.items():
         with pytest.raises(shardq.InvalidSetting, match=message):
             tasks_named(name)
+
+
+def test_a_process_whose_only_thread_hangs_is_replaced_while_further_tasks_come(url: str) -> None:
+    from tests.tasks.apps_for_tests import add, app, hang_once
+
+    with shardq.connect(url) as client, app.bound(client):
+        client.create_queue("sums", visibility_timeout=2, shards=1, time_shards=1)
+        add.send_many(add.signature(number, 1) for number in range(100))  # so that many are received ahead
+        hanging, sent = hang_once.send(), list[Result[int]]()
+
+        def send_another(report: PoolReport) -> None:
+            if report.total.worked >= 100 and not report.restarts and len(sent) < 100:
+                sent.append(add.send(len(sent), 1))
+
+        pool = TaskPool(
+            url, "tests.tasks.apps_for_tests", handler_timeout=1, idle_exit=3.5, on_progress=send_another
+        )
+        report = pool.run()
+        assert 0 < len(sent) < 100
+        assert (report.restarts, report.total.worked) == (1, 101 + len(sent))
+        assert hanging.get(timeout=0) == 2
 
 
 @pytest.mark.long

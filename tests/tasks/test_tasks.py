@@ -7,6 +7,7 @@ import dataclasses
 import sys
 import threading
 import time
+import types
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -367,6 +368,66 @@ def test_a_timeout_that_is_over_before_the_function_begins_is_one_of_the_task(
     assert tasks.drain().dead_lettered == 1
     with pytest.raises(TaskFailed, match="TaskTimeout"):
         result.get(timeout=0)
+
+
+class _TimerByHand:
+    """A timer that is over when the test says so."""
+
+    last: _TimerByHand
+
+    def __init__(self, _seconds: float, over: Callable[[], None]) -> None:
+        self.over, self.started, self.daemon = over, False, False
+        _TimerByHand.last = self
+
+    def start(self) -> None:
+        self.started = True
+
+    def cancel(self) -> None: ...
+
+
+def _over_at(moment: int) -> Callable[..., Any]:
+    """A tracer that lets the last timer be over at a moment: a step of what calls the function, as they are counted."""
+    left = moment
+
+    def trace(frame: types.FrameType, _event: str, _argument: object) -> Callable[..., Any] | None:
+        nonlocal left
+        code = frame.f_code
+        if "contextlib" not in code.co_filename and "calling.py" not in code.co_filename:
+            return None
+        if code.co_name not in ("send", "end") and _TimerByHand.last.started:
+            left -= 1
+            if left == 0:
+                _TimerByHand.last.over()
+        return trace
+
+    return trace
+
+
+@untraced
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_timeout_is_one_of_the_task_whatever_step_it_comes_between(
+    tasks: Tasks, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    @tasks.task(timeout=60)
+    def quick() -> int:
+        if fails:
+            raise OSError("the disk is full")
+        return 7
+
+    monkeypatch.setattr(threading, "Timer", _TimerByHand)
+    ended: list[str] = []
+    for moment in range(1, 100):
+        _TimerByHand(0, lambda: None)
+        sys.settrace(_over_at(moment))
+        try:
+            ended.append(str(quick.call()))
+        except (OSError, TaskTimeout) as error:
+            ended.append(type(error).__name__)
+        finally:
+            sys.settrace(None)
+    before, after = "TaskTimeout", "OSError" if fails else "7"
+    assert set(ended) == {before, after}
+    assert ended == sorted(ended, key=[before, after].index)
 
 
 def test_options_of_a_call_override_those_of_the_task(

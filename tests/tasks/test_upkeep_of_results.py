@@ -5,14 +5,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import pytest
 
 import shardq
+from shardq.storage.opening import open_store
+from shardq.storage.wrapped_store import WrappedStore
 from shardq.tasks import Result, Tasks, TaskWorker, current_task, upkeep
 from shardq.tasks.results import Decided, Entry
 from shardq.testing import ManualClock
+from shardq.worker import worker
 from tests.tasks.sums import Sums
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @pytest.mark.parametrize(
@@ -71,6 +78,66 @@ def test_tasks_do_not_wait_for_an_upkeep_that_takes_long(
         working.join(60)
     assert ended.is_set()
     assert not working.is_alive()
+
+
+@pytest.mark.parametrize(("threads", "every"), [(0, 0.0), (2, 0.0), (2, 60.0)])
+def test_a_worker_that_is_told_to_stop_removes_no_more_results(
+    sums: Sums, client: shardq.Client, monkeypatch: pytest.MonkeyPatch, threads: int, every: float
+) -> None:
+    told: list[bool] = []
+
+    def remove(stopped: Callable[[], bool]) -> int:
+        told.append(stopped())
+        working.stop()
+        told.append(stopped())
+        return 0
+
+    monkeypatch.setattr(upkeep, "UPKEEP_SECONDS", every)
+    monkeypatch.setattr(sums.tasks.binding.results, "remove_old", remove)
+    working = TaskWorker(sums.tasks, client, threads=threads, idle_exit=0)
+    working.run()
+    assert told[:2] == [False, True]
+    assert all(told[1:])
+
+
+class LeftAlone(WrappedStore):
+    """A store that is away for who removes old results, and for nobody else."""
+
+    def __init__(self, url: str, clock: ManualClock) -> None:
+        super().__init__(open_store(url, clock))
+        self.away, self.asked = False, 0
+        self.when_asked: Callable[[int], None] = lambda _: None
+
+    def _call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if not (self.away and threading.current_thread().name == "shardq-tasks-upkeep"):
+            return do(*args, **kwargs)
+        self.asked += 1
+        self.when_asked(self.asked)
+        raise shardq.StoreUnavailable(f"{method}: the store is away")
+
+
+def test_a_worker_leaves_soon_while_the_store_is_away_for_its_upkeep(
+    url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "UPKEEP_SECONDS", 0.0)
+    monkeypatch.setattr(worker, "LEAVE_SECONDS", -1.0)
+    store = LeftAlone(url, clock)
+    with shardq.Client(store, retry_seconds=3_600.0) as client:
+        sums = Sums(client)
+        sums.add.send(1, 2)
+        sums.tasks.drain()  # so that there is a queue of results
+        working = TaskWorker(sums.tasks, client, threads=2)
+        store.when_asked = lambda times: working.stop() if times == 3 else None
+        store.away = True
+        thread = threading.Thread(target=working.run)
+        thread.start()
+        thread.join(30)
+        left = not thread.is_alive()
+        store.away = False
+        working.stop()
+        thread.join(60)
+    assert left
+    assert store.asked == 3
 
 
 def test_progress_can_be_told_while_the_one_before_is_being_removed(
