@@ -107,7 +107,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def reopened(self, now: int) -> Plan:
         """The schedule that is over with its next occurrence, if there is one: a clock was wrong, and is put back.
 
-        Whatever clock ended it, an occurrence later than a minute from now is none that took place.
+        An occurrence within a minute may have taken place by another clock, so it is left out. One that the wrong clock
+        has sent is not sent again within 7 days: its key is remembered.
         """
         if self.until is None or self.timing.at is not None:
             return self

@@ -209,8 +209,8 @@ def _cancelled_is_a_failure() -> Iterator[None]:
 def _interrupted_after(timeout: float, call: Callable[[], Any]) -> Any:
     """What a call returns. Raises TaskTimeout when it takes longer: it is interrupted between two steps of Python.
 
-    A call into a library that does not return is not interrupted. It is no context manager: whose own steps would be
-    interrupted outside of what it catches.
+    A call into a library that does not return is not interrupted. This is no context manager: an interruption in the
+    code of a context manager would be raised outside of its `try`.
     """
     interruption = _Interruption(threading.get_ident())
     timer = threading.Timer(timeout, interruption.send)

@@ -57,7 +57,7 @@ class Unit:
         self.begun: set[Message] = set()  # whose steps were sent: they end when these do
         self.planned: set[Message] = (
             set()
-        )  # whose plans are stored at this delivery, which is not the last one
+        )  # whose plans are stored at this delivery, and that have others left
         self.known: dict[str, Entry] | None = None  # what stood of its tasks when it was received
         self.received_at = time.monotonic()
 
