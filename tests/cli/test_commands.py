@@ -281,6 +281,30 @@ def test_a_json_line_with_a_wrong_option_is_named_and_what_stands_before_it_is_s
     assert [json.loads(line)["body"] for line in rest.read_text().splitlines()] == ["b", "c"]
 
 
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--jsonl"], b'{"body": "%s"}'),
+        (["--jsonl"], b'{"body": "b", "headers": {"%s": 1}}'),
+        (["--jsonl", "--codec", "json"], b'{"body": {"%s": 1}}'),
+        (["--codec", "json"], b'"%s"'),
+        (["--codec", "msgpack"], b'["%s"]'),
+        (["--codec", "text"], b"%s"),
+    ],
+)
+def test_a_line_that_is_no_utf8_is_named_and_kept_with_those_after_it(
+    jobs, tmp_path: Path, options: list[str], line: bytes
+) -> None:
+    rest = tmp_path / "rest.jsonl"
+    lines = [line % text.encode("latin-1") for text in ("a", "é", "c")]
+    failed = jobs("send", "jobs", "-", *options, "--unsent", str(rest), stdin=b"\n".join(lines))
+    assert (failed.exit_code, len(failed.stdout.split())) == (2, 1)
+    assert "line 2: " in failed.stderr
+    kept = rest.read_bytes().splitlines()
+    assert (len(kept), kept[0]) == (2, lines[1])
+    jobs.ok("send", "jobs", "-", "--jsonl", *options, stdin=kept[1])
+
+
 def test_a_file_for_the_rest_that_cannot_be_made_is_refused_before_anything_is_sent(
     jobs, tmp_path: Path
 ) -> None:
