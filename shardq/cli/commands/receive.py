@@ -16,6 +16,8 @@ from shardq.cli.output import output_option, write_body
 from shardq.cli.printing import note, print_json
 from shardq.cli.times import duration
 from shardq.consumer import Consumer
+from shardq.errors import InvalidMessage
+from shardq.message import Message
 
 __all__ = ["Settle", "receive", "receive_messages"]
 
@@ -78,6 +80,8 @@ def receive(
     settle = Settle.NEVER if never else Settle.BEFORE if before else Settle.AFTER
 
     def show(batch: Batch) -> None:
+        if as_json:
+            _look_for_large(batch, settle)
         for message in batch:
             if as_json:
                 print_json(view_of(message, codec, held=settle is Settle.NEVER or receipts))
@@ -111,3 +115,23 @@ def receive_messages(
         if settle is Settle.AFTER:
             batch.ack()
     return shown
+
+
+def _look_for_large(batch: Batch, settle: Settle) -> None:
+    """Refuse a batch that would be acked without a large body that JSON has not, or tell of it if it is acked."""
+    large = [message for message in batch if message.large is not None]
+    if settle is Settle.NEVER or not large:
+        return
+    if settle is Settle.AFTER:
+        batch.give_back()
+        raise InvalidMessage(
+            f"{_large(large[0])} is not printed with --json, so it is not acked: receive it without --json or with "
+            "--output, or look at it with --no-ack"
+        )
+    for message in large:
+        note(f"{_large(message)} is not printed with --json, and the message is acked")
+
+
+def _large(message: Message) -> str:
+    assert message.large is not None
+    return f"the body of message {message.id} ({message.large.size:,} bytes)"
