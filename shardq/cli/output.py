@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -48,24 +47,44 @@ def write_body(
     output: Path | None,
     open_large: Callable[[], io.BufferedReader],
     *,
-    before: str = "",
+    receipt: str | None = None,
 ) -> None:
-    """Write a body on a line, or into a file. Raises InvalidMessage, BodyNotFound or OSError."""
+    r"""Write a body on a line, or into a file. Raises InvalidMessage, BodyNotFound or OSError.
+
+    Behind a receipt it has one line only: a newline is written as \n.
+    """
     if output is not None:
         with open_output(output) as file:
             if message.large is None:
                 file.write(body_text(message, codec))
             else:
-                _copy(open_large, file)
+                _copy(open_large, file.write)
     elif message.large is None:
-        print_line(before.encode() + body_text(message, codec))
+        text = body_text(message, codec)
+        print_line(text if receipt is None else _head(receipt) + _in_one_line(text))
     else:
-        sys.stdout.write(before)
-        sys.stdout.flush()
-        _copy(open_large, sys.stdout.buffer)
-        print_line(b"")
+        _print_large(open_large, receipt)
 
 
-def _copy(open_large: Callable[[], io.BufferedReader], file: BinaryIO) -> None:
+def _print_large(open_large: Callable[[], io.BufferedReader], receipt: str | None) -> None:
+    stdout = sys.stdout.buffer
+    if receipt is None:
+        _copy(open_large, stdout.write)
+    else:
+        stdout.write(_head(receipt))
+        _copy(open_large, lambda piece: stdout.write(_in_one_line(piece)))
+    print_line(b"")
+
+
+def _head(receipt: str) -> bytes:
+    return receipt.encode() + b"\t"
+
+
+def _in_one_line(text: bytes) -> bytes:
+    return text.replace(b"\n", b"\\n")
+
+
+def _copy(open_large: Callable[[], io.BufferedReader], write: Callable[[bytes], object]) -> None:
     with open_large() as body:
-        shutil.copyfileobj(body, file, _PIECE)
+        while piece := body.read(_PIECE):
+            write(piece)

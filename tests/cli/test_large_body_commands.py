@@ -93,3 +93,9 @@ def test_who_pops_a_large_body_as_json_is_told_that_it_is_not_shown(jobs, film: 
     assert told.stderr.splitlines() == [
         f"the body of message {film} (18 bytes) is not printed with --json, and the message is acked"
     ]
+
+
+def test_a_large_body_is_one_line_behind_its_receipt(jobs, film: str) -> None:
+    lines = jobs.ok("receive", "jobs", "--no-ack", "--receipts", "--limit", "9").stdout
+    assert sorted(line.partition("\t")[2] for line in lines.splitlines()) == [r"frame\n" * 3, "small"]
+    assert jobs.ok("ack", "jobs", "-", stdin=lines).stderr == "2 messages acked\n"

@@ -46,7 +46,7 @@ class Settle(Enum):
 @click.option("--ack", "after", is_flag=True, help="Ack after printing (default).")
 @click.option("--no-ack", "never", is_flag=True, help="Do not ack. `ack` or `release` can do it.")
 @click.option("--pop", "before", is_flag=True, help="Ack before printing: delivered at most once.")
-@click.option("--receipts", is_flag=True, help="Print the receipt and a tab before each body.")
+@click.option("--receipts", is_flag=True, help="Print each body in one line, behind its receipt and a tab.")
 @click.option("--visibility-timeout", type=duration, help="Instead of the queue's.")
 @output_option
 @codec_option
@@ -86,9 +86,8 @@ def receive(
             if as_json:
                 print_json(view_of(message, codec, held=settle is Settle.NEVER or receipts))
             else:
-                write_body(
-                    message, codec, output, message.open, before=f"{message.receipt}\t" if receipts else ""
-                )
+                receipt = message.receipt if receipts else None
+                write_body(message, codec, output, message.open, receipt=receipt)
         sys.stdout.flush()
 
     source = session.queue(queue)
