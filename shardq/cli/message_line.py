@@ -9,7 +9,7 @@ import click
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from shardq.cli.message_view import Base64, HeaderText, header_texts
+from shardq.cli.message_view import HeaderObject, HeaderText, header_texts
 from shardq.cli.times import coming_moment, duration
 from shardq.codec import JSON, TEXT, UNREADABLE, codec_named
 from shardq.errors import InvalidMessage, InvalidReceipt
@@ -157,7 +157,7 @@ def _seconds(given: float | str | UnsetType) -> float | UnsetType:
 
 
 def _header(value: HeaderText) -> HeaderValue:
-    return value.base64 if isinstance(value, Base64) else value
+    return value.value if isinstance(value, HeaderObject) else value
 
 
 def _body(line: MessageLine, codec: str) -> bytes:
