@@ -10,7 +10,10 @@ from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.large.body import LargeBody
 from shardq.wording import kind_of
 
-__all__ = ["BYTES", "JSON", "MSGPACK", "TEXT", "Codec", "check_codec", "codec_named"]
+__all__ = ["BYTES", "JSON", "MSGPACK", "TEXT", "UNREADABLE", "Codec", "check_codec", "codec_named"]
+
+UNREADABLE = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
+"""What the decoders of msgspec raise: for text in a value that is no UTF-8, it is a bare UnicodeDecodeError."""
 
 
 class Codec(Protocol):
@@ -80,7 +83,7 @@ class _Msgspec:
     def decode(self, body: bytes) -> Any:
         try:
             return self._decoder.decode(body)
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except UNREADABLE as error:
             raise InvalidMessage(f"body {_shorten(body)} is no {self._name}: {error}") from error
 
     def __repr__(self) -> str:

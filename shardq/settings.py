@@ -146,7 +146,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """The settings that a store kept. Raises InvalidSetting if they cannot be read."""
         try:
             return _decoder.decode(stored)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, ValueError) as error:
             raise InvalidSetting(f"the stored settings {stored[:80]!r} cannot be read: {error}") from error
 
     def change(self, changes: Mapping[str, Any]) -> QueueSettings:

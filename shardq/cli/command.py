@@ -228,11 +228,11 @@ def look_at_each(names: Iterable[str], look: Callable[[str], T]) -> Iterator[T]:
 
 
 def given_words(arguments: Sequence[str]) -> Iterator[str]:
-    """The arguments. For ``-``, or without arguments, the first word of each line of stdin."""
+    """The arguments. For ``-``, or without arguments, the first word of each line of stdin; the rest may be no text."""
     for argument in arguments or ("-",):
         if argument != "-":
             yield argument
             continue
-        for line in sys.stdin:
+        for line in sys.stdin.buffer:
             if words := line.split(maxsplit=1):
-                yield words[0]
+                yield words[0].decode("utf-8", "replace")

@@ -9,9 +9,9 @@ import click
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from shardq.cli.message_view import Base64, HeaderText, header_texts
+from shardq.cli.message_view import HeaderObject, HeaderText, header_texts
 from shardq.cli.times import coming_moment, duration
-from shardq.codec import JSON, TEXT, codec_named
+from shardq.codec import JSON, TEXT, UNREADABLE, codec_named
 from shardq.errors import InvalidMessage, InvalidReceipt
 from shardq.outgoing_message import HeaderValue, OnConflict, OutgoingMessage
 from shardq.sending.prepared import MIN_TTL_SECONDS, RESERVED_KEYS, prepare_options
@@ -62,7 +62,7 @@ def parse_line(text: bytes, queue: str, codec: str, shared: OutgoingMessage) -> 
     """
     try:
         line = _decoder.decode(text)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except UNREADABLE as error:
         hint = '; a header is a string, a number, true or false, or {"base64": ...} for bytes'
         raise InvalidMessage(
             f"not a message in JSON: {error}{hint if '$.headers[' in str(error) else ''}"
@@ -157,7 +157,7 @@ def _seconds(given: float | str | UnsetType) -> float | UnsetType:
 
 
 def _header(value: HeaderText) -> HeaderValue:
-    return value.base64 if isinstance(value, Base64) else value
+    return value.value if isinstance(value, HeaderObject) else value
 
 
 def _body(line: MessageLine, codec: str) -> bytes:

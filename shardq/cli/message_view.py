@@ -2,34 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from math import isfinite
+from typing import Any, Literal, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from shardq.codec import codec_named
+from shardq.codec import JSON, codec_named
 from shardq.errors import InvalidMessage
 from shardq.message import Message, StoredMessage
 from shardq.outgoing_message import Headers, HeaderValue
 from shardq.settling.dead_letters import REASON
 
-__all__ = ["Base64", "HeaderText", "MessageView", "body_text", "header_texts", "row_of", "view_of"]
+__all__ = ["HeaderObject", "HeaderText", "MessageView", "body_text", "header_texts", "row_of", "view_of"]
 
 PREVIEW = 60
 
 
-class Base64(msgspec.Struct, frozen=True):
-    """Bytes in JSON. A plain string would be text."""
+class HeaderObject(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A header's value that JSON has no form for: bytes, or a number that is not finite."""
 
-    base64: bytes
+    base64: bytes | UnsetType = UNSET
+    number: Literal["nan", "inf", "-inf"] | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        if (self.base64 is UNSET) == (self.number is UNSET):
+            raise ValueError("give either base64 or number")
+
+    @property
+    def value(self) -> bytes | float:
+        """What is meant."""
+        return float(self.number) if isinstance(self.number, str) else cast("bytes", self.base64)
 
 
-HeaderText = str | int | float | bool | Base64
+HeaderText = str | int | float | bool | HeaderObject
 
 
 class MessageView(msgspec.Struct, frozen=True, kw_only=True):
-    """A message in JSON. A body that is not UTF-8 is in ``body_base64``. A large one is left out, but for its size."""
+    """A message in JSON. A body that JSON cannot hold is in ``body_base64``. Of a large one there is the size only."""
 
     id: str
     body: Any = UNSET
@@ -83,8 +96,10 @@ def view_of(message: Message | StoredMessage, codec: str, *, held: bool = False)
 
 def body_text(message: Message | StoredMessage, codec: str) -> bytes:
     """A body for printing: its bytes, or its value as JSON. Raises InvalidMessage, which names the message."""
-    value = _value(message, _raw(message), codec)
-    return _raw(message) if codec in ("bytes", "text") else msgspec.json.encode(value)
+    raw = _raw(message)
+    with _naming(message):
+        value = codec_named(codec).decode(raw)
+        return raw if codec in ("bytes", "text") else JSON.encode(value)
 
 
 def row_of(message: StoredMessage, codec: str) -> str:
@@ -126,7 +141,11 @@ def header_texts(headers: Headers) -> dict[str, HeaderText]:
 
 
 def _header(value: HeaderValue) -> HeaderText:
-    return Base64(value) if isinstance(value, bytes) else value
+    if isinstance(value, bytes):
+        return HeaderObject(base64=value)
+    if isinstance(value, float) and not isfinite(value):
+        return HeaderObject(number=cast("Any", str(value)))
+    return value
 
 
 def _result(message: Message | StoredMessage, codec: str) -> tuple[Any, bytes | UnsetType]:
@@ -136,21 +155,34 @@ def _result(message: Message | StoredMessage, codec: str) -> tuple[Any, bytes | 
 
 
 def _shown(message: Message | StoredMessage, raw: bytes, codec: str) -> tuple[Any, bytes | UnsetType]:
-    if codec != "bytes":
-        return _value(message, raw, codec), UNSET
+    """The value in JSON, or the bytes if JSON cannot hold it."""
+    if codec == "bytes":
+        try:
+            return raw.decode(), UNSET
+        except UnicodeDecodeError:
+            return UNSET, raw
+    with _naming(message):
+        value = codec_named(codec).decode(raw)
+    return (value, UNSET) if _is_json(value) else (UNSET, raw)
+
+
+def _is_json(value: Any) -> bool:
+    """False for a value that JSON changes or cannot hold: it has bytes, a NaN, a number as a key."""
     try:
-        return raw.decode(), UNSET
-    except UnicodeDecodeError:
-        return UNSET, raw
+        return bool(JSON.decode(JSON.encode(value)) == value)
+    except (InvalidMessage, RecursionError):
+        return False
 
 
 def _raw(message: Message | StoredMessage) -> bytes:
     return message.raw if isinstance(message, Message) else message.body
 
 
-def _value(message: Message | StoredMessage, raw: bytes, codec: str) -> Any:
+@contextmanager
+def _naming(message: Message | StoredMessage) -> Iterator[None]:
+    """Names the message in what its codec raises."""
     try:
-        return codec_named(codec).decode(raw)
+        yield
     except InvalidMessage as error:
         raise InvalidMessage(
             f"message {message.id}: {error}; without --codec it is shown as it is"

@@ -13,6 +13,7 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 from shardq.cli.message_line import encode_line, parse_plain
+from shardq.cli.output import open_output
 from shardq.cli.printing import many
 from shardq.errors import InvalidMessage, PartialSend, ShardqError
 from shardq.outgoing_message import OutgoingMessage
@@ -124,21 +125,13 @@ class Unsent(msgspec.Struct, frozen=True):
 
         The pieces may come from the file of that name.
         """
-        if self.path.exists() and not self.path.is_file():  # a pipe, a terminal
-            return self._write(self.path, pieces)
-        part = self.path.with_name(self.path.name + ".part")
-        kept = self._write(part, pieces)
-        part.replace(self.path)
-        return kept
+        with open_output(self.path) as file:
+            return sum(1 for line in self._lines(pieces) if file.write(line + b"\n"))
 
     def command(self, queue: str) -> str:
         """The command that sends the file."""
         codec = "" if self.codec == "bytes" else f" --codec {self.codec}"
         return f"shardq send {queue} --jsonl{codec} --file {shlex.quote(str(self.path))}"
-
-    def _write(self, path: Path, pieces: Iterable[Piece]) -> int:
-        with path.open("wb") as file:
-            return sum(1 for line in self._lines(pieces) if file.write(line + b"\n"))
 
     def _lines(self, pieces: Iterable[Piece]) -> Iterator[bytes]:
         for piece in pieces:

@@ -66,7 +66,7 @@ class _FlightCodec:
     def decode(self, body: bytes) -> FlightMessage:
         try:
             return _decoder.decode(body)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, ValueError) as error:
             raise InvalidMessage(f"body {body[:60]!r} is no flight: {error}") from error
 
 

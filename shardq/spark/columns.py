@@ -25,6 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from shardq.codec import UNREADABLE
 from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.outgoing_message import DEFAULT_PRIORITY, OutgoingMessage
 from shardq.sending.prepared import MAX_DELAY_SECONDS, MAX_TTL_SECONDS, MIN_TTL_SECONDS, prepare_options
@@ -225,7 +226,7 @@ def headers_of(packed: bytes) -> dict[str, Any] | None:
         return None
     try:
         return _decoder.decode(packed)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise InvalidMessage(f"packed headers {packed[:40]!r} are no MessagePack map: {error}") from error
 
 

@@ -75,7 +75,7 @@ def decode_bundle(data: bytes, first: object = None) -> BundleData:
     """
     try:
         return _decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError) as error:  # a bare one for text that is no UTF-8
         which = "" if first is None else f" with message {first}"
         raise InvalidMessage(
             f"a stored bundle of {len(data)} bytes{which} cannot be read ({error}): remove it by id"
@@ -86,5 +86,5 @@ def decode_keys(data: bytes) -> BundleKeys | None:
     """The keys out of :func:`encode_bundle`; None when the bytes are damaged."""
     try:
         return _key_decoder.decode(data)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, ValueError):
         return None

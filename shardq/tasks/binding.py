@@ -200,7 +200,7 @@ class Binding:
                 return read_plan(message.body)
             with self._opened(message.id).open(message.id) as file:
                 return next(read_plans(file))[1]
-        except (msgspec.MsgspecError, StopIteration) as error:
+        except (msgspec.MsgspecError, ValueError, StopIteration) as error:
             raise InvalidMessage(
                 f"message {message.id} says that it is a workflow, and its body is no plan of one: {error}; it was "
                 f"forged or damaged: `shardq remove {message.id}`"

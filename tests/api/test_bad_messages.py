@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
 import shardq
+from shardq.demo.flight import FLIGHTS
+from shardq.storage.bundle_data import decode_bundle
 
 
 @pytest.mark.parametrize("body", ["text", None, 5, ["x"], {"a": 1}])
@@ -168,3 +171,21 @@ def test_a_bulk_send_says_which_of_its_bodies_was_refused(queue: shardq.Queue, r
 def test_a_bulk_send_that_was_refused_does_not_advise_to_repeat_it_as_it_is(queue: shardq.Queue) -> None:
     with pytest.raises(shardq.PartialSend, match="take the refused message out"):
         queue.producer().send_many(body for body in [b"x", "text", b"y"])
+
+
+NO_UTF8: dict[str, tuple[Callable[[bytes], object], bytes]] = {
+    "text": (shardq.TEXT.decode, b"\xe9"),
+    "json": (shardq.JSON.decode, b'{"a": "\xe9"}'),
+    "json key": (shardq.JSON.decode, b'{"\xe9": 1}'),
+    "msgpack": (shardq.MSGPACK.decode, b"\xa1\xe9"),
+    "flight": (FLIGHTS.decode, b'{"flight": {"carrier": "\xe9"}}'),
+    "bundle": (decode_bundle, b"\x92\x90\x91\x81\xa1\xe9\x01"),
+}
+
+
+@pytest.mark.parametrize(("decode", "body"), NO_UTF8.values(), ids=NO_UTF8)
+def test_text_in_a_body_that_is_no_utf8_is_an_error_as_any_other_in_it(
+    decode: Callable[[bytes], object], body: bytes
+) -> None:
+    with pytest.raises(shardq.InvalidMessage):
+        decode(body)

@@ -67,6 +67,12 @@ def test_a_setting_that_makes_no_sense_is_refused_by_name_and_nothing_is_stored(
     assert not client.exists("never")
 
 
+@pytest.mark.parametrize("stored", [b"{", b"[]", b'{"dead_letter_queue": "\xe9"}'])
+def test_stored_settings_that_cannot_be_read_are_told_as_that(stored: bytes) -> None:
+    with pytest.raises(shardq.InvalidSetting, match="cannot be read"):
+        shardq.QueueSettings.decode(stored)
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -136,6 +136,27 @@ def test_receipts_ack_release_and_extend(jobs) -> None:
     assert (lost.exit_code, lost.stderr.split(": ")[1]) == (1, "lease_lost")
 
 
+@pytest.mark.parametrize("command", [("ack",), ("release",), ("extend", "1m")])
+@pytest.mark.parametrize("body", [b"one\ntwo three", b"\xff", b"\xe9 \xff\n\n", b"\r\n \x85\xa0", b""])
+def test_a_receipt_is_read_back_whatever_the_body_behind_it_is(
+    jobs, body: bytes, command: tuple[str, ...]
+) -> None:
+    with shardq.connect(jobs.url) as client, client.queue("jobs").producer() as producer:
+        producer.send_many([b"plain", body])
+    printed = jobs.ok("receive", "jobs", "--no-ack", "--receipts", "-n", "2").stdout_bytes
+    assert printed.count(b"\n") == 2
+    assert body.replace(b"\n", rb"\n") in {line.partition(b"\t")[2] for line in printed.split(b"\n")}
+    name, *how = command
+    assert jobs.ok(name, "jobs", *how, "-", stdin=printed).stderr.startswith("2 messages ")
+
+
+def test_ids_are_read_from_the_lines_that_a_look_at_messages_prints(jobs) -> None:
+    jobs.ok("send", "jobs", "-", "--quiet", stdin=b"\xff\n\xe9 x")
+    assert jobs.ok("remove", "-", stdin=jobs.ok("peek", "jobs").stdout_bytes).stderr == "2 messages removed\n"
+    told = jobs("remove", "-", stdin=b"\xff\n")
+    assert (told.exit_code, told.stderr.count("\n")) == (2, 1)
+
+
 def test_an_ack_by_receipt_takes_a_result(jobs) -> None:
     jobs.ok("alter", "jobs", "--keep-results", "--history-retention", "1d")
     jobs.ok("send", "jobs", "a", "b")
@@ -279,6 +300,30 @@ def test_a_json_line_with_a_wrong_option_is_named_and_what_stands_before_it_is_s
     assert (failed.exit_code, len(failed.stdout.split())) == (2, 1)
     assert "line 2" in failed.stderr
     assert [json.loads(line)["body"] for line in rest.read_text().splitlines()] == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--jsonl"], b'{"body": "%s"}'),
+        (["--jsonl"], b'{"body": "b", "headers": {"%s": 1}}'),
+        (["--jsonl", "--codec", "json"], b'{"body": {"%s": 1}}'),
+        (["--codec", "json"], b'"%s"'),
+        (["--codec", "msgpack"], b'["%s"]'),
+        (["--codec", "text"], b"%s"),
+    ],
+)
+def test_a_line_that_is_no_utf8_is_named_and_kept_with_those_after_it(
+    jobs, tmp_path: Path, options: list[str], line: bytes
+) -> None:
+    rest = tmp_path / "rest.jsonl"
+    lines = [line % text.encode("latin-1") for text in ("a", "é", "c")]
+    failed = jobs("send", "jobs", "-", *options, "--unsent", str(rest), stdin=b"\n".join(lines))
+    assert (failed.exit_code, len(failed.stdout.split())) == (2, 1)
+    assert "line 2: " in failed.stderr
+    kept = rest.read_bytes().splitlines()
+    assert (len(kept), kept[0]) == (2, lines[1])
+    jobs.ok("send", "jobs", "-", "--jsonl", *options, stdin=kept[1])
 
 
 def test_a_file_for_the_rest_that_cannot_be_made_is_refused_before_anything_is_sent(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+
+import pytest
 
 SIZE = 1_500_000
 
@@ -50,3 +53,49 @@ def test_wrong_use_is_told_in_one_line(jobs, tmp_path: Path) -> None:
         assert told.exit_code == 2, arguments
         assert len(told.stderr.splitlines()) == 1, told.stderr
     assert jobs.json("stats", "jobs")["ready"] == 0
+
+
+@pytest.fixture
+def film(jobs, tmp_path: Path) -> str:
+    """The id of a message with a large body, behind one with a small one."""
+    (tmp_path / "film").write_bytes(b"frame\n" * 3)
+    jobs.ok("send", "jobs", "small", "--priority", "0")
+    return jobs.ok("send", "jobs", "--large", "film").stdout.strip()
+
+
+@pytest.mark.parametrize("options", [(), ("--ack",), ("--receipts",)])
+def test_a_large_body_that_json_does_not_show_is_not_acked(
+    jobs, tmp_path: Path, film: str, options: tuple[str, ...]
+) -> None:
+    # When both are to be acked after they are printed, and one would not be printed
+    refused = jobs("receive", "jobs", "--json", "--limit", "9", *options)
+    # Then none of their batch is printed or acked, and what helps is said
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("shardq: invalid_message: ")
+    assert all(word in refused.stderr for word in (film, "18 bytes", "--output", "--no-ack"))
+    left = jobs.json("stats", "jobs")
+    assert (left["ready"], left["in_flight"]) == (2, 0)
+    assert jobs.json("get", film)["deliveries"] == 0
+    assert jobs.ok("receive", "jobs").stdout == "small\n"
+    jobs.ok("receive", "jobs", "--output", "copy")
+    assert (tmp_path / "copy").read_bytes() == b"frame\n" * 3
+
+
+def test_json_shows_messages_with_large_bodies_that_are_not_acked(jobs, film: str) -> None:
+    shown = jobs.lines("receive", "jobs", "--no-ack", "--limit", "9")
+    assert {message["id"]: message.get("large_bytes") for message in shown}[film] == 18
+    assert jobs.json("stats", "jobs")["in_flight"] == 2
+
+
+def test_who_pops_a_large_body_as_json_is_told_that_it_is_not_shown(jobs, film: str) -> None:
+    told = jobs.ok("receive", "jobs", "--json", "--pop", "--limit", "9")
+    assert [json.loads(line).get("large_bytes") for line in told.stdout.splitlines()].count(18) == 1
+    assert told.stderr.splitlines() == [
+        f"the body of message {film} (18 bytes) is not printed with --json, and the message is acked"
+    ]
+
+
+def test_a_large_body_is_one_line_behind_its_receipt(jobs, film: str) -> None:
+    lines = jobs.ok("receive", "jobs", "--no-ack", "--receipts", "--limit", "9").stdout
+    assert sorted(line.partition("\t")[2] for line in lines.splitlines()) == [r"frame\n" * 3, "small"]
+    assert jobs.ok("ack", "jobs", "-", stdin=lines).stderr == "2 messages acked\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import shardq
+from shardq.spark.columns import headers_of
 from shardq.spark.ddl import columns_of
 from shardq.spark.options import (
     BrowseStreamOptions,
@@ -235,3 +236,9 @@ def test_readers_are_checked_for_what_a_stream_or_a_table_can_take(options, text
 def test_a_paused_queue_takes_no_rows(pipes, queue) -> None:
     queue.pause(delivery=False, sends=True)
     assert "accepts no messages" in message(lambda: pipes.write(pipes.bodies(5), queue))
+
+
+@pytest.mark.parametrize("packed", [b"\xc1", b"\x91\x01", b"\x81\xa1\xe9\x01", b"\x81\xa1a\xa1\xe9"])
+def test_packed_headers_that_are_none_are_told_as_that(packed: bytes) -> None:
+    with pytest.raises(shardq.InvalidMessage, match="no MessagePack map"):
+        headers_of(packed)

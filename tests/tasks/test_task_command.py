@@ -265,7 +265,7 @@ def test_what_is_wrong_with_an_id_is_told_in_one_line(run: Run, sums: Sums) -> N
 
 
 @pytest.mark.parametrize("command", ["show", "cancel", "retry"])
-@pytest.mark.parametrize("body", [b"", b"x", b"\x81\xa1a\x01"])
+@pytest.mark.parametrize("body", [b"", b"x", b"\x81\xa1a\x01", b"\x81\xa4name\xa1\xe9"])
 def test_a_forged_workflow_is_told_of_with_its_id_and_what_to_do(
     run: Run, sums: Sums, body: bytes, command: str
 ) -> None:

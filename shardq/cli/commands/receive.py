@@ -16,6 +16,8 @@ from shardq.cli.output import output_option, write_body
 from shardq.cli.printing import note, print_json
 from shardq.cli.times import duration
 from shardq.consumer import Consumer
+from shardq.errors import InvalidMessage
+from shardq.message import Message
 
 __all__ = ["Settle", "receive", "receive_messages"]
 
@@ -44,7 +46,7 @@ class Settle(Enum):
 @click.option("--ack", "after", is_flag=True, help="Ack after printing (default).")
 @click.option("--no-ack", "never", is_flag=True, help="Do not ack. `ack` or `release` can do it.")
 @click.option("--pop", "before", is_flag=True, help="Ack before printing: delivered at most once.")
-@click.option("--receipts", is_flag=True, help="Print the receipt and a tab before each body.")
+@click.option("--receipts", is_flag=True, help="Print each body in one line, behind its receipt and a tab.")
 @click.option("--visibility-timeout", type=duration, help="Instead of the queue's.")
 @output_option
 @codec_option
@@ -78,13 +80,14 @@ def receive(
     settle = Settle.NEVER if never else Settle.BEFORE if before else Settle.AFTER
 
     def show(batch: Batch) -> None:
+        if as_json:
+            _look_for_large(batch, settle)
         for message in batch:
             if as_json:
                 print_json(view_of(message, codec, held=settle is Settle.NEVER or receipts))
             else:
-                write_body(
-                    message, codec, output, message.open, before=f"{message.receipt}\t" if receipts else ""
-                )
+                receipt = message.receipt if receipts else None
+                write_body(message, codec, output, message.open, receipt=receipt)
         sys.stdout.flush()
 
     source = session.queue(queue)
@@ -111,3 +114,23 @@ def receive_messages(
         if settle is Settle.AFTER:
             batch.ack()
     return shown
+
+
+def _look_for_large(batch: Batch, settle: Settle) -> None:
+    """Refuse a batch that would be acked without a large body that JSON has not, or tell of it if it is acked."""
+    large = [message for message in batch if message.large is not None]
+    if settle is Settle.NEVER or not large:
+        return
+    if settle is Settle.AFTER:
+        batch.give_back()
+        raise InvalidMessage(
+            f"{_large(large[0])} is not printed with --json, so it is not acked: receive it without --json or with "
+            "--output, or look at it with --no-ack"
+        )
+    for message in large:
+        note(f"{_large(message)} is not printed with --json, and the message is acked")
+
+
+def _large(message: Message) -> str:
+    assert message.large is not None
+    return f"the body of message {message.id} ({message.large.size:,} bytes)"
