@@ -18,7 +18,10 @@ from shardq.cli.main import main
 from shardq.tasks import TaskWorker, Workflow, buckets, chord, group
 from shardq.tasks.ids import is_step
 from shardq.tasks.task import Signature
+from shardq.tasks.work_unit import Unit
 from shardq.testing import ManualClock
+from shardq.worker.gate import Gate
+from shardq.worker.report import Tally
 from tests.tasks.sums import Sums
 
 UNKNOWN = f"tasks:0:0:{1:032x}:0"
@@ -139,8 +142,8 @@ def _begin_what_was_sent(sums: Sums, client: shardq.Client) -> None:
     worker = TaskWorker(sums.tasks, client, threads=0, batch=1, idle_exit=0)
     run = worker._runner.run
 
-    def run_and_stop(*arguments: Any) -> None:
-        run(*arguments)
+    def run_and_stop(unit: Unit, tally: Tally, gate: Gate) -> None:
+        run(unit, tally, gate)
         worker.stop()
 
     worker._runner.run = run_and_stop  # type: ignore[method-assign]
