@@ -245,8 +245,16 @@ class _Interruption:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(self._thread, ctypes.py_object(_Interrupted))
 
     def end(self) -> None:
-        """Send nothing more, and take back what was sent and has not been raised yet."""
+        """Send nothing more, and catch what was sent and has not been raised yet. In the thread itself.
+
+        What is taken back with None in its place is looked for at every call from then on, by Python 3.11 for ever.
+        """
         with self._lock:
             self._ended = True
-            if self._sent:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(self._thread, None)
+        if self._sent:
+            try:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(self._thread, ctypes.py_object(_Interrupted))
+                while True:  # it takes the place of the one before
+                    pass
+            except _Interrupted:
+                pass

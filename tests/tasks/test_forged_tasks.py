@@ -15,10 +15,13 @@ from click.testing import CliRunner
 
 import shardq
 from shardq.cli.main import main
-from shardq.tasks import TaskWorker, Workflow, buckets, group
+from shardq.tasks import TaskWorker, Workflow, buckets, chord, group
 from shardq.tasks.ids import is_step
 from shardq.tasks.task import Signature
+from shardq.tasks.work_unit import Unit
 from shardq.testing import ManualClock
+from shardq.worker.gate import Gate
+from shardq.worker.report import Tally
 from tests.tasks.sums import Sums
 
 UNKNOWN = f"tasks:0:0:{1:032x}:0"
@@ -41,7 +44,7 @@ NO_STEPS = [
     7,
     True,
 ]
-STEPS = [*NO_STEPS, f"{UNKNOWN}#1", f"{UNKNOWN}@9999#1", f"{UNKNOWN}#999999999#1"]
+STEPS = [*NO_STEPS, f"{UNKNOWN}#1", f"{UNKNOWN}@999#1", f"{UNKNOWN}#999999999#1"]
 KEEPS = [float("inf"), 1e300, -1, "x", True, 10**15]
 ADDITION = msgspec.msgpack.encode({"first": 1, "second": 2})
 
@@ -119,20 +122,32 @@ def test_a_forged_step_of_a_real_workflow_ends_no_worker(
 ) -> None:
     monkeypatch.setattr(buckets, "BUCKET_STEPS", 2)  # so that #0 is a bucket
     forgers = Forgers(client)
-    flow = group(forgers.add.signature(each, each) for each in range(5)).send()
+    flow = chord((forgers.add.signature(each, each) for each in range(5)), forgers.total.then()).send()
     bodies = {"add": ADDITION, "fail": msgspec.msgpack.encode({"number": 1})}
     queue = forgers.tasks.binding.queue("tasks")
-    TaskWorker(forgers.tasks, client, queues=["tasks"], threads=0, batch=1, idle_exit=0).run()
+    _begin_what_was_sent(forgers, client)
     headers: dict[str, Any] = {"task": name, "task-keep": 60.0, "task-step": flow.id + path}
-    queue.producer().send(bodies.get(name, msgspec.msgpack.encode({})), headers=headers)
+    queue.producer().send(bodies.get(name, msgspec.msgpack.encode({})), headers=headers, priority=0)
     for _ in range(6):
         TaskWorker(forgers.tasks, client, threads=threads, idle_exit=0).run()
         clock.advance(700)
     sound = forgers.add.send(20, 3)
     TaskWorker(forgers.tasks, client, threads=threads, idle_exit=0).run()
     assert sound.get(timeout=0) == 23
-    assert flow.state in ("done", "failed", "missing", "running")
     assert queue.peek() == []
+
+
+def _begin_what_was_sent(sums: Sums, client: shardq.Client) -> None:
+    """Run one task, that which begins the workflow, and none of its steps."""
+    worker = TaskWorker(sums.tasks, client, threads=0, batch=1, idle_exit=0)
+    run = worker._runner.run
+
+    def run_and_stop(unit: Unit, tally: Tally, gate: Gate) -> None:
+        run(unit, tally, gate)
+        worker.stop()
+
+    worker._runner.run = run_and_stop  # type: ignore[method-assign]
+    worker.run()
 
 
 def _plan(**changes: Any) -> dict[str, Any]:

@@ -413,6 +413,7 @@ def test_modules_name_their_app(monkeypatch: pytest.MonkeyPatch) -> None:
             tasks_named(name)
 
 
+@pytest.mark.long
 def test_a_process_whose_only_thread_hangs_is_replaced_while_further_tasks_come(url: str) -> None:
     from tests.tasks.apps_for_tests import add, app, hang_once
 

@@ -8,7 +8,17 @@ import pytest
 
 import shardq
 from shardq.storage.opening import open_store
-from shardq.tasks import ResultMissing, TaskFailed, TaskWorker, Workflow, buckets, chain, chord, group
+from shardq.tasks import (
+    ResultMissing,
+    TaskFailed,
+    TaskWorker,
+    Workflow,
+    buckets,
+    chain,
+    chord,
+    group,
+    workflow_result,
+)
 from shardq.tasks.workflow import Part
 from shardq.testing import ManualClock
 from tests.dying_store import Died
@@ -160,6 +170,19 @@ def test_what_is_kept_no_longer_cannot_be_retried_also_where_its_plan_was_read_b
     fragile.tasks.binding.retry(f"{result.id}@9")  # by somebody who had seen its failure in time
     fragile.tasks.drain()
     assert fragile.ran == ran
+
+
+def test_a_workflow_has_a_number_of_runs_that_can_be_looked_through(
+    fragile: Fragile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workflow_result, "MOST_RUNS", 2)
+    result = fragile.small().send()
+    for _ in range(2):
+        fragile.tasks.drain()
+        assert result.retry()
+    fragile.tasks.drain()
+    with pytest.raises(shardq.InvalidSetting, match="was retried 2 times: send it again"):
+        result.retry()
 
 
 def test_what_was_cancelled_before_it_began_cannot_be_retried(fragile: Fragile) -> None:
