@@ -26,11 +26,11 @@ def numbers(batch: shardq.Batch) -> list[int]:
 
 
 def end_thread(consumer: shardq.Consumer) -> None:
-    """End the thread that claims ahead: nothing more is claimed, and what waits goes on waiting."""
+    """End the thread that claims ahead: nothing more is claimed, and what waits, as something does, goes on waiting."""
     prefetcher = consumer._prefetcher
     assert prefetcher is not None
     with prefetcher._changed:
-        prefetcher._changed.wait_for(lambda: prefetcher._waiting(()) != [], 30)
+        assert prefetcher._changed.wait_for(lambda: prefetcher._waiting(()) != [], 30)
         prefetcher._stopped = True
         prefetcher._changed.notify_all()
     prefetcher._thread.join()
@@ -50,7 +50,7 @@ def test_what_was_claimed_ahead_behind_a_released_message_is_not_handed_out(
     queue = client.create_queue("q", max_deliveries=max_deliveries)
     fill(queue, 5)
     with queue.consumer(prefetch=20) as consumer:
-        first = consumer.receive(1)
+        first = consumer.receive(1, wait=30)  # those behind it are claimed with it
         first.release(delay=10)
         assert numbers(consumer.receive(10)) == []
         clock.advance(11)
@@ -69,7 +69,7 @@ def test_what_was_claimed_ahead_behind_a_message_that_another_one_took_is_not_ha
     queue = client.create_queue("q", max_deliveries=max_deliveries, visibility_timeout=10)
     fill(queue, 3)
     with queue.consumer(prefetch=20) as consumer, connect().queue("q").consumer() as other:
-        assert numbers(consumer.receive(1)) == [0]
+        assert numbers(consumer.receive(1, wait=30)) == [0]
         end_thread(consumer)
         clock.advance(11)
         assert numbers(other.receive(1)) == [0]
