@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import shardq
-from shardq.errors import StoreUnavailable
+from shardq.errors import OutcomeUnknown
 from shardq.sharding.shard import Shard
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.mongodb.url import parse
@@ -37,7 +37,8 @@ def test_a_queue_is_refused_while_the_files_of_deleted_ones_leave_no_room(narrow
             store.append(Append(Shard("second", shard // 8, shard % 8), (BundleFactory(store.now)(),)))
         store.close()
         refused = pytest.raises(
-            StoreUnavailable, match=r"open files, 320 of them .* and may open 2000: try again"
+            OutcomeUnknown,
+            match=r"'third' is created: call it again .* open files, 320 of them .* and may open 2000",
         )
         with shardq.connect(narrow_url) as other, refused:
             other.create_queue("third")
