@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
+from typing import Any
 
 import pytest
 from pymongo.database import Database
 
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
-from shardq.storage.mongodb import group_changes, read_cursors, removal
+from shardq.storage.mongodb import forwarding, group_changes, read_cursors, removal
 from shardq.storage.mongodb.documents import Document
 from shardq.storage.mongodb.read_cursors import ReadCursors
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.store import MongoStore
+from shardq.storage.requests import Fenced
 from tests.mongodb.intents import let_intents_lapse
+from tests.mongodb.interruption import Killed
 from tests.steps import EXPECTED, MINUTE, STEPS, clear, counted, prepared
 
 pytestmark = pytest.mark.mongodb
@@ -101,4 +104,51 @@ def test_a_step_is_taken_though_it_cannot_say_that_it_came_late(
         failing.setattr(ReadCursors, "lower", away)
         STEPS[step](store, shard, given)
     assert counted(store, shard) == EXPECTED[step]
+    clear(store, shard)
+
+
+@pytest.mark.parametrize("sweeper", [False, True])
+def test_an_intent_that_somebody_else_has_undone_is_not_completed(
+    store: MongoStore,
+    open_store: Callable[..., MongoStore],
+    shard: Shard,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    sweeper: bool,
+) -> None:
+    if store.capabilities.groups:
+        pytest.skip("a replica set forwards in a transaction")
+    given, other, undo = prepared("forward", store, shard), open_store(), forwarding._undo
+    undone: list[bool] = []
+
+    def undo_late(*asked: Any) -> bool:
+        if not undone:
+            undone.append(True)
+            let_intents_lapse(database)
+            other.probe([shard], deep=True)
+        return undo(*asked)
+
+    def die(*_: object) -> bool:
+        raise Killed
+
+    # Given a client that stands still, or dies, before its intent stands
+    monkeypatch.setattr(forwarding, "_stand", die if sweeper else lambda *_: False)
+    if sweeper:
+        with pytest.raises(Killed):
+            STEPS["forward"](store, shard, given)
+        # When two find it at the same time
+        monkeypatch.setattr(forwarding, "_undo", undo_late)
+        let_intents_lapse(database)
+        store.probe([shard], deep=True)
+    else:
+        # When a deep look is faster to undo it
+        monkeypatch.setattr(forwarding, "_undo", undo_late)
+        with pytest.raises(StoreUnavailable):
+            STEPS["forward"](store, shard, given)
+    # Then nothing is there twice, the holder still has its messages, and nothing is left
+    assert undone
+    assert store.find(shard, given.new.id, 0) is None
+    assert sum(counted(store, shard)) == 8
+    assert database["shardq.intent"].count_documents({}) == 0
+    assert STEPS["acknowledge"](store, shard, given) == Fenced()
     clear(store, shard)

@@ -6,19 +6,15 @@ import os
 import signal
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from pymongo.database import Database
 
-from shardq.errors import StoreUnavailable
 from shardq.sharding.shard import Shard
-from shardq.storage.mongodb import forwarding
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.mongodb.url import parse
-from shardq.storage.requests import Fenced, Sweep
+from shardq.storage.requests import Sweep
 from tests.mongodb.intents import let_intents_lapse
-from tests.mongodb.interruption import Killed
 from tests.mongodb.lossy_proxy import LossyProxy
 from tests.steps import EXPECTED, STEPS, clear, counted, prepared
 
@@ -115,50 +111,3 @@ def test_what_a_client_killed_in_a_forward_has_hidden_is_found_by_the_next_deep_
         if not killed:
             return
     pytest.fail("the step has no end")
-
-
-@pytest.mark.parametrize("sweeper", [False, True])
-def test_an_intent_that_somebody_else_has_undone_is_not_completed(
-    store: MongoStore,
-    open_store: Callable[..., MongoStore],
-    shard: Shard,
-    database: Database,
-    monkeypatch: pytest.MonkeyPatch,
-    sweeper: bool,
-) -> None:
-    if store.capabilities.groups:
-        pytest.skip("a replica set forwards in a transaction")
-    given, other, undo = prepared("forward", store, shard), open_store(), forwarding._undo
-    undone: list[bool] = []
-
-    def undo_late(*asked: Any) -> bool:
-        if not undone:
-            undone.append(True)
-            let_intents_lapse(database)
-            other.probe([shard], deep=True)
-        return undo(*asked)
-
-    def die(*_: object) -> bool:
-        raise Killed
-
-    # Given a client that stands still, or dies, before its intent stands
-    monkeypatch.setattr(forwarding, "_stand", die if sweeper else lambda *_: False)
-    if sweeper:
-        with pytest.raises(Killed):
-            STEPS["forward"](store, shard, given)
-        # When two find it at the same time
-        monkeypatch.setattr(forwarding, "_undo", undo_late)
-        let_intents_lapse(database)
-        store.probe([shard], deep=True)
-    else:
-        # When a deep look is faster to undo it
-        monkeypatch.setattr(forwarding, "_undo", undo_late)
-        with pytest.raises(StoreUnavailable):
-            STEPS["forward"](store, shard, given)
-    # Then nothing is there twice, the holder still has its messages, and nothing is left
-    assert undone
-    assert store.find(shard, given.new.id, 0) is None
-    assert sum(counted(store, shard)) == 8
-    assert database["shardq.intent"].count_documents({}) == 0
-    assert STEPS["acknowledge"](store, shard, given) == Fenced()
-    clear(store, shard)
