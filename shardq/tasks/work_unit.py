@@ -55,9 +55,8 @@ class Unit:
         self.failures: dict[Message, Failure] = {}
         self.seconds: dict[Message, float] = {}  # for which each ran
         self.begun: set[Message] = set()  # whose steps were sent: they end when these do
-        self.planned: set[Message] = (
-            set()
-        )  # whose plans are stored at this delivery, and that have others left
+        self.planned: set[Message] = set()
+        """Those whose plans are stored at this delivery, which is not their last one."""
         self.known: dict[str, Entry] | None = None  # what stood of its tasks when it was received
         self.received_at = time.monotonic()
 
