@@ -25,7 +25,7 @@ class Axis(msgspec.Struct, frozen=True, kw_only=True):
 def axes(*, quick: bool) -> tuple[Axis, ...]:
     """Messages 10^4 to 10^7, shards 1 to 1,000, producers and consumers 1 to 8, bodies 100 B to 1 MB; less if quick."""
     usual = 10_000 if quick else 50_000
-    powers = range(3, 6) if quick else range(4, 8)
+    powers, batch = (range(3, 6), 100) if quick else (range(4, 8), 500)
     shards = (1, 10, 100) if quick else (1, 10, 100, 1_000)
     processes = (1, 2, 4) if quick else (1, 2, 4, 8)
     sizes = (100, 10_000, 1_000_000) if quick else (100, 1_000, 10_000, 100_000, 1_000_000)
@@ -34,8 +34,8 @@ def axes(*, quick: bool) -> tuple[Axis, ...]:
         Axis(
             name="messages",
             value=lambda load: load.messages,
-            loads=tuple(Load(messages=10**power, batch=100, claims=CLAIMS) for power in powers),
-            seconds=seconds if quick else 900,  # 10^7 take Cassandra eleven minutes
+            loads=tuple(Load(messages=10**power, batch=batch, claims=CLAIMS) for power in powers),
+            seconds=seconds if quick else 900,  # 10^7 take Cassandra four minutes
         ),
         Axis(
             name="shards",
