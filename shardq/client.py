@@ -86,7 +86,7 @@ class Client(Closing):
         )
         self._outside: Client | None = None  # of one that is part of a transaction
         self._store, self._retry = store, self._contexts.retry
-        self._semaphores: dict[str, Semaphore] = {}
+        self._semaphores: dict[str, Semaphore] = {}  # all, as each keeps the leases of its permits
         self._relaying: dict[str, PerProcess[Any]] = {}  # topics, for all who have opened them
         self._hooks = hooks
 

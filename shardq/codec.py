@@ -8,12 +8,10 @@ import msgspec
 
 from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.large.body import LargeBody
+from shardq.unreadable import UNREADABLE
 from shardq.wording import kind_of
 
-__all__ = ["BYTES", "JSON", "MSGPACK", "TEXT", "UNREADABLE", "Codec", "check_codec", "codec_named"]
-
-UNREADABLE = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
-"""What the decoders of msgspec raise: for text in a value that is no UTF-8, it is a bare UnicodeDecodeError."""
+__all__ = ["BYTES", "JSON", "MSGPACK", "TEXT", "Codec", "check_codec", "codec_named"]
 
 
 class Codec(Protocol):

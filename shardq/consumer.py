@@ -80,8 +80,7 @@ class Consumer(Closing):
         self._settlements = {context.name: self._settlement(context) for context in contexts}
         self._names = ", ".join(map(repr, self._receiving.names))
         self._stopped = threading.Event()
-        self._closed = False
-        self._left_queues = False  # what belongs to closing is done
+        self._closing = self._closed = False  # a close that was interrupted is repeated
         self._generation = generation()
         self._idling = Idling(first.store, first.retry, self._receiving, self._stopped.is_set)
         self._keepers = LeaseKeepers(self._make_keeper) if keep_leases else None
@@ -171,9 +170,9 @@ class Consumer(Closing):
         Messages that were received and not settled are redelivered when their leases expire. A close that was
         interrupted, as by Ctrl-C, can be repeated.
         """
-        if self._left_queues or self._generation != generation():
+        if self._closed or self._generation != generation():
             return
-        self._closed = True
+        self._closing = True
         self._stopped.set()
         self._overlap.leave()
         if self._prefetcher is not None:
@@ -181,10 +180,10 @@ class Consumer(Closing):
         if self._keepers is not None:
             self._keepers.stop()
         self._receiving.resign()
-        self._left_queues = True
+        self._closed = True
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._closing:
             raise Closed(f"this consumer of queue {self._names} is closed: make another one")
         if self._generation != generation():
             raise Closed(

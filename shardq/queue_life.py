@@ -42,7 +42,7 @@ def create_queue(
             )
         contexts.forget(name)
         if created.value or unanswered:
-            _prepare(contexts, record, chosen, is_new=created.value)
+            _prepare(contexts, record, chosen)
         context = contexts.of(name)
         live = context.live
         live.use()
@@ -110,12 +110,10 @@ def _tell_of_others(name: str, settings: QueueSettings, given: Mapping[str, obje
             )
 
 
-def _prepare(contexts: QueueContexts, record: QueueRecord, settings: QueueSettings, *, is_new: bool) -> None:
-    """Make what the queue's shards need, or a new one is not created; one that may be older stays."""
-    name = record.name
+def _prepare(contexts: QueueContexts, record: QueueRecord, settings: QueueSettings) -> None:
+    """Make what the shards of a new queue need; where the store cannot, the queue is dropped again."""
     try:
-        contexts.retry(contexts.store.prepare, settings.layout.all_shards(name))
+        contexts.retry(contexts.store.prepare, settings.layout.all_shards(record.name))
     except InvalidSetting:
-        if is_new:
-            contexts.retry(contexts.store.drop_queue, name, record)
+        contexts.retry(contexts.store.drop_queue, record.name, record)
         raise

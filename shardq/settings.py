@@ -12,6 +12,7 @@ from shardq.rate import MOST_MESSAGES, Rate
 from shardq.sharding.ring import Layout
 from shardq.sharding.shard import check_queue_name
 from shardq.storage.store import Capabilities
+from shardq.unreadable import UNREADABLE
 from shardq.wording import kind_of
 
 __all__ = [
@@ -146,7 +147,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """The settings that a store kept. Raises InvalidSetting if they cannot be read."""
         try:
             return _decoder.decode(stored)
-        except (msgspec.MsgspecError, ValueError) as error:
+        except UNREADABLE as error:
             raise InvalidSetting(f"the stored settings {stored[:80]!r} cannot be read: {error}") from error
 
     def change(self, changes: Mapping[str, Any]) -> QueueSettings:

@@ -11,10 +11,11 @@ from msgspec import UNSET, UnsetType
 
 from shardq.cli.message_view import HeaderObject, HeaderText, header_texts
 from shardq.cli.times import coming_moment, duration
-from shardq.codec import JSON, TEXT, UNREADABLE, codec_named
+from shardq.codec import JSON, TEXT, codec_named
 from shardq.errors import InvalidMessage, InvalidReceipt
 from shardq.outgoing_message import HeaderValue, OnConflict, OutgoingMessage
 from shardq.sending.prepared import MIN_TTL_SECONDS, RESERVED_KEYS, prepare_options
+from shardq.unreadable import UNREADABLE
 
 __all__ = ["MessageLine", "encode_line", "parse_line", "parse_plain"]
 

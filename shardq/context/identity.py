@@ -14,6 +14,7 @@ import time
 import msgspec
 
 from shardq.errors import InvalidSetting
+from shardq.unreadable import UNREADABLE
 
 __all__ = ["ENLIST_LIFETIME", "ConsumerIdentity", "holder_id"]
 
@@ -49,7 +50,7 @@ class ConsumerIdentity(msgspec.Struct, frozen=True, array_like=True):
         """The consumer that is enlisted so; None for one of an older client, which tells its name only."""
         try:
             return _decode(text.encode())
-        except (msgspec.DecodeError, UnicodeEncodeError):
+        except UNREADABLE:
             return None
 
     @property

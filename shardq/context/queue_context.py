@@ -25,7 +25,16 @@ from shardq.storage.per_process import OwnLock
 from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store
 
-__all__ = ["REFRESH_SECONDS", "Counters", "Counts", "LiveSettings", "QueueContext", "QueueContexts"]
+__all__ = [
+    "REFRESH_SECONDS",
+    "Counters",
+    "Counts",
+    "Dismiss",
+    "LiveSettings",
+    "Log",
+    "QueueContext",
+    "QueueContexts",
+]
 
 REFRESH_SECONDS = 1.0
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from shardq.errors import InvalidMessage
+from shardq.unreadable import UNREADABLE
 
 __all__ = ["COLUMNS", "FLIGHTS", "Flight", "FlightMessage", "parse_flight"]
 
@@ -66,7 +67,7 @@ class _FlightCodec:
     def decode(self, body: bytes) -> FlightMessage:
         try:
             return _decoder.decode(body)
-        except (msgspec.MsgspecError, ValueError) as error:
+        except UNREADABLE as error:
             raise InvalidMessage(f"body {body[:60]!r} is no flight: {error}") from error
 
 

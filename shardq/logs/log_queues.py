@@ -39,6 +39,7 @@ _FAR = 2**52  # microseconds, 142 years
 _LINES = 100  # in one message of a log
 _LARGE = 2**18  # bytes of the lines in one
 _PAGE = 1_000
+_MOST_KNOWN = 4_096  # logs that a client writes to
 _LONGEST_NAME = 60
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[bytes]).decode
@@ -74,6 +75,8 @@ def write(kind: LogKind, context: QueueContext, lines: Sequence[Line]) -> bool:
     log = _begin(kind, context)
     if log is None:
         return False
+    if len(context.logs) >= _MOST_KNOWN:  # others may have deleted their queues
+        context.logs.clear()
     context.logs[kind.folder, context.name] = log
     _append(log.context, lines)
     return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import takewhile
 
 from shardq.browsing import remove, slices
@@ -97,8 +97,8 @@ def _let_go(context: QueueContext, shard: Shard, count: int) -> int:
         while count > 0 and (held := claim_unseen(context, shard, min(count, PAGE_MESSAGES))):
             delivered = DeliveryFilter(context).deliverable(held, context.settings)
             kept += delivered
-            claimed = _messages(held)
-            let_go += claimed - _messages(delivered)
+            claimed = count_of(held)
+            let_go += claimed - count_of(delivered)
             count -= claimed
     finally:
         give_back_unseen(context, kept)
@@ -111,10 +111,6 @@ def claim_unseen(context: QueueContext, shard: Shard, count: int) -> list[HeldSl
     request = Claim(shard, token, count, CLAIM_LEASE, "sweep", started=False)
     claimed = claim_patiently(context, request)
     return [HeldSlice(shard, piece, token, claimed.lease_until, started=False) for piece in claimed.slices]
-
-
-def _messages(held: Iterable[HeldSlice]) -> int:
-    return count_of(held)
 
 
 def _remove_rest(context: QueueContext, shard: Shard) -> int:

@@ -24,8 +24,8 @@ LONGEST_SWEEP_TURN = 600.0  # seconds give, for all of them
 class Sweeping:
     """Sweeps queues when it is their turn.
 
-    A sweep looks at every shard, which takes up to seconds over a network. Where the store takes several requests
-    ``at_once`` a thread does it ``aside``, and whoever receives goes on. Elsewhere a sweep that finds much is broken
+    A sweep looks at every shard, which takes up to seconds over a network. Where the store takes several requests at
+    once a thread does it aside, and whoever receives goes on. Elsewhere a sweep that finds much is broken
     off after a moment, and the next calls go on with it.
     """
 

@@ -30,7 +30,7 @@ _TURN = 1_000_000
 
 
 def drop_oldest(context: QueueContext, count: int) -> int:
-    """Drop about so many ready messages, those that were sent first; returns how many. None while another client does.
+    """Drop about so many ready messages, those that were sent first; returns how many: 0 while another client does it.
 
     Of each shard the first in the order of delivery go. What is held is not touched, nor what is delayed. What no claim
     gets, as it waits behind such a message of its group, is removed one by one, up to 1,000 at a time. What cannot be

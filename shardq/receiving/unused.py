@@ -32,7 +32,7 @@ _NOTICE = microseconds(2 * REFRESH_SECONDS)
 """After the mark was set, everybody knows of it: who used the queue before has removed it."""
 
 
-def delete_if_unused(context: QueueContext) -> bool:
+def _delete_if_unused(context: QueueContext) -> bool:
     """Delete a queue that has expired, or mark one that may come to; True when it was deleted.
 
     The live consumers of a queue remove the mark, so a queue that has any is not deleted.
@@ -85,7 +85,7 @@ def delete_unused(of: Callable[[str], QueueContext], names: Sequence[str]) -> tu
     deleted = []
     for name in names:
         try:
-            if delete_if_unused(of(name)):
+            if _delete_if_unused(of(name)):
                 deleted.append(name)
         except QueueNotFound:  # somebody else has deleted it
             continue

@@ -16,7 +16,7 @@ from shardq.outgoing_message import group_of, lane_of, stored_group
 from shardq.sending.prepared import PreparedMessage, SendOptions
 from shardq.sharding.lane_turns import LaneTurns
 
-__all__ = ["in_lanes", "lane_among"]
+__all__ = ["in_lanes", "lane_among", "lane_of_key"]
 
 
 def in_lanes(messages: Sequence[PreparedMessage], lanes: int, turns: LaneTurns) -> Sequence[PreparedMessage]:
@@ -36,12 +36,15 @@ def lane_among(group: str, lanes: int) -> str:
     return stored_group(group_of(group) or "", lane_of(group) % lanes)
 
 
+def lane_of_key(key: str, lanes: int) -> int:
+    """The lane of a message with a key, whichever way it is sent."""
+    return crc32(key.encode()) % lanes
+
+
 def _in_lane(options: SendOptions, lanes: int, turns: LaneTurns) -> SendOptions:
     group = options.group
     if not group or options.id is not None:
         return options
-    if key := options.unique_key or options.dedupe_key:
-        number = crc32(key.encode()) % lanes
-    else:
-        number = turns.next(group, lanes)
+    key = options.unique_key or options.dedupe_key
+    number = lane_of_key(key, lanes) if key else turns.next(group, lanes)
     return msgspec.structs.replace(options, group=stored_group(group, number))

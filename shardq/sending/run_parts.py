@@ -9,6 +9,7 @@ from zlib import crc32
 import msgspec
 
 from shardq.outgoing_message import DEFAULT_PRIORITY, Headers, stored_group
+from shardq.sending.lanes import lane_of_key
 
 __all__ = ["Common", "RunPart", "commons_of"]
 
@@ -132,7 +133,7 @@ def _in_lanes(part: RunPart, lanes: int) -> Iterator[str]:
             yield group or ""
             continue
         if key := _key(part, place):
-            yield stored_group(group, crc32(key.encode()) % lanes)
+            yield stored_group(group, lane_of_key(key, lanes))
             continue
         first = crc32(f"{part.name} {group}".encode())
         yield stored_group(group, (first + turns[group]) % lanes)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from shardq.browsing import find_slice
@@ -49,13 +50,8 @@ def ack_receipts(
         for each in found
         if each.may_be_held and each.receipt in values
     ]
-    try:
+    with _telling_unread(failures, context, "acked"):
         Settlement(context, codec, by_receipt=True).ack(selections, kept)
-    except LeaseLost:
-        if not failures:
-            raise
-    if failures:
-        raise failures.error(f"messages of queue {context.name!r} were not acked, as they could not be read,")
 
 
 def release_receipts(context: QueueContext, receipts: Iterable[str], delay: float) -> None:
@@ -76,16 +72,9 @@ def dead_letter_receipts(context: QueueContext, receipts: Iterable[str], reason:
     Each message is read first, in a request of its own.
     """
     found, failures = _read(context, _parsed(context, receipts))
-    try:
-        known = [each.selection for each in found if each.selection.held.known]
+    known = [each.selection for each in found if each.selection.held.known]
+    with _telling_unread(failures, context, "dead-lettered"):
         _settlement(context).dead_letter(known, reason)
-    except LeaseLost:
-        if not failures:
-            raise
-    if failures:
-        raise failures.error(
-            f"messages of queue {context.name!r} were not dead-lettered, as they could not be read,"
-        )
 
 
 def _settlement(context: QueueContext) -> Settlement:
@@ -97,8 +86,15 @@ def _settle(
 ) -> None:
     """Settle messages that need not be read; where one may block its group, that is looked at."""
     selections, failures = _unread(context, _parsed(context, receipts))
-    try:
+    with _telling_unread(failures, context, done):
         act(selections)
+
+
+@contextmanager
+def _telling_unread(failures: Failures, context: QueueContext, done: str) -> Iterator[None]:
+    """Settle the others, then raise the errors of shards that could not be read; LeaseLost if there are none."""
+    try:
+        yield
     except LeaseLost:
         if not failures:
             raise

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BinaryType, DataType, StringType, StructType
@@ -14,6 +13,7 @@ from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.spark.avro_bodies import AVRO_EXAMPLE, avro_columns, avro_decoder
 from shardq.spark.json_bodies import json_columns, json_decoder
 from shardq.spark.options import RowOptions
+from shardq.unreadable import UNREADABLE
 
 __all__ = ["CORRUPT", "BodyReader", "arrow_type", "body_type"]
 
@@ -22,7 +22,7 @@ CORRUPT = "corrupt_body"
 
 _COLUMNS: dict[str, Callable[[str], StructType]] = {"json": json_columns, "avro": avro_columns}
 _EXAMPLES = {"json": "'customer STRING, amount DOUBLE'", "avro": AVRO_EXAMPLE}
-_UNREADABLE = (msgspec.MsgspecError, ValueError, IndexError, OverflowError, RecursionError)  # of the decoders
+_UNREADABLE = (*UNREADABLE, IndexError)  # the latter of the decoder of Avro
 _UNFIT = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 

@@ -25,11 +25,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from shardq.codec import UNREADABLE
 from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.outgoing_message import DEFAULT_PRIORITY, OutgoingMessage
 from shardq.sending.prepared import MAX_DELAY_SECONDS, MAX_TTL_SECONDS, MIN_TTL_SECONDS, prepare_options
 from shardq.spark.options import SendOptions
+from shardq.unreadable import UNREADABLE
 
 __all__ = ["NOTHING", "Columns", "Names", "Rows", "headers_of", "names_of", "numbers_of"]
 

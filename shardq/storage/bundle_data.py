@@ -13,6 +13,7 @@ import msgspec
 
 from shardq.errors import InvalidMessage
 from shardq.large.body import LargeBody
+from shardq.unreadable import UNREADABLE
 
 __all__ = [
     "BundleData",
@@ -75,7 +76,7 @@ def decode_bundle(data: bytes, first: object = None) -> BundleData:
     """
     try:
         return _decoder.decode(data)
-    except (msgspec.MsgspecError, ValueError) as error:  # a bare one for text that is no UTF-8
+    except UNREADABLE as error:
         which = "" if first is None else f" with message {first}"
         raise InvalidMessage(
             f"a stored bundle of {len(data)} bytes{which} cannot be read ({error}): remove it by id"
@@ -86,5 +87,5 @@ def decode_keys(data: bytes) -> BundleKeys | None:
     """The keys out of :func:`encode_bundle`; None when the bytes are damaged."""
     try:
         return _key_decoder.decode(data)
-    except (msgspec.MsgspecError, ValueError):
+    except UNREADABLE:
         return None

@@ -52,15 +52,13 @@ def append_in_parts(
     request: Append, put: Callable[[list[Bundle]], object], *, most_bytes: int, most_bundles: int
 ) -> None:
     """Store the bundles in parts of bounded size; a part that fails makes the outcome of the whole unknown."""
-    for index, part in enumerate(parts(request.bundles, most_bytes, most_bundles)):
-        try:
+    stored = 0
+    with telling_done(
+        lambda: f"a part of an append to shard {request.shard} is stored: repeat it" if stored else ""
+    ):
+        for part in parts(request.bundles, most_bytes, most_bundles):
             put(part)
-        except StoreUnavailable as error:
-            if index and error.retryable:
-                raise OutcomeUnknown(
-                    f"a part of an append to shard {request.shard} is stored: repeat it"
-                ) from error
-            raise
+            stored += 1
 
 
 def parts(bundles: Iterable[Bundle], most_bytes: int, most_bundles: int) -> Iterator[list[Bundle]]:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-import msgspec
-
 from shardq.client import Client
 from shardq.errors import (
     BodyNotFound,
@@ -34,6 +32,7 @@ from shardq.tasks.options import ScheduleKeywords
 from shardq.tasks.places import Places, are_enough
 from shardq.tasks.plans import KEEP, NAME, RUN, WORKFLOW, Plan, read_plan
 from shardq.tasks.results import ResultLog
+from shardq.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from shardq.tasks.task import Signature
@@ -200,7 +199,7 @@ class Binding:
                 return read_plan(message.body)
             with self._opened(message.id).open(message.id) as file:
                 return next(read_plans(file))[1]
-        except (msgspec.MsgspecError, ValueError, StopIteration) as error:
+        except (*UNREADABLE, StopIteration) as error:
             raise InvalidMessage(
                 f"message {message.id} says that it is a workflow, and its body is no plan of one: {error}; it was "
                 f"forged or damaged: `shardq remove {message.id}`"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import traceback
-
 import msgspec
 
 from shardq.errors import InvalidMessage, ShardqError
-from shardq.worker.traces import trace_of
+from shardq.worker.traces import LONGEST_TEXT, short_trace, trace_of
 
 __all__ = [
     "ArgumentsRejected",
@@ -21,8 +19,7 @@ __all__ = [
     "UnknownTask",
 ]
 
-LONGEST_TEXT = 2_000  # characters of an error's text that a result keeps
-LONGEST_TRACEBACK = 16_000  # and of its traceback: the end of it
+LONGEST_TRACEBACK = 16_000  # characters of a traceback that a result keeps: the end of it
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -45,7 +42,7 @@ class Failure(msgspec.Struct, frozen=True):
         except Exception:  # an error whose text cannot be made is a failure like any other
             text = ""
         raised = trace_of(error)
-        trace = "".join(traceback.format_exception(type(error), error, raised)) if raised else ""
+        trace = short_trace(error, raised) if raised else ""
         kind = type(error).__name__
         told = "" if text == kind else _clean(text)[:LONGEST_TEXT]
         return cls(kind, told, _clean(trace)[-LONGEST_TRACEBACK:], deliveries, call)

@@ -14,6 +14,7 @@ from shardq.tasks.errors import ResultMissing
 from shardq.tasks.ids import split_step
 from shardq.tasks.plans import Plan, Step, joined_up_to, parted, with_input
 from shardq.tasks.results import MAX_RESULT_BYTES, Entry
+from shardq.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from shardq.tasks.binding import Binding
@@ -74,7 +75,7 @@ def values_in(binding: Binding, identity: str, step: Step, entry: Entry) -> Iter
 
 
 def _values_of(bucket: str, plan: Plan, entry: Entry) -> Sequence[bytes]:
-    with suppress(msgspec.MsgspecError):
+    with suppress(*UNREADABLE):
         values = parted(entry.value)
         if len(values) == len(plan.ends):
             return values

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from math import isnan
 from typing import Any, TypeAlias
 
@@ -154,7 +154,7 @@ def _is_subject(text: str, *, wildcards: bool) -> bool:
     return len(text) <= _LONGEST and all(_TOKEN.fullmatch(token) for token in plain)
 
 
-@cache
+@lru_cache(maxsize=1_000)
 def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
     wild = {"*": r"[^.]+", ">": r".+"}
     each = (

@@ -17,7 +17,7 @@ from shardq.worker.gate import Gate
 from shardq.worker.policy import ErrorFunction, chosen
 from shardq.worker.report import Tally
 from shardq.worker.shell_command import CommandFailed
-from shardq.worker.traces import trace_of
+from shardq.worker.traces import has_long_text, short_trace, shortened, trace_of
 
 __all__ = [
     "Attempt",
@@ -220,7 +220,7 @@ def _end(
     """Note what is to become of messages, log it, and count it."""
     if not messages:
         return
-    reason = outcome.reason or (str(outcome) if error is None else _describe(error))
+    reason = shortened(outcome.reason or (str(outcome) if error is None else _describe(error)))
     which = attempt.called(messages[0]) if len(messages) == 1 else _many(messages)
     _log_ending(which, messages[0].deliveries, outcome, reason, error)
     if not isinstance(outcome, Snooze):
@@ -252,11 +252,19 @@ def _many(messages: list[Message]) -> str:
 def _log_ending(
     which: str, deliveries: int, outcome: Outcome, reason: str, error: BaseException | None
 ) -> None:
-    """Log it, with the traceback of the error unless a command failed: that of a command says nothing."""
+    """Log it, with the traceback of the error unless a command failed: that of a command says nothing.
+
+    Logging writes the texts of errors whole, so a traceback with one that is too long is a part of the message.
+    """
     level, word = next(words for kind, words in _WORDS.items() if isinstance(outcome, kind))
     raised = None if error is None or isinstance(error, CommandFailed) else trace_of(error)
-    trace = None if error is None or raised is None else (type(error), error, raised)
-    _log.log(level, "%s %s, delivery %d: %s", which, word, deliveries, reason, exc_info=trace)
+    trace, told = None, ""
+    if error is not None and raised is not None:
+        if has_long_text(error, raised):
+            told = f"\n{short_trace(error, raised).rstrip()}"
+        else:
+            trace = type(error), error, raised
+    _log.log(level, "%s %s, delivery %d: %s%s", which, word, deliveries, reason, told, exc_info=trace)
 
 
 def _note(messages: Iterable[Message], text: str) -> None:

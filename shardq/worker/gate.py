@@ -28,9 +28,7 @@ def open_gate(stopping: Callable[[], bool]) -> Gate:
     return lambda: nullcontext(not stopping())
 
 
-def permit_gate(
-    semaphore: Semaphore, stopping: Callable[[], bool], waits: Callable[[], None] = lambda: None
-) -> Gate:
+def permit_gate(semaphore: Semaphore, stopping: Callable[[], bool], waits: Callable[[], None]) -> Gate:
     """A gate that holds a permit while the handler runs. It waits for one, and raises the errors of the store.
 
     It tells that it ``waits`` about twice a second, while no handler of this gate runs in another thread.

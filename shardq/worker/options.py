@@ -8,6 +8,7 @@ from typing import Literal, TypedDict
 import msgspec
 
 from shardq.codec import Codec, check_codec, codec_named
+from shardq.consumer import MAX_BATCH
 from shardq.errors import InvalidSetting
 from shardq.limits.permits import permits_queue
 from shardq.outcome import LONGEST_DELAY, Backoff
@@ -17,7 +18,6 @@ from shardq.worker.policy import OnError, check_on_error
 
 __all__ = ["LoopKeywords", "SharedKeywords", "WorkerKeywords", "WorkerOptions"]
 
-MAX_BATCH = 100_000
 MAX_IDLE_SECONDS = 7 * 86_400.0
 
 

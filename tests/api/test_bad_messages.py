@@ -173,18 +173,23 @@ def test_a_bulk_send_that_was_refused_does_not_advise_to_repeat_it_as_it_is(queu
         queue.producer().send_many(body for body in [b"x", "text", b"y"])
 
 
-NO_UTF8: dict[str, tuple[Callable[[bytes], object], bytes]] = {
+UNREADABLE: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "text": (shardq.TEXT.decode, b"\xe9"),
     "json": (shardq.JSON.decode, b'{"a": "\xe9"}'),
     "json key": (shardq.JSON.decode, b'{"\xe9": 1}'),
     "msgpack": (shardq.MSGPACK.decode, b"\xa1\xe9"),
     "flight": (FLIGHTS.decode, b'{"flight": {"carrier": "\xe9"}}'),
     "bundle": (decode_bundle, b"\x92\x90\x91\x81\xa1\xe9\x01"),
+    "nested json": (shardq.JSON.decode, b"[" * 100_000),
+    "nested msgpack": (shardq.MSGPACK.decode, b"\x91" * 100_000),
+    "flight at no moment": (FLIGHTS.decode, b'{"sent_at": %s}' % (b"9" * 400)),
+    "nested flight": (FLIGHTS.decode, b'{"another": ' + b"[" * 100_000),
+    "nested bundle": (decode_bundle, b"\x92\x90\x91\x81\xa1a" + b"\x91" * 100_000),
 }
 
 
-@pytest.mark.parametrize(("decode", "body"), NO_UTF8.values(), ids=NO_UTF8)
-def test_text_in_a_body_that_is_no_utf8_is_an_error_as_any_other_in_it(
+@pytest.mark.parametrize(("decode", "body"), UNREADABLE.values(), ids=UNREADABLE)
+def test_a_body_that_cannot_be_read_is_told_as_that_whatever_its_decoder_raises(
     decode: Callable[[bytes], object], body: bytes
 ) -> None:
     with pytest.raises(shardq.InvalidMessage):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import ParamSpec, TypeVar
 
 import pytest
 
 import shardq
+from shardq.sharding.shard import Shard
 from shardq.storage.opening import open_store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
@@ -108,3 +109,27 @@ def test_a_purge_whose_first_shard_was_emptied_without_an_answer_says_that_somet
     ):
         other.queue("q").purge()
     assert 0 < len(queue.peek(1_000)) < before
+
+
+class WithoutRoom(WrappedStore):
+    """Cannot hold the shards of another queue."""
+
+    def prepare(self, shards: Sequence[Shard]) -> None:
+        raise shardq.InvalidSetting(f"there is no room for {len(shards)} shards")
+
+
+@pytest.mark.parametrize("exists", [False, True])
+@pytest.mark.parametrize("lost", [FaultKind.LOST_RESPONSE, FaultKind.LOST_REQUEST, None])
+def test_a_queue_for_whose_shards_there_is_no_room_is_there_only_if_somebody_else_created_it(
+    url: str, client: shardq.Client, clock: ManualClock, lost: FaultKind | None, exists: bool
+) -> None:
+    faults = () if lost is None else (Fault("create_queue", 1, lost),)
+    store = FaultyStore(WithoutRoom(open_store(url, clock)), FaultPlan(faults=faults))
+    with shardq.Client(store, retry_seconds=5) as other:
+        if exists:
+            client.create_queue("q", max_deliveries=None)
+            other.create_queue("q", exist_ok=True)
+        else:
+            with pytest.raises(shardq.InvalidSetting, match="no room"):
+                other.create_queue("q", exist_ok=True)
+    assert client.exists("q") == exists

@@ -67,7 +67,16 @@ def test_a_setting_that_makes_no_sense_is_refused_by_name_and_nothing_is_stored(
     assert not client.exists("never")
 
 
-@pytest.mark.parametrize("stored", [b"{", b"[]", b'{"dead_letter_queue": "\xe9"}'])
+UNREADABLE = {
+    "cut off": b"{",
+    "a list": b"[]",
+    "no UTF-8": b'{"dead_letter_queue": "\xe9"}',
+    "a number beyond all": b'{"retention": %s}' % (b"9" * 400),
+    "nested": b'{"another": ' + b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("stored", UNREADABLE.values(), ids=UNREADABLE)
 def test_stored_settings_that_cannot_be_read_are_told_as_that(stored: bytes) -> None:
     with pytest.raises(shardq.InvalidSetting, match="cannot be read"):
         shardq.QueueSettings.decode(stored)

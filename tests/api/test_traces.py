@@ -525,3 +525,15 @@ def test_the_end_of_a_client_waits_for_what_is_not_written(connect: Connect) -> 
     with connect() as client:
         identity = send(client.create_queue("orders", events=WEEK))
     assert kinds(connect().queue("orders").trace(identity)) == ["sent"]
+
+
+def test_a_client_remembers_few_logs_and_writes_on_to_all(
+    client: shardq.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shardq.logs.log_queues._MOST_KNOWN", 3)
+    queues = [client.create_queue(f"reply-{number}", events=WEEK, max_deliveries=None) for number in range(6)]
+    for queue in queues:
+        assert kinds(queue.trace(send(queue))) == ["sent"]
+    assert len(client._contexts._logs) <= 3
+    for queue in queues:
+        assert kinds(queue.trace(send(queue))) == ["sent"]

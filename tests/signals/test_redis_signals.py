@@ -250,13 +250,18 @@ def test_a_closed_store_has_no_thread_left(open_on: Opener, shard: Shard, redis_
     settled(store, shard.queue)
 
 
+@pytest.mark.parametrize(
+    "published",
+    [b"\xff no names", b'["\xff"]', b"[" * 100_000],
+    ids=["no JSON", "no UTF-8", "nested"],
+)
 def test_what_others_publish_on_the_channel_does_no_harm(
-    open_on: Opener, shard: Shard, redis_url: str
+    open_on: Opener, shard: Shard, redis_url: str, published: bytes
 ) -> None:
     store, other = open_on(redis_url), open_on(redis_url)
     settled(other, shard.queue)
     with Redis.from_url(redis_url) as redis:
-        redis.publish("shardq:0", b"\xff no names")
+        redis.publish("shardq:0", published)
     send(store, shard)
     assert other.wait([shard.queue], GUARD)
     assert other._signals.watches()

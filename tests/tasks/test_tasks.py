@@ -174,6 +174,24 @@ def test_a_task_that_fails_is_tried_again_with_a_growing_delay_and_then_dead_let
     assert dead.headers["shardq-reason"] == "OSError: delivery 3"
 
 
+def test_the_failure_of_an_error_with_a_long_text_says_where_it_was_raised(
+    tasks: Tasks, caplog: pytest.LogCaptureFixture
+) -> None:
+    @tasks.task(retry=1)
+    def charge() -> None:
+        raise OSError("no money " * 300_000)
+
+    result = charge.send()
+    tasks.drain()
+    with pytest.raises(TaskFailed) as raised:
+        result.get(timeout=0)
+    failure = raised.value.failure
+    assert "in charge\n    raise OSError" in failure.traceback
+    assert len(failure.text) == 2_000
+    assert len(failure.traceback) < 4_000
+    assert len(caplog.text) < 10_000
+
+
 def test_a_failure_is_logged_with_its_task_its_arguments_and_only_the_frames_of_the_application(
     tasks: Tasks, caplog: pytest.LogCaptureFixture
 ) -> None:

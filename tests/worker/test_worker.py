@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,41 @@ def test_each_failure_of_a_handler_is_logged_with_the_message_and_the_traceback(
     assert f"message {identity} failed, delivery 1: ValueError: no money" in record.getMessage()
     assert "in charge" in caplog.text
     assert "shardq/worker" not in caplog.text
+
+
+LONG = "no money " * 300_000
+
+
+def fails(_: object) -> None:
+    raise ValueError(LONG)
+
+
+def fails_by_another(_: object) -> None:
+    try:
+        fails(_)
+    except ValueError as error:
+        raise OSError("no bank") from error
+
+
+def asks_for_another_try(_: object) -> None:
+    raise shardq.Retry(reason=LONG)
+
+
+@pytest.mark.parametrize("by_batch", [False, True])
+@pytest.mark.parametrize("charge", [fails, fails_by_another, asks_for_another_try])
+def test_of_a_long_text_of_an_error_only_the_first_characters_are_told(
+    queue: Queue, caplog: pytest.LogCaptureFixture, charge: Callable[[object], None], by_batch: bool
+) -> None:
+    fill(queue, 1)
+    report = Worker(queue, charge, idle_exit=0, retry_delay=60, by_batch=by_batch).run()  # type: ignore[call-overload]
+    assert "no money no money" in caplog.text
+    assert "(2,700,0" in caplog.text
+    assert len(caplog.text) < 10_000
+    assert len(report.last_failure) < 3_000
+    if charge is not asks_for_another_try:
+        assert f"in {charge.__name__}" in caplog.text
+        assert "in fails" in caplog.text
+        assert "shardq/worker" not in caplog.text
 
 
 def test_the_failure_of_a_command_is_logged_without_a_traceback(

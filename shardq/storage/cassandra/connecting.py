@@ -69,7 +69,7 @@ class SuspectNodes(WrapperPolicy):  # type: ignore[misc]
 
     def __init__(self, child: Any) -> None:
         super().__init__(child)
-        self._until: dict[Any, float] = {}
+        self._until: dict[Any, float] = {}  # by node of the cluster
 
     def add(self, node: Any) -> None:
         """A request to the node had no answer in time."""
@@ -99,7 +99,7 @@ class Connected:
         local = DCAwareRoundRobinPolicy(local_dc=address.local_dc)
         self.suspect_nodes = SuspectNodes(TokenAwarePolicy(local, shuffle_replicas=False))
         self.cluster = _cluster(address, self.suspect_nodes)
-        self.prepared: dict[str, PreparedStatement] = {}
+        self.prepared: dict[str, PreparedStatement] = {}  # by text; no text has values in it
         try:
             self.driver: DriverSession = self.cluster.connect()
             self.driver.use_client_timestamp = (

@@ -53,6 +53,7 @@ _CONDEMNED = -1
 
 _MEMORY = 0.25  # seconds for which calls go by what was seen, as producers do; whoever drops a queue waits for longer
 _LONG_MEMORY = 10.0  # that of glances, and of all calls while the record cannot be read
+_MOST = 10_000  # queues that are remembered
 _SIGN = "@"  # between a queue and its incarnation
 _STAND_IN = "~"  # for that sign in the name of a queue; no queue's name has it itself
 
@@ -173,6 +174,8 @@ class Incarnations:
 
     def saw(self, queue: str, incarnation: str) -> None:
         """Go by it for a while."""
+        if len(self._seen) >= _MOST:
+            self._seen.clear()
         self._seen[queue] = incarnation, Moment.now(), _MEMORY
 
     def forget(self, queue: str) -> None:

@@ -39,6 +39,7 @@ __all__ = ["Claims"]
 _ATTEMPTS = 4
 _ATTEMPTS_AT_GROUPS = 8
 _MOST_ROWS = 1000
+_MOST_SHARDS = 10_000  # whose sizes are remembered
 
 
 class _Size(msgspec.Struct, frozen=True):
@@ -82,6 +83,9 @@ class _Sizes:
         rows = {piece.row.id: piece.row for piece in pieces}.values()
         found = [sum(each.count for each in row.slices if each.due <= now) for row in rows]
         size = _Size(sum(found) / len(found), alike=min(found) == max(found))
+        if len(self._of_shards) >= _MOST_SHARDS:
+            self._of_shards.clear()
+            self._of_queues.clear()
         self._of_shards[shard] = self._of_queues[shard.queue] = size
 
 

@@ -40,6 +40,8 @@ __all__ = [
     "shard_of",
 ]
 
+_MOST = 10_000  # shards that are remembered: those of queues that were deleted by others are among them
+
 
 class Open:
     """The uuids of the collections that this client has seen open, or seen at all."""
@@ -55,6 +57,7 @@ class Open:
         """Return the uuid of the shard's collection; list, make and open it when it is not known. QueueNotFound."""
         found = self._uuids.get(shard)
         if found is None:
+            self._make_room()
             found = self._uuids[shard] = enter(self._session, self.room, shard)
         return found
 
@@ -62,6 +65,7 @@ class Open:
         """Return the uuid of the shard's collection, open or not; None when there is none."""
         found = self._uuids.get(shard) or self._seen.get(shard)
         if found is None and (told := collections.find(self._session, shard)) is not None:
+            self._make_room()
             found = self._seen[shard] = collections.uuid_of(told)
         return found
 
@@ -79,10 +83,17 @@ class Open:
         known = self._indexed.get(shard)
         if known is not None and known >= history:
             return
+        self._make_room()
         while (found := collections.find(self._session, shard)) is not None:
             if collections.index(self._session, shard, collections.uuid_of(found), history=history):
                 self._indexed[shard] = history
                 return
+
+    def _make_room(self) -> None:
+        """Forget what is too much: it is asked for again."""
+        for known in (self._uuids, self._seen, self._indexed):
+            if len(known) >= _MOST:
+                known.clear()
 
 
 def enter(session: Session, room: Room, shard: Shard) -> Binary:

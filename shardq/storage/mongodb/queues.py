@@ -44,6 +44,7 @@ _SECOND_DOT = re.compile(r"(?<=\.)\.")  # two dots may not be in the name of a c
 T = TypeVar("T")
 
 _MEMORY = 5.0  # seconds
+_MOST = 10_000  # queues that are remembered
 
 
 def create(session: Session, record: QueueRecord) -> bool:
@@ -243,6 +244,8 @@ class Incarnations:
 
     def saw(self, queue: str, name: str) -> None:
         """Go by it for a while."""
+        if len(self._seen) >= _MOST:
+            self._seen.clear()
         self._seen[queue] = name, Moment.now()
 
     def forget(self, queue: str) -> None:

@@ -20,6 +20,7 @@ from shardq.errors import InvalidSetting
 from shardq.storage.per_process import PerProcess
 from shardq.storage.requests import Finding
 from shardq.storage.signals.publisher import OpenLine
+from shardq.unreadable import UNREADABLE
 
 __all__ = ["RedisLine", "open_redis"]
 
@@ -95,7 +96,7 @@ def _names(message: dict[str, Any] | None) -> Collection[str]:
         return ()
     try:
         return _decoder.decode(message["data"])
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return ()
 
 

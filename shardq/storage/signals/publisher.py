@@ -16,6 +16,7 @@ __all__ = ["Line", "LocalNotifier", "OpenLine", "Publisher"]
 _GAP = 0.004  # seconds between two messages to the others
 _LONGEST_PAUSE = 5.0  # seconds between two attempts to tell them
 _LAST_WORDS = 3.0  # seconds that a message under way has when the publisher is closed
+_MOST = 10_000  # queues whose announcements are counted, before all of them count as announced
 
 
 class Line(Protocol):
@@ -70,6 +71,9 @@ class LocalNotifier:
         """Wake the threads that wait for these queues."""
         with self._lock:
             for queue in queues:
+                if len(self._counts) >= _MOST:
+                    self._counts.clear()
+                    self._of_all += 1
                 self._counts[queue] = self._counts.get(queue, 0) + 1
             self._changed.notify_all()
 
@@ -89,6 +93,8 @@ class LocalNotifier:
                 if left <= 0:
                     return ()
                 self._changed.wait(left)
+        if len(seen) >= _MOST:
+            seen.clear()
         seen.update(news)
         return tuple(news)
 
