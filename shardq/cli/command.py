@@ -26,6 +26,7 @@ __all__ = [
     "look_at_each",
     "processes_option",
     "queue_argument",
+    "worked_queues",
     "write_example",
     "yes_option",
 ]
@@ -213,6 +214,13 @@ codec_option = click.option(
     show_default=True,
     help="The codec of the bodies.",
 )
+
+
+def worked_queues(client: Client) -> list[str]:
+    """The queues that are worked on: those that are listed, and those of subscriptions."""
+    from shardq.topics.names import folder_of, is_of_subscription  # noqa: PLC0415 - the help needs none of these
+
+    return [*client.queues(), *filter(is_of_subscription, client.queues(folder_of()))]
 
 
 def look_at_each(names: Iterable[str], look: Callable[[str], T]) -> Iterator[T]:

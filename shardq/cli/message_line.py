@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import click
 import msgspec
@@ -13,8 +13,9 @@ from shardq.cli.message_view import HeaderObject, HeaderText, header_texts
 from shardq.cli.times import coming_moment, duration
 from shardq.codec import JSON, TEXT, codec_named
 from shardq.errors import InvalidMessage, InvalidReceipt
-from shardq.outgoing_message import HeaderValue, OnConflict, OutgoingMessage
+from shardq.outgoing_message import Headers, HeaderValue, OnConflict, OutgoingMessage
 from shardq.sending.prepared import MIN_TTL_SECONDS, RESERVED_KEYS, prepare_options
+from shardq.settling.dead_letters import origin
 from shardq.unreadable import UNREADABLE
 
 __all__ = ["MessageLine", "encode_line", "parse_line", "parse_plain"]
@@ -118,7 +119,10 @@ def encode_line(message: OutgoingMessage, codec: str) -> bytes:
 
 
 def _as_new(line: MessageLine) -> MessageLine:
-    """A line that was printed of a message, without what belongs to that one: its id, and a key of shardq's own."""
+    """A line that was printed of a message, without what belongs to that one: its id, and a key of shardq's own.
+
+    Of a dead letter its key belongs to it too: in the queue that it came from the key would refuse the copy.
+    """
     if line.large_bytes is not UNSET:
         raise InvalidMessage(
             "a large body is not in its line: read it with `shardq receive --output FILE`, "
@@ -129,6 +133,8 @@ def _as_new(line: MessageLine) -> MessageLine:
     if line.blocked is not UNSET:  # due never, until it is redriven: that goes for the other one only
         line = msgspec.structs.replace(line, due=UNSET)
     own_key = isinstance(line.dedupe_key, str) and line.dedupe_key.startswith(RESERVED_KEYS)
+    if isinstance(line.headers, dict):
+        own_key = own_key or origin(cast("Headers", line.headers)) is not None
     return msgspec.structs.replace(line, id=UNSET, dedupe_key=UNSET if own_key else line.dedupe_key)
 
 

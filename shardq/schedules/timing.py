@@ -79,8 +79,8 @@ def timing_of(cron: object, every: object, at: object, time_zone: object) -> Tim
     """A checked timing. Raises InvalidSetting."""
     given = [name for name, value in (("cron", cron), ("every", every), ("at", at)) if value is not None]
     if len(given) != 1:
-        what = " and ".join(given) or "none of them"
-        raise InvalidSetting(f"{what} given: give one of cron, every and at")
+        what = f"{' and '.join(given)} are given" if given else "no time is given"
+        raise InvalidSetting(f"{what}: give one of cron, every and at")
     zone = _check_zone(time_zone)
     if every is not None:
         check_number("every", every, 1.0, _LONGEST_PERIOD)

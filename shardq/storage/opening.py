@@ -49,8 +49,8 @@ def open_store(url: str, clock: Clock) -> Store:
 
 
 def check_between_processes(url: str, who: str) -> None:
-    """Raise InvalidSetting when the URL names a store that other processes cannot open."""
-    if isinstance(url, str) and url.partition("://")[0] in _OF_ONE_PROCESS:
+    """Raise InvalidSetting when the URL names a store that other processes cannot open, or is none."""
+    if _scheme(_split(url)[0]) in _OF_ONE_PROCESS:
         raise InvalidSetting(
             f"{url!r} is of one process, and {who}: name a store that others can open, such as 'sqlite:///queue.db'"
         )

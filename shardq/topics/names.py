@@ -15,6 +15,7 @@ __all__ = [
     "check_name",
     "duty_of",
     "folder_of",
+    "is_of_subscription",
     "log_of",
     "queue_of",
     "state_of",
@@ -26,6 +27,7 @@ _FOLDER = f"{INTERNAL}topics/"
 _LONGEST = 64
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{_LONGEST - 1}}}")
 _LOG, _DUTY = re.compile(rf"{_FOLDER}([^/]+)/log"), re.compile(rf"{_FOLDER}([^/]+)/relay")
+_SUBSCRIPTION = re.compile(rf"{_FOLDER}[^/]+/[^/]+/[^/]+")
 
 
 def check_name(what: str, name: object) -> str:
@@ -56,6 +58,11 @@ def state_of(topic: str) -> str:
 def queue_of(topic: str, subscription: str, incarnation: str) -> str:
     """The queue of a subscription."""
     return f"{folder_of(topic, subscription)}{incarnation}"
+
+
+def is_of_subscription(queue: str) -> bool:
+    """True for the queue of a subscription, and for that of its dead letters."""
+    return _SUBSCRIPTION.fullmatch(queue) is not None
 
 
 def topic_in(queue: str) -> str | None:

@@ -575,6 +575,25 @@ def test_the_copy_of_a_message_that_blocks_its_group_is_delivered(jobs, tmp_path
     assert jobs.ok("receive", "copies", "--limit", "9", "--ack").stdout == "first\nsecond\n"
 
 
+def test_the_copy_of_a_dead_letter_is_not_refused_by_the_key_that_it_was_sent_with(jobs) -> None:
+    """Who chooses among dead letters sends their lines, and removes them then."""
+    jobs.ok("send", "jobs", "x", "--dedupe-key", "job-7")
+    jobs.ok("work", "jobs", "--exec", "exit 65", "--idle-exit", "0.2")
+    line = jobs.ok("peek", "jobs.dead", "--json").stdout
+    assert json.loads(line)["dedupe_key"] == "job-7"
+    jobs.ok("send", "jobs", "-", "--jsonl", stdin=line)
+    assert jobs.ok("receive", "jobs").stdout == "x\n"
+
+
+@pytest.mark.parametrize("key", ["dedupe", "unique"])
+def test_a_send_tells_how_many_were_not_stored_for_their_keys(jobs, key: str) -> None:
+    lines = "\n".join(json.dumps({"body": body, f"{key}_key": body}) for body in "aba")
+    told = jobs.ok("send", "jobs", "-", "--jsonl", stdin=lines).stderr
+    assert "1 of 3 not stored, as the key was taken" in told
+    assert "1 of 1 not stored" in jobs.ok("send", "jobs", "a", f"--{key}-key", "a").stderr
+    assert "not stored" not in jobs.ok("send", "jobs", "c", f"--{key}-key", "c").stderr
+
+
 def test_a_queue_is_described_from_its_name_on(jobs) -> None:
     told = [line.split("  ", 1) for line in jobs.ok("describe", "jobs").stdout.splitlines()]
     facts = {name: value.strip() for name, value in told}

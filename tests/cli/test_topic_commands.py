@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+import shardq
 from shardq.cli.commands.topic import row_of
 from shardq.cli.main import main
 from shardq.topics import Topic
@@ -82,3 +83,40 @@ def test_what_is_wrong_is_told_in_one_line(tmp_path: Path) -> None:
     ]:
         exit_code, _, told = run(tmp_path, *arguments)
         assert (exit_code, len(told.splitlines())) == (code, 1), (arguments, told)
+
+
+def test_a_topic_is_created_again_only_if_that_is_accepted(tmp_path: Path) -> None:
+    for flags, code in (((), 0), ((), 1), (("--exist-ok",), 0)):
+        assert run(tmp_path, "topic", "create", "orders", *flags)[0] == code
+
+
+def test_a_rewind_tells_in_words_what_the_topic_no_longer_keeps(tmp_path: Path) -> None:
+    run(tmp_path, "topic", "create", "orders", "--retention", "1h")
+    run(tmp_path, "subscription", "create", "orders", "mail")
+    told = run(tmp_path, "subscription", "seek", "orders", "mail", "--to", "3h")[2]
+    assert told == "subscription mail is rewound; the topic no longer keeps the first 2.0 h\n"
+    assert (
+        run(tmp_path, "subscription", "seek", "orders", "mail", "--to", "1m")[2]
+        == "subscription mail is rewound\n"
+    )
+
+
+def test_commands_for_all_queues_look_at_those_of_subscriptions(tmp_path: Path) -> None:
+    """Their names are not listed, but a message in them may be late, dead, or held by who died, as in any other."""
+    with shardq.connect(f"sqlite:///{tmp_path}/queue.db") as client:
+        topic = client.create_topic("orders")
+        mail = topic.subscribe("mail")
+        topic.publish_many([b"order 7", b"order 8"])
+        topic.relay()
+        consumer = mail.queue.consumer(name="mailer")
+        dead, _held = consumer.receive(2, wait=10)
+        dead.dead_letter("no address")
+        checks = json.loads(run(tmp_path, "doctor", "--json")[1])["checks"]
+        (dead_letters,) = [check for check in checks if check["name"] == "dead letters"]
+        assert (dead_letters["subject"], dead_letters["ok"]) == (mail.queue.name, False)
+        assert mail.queue.name in dead_letters["remedy"]
+        assert {check["subject"] for check in checks} == {"store", mail.queue.name, f"{mail.queue.name}.dead"}
+        (line,) = json.loads(run(tmp_path, "consumers", "--json")[1])["consumers"]
+        assert (line["name"], line["held"], line["queues"]) == ("mailer", 1, [mail.queue.name])
+        assert run(tmp_path, "unlock", "mailer", "--force")[2] == "1 message given back\n"
+        consumer.close()

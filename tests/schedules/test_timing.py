@@ -71,8 +71,8 @@ def test_a_period_keeps_its_pace() -> None:
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({}, "none of them given"),
-    ({"cron": "* * * * *", "every": 5}, "cron and every given"),
+    ({}, "no time is given: give one of cron"),
+    ({"cron": "* * * * *", "every": 5}, "cron and every are given"),
     ({"cron": "61 * * * *"}, "cron='61 \\* \\* \\* \\*' cannot be read"),
     ({"cron": "0 0 30 2 *"}, "cannot be read"),
     ({"cron": ""}, "cannot be read"),

@@ -185,6 +185,16 @@ def test_what_has_processes_of_its_own_refuses_it() -> None:
             start()
 
 
+@pytest.mark.parametrize("given", ["client", "shop.db"])
+def test_a_pool_says_that_it_takes_a_url(given: str) -> None:
+    """A Worker takes queues that are opened, so a client is what comes to mind here."""
+    with (
+        shardq.connect("memory://") as client,
+        pytest.raises(shardq.InvalidSetting, match="is no URL of a store"),
+    ):
+        WorkerPool(client if given == "client" else given, "orders", print)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("command", ["list", "work orders --exec true", "demo", "bench --quick", "doctor"])
 def test_the_command_line_refuses_it(command: str) -> None:
     done = CliRunner().invoke(main, ["--url", "memory://", *command.split()])

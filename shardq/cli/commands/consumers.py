@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import click
 import msgspec
 
-from shardq.cli.command import ExampleCommand, Session, json_option, look_at_each
+from shardq.cli.command import ExampleCommand, Session, json_option, look_at_each, worked_queues
 from shardq.cli.printing import many, note, print_columns, print_json
 from shardq.cli.times import in_words
 from shardq.client import Client
@@ -33,8 +33,8 @@ class ConsumerLine(msgspec.Struct, frozen=True):
 def consumers(session: Session, queue: str | None, as_json: bool) -> None:
     """List consumers, and how much each of them holds.
 
-    Of one queue, or of all. A consumer that was not closed is listed for 12 hours after it was seen last. What is held
-    by one that was closed, by Spark, or by a client of before is listed by an id alone.
+    Of one queue, or of all, those of subscriptions too. A consumer that was not closed is listed for 12 hours after it
+    was seen last. What is held by one that was closed, by Spark, or by a client of before is listed by an id alone.
     """
     found = lines(session.client, _queues(session.client, queue))
     if as_json:
@@ -106,7 +106,7 @@ def _queues(client: Client, queue: str | None) -> Sequence[str]:
     """The queue, or all of them but those of permits, which come back with the messages that they are for."""
     if queue is not None:
         return (client.queue(queue).name,)
-    return [name for name in client.queues() if not name.endswith(PERMITS_SUFFIX)]
+    return [name for name in worked_queues(client) if not name.endswith(PERMITS_SUFFIX)]
 
 
 def _joined(states: Sequence[ConsumerState]) -> ConsumerState:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import click
 import msgspec
 
-from shardq.cli.command import ExampleCommand, Session, json_option, look_at_each
+from shardq.cli.command import ExampleCommand, Session, json_option, look_at_each, worked_queues
 from shardq.cli.failures import FAILURE, exit_code
 from shardq.cli.printing import many, note, print_columns, print_json
 from shardq.cli.times import in_words
@@ -38,8 +38,8 @@ MOST_BLOCKING = 1_000  # messages that are looked at
 def doctor(ctx: click.Context, queue: str | None, quiet: bool, as_json: bool) -> None:
     """Check the store and the queues, with remedies.
 
-    Checks QUEUE, or all queues without it. A warning may be nothing. Exit code 1 means that something is wrong, 4 that
-    the store is not reached.
+    Checks QUEUE, or without it all queues, those of subscriptions too. A warning may be nothing. Exit code 1 means that
+    something is wrong, 4 that the store is not reached.
     """
     checks, stopped_by = examine(ctx.ensure_object(Session).client, queue)
     wrong = [check for check in checks if not check.ok]
@@ -96,7 +96,7 @@ def examine(client: Client, queue: str | None) -> tuple[list[Check], ShardqError
     """
     checks = list(check_store(client))
     try:
-        names = client.queues() if queue is None else ()
+        names = worked_queues(client) if queue is None else ()
         checks += check_clock(client)
         dead = _DeadLetterQueues(client)
 
@@ -123,7 +123,7 @@ class _DeadLetterQueues:
 
     def __contains__(self, name: object) -> bool:
         if self._names is None:
-            self._names = set(look_at_each(self._client.queues(), self._dead_letter_name))
+            self._names = set(look_at_each(worked_queues(self._client), self._dead_letter_name))
         return name in self._names
 
     def _dead_letter_name(self, name: str) -> str:

@@ -160,9 +160,9 @@ def send(
             _run(session, queue, _pieces(bodies, file, parse), keep, show)
     except (ShardqError, KeyboardInterrupt):
         if as_json and show.report.sent:  # the ids of what is stored are known by nobody else
-            _finish(show, queue, as_json=True)
+            _finish(session, show, queue, as_json=True)
         raise
-    _finish(show, queue, as_json=as_json)
+    _finish(session, show, queue, as_json=as_json)
 
 
 def _send_large(
@@ -230,13 +230,17 @@ def _stopped_by_signals(stop: Stop) -> AbstractContextManager[None]:
     return stop_signals(stop.ask)
 
 
-def _finish(show: _Show, queue: str, *, as_json: bool) -> None:
-    sent, seconds = show.report.sent, show.seconds
+def _finish(session: Session, show: _Show, queue: str, *, as_json: bool) -> None:
+    sent, seconds, known = show.report.sent, show.seconds, session.client.counters.deduplicated
     if as_json:
         facts = {"queue": queue, "sent": sent, "bytes": show.report.bytes, "seconds": round(seconds, 3)}
         print_json(facts | ({"ids": show.ids} if show.ids is not None else {}))
     elif sent > 1:
         note(f"{many(sent, 'message')} sent in {in_words(seconds)}, {sent / seconds:,.0f}/s")
+    if known:
+        note(
+            f"{known:,} of {sent:,} not stored, as the key was taken: the id is that of the message that has it"
+        )
 
 
 def _pieces(bodies: tuple[str, ...], file: Path | None, parse: Parse) -> Iterator[Piece]:

@@ -39,11 +39,12 @@ def topic() -> None:
     show_default=True,
     help="For how long messages that were relayed can be read again.",
 )
+@click.option("--exist-ok", is_flag=True, help="Accept a topic that exists. It is not changed.")
 @click.pass_obj
-def create(session: Session, topic: str, retention: float) -> None:
+def create(session: Session, topic: str, retention: float, exist_ok: bool) -> None:
     """Create a topic."""
-    session.client.create_topic(topic, retention=retention)
-    note(f"topic {topic} is created")
+    session.client.create_topic(topic, retention=retention, exist_ok=exist_ok)
+    note(f"topic {topic} is there")
 
 
 @topic.command(
@@ -176,7 +177,8 @@ def row_of(state: SubscriptionState) -> tuple[str, ...]:
 def seek(session: Session, topic: str, name: str, to: str) -> None:
     """Rewind: what was published since then is delivered again, as far as the topic keeps it."""
     missed = session.client.topic(topic).subscription(name).seek(_start(to))  # type: ignore[arg-type] # latest is refused there
-    note(f"subscription {name} is rewound" + (f"; {missed} of it is over" if missed else ""))
+    over = f"; the topic no longer keeps the first {in_words(missed.total_seconds())}" if missed else ""
+    note(f"subscription {name} is rewound{over}")
 
 
 @subscription.command("delete", cls=ExampleCommand, example="shardq subscription delete orders mail --yes")
