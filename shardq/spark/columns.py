@@ -28,7 +28,13 @@ from pyspark.sql.types import (
 from shardq.codec import UNREADABLE
 from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.outgoing_message import DEFAULT_PRIORITY, OutgoingMessage
-from shardq.sending.prepared import MAX_DELAY_SECONDS, MAX_TTL_SECONDS, MIN_TTL_SECONDS, prepare_options
+from shardq.sending.prepared import (
+    LAST_MOMENT,
+    MAX_DELAY_SECONDS,
+    MAX_TTL_SECONDS,
+    MIN_TTL_SECONDS,
+    prepare_options,
+)
 from shardq.spark.options import SendOptions
 
 __all__ = ["NOTHING", "Columns", "Names", "Rows", "headers_of", "names_of", "numbers_of"]
@@ -59,6 +65,7 @@ _ROLES = {  # default name, types, what to do about another type
     "unique_key": (_NAMES, "cast it to string"),
 }
 _ONLY_IF_NAMED = {"dedupe_key"}  # readers make it: rows that are sent on would be taken for repetitions
+_YEAR = 31_556_952_000_000  # microseconds
 _BOUNDS = {"delay": (0.0, MAX_DELAY_SECONDS), "ttl": (MIN_TTL_SECONDS, MAX_TTL_SECONDS)}
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgspec.msgpack.Decoder(dict[str, Any])
@@ -158,7 +165,7 @@ class Columns(msgspec.Struct, frozen=True):
         priorities = (
             None if self.priority is None else _priorities(batch.column(self.priority), self.priority)
         )
-        dues = None if self.due is None else _dues(batch.column(self.due))
+        dues = None if self.due is None else _dues(batch.column(self.due), self.due)
         delays, ttls = self._seconds(batch, "delay"), self._seconds(batch, "ttl")
         if delays is not None and dues is not None:
             self._check_moments(delays, dues)
@@ -331,8 +338,14 @@ def _priorities(column: pa.Array, name: str) -> Any:
     return priorities
 
 
-def _dues(column: pa.Array) -> Any:
-    return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).fill_null(NOTHING).to_numpy()
+def _dues(column: pa.Array, name: str) -> Any:
+    dues = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).fill_null(NOTHING).to_numpy()
+    for late in dues[dues > LAST_MOMENT][:1].tolist():
+        years = 1970 + late // _YEAR
+        raise InvalidMessage(
+            f"column {name!r} is about the year {years}: give a moment before the year 10000 in UTC"
+        )
+    return dues
 
 
 def _dictionaries(column: pa.MapArray) -> list[dict[str, Any] | None]:
