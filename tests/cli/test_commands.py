@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sqlite3
 import threading
 from contextlib import closing
@@ -13,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import shardq
+from shardq.cli.command import Session
 from shardq.cli.commands.doctor import Check, summary
 from shardq.cli.main import main
 from shardq.cli.message_line import MessageLine
@@ -407,6 +409,25 @@ def test_everything_is_kept_when_there_is_no_queue(jobs, tmp_path: Path) -> None
     rest = tmp_path / "rest"
     failed = jobs("send", "nowhere", "-", "--unsent", str(rest), stdin="one\ntwo")
     assert (failed.exit_code, failed.stdout) == (3, "")
+    assert [json.loads(line)["body"] for line in rest.read_text().splitlines()] == ["one", "two"]
+
+
+@pytest.mark.parametrize("queue", ["jobs", "nowhere"])
+def test_everything_is_kept_when_it_is_interrupted_before_the_queue_is_known(
+    jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, queue: str
+) -> None:
+    # Given a store that takes long to answer, and somebody who does not wait for it
+    opened = Session.queue
+
+    def slow(session: Session, name: str) -> shardq.Queue:
+        os.kill(os.getpid(), signal.SIGINT)
+        return opened(session, name)
+
+    monkeypatch.setattr(Session, "queue", slow)
+    rest = tmp_path / "rest.jsonl"
+    ended = jobs("send", queue, "-", "--unsent", str(rest), stdin="one\ntwo\n")
+    assert ended.exit_code == {"jobs": 130, "nowhere": 3}[queue]
+    assert "2 lines kept" in ended.stderr
     assert [json.loads(line)["body"] for line in rest.read_text().splitlines()] == ["one", "two"]
 
 

@@ -215,13 +215,14 @@ class _Show:
 def _run(
     session: Session, /, queue: str, pieces: Iterator[Piece], unsent: Unsent | None, watch: Watcher
 ) -> None:
-    try:
-        producer = session.queue(queue).producer()
-    except ShardqError as error:
-        raise none_sent(error, queue, pieces, unsent) from error
     stop = Stop()
-    with producer, nullcontext() if unsent is None else _stopped_by_signals(stop):
-        send_pieces(producer, queue, pieces, unsent, watch, stop)
+    with nullcontext() if unsent is None else _stopped_by_signals(stop):
+        try:
+            producer = session.queue(queue).producer()
+        except ShardqError as error:
+            raise none_sent(error, queue, pieces, unsent) from error
+        with producer:
+            send_pieces(producer, queue, pieces, unsent, watch, stop)
 
 
 def _stopped_by_signals(stop: Stop) -> AbstractContextManager[None]:
