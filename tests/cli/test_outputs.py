@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.terminal import PROGRAM
 
 WRITING: dict[str, Callable[[str], list[str]]] = {
     "receive": lambda path: ["receive", "jobs", "--output", path],
@@ -70,3 +73,36 @@ def test_a_link_to_a_file_stays_one(jobs, tmp_path: Path, command: str, *, there
     assert link.is_symlink()
     assert target.read_bytes() == WRITTEN[command]
     assert not list(tmp_path.glob("*.part"))
+
+
+@pytest.mark.parametrize("stdout", ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_stdout_may_be_a_file_to_which_others_write_too(
+    jobs, url: str, tmp_path: Path, command: str, stdout: str
+) -> None:
+    everything = tmp_path / "everything"
+    everything.write_bytes(b"before\n")
+    with everything.open("ab") as file:
+        arguments = [PROGRAM, "--url", url, *WRITING[command](stdout)]
+        subprocess.run(arguments, stdout=file, stderr=subprocess.DEVNULL, check=False)
+        file.write(b"after\n")
+    assert everything.read_bytes() == b"before\n" + WRITTEN[command] + b"after\n"
+    assert sorted(path.name for path in tmp_path.glob("*") if "queue.db" not in path.name) == ["everything"]
+
+
+@pytest.mark.parametrize("where", ["no folder", "a folder that is read only", "a link to no folder"])
+def test_a_file_that_cannot_be_made_is_refused_before_anything_is_received_or_sent(
+    jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, where: str
+) -> None:
+    path = tmp_path / "folder" / "file"
+    if where == "a folder that is read only":
+        path.parent.mkdir()
+        monkeypatch.setattr(os, "access", lambda _path, mode: mode != os.W_OK)  # root may write everywhere
+    if where == "a link to no folder":
+        link = tmp_path / "link"
+        link.symlink_to(path)
+        path = link
+    refused = jobs(*WRITING[command](str(path)))
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith("shardq: usage: Invalid value for ")
+    assert "folder" in refused.stderr
+    assert jobs.json("stats", "jobs")["ready"] == 1

@@ -21,6 +21,7 @@ from shardq.cli.command import (
     queue_argument,
 )
 from shardq.cli.message_line import parse_line, parse_plain
+from shardq.cli.output import check_output, goes_through
 from shardq.cli.printing import many, note, print_json, print_line
 from shardq.cli.sending import (
     Parse,
@@ -54,13 +55,6 @@ class _ExistingFile(click.Path):
 
 _FILE = _ExistingFile(exists=True, dir_okay=False, path_type=Path)
 _NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
-
-
-def _check_folder(_context: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
-    """The path of a file that can be created when it is needed."""
-    if path is not None and not path.parent.is_dir():
-        raise click.BadParameter(f"there is no folder {str(path.parent)!r}.")
-    return path
 
 
 @click.command(
@@ -103,7 +97,7 @@ def _check_folder(_context: click.Context, _parameter: click.Parameter, path: Pa
 @click.option(
     "--unsent",
     type=_NEW_FILE,
-    callback=_check_folder,
+    callback=check_output,
     help="A new file for the lines that were not sent, as JSON lines; also after Ctrl-C.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="Print no ids.")
@@ -181,7 +175,8 @@ def _send_large(
 
 def _unused(unsent: Path, file: Path | None) -> Path:
     """The path, if nothing is lost when a file of that name is written."""
-    if unsent.is_file() and unsent.stat().st_size and not (file is not None and unsent.samefile(file)):
+    is_new = goes_through(unsent) or not unsent.exists() or not unsent.stat().st_size
+    if not is_new and not (file is not None and unsent.samefile(file)):
         raise click.UsageError(
             f"--unsent {unsent}: the file has lines, which may be all that is left of an earlier send: "
             "send it or move it away first."
