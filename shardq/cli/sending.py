@@ -62,12 +62,17 @@ def pieces_of_lines(stream: BinaryIO, parse: Parse) -> Iterator[Piece]:
 
     Reading can go on after a faulty line.
     """
-    number, rest = 1, b""
+    number = 1
+    begun: list[bytes] = []  # of a line that goes on
     while data := _read(stream):
-        *lines, rest = (rest + data).split(b"\n")
+        first, *lines = data.split(b"\n")
+        begun.append(first)
+        if not lines:
+            continue
+        lines, begun = [b"".join(begun), *lines[:-1]], [lines[-1]]
         yield from _parsed(lines, number, parse, "line")
         number += len(lines)
-    if rest:
+    if rest := b"".join(begun):
         yield from _parsed([rest], number, parse, "line")
 
 

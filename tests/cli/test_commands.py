@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -7,6 +8,7 @@ import sqlite3
 import threading
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,12 @@ import shardq
 from shardq.cli.command import Session
 from shardq.cli.commands.doctor import Check, summary
 from shardq.cli.main import main
-from shardq.cli.message_line import MessageLine
+from shardq.cli.message_line import MessageLine, parse_plain
 from shardq.cli.message_view import MessageView
+from shardq.cli.sending import pieces_of_lines
 from shardq.cli.times import duration
 from shardq.clock import from_datetime
+from shardq.outgoing_message import OutgoingMessage
 from shardq.settings import QueueSettings
 from shardq.testing import ManualClock
 
@@ -255,6 +259,37 @@ def test_a_file_is_sent_line_by_line_without_its_empty_lines(jobs, tmp_path: Pat
     assert jobs.json("send", "jobs", "--file", str(file))["sent"] == 3
     bodies = {message.get("body", message.get("body_base64")) for message in jobs.lines("peek", "jobs")}
     assert bodies == {"one", "/w==", "last without an end"}
+
+
+class Drops(io.BytesIO):
+    """A pipe that gives a few bytes at a time."""
+
+    def __init__(self, content: bytes, most: int) -> None:
+        super().__init__(content)
+        self._most = most
+
+    def read1(self, size: int | None = -1, /) -> bytes:
+        return self.read(self._most)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 7, 1_000])
+@pytest.mark.parametrize(
+    "content", [b"", b"\n", b"a", b"a\n", b"\n\na\r\n\nb", b"long\nlonger line\n\r\nend\r", b"{no\nx"]
+)
+def test_lines_are_the_same_however_a_pipe_cuts_them(content: bytes, most: int) -> None:
+    parse = partial(parse_plain, codec="bytes", shared=OutgoingMessage(body=b""))
+    pieces = list(pieces_of_lines(Drops(content, most), parse))
+    lines = enumerate(content.split(b"\n"), 1)
+    wanted = [(number, body) for number, line in lines if (body := line.removesuffix(b"\r"))]
+    found = [
+        (place, each.body)
+        for piece in pieces
+        for place, each in zip(piece.places, piece.messages, strict=True)
+    ]
+    assert found == wanted
+    assert sum(piece.read for piece in pieces) == len(content) + (
+        not content.endswith(b"\n") and content != b""
+    )
 
 
 def test_an_argument_is_sent_as_it_is(jobs) -> None:
