@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, BinaryIO, get_args
 
 import click
 
@@ -163,14 +164,28 @@ def _send_large(
     session: Session, queue: str, path: Path, shared: OutgoingMessage, *, quiet: bool, as_json: bool
 ) -> None:
     options = {name: getattr(shared, name) for name in SendArguments.__annotations__}
-    with session.queue(queue).producer() as producer:
-        identity = producer.send_file(path, **options)
+    with session.queue(queue).producer() as producer, path.open("rb") as file:
+        counted = _Counted(file)
+        identity = producer.send_stream(counted, **options)
     if as_json:
         print_json(
-            {"queue": queue, "sent": 1, "bytes": path.stat().st_size} | ({} if quiet else {"ids": [identity]})
+            {"queue": queue, "sent": 1, "bytes": counted.bytes} | ({} if quiet else {"ids": [identity]})
         )
     elif not quiet:
         print_line(identity)
+
+
+class _Counted(io.RawIOBase):
+    """A file, and how many bytes were read of it: a pipe does not tell its size."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__()
+        self._file, self.bytes = file, 0
+
+    def read(self, size: int = -1, /) -> bytes:
+        some = self._file.read(size)
+        self.bytes += len(some)
+        return some
 
 
 def _unused(unsent: Path, file: Path | None) -> Path:
