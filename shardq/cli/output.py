@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import secrets
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +20,6 @@ from shardq.message import Message, StoredMessage
 __all__ = ["check_output", "goes_through", "open_output", "output_option", "write_body"]
 
 _PIECE = 1 << 20
-_PART = ".part"
 _STDOUT = [Path(name) for name in ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")]
 """Not opened by its name, as it may be a file to which others write, too."""
 
@@ -28,7 +28,7 @@ def check_output(_context: click.Context, _parameter: click.Parameter, path: Pat
     """The path of a file that can be written when it is needed. A callback for options."""
     if path is None or goes_through(path):
         return path
-    folder = _part_of(path).parent
+    folder = _target(path).parent
     if not folder.is_dir():
         raise click.BadParameter(f"there is no folder {str(folder)!r}.")
     if not os.access(folder, os.W_OK):
@@ -57,16 +57,20 @@ def open_output(path: Path) -> Iterator[BinaryIO]:
         with os.fdopen(os.dup(1), "wb") if path in _STDOUT else path.open("wb") as file:
             yield file
         return
-    part = _part_of(path)
-    with part.open("wb") as file:
-        yield file
-    part.replace(part.with_name(part.name.removesuffix(_PART)))
+    target = _target(path)
+    part = target.with_name(f"{target.name[:50]}.{secrets.token_hex(4)}.part")  # a name that nobody has
+    try:
+        with part.open("xb") as file:
+            yield file
+        part.replace(target)
+    except Exception:  # Ctrl-C leaves what is there
+        part.unlink(missing_ok=True)
+        raise
 
 
-def _part_of(path: Path) -> Path:
-    """Where a file is written until it is complete: beside it, or beside what a link names, which stays one."""
-    target = path.resolve() if path.is_symlink() else path
-    return target.with_name(target.name + _PART)
+def _target(path: Path) -> Path:
+    """What a link names, which stays one."""
+    return path.resolve() if path.is_symlink() else path
 
 
 def write_body(
