@@ -184,7 +184,7 @@ class Columns(msgspec.Struct, frozen=True):
         if self.headers is None:
             return None
         column = batch.column(self.headers)
-        made = _unpacked(column) if pa.types.is_binary(column.type) else _dictionaries(column)
+        made = _unpacked(column) if pa.types.is_binary(column.type) else _dictionaries(column, self.headers)
         for one in made:
             if one:
                 _check_one(self.headers, "headers", one, self.queue)
@@ -348,10 +348,10 @@ def _dues(column: pa.Array, name: str) -> Any:
     return dues
 
 
-def _dictionaries(column: pa.MapArray) -> list[dict[str, Any] | None]:
+def _dictionaries(column: pa.MapArray, name: str) -> list[dict[str, Any] | None]:
     keys, items = column.keys.to_numpy(zero_copy_only=False).tolist(), column.items
     if items.null_count:
-        raise InvalidMessage("a header is null: leave it out of the map")
+        raise InvalidMessage(f"column {name!r}: a header is null: leave it out of the map")
     values = items.to_numpy(zero_copy_only=False).tolist()
     ends = column.offsets.to_pylist()
     present = column.is_valid().to_pylist()

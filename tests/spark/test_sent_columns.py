@@ -216,6 +216,7 @@ def test_rows_that_come_in_any_order_are_sent_with_their_own_names_and_numbers(m
             ("x", [("n" * 300, "")]),
             ["column 'headers'", "nnn", "1 to 200 characters"],
         ),
+        ("body string, headers map<string,string>", ("x", [("n", None)]), ["column 'headers'", "null", "leave it out"]),
         (
             "body string, delay double, due timestamp",
             ("x", 5.0, LATER),
