@@ -855,6 +855,14 @@ def test_history_is_shown_and_replayed(jobs) -> None:
     assert jobs.json("stats", "other")["ready"] == 2
 
 
+@pytest.mark.parametrize("interval", ["nan", "inf", "-1", "1e18", "999999999999999d"])
+def test_a_time_between_two_counts_that_nobody_waits_for_is_refused(jobs, interval: str) -> None:
+    refused = jobs("stats", "jobs", "--watch", "--interval", interval)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "interval=" in refused.stderr
+    assert "is out of range: give 0 to 604800" in refused.stderr
+
+
 def test_stats_show_the_shards_as_a_heat_map(jobs) -> None:
     jobs.ok("send", "jobs", "a")
     assert len(jobs.json("stats", "jobs", "--shards")["shards"]) == 1
