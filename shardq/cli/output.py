@@ -41,7 +41,7 @@ output_option = click.option(
     "-o",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     callback=check_output,
-    help="Write the body to this file, as it is.",
+    help="Write the body to this file, as it is; - is stdout.",
 )
 
 
