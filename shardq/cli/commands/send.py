@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, get_args
+from typing import Any, get_args
 
 import click
 
@@ -164,27 +164,24 @@ def _send_large(
     session: Session, queue: str, path: Path, shared: OutgoingMessage, *, quiet: bool, as_json: bool
 ) -> None:
     options = {name: getattr(shared, name) for name in SendArguments.__annotations__}
-    with session.queue(queue).producer() as producer, path.open("rb") as file:
-        counted = _Counted(file)
-        identity = producer.send_stream(counted, **options)
+    with session.queue(queue).producer() as producer, _Counted(path) as file:
+        identity = producer.send_stream(file, **options)
     if as_json:
-        print_json(
-            {"queue": queue, "sent": 1, "bytes": counted.bytes} | ({} if quiet else {"ids": [identity]})
-        )
+        print_json({"queue": queue, "sent": 1, "bytes": file.count} | ({} if quiet else {"ids": [identity]}))
     elif not quiet:
         print_line(identity)
 
 
-class _Counted(io.RawIOBase):
+class _Counted(io.FileIO):
     """A file, and how many bytes were read of it: a pipe does not tell its size."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        super().__init__()
-        self._file, self.bytes = file, 0
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.count = 0
 
-    def read(self, size: int = -1, /) -> bytes:
-        some = self._file.read(size)
-        self.bytes += len(some)
+    def read(self, size: int | None = -1, /) -> bytes:
+        some = super().read(-1 if size is None else size)
+        self.count += len(some)
         return some
 
 
