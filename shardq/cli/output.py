@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import secrets
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,30 +17,60 @@ from shardq.cli.message_view import body_text
 from shardq.cli.printing import print_line
 from shardq.message import Message, StoredMessage
 
-__all__ = ["open_output", "output_option", "write_body"]
+__all__ = ["check_output", "goes_through", "open_output", "output_option", "write_body"]
 
 _PIECE = 1 << 20
+_STDOUT = [Path(name) for name in ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")]
+"""Not opened by its name, as it may be a file to which others write, too."""
+
+
+def check_output(_context: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
+    """The path of a file that can be written when it is needed. A callback for options."""
+    if path is None or goes_through(path):
+        return path
+    folder = _target(path).parent
+    if not folder.is_dir():
+        raise click.BadParameter(f"there is no folder {str(folder)!r}.")
+    if not os.access(folder, os.W_OK):
+        raise click.BadParameter(f"no file can be made in folder {str(folder)!r}.")
+    return path
+
 
 output_option = click.option(
     "--output",
     "-o",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Write the body to this file, as it is.",
+    callback=check_output,
+    help="Write the body to this file, as it is; - is stdout.",
 )
+
+
+def goes_through(path: Path) -> bool:
+    """True for stdout, a pipe or a device: what is written there is not kept under this name."""
+    return path in _STDOUT or (path.exists() and not path.is_file())
 
 
 @contextmanager
 def open_output(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, which gets its name when it is complete. A pipe or a device is written as it is."""
-    if path.exists() and not path.is_file():
-        with path.open("wb") as file:
+    """A file to write, which gets its name when it is complete. Stdout, a pipe or a device is written as it is."""
+    if goes_through(path):
+        with os.fdopen(os.dup(1), "wb") if path in _STDOUT else path.open("wb") as file:
             yield file
         return
-    target = path.resolve() if path.is_symlink() else path  # so that the link stays one
-    part = target.with_name(target.name + ".part")
-    with part.open("wb") as file:
-        yield file
-    part.replace(target)
+    target = _target(path)
+    part = target.with_name(f"{target.name[:50]}.{secrets.token_hex(4)}.part")  # a name that nobody has
+    try:
+        with part.open("xb") as file:
+            yield file
+        part.replace(target)
+    except Exception:  # Ctrl-C leaves what is there
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _target(path: Path) -> Path:
+    """What a link names, which stays one."""
+    return path.resolve() if path.is_symlink() else path
 
 
 def write_body(

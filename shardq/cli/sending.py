@@ -62,12 +62,17 @@ def pieces_of_lines(stream: BinaryIO, parse: Parse) -> Iterator[Piece]:
 
     Reading can go on after a faulty line.
     """
-    number, rest = 1, b""
+    number = 1
+    begun: list[bytes] = []  # of a line that goes on
     while data := _read(stream):
-        *lines, rest = (rest + data).split(b"\n")
+        first, *lines = data.split(b"\n")
+        begun.append(first)
+        if not lines:
+            continue
+        lines, begun = [b"".join(begun), *lines[:-1]], [lines[-1]]
         yield from _parsed(lines, number, parse, "line")
         number += len(lines)
-    if rest:
+    if rest := b"".join(begun):
         yield from _parsed([rest], number, parse, "line")
 
 
@@ -186,8 +191,8 @@ def send_pieces(
     report = SendReport()
     for piece in pieces:
         if stop.wanted and unsent is not None:
-            kept = unsent.keep(chain((piece,), pieces))
-            raise KeyboardInterrupt(_kept(f"{many(report.sent, 'message')} sent", kept, queue, unsent))
+            text = f"{many(report.sent, 'message')} sent"
+            raise KeyboardInterrupt(_keeping(text, chain((piece,), pieces), queue, unsent))
         stored: Sequence[str] = ()
         stopped: _Stopped | None = None
         try:
@@ -244,11 +249,16 @@ def _explained(
     if unsent is None:
         text += "; --unsent FILE keeps the rest"
     else:
-        text = _kept(text, unsent.keep(chain((left,), pieces)), queue, unsent)
+        text = _keeping(text, chain((left,), pieces), queue, unsent)
     partial = PartialSend(text, (), left.messages)
     partial.__cause__ = cause
     return partial
 
 
-def _kept(text: str, lines: int, queue: str, unsent: Unsent) -> str:
+def _keeping(text: str, pieces: Iterable[Piece], queue: str, unsent: Unsent) -> str:
+    """Keep what was not sent; returns the text with what became of it."""
+    try:
+        lines = unsent.keep(pieces)
+    except OSError as error:
+        return f"{text}; the other lines could not be kept: {error}"
     return f"{text}; {many(lines, 'line')} kept: {unsent.command(queue)}"

@@ -26,6 +26,7 @@ from shardq.receipt import MessageId
 from shardq.wording import kind_of
 
 __all__ = [
+    "LAST_MOMENT",
     "MAX_DELAY_SECONDS",
     "MAX_TTL_SECONDS",
     "MIN_TTL_SECONDS",

@@ -27,7 +27,13 @@ from pyspark.sql.types import (
 
 from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.outgoing_message import DEFAULT_PRIORITY, OutgoingMessage
-from shardq.sending.prepared import MAX_DELAY_SECONDS, MAX_TTL_SECONDS, MIN_TTL_SECONDS, prepare_options
+from shardq.sending.prepared import (
+    LAST_MOMENT,
+    MAX_DELAY_SECONDS,
+    MAX_TTL_SECONDS,
+    MIN_TTL_SECONDS,
+    prepare_options,
+)
 from shardq.spark.options import SendOptions
 from shardq.unreadable import UNREADABLE
 
@@ -59,6 +65,7 @@ _ROLES = {  # default name, types, what to do about another type
     "unique_key": (_NAMES, "cast it to string"),
 }
 _ONLY_IF_NAMED = {"dedupe_key"}  # readers make it: rows that are sent on would be taken for repetitions
+_YEAR = 31_556_952_000_000  # microseconds
 _BOUNDS = {"delay": (0.0, MAX_DELAY_SECONDS), "ttl": (MIN_TTL_SECONDS, MAX_TTL_SECONDS)}
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgspec.msgpack.Decoder(dict[str, Any])
@@ -158,7 +165,7 @@ class Columns(msgspec.Struct, frozen=True):
         priorities = (
             None if self.priority is None else _priorities(batch.column(self.priority), self.priority)
         )
-        dues = None if self.due is None else _dues(batch.column(self.due))
+        dues = None if self.due is None else _dues(batch.column(self.due), self.due)
         delays, ttls = self._seconds(batch, "delay"), self._seconds(batch, "ttl")
         if delays is not None and dues is not None:
             self._check_moments(delays, dues)
@@ -177,7 +184,7 @@ class Columns(msgspec.Struct, frozen=True):
         if self.headers is None:
             return None
         column = batch.column(self.headers)
-        made = _unpacked(column) if pa.types.is_binary(column.type) else _dictionaries(column)
+        made = _unpacked(column) if pa.types.is_binary(column.type) else _dictionaries(column, self.headers)
         for one in made:
             if one:
                 _check_one(self.headers, "headers", one, self.queue)
@@ -331,14 +338,20 @@ def _priorities(column: pa.Array, name: str) -> Any:
     return priorities
 
 
-def _dues(column: pa.Array) -> Any:
-    return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).fill_null(NOTHING).to_numpy()
+def _dues(column: pa.Array, name: str) -> Any:
+    dues = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).fill_null(NOTHING).to_numpy()
+    for late in dues[dues > LAST_MOMENT][:1].tolist():
+        years = 1970 + late // _YEAR
+        raise InvalidMessage(
+            f"column {name!r} is about the year {years}: give a moment before the year 10000 in UTC"
+        )
+    return dues
 
 
-def _dictionaries(column: pa.MapArray) -> list[dict[str, Any] | None]:
+def _dictionaries(column: pa.MapArray, name: str) -> list[dict[str, Any] | None]:
     keys, items = column.keys.to_numpy(zero_copy_only=False).tolist(), column.items
     if items.null_count:
-        raise InvalidMessage("a header is null: leave it out of the map")
+        raise InvalidMessage(f"column {name!r}: a header is null: leave it out of the map")
     values = items.to_numpy(zero_copy_only=False).tolist()
     ends = column.offsets.to_pylist()
     present = column.is_valid().to_pylist()

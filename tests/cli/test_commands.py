@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import io
 import json
 import os
+import signal
 import sqlite3
 import threading
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +16,15 @@ import pytest
 from click.testing import CliRunner
 
 import shardq
+from shardq.cli.command import Session
 from shardq.cli.commands.doctor import Check, summary
 from shardq.cli.main import main
-from shardq.cli.message_line import MessageLine
+from shardq.cli.message_line import MessageLine, parse_plain
 from shardq.cli.message_view import MessageView
+from shardq.cli.sending import pieces_of_lines
 from shardq.cli.times import duration
 from shardq.clock import from_datetime
+from shardq.outgoing_message import OutgoingMessage
 from shardq.settings import QueueSettings
 from shardq.testing import ManualClock
 
@@ -255,6 +261,37 @@ def test_a_file_is_sent_line_by_line_without_its_empty_lines(jobs, tmp_path: Pat
     assert bodies == {"one", "/w==", "last without an end"}
 
 
+class Drops(io.BytesIO):
+    """A pipe that gives a few bytes at a time."""
+
+    def __init__(self, content: bytes, most: int) -> None:
+        super().__init__(content)
+        self._most = most
+
+    def read1(self, size: int | None = -1, /) -> bytes:
+        return self.read(self._most)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 7, 1_000])
+@pytest.mark.parametrize(
+    "content", [b"", b"\n", b"a", b"a\n", b"\n\na\r\n\nb", b"long\nlonger line\n\r\nend\r", b"{no\nx"]
+)
+def test_lines_are_the_same_however_a_pipe_cuts_them(content: bytes, most: int) -> None:
+    parse = partial(parse_plain, codec="bytes", shared=OutgoingMessage(body=b""))
+    pieces = list(pieces_of_lines(Drops(content, most), parse))
+    lines = enumerate(content.split(b"\n"), 1)
+    wanted = [(number, body) for number, line in lines if (body := line.removesuffix(b"\r"))]
+    found = [
+        (place, each.body)
+        for piece in pieces
+        for place, each in zip(piece.places, piece.messages, strict=True)
+    ]
+    assert found == wanted
+    assert sum(piece.read for piece in pieces) == len(content) + (
+        not content.endswith(b"\n") and content != b""
+    )
+
+
 def test_an_argument_is_sent_as_it_is(jobs) -> None:
     jobs.ok("send", "jobs", "one\r", "\r", "")
     assert {message["body"] for message in jobs.lines("peek", "jobs")} == {"one\r", "\r", ""}
@@ -407,6 +444,25 @@ def test_everything_is_kept_when_there_is_no_queue(jobs, tmp_path: Path) -> None
     rest = tmp_path / "rest"
     failed = jobs("send", "nowhere", "-", "--unsent", str(rest), stdin="one\ntwo")
     assert (failed.exit_code, failed.stdout) == (3, "")
+    assert [json.loads(line)["body"] for line in rest.read_text().splitlines()] == ["one", "two"]
+
+
+@pytest.mark.parametrize("queue", ["jobs", "nowhere"])
+def test_everything_is_kept_when_it_is_interrupted_before_the_queue_is_known(
+    jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, queue: str
+) -> None:
+    # Given a store that takes long to answer, and somebody who does not wait for it
+    opened = Session.queue
+
+    def slow(session: Session, name: str) -> shardq.Queue:
+        os.kill(os.getpid(), signal.SIGINT)
+        return opened(session, name)
+
+    monkeypatch.setattr(Session, "queue", slow)
+    rest = tmp_path / "rest.jsonl"
+    ended = jobs("send", queue, "-", "--unsent", str(rest), stdin="one\ntwo\n")
+    assert ended.exit_code == {"jobs": 130, "nowhere": 3}[queue]
+    assert "2 lines kept" in ended.stderr
     assert [json.loads(line)["body"] for line in rest.read_text().splitlines()] == ["one", "two"]
 
 
@@ -816,6 +872,14 @@ def test_history_is_shown_and_replayed(jobs) -> None:
     jobs.ok("create", "other")
     assert jobs.json("history", "jobs", "--replay", "--to", "other") == {"replayed": 2, "to": "other"}
     assert jobs.json("stats", "other")["ready"] == 2
+
+
+@pytest.mark.parametrize("interval", ["nan", "inf", "-1", "1e18", "999999999999999d"])
+def test_a_time_between_two_counts_that_nobody_waits_for_is_refused(jobs, interval: str) -> None:
+    refused = jobs("stats", "jobs", "--watch", "--interval", interval)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "interval=" in refused.stderr
+    assert "is out of range: give 0 to 604800" in refused.stderr
 
 
 def test_stats_show_the_shards_as_a_heat_map(jobs) -> None:

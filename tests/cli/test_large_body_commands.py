@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,17 @@ def test_a_file_is_sent_looked_at_and_received_whole(jobs, tmp_path: Path) -> No
     assert (tmp_path / "received").read_bytes() == content
     assert jobs("get", identity).exit_code == 3
     assert sorted(path.name for path in tmp_path.iterdir() if path.suffix == ".part") == []
+
+
+def test_what_comes_through_a_pipe_is_sent_whole_and_its_size_is_told(jobs, tmp_path: Path) -> None:
+    pipe, film = tmp_path / "pipe", b"frame\n" * 500_000
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(film,))
+    writer.start()
+    assert jobs.json("send", "jobs", "--large", str(pipe))["bytes"] == len(film)
+    writer.join()
+    jobs.ok("receive", "jobs", "--output", "copy")
+    assert (tmp_path / "copy").read_bytes() == film
 
 
 def test_a_small_body_is_written_to_a_file_too(jobs, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 import shardq
+from shardq.clock import from_datetime
 from shardq.errors import InvalidMessage, InvalidSetting, ShardqError, UnsupportedByStore
 from shardq.spark import spool
 from shardq.spark.ddl import columns_of
@@ -26,6 +27,9 @@ from shardq.spark.source import ShardqDataSource
 from shardq.storage.sqlite.store import SqliteStore
 
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
+LAST = from_datetime(datetime.max.replace(tzinfo=UTC))
+"""The end of the year 9999. Spark's own moments go on, and are given in microseconds here."""
+
 Send = Callable[..., int]
 
 
@@ -205,11 +209,14 @@ def test_rows_that_come_in_any_order_are_sent_with_their_own_names_and_numbers(m
         ("body string, unique_key string", ("x", ""), ["column 'unique_key'", "unique_key=''", "characters"]),
         ("body string, once string", ("x", "shardq-a"), ["column 'once'", "'shardq-a'", "give another one"]),
         ("body string, priority int", ("x", 10), ["column 'priority'", "10", "0 (first) to 9 (last)"]),
+        ("body string, due timestamp", ("x", LAST + 1), ["column 'due'", "the year 10000", "give a moment"]),
+        ("body string, wait timestamp", ("x", 2**63 - 1), ["column 'wait'", "the year 294247", "give a moment"]),
         (
             "body string, headers map<string,string>",
             ("x", [("n" * 300, "")]),
             ["column 'headers'", "nnn", "1 to 200 characters"],
         ),
+        ("body string, headers map<string,string>", ("x", [("n", None)]), ["column 'headers'", "null", "leave it out"]),
         (
             "body string, delay double, due timestamp",
             ("x", 5.0, LATER),
@@ -226,10 +233,19 @@ def test_a_value_that_no_message_can_have_is_named_with_its_column_and_its_remed
     make_queue, send, columns, row, parts
 ) -> None:
     queue, named = make_queue(), {"dedupeKeyColumn": "once"} if "once" in columns else {}
+    named |= {"dueColumn": "wait"} if "wait" in columns else {}
     with pytest.raises(InvalidMessage) as caught:
         send(queue, columns, [("fine", *[None] * (len(row) - 1)), row], **named)
     assert all(part in str(caught.value) for part in parts), str(caught.value)
     assert queue.counts().ready == 0
+
+
+@pytest.mark.parametrize("due", [LAST, -(2**63) + 1, 0, None])
+def test_every_moment_that_a_row_may_be_due_at_can_be_looked_at(make_queue, send, due) -> None:
+    queue = make_queue()
+    assert send(queue, "body string, due timestamp, ttl double", [("x", due, 100.0)]) == 1
+    (message,) = queue.peek(10)
+    assert message.due == (datetime.max.replace(tzinfo=UTC) if due == LAST else message.enqueued_at)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ from shardq.cli.command import (
     queue_argument,
 )
 from shardq.cli.message_line import parse_line, parse_plain
+from shardq.cli.output import check_output, goes_through
 from shardq.cli.printing import many, note, print_json, print_line
 from shardq.cli.sending import (
     Parse,
@@ -54,13 +56,6 @@ class _ExistingFile(click.Path):
 
 _FILE = _ExistingFile(exists=True, dir_okay=False, path_type=Path)
 _NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
-
-
-def _check_folder(_context: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
-    """The path of a file that can be created when it is needed."""
-    if path is not None and not path.parent.is_dir():
-        raise click.BadParameter(f"there is no folder {str(path.parent)!r}.")
-    return path
 
 
 @click.command(
@@ -103,7 +98,7 @@ def _check_folder(_context: click.Context, _parameter: click.Parameter, path: Pa
 @click.option(
     "--unsent",
     type=_NEW_FILE,
-    callback=_check_folder,
+    callback=check_output,
     help="A new file for the lines that were not sent, as JSON lines; also after Ctrl-C.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="Print no ids.")
@@ -169,19 +164,31 @@ def _send_large(
     session: Session, queue: str, path: Path, shared: OutgoingMessage, *, quiet: bool, as_json: bool
 ) -> None:
     options = {name: getattr(shared, name) for name in SendArguments.__annotations__}
-    with session.queue(queue).producer() as producer:
-        identity = producer.send_file(path, **options)
+    with session.queue(queue).producer() as producer, _Counted(path) as file:
+        identity = producer.send_stream(file, **options)
     if as_json:
-        print_json(
-            {"queue": queue, "sent": 1, "bytes": path.stat().st_size} | ({} if quiet else {"ids": [identity]})
-        )
+        print_json({"queue": queue, "sent": 1, "bytes": file.count} | ({} if quiet else {"ids": [identity]}))
     elif not quiet:
         print_line(identity)
 
 
+class _Counted(io.FileIO):
+    """A file, and how many bytes were read of it: a pipe does not tell its size."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.count = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        some = super().read(-1 if size is None else size)
+        self.count += len(some)
+        return some
+
+
 def _unused(unsent: Path, file: Path | None) -> Path:
     """The path, if nothing is lost when a file of that name is written."""
-    if unsent.is_file() and unsent.stat().st_size and not (file is not None and unsent.samefile(file)):
+    is_new = goes_through(unsent) or not unsent.exists() or not unsent.stat().st_size
+    if not is_new and not (file is not None and unsent.samefile(file)):
         raise click.UsageError(
             f"--unsent {unsent}: the file has lines, which may be all that is left of an earlier send: "
             "send it or move it away first."
@@ -215,13 +222,14 @@ class _Show:
 def _run(
     session: Session, /, queue: str, pieces: Iterator[Piece], unsent: Unsent | None, watch: Watcher
 ) -> None:
-    try:
-        producer = session.queue(queue).producer()
-    except ShardqError as error:
-        raise none_sent(error, queue, pieces, unsent) from error
     stop = Stop()
-    with producer, nullcontext() if unsent is None else _stopped_by_signals(stop):
-        send_pieces(producer, queue, pieces, unsent, watch, stop)
+    with nullcontext() if unsent is None else _stopped_by_signals(stop):
+        try:
+            producer = session.queue(queue).producer()
+        except ShardqError as error:
+            raise none_sent(error, queue, pieces, unsent) from error
+        with producer:
+            send_pieces(producer, queue, pieces, unsent, watch, stop)
 
 
 def _stopped_by_signals(stop: Stop) -> AbstractContextManager[None]:

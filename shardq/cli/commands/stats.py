@@ -13,8 +13,11 @@ from shardq.cli.printing import print_columns, print_json
 from shardq.cli.stats_view import Snapshot, print_heat_map, rows_of, total_of, watch_live
 from shardq.cli.times import duration
 from shardq.queue import Queue
+from shardq.settings import check_number
 
 __all__ = ["snapshots", "stats"]
+
+LONGEST_INTERVAL = 604_800.0
 
 
 @click.command(cls=ExampleCommand, example="shardq stats orders --watch --shards")
@@ -29,6 +32,7 @@ def stats(session: Session, queue: str, watch: bool, interval: float, shards: bo
 
     Also shows the age of the oldest message. --watch --json prints a line of JSON each time.
     """
+    check_number("interval", interval, 0.0, LONGEST_INTERVAL)
     target = session.queue(queue)
     if watch and not as_json and sys.stdout.isatty():
         watch_live(target, snapshots(target, interval), shards=shards)
