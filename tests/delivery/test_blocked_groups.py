@@ -283,6 +283,20 @@ def test_a_blocking_message_that_is_redriven_has_come_at_that_moment(connect_any
     assert made_at(MessageId.parse(message.id).bundle_id) >= since
 
 
+def test_whoever_redrives_second_leaves_its_unique_key_to_a_blocking_message(
+    connect_any: Connect, any_url: str, name: str
+) -> None:
+    queue = connect_any().create_queue(name, shards=1, on_dead_letter="block")
+    with queue.producer() as producer, queue.consumer() as consumer:
+        producer.send(b"a1", group="a", unique_key="k")
+        consumer.receive(1).dead_letter("no")
+    store = Overtaken(open_store(any_url, SystemClock()))
+    with shardq.Client(store) as client:
+        store.first = queue.redrive
+        assert client.queue(name).redrive() <= 1
+    assert drained(queue) == [b"a1"]
+
+
 def test_large_messages_that_block_their_group_are_redriven_however_many_they_are(
     connect_any: Connect, name: str
 ) -> None:
