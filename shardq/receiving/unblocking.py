@@ -11,6 +11,7 @@ from shardq.context.queue_context import QueueContext
 from shardq.errors import InvalidMessage, LeaseLost
 from shardq.held import HeldSlice, Selection
 from shardq.receipt import MessageId
+from shardq.sending.planned_bundles import sizes
 from shardq.settling.moves import Unblock
 from shardq.settling.settlement import Settlement
 from shardq.sharding.shard import Shard
@@ -21,23 +22,25 @@ __all__ = ["unblock"]
 
 _log = logging.getLogger(__name__)
 
+_STEP_BYTES = 4 << 20  # of messages that go in one step: there is an end to what a store takes in one
+
 
 def unblock(context: QueueContext, limit: int) -> int:
     """Let up to so many blocked messages be delivered again, as new messages in their places; returns how many.
 
-    Those of a group go together, as the first one to go lets go of what is held behind it. What is damaged in the store
-    blocks on, until it is removed.
+    Those of a group go together, or the last ones first where they are large, as the first one to go lets go of what is
+    held behind it. What is damaged in the store blocks on, until it is removed.
     """
     settlement = Settlement(context, BYTES, by_receipt=True)
     moved = 0
     with telling_done(lambda: f"{moved} messages are delivered again: repeat the call" if moved else ""):
         for group in _by_group(context):
-            selections = _first(group, limit - moved)
-            try:
-                settlement.move(selections, Unblock(context))
-            except LeaseLost as error:  # somebody else was first
-                moved -= len(error.messages)
-            moved += sum(len(selection.positions) for selection in selections)
+            for step in reversed(_steps(_first(group, limit - moved))):
+                try:
+                    settlement.move(step, Unblock(context))
+                except LeaseLost as error:  # somebody else was first
+                    moved -= len(error.messages)
+                moved += sum(len(selection.positions) for selection in step)
             if moved >= limit:
                 break
     return moved
@@ -72,3 +75,18 @@ def _first(group: Sequence[HeldSlice], limit: int) -> list[Selection]:
         selections.append(held.select(list(range(held.count))[:limit]))
         limit -= len(selections[-1].positions)
     return [selection for selection in selections if selection.positions]
+
+
+def _steps(selections: Sequence[Selection]) -> list[list[Selection]]:
+    """The selections in parts, none of which is too large for one step."""
+    steps: list[list[Selection]] = []
+    room = 0
+    for each in selections:
+        size = sizes(each.held.messages)
+        needed = sum(size[position] for position in each.positions)
+        if not steps or needed > room:
+            steps.append([])
+            room = _STEP_BYTES
+        steps[-1].append(each)
+        room -= needed
+    return steps

@@ -12,6 +12,7 @@ from contextlib import suppress
 
 import msgspec
 
+from shardq.context.decision_log import DecisionLog
 from shardq.context.queue_context import QueueContext
 from shardq.context.retry import Answer
 from shardq.context.unique_keys import Holder, UniqueKeys
@@ -34,7 +35,7 @@ from shardq.settling.telling import Story
 from shardq.settling.verbs import DEAD_LETTER, FORWARD, REDRIVE, REPLACE, UNBLOCK, Verb
 from shardq.sharding.shard import Shard, group_shard
 from shardq.storage.bundle_data import BundleData
-from shardq.storage.bundle_id import derive_bundle_id
+from shardq.storage.bundle_id import derive_bundle_id, repeatable_bundle_id
 from shardq.storage.requests import Fenced
 
 __all__ = [
@@ -47,6 +48,10 @@ __all__ = [
     "WithBody",
     "unmarked",
 ]
+
+
+_PREFIX = "shardq-unblocked:"
+_REMEMBERED = 900_000_000  # microseconds: for so long those that redrive a message know of each other
 
 
 class Changes(msgspec.Struct, frozen=True):
@@ -161,7 +166,9 @@ class InPlace(Move):
         group = [part for each in group for part in each.neighbours]
         keys = UniqueKeys(self._source)
         handed_on = [
-            (each.held.unique_key, *_old_and_new(each)) for each in group if each.held.unique_key is not None
+            (each.held.unique_key, *self._old_and_new(each))
+            for each in group
+            if each.held.unique_key is not None
         ]
         for key, old, new in handed_on:
             keys.hand_on(key, old, new)
@@ -182,7 +189,16 @@ class InPlace(Move):
     def planned(self, moved: Sequence[Moved]) -> list[PlannedBundle]:
         """They stay in their shard."""
         shard, due = moved[0].selection.held.shard, self._source.store.now() + self._changes.delay
-        return [self._planned(shard, each, _replacement_id(each.selection), due) for each in moved]
+        return [self._planned(shard, each, self._new_id(each.selection), due) for each in moved]
+
+    def _new_id(self, selection: Selection) -> bytes:
+        """The id of the bundle that replaces messages; made from theirs, so a repetition finds the same."""
+        return derive_bundle_id(selection.held.bundle.id, "replace", _positions(selection))
+
+    def _old_and_new(self, selection: Selection) -> tuple[str, str]:
+        """The ids of a message that is alone in its bundle, and of the one that takes its place."""
+        old = selection.held.message_id(0)
+        return str(old), str(MessageId(old.shard, self._new_id(selection), 0))
 
     @property
     def _in_one_step(self) -> bool:
@@ -198,10 +214,17 @@ class WithBody(InPlace):
 
 
 class Unblock(InPlace):
-    """As they were sent: messages that block their groups."""
+    """As they were sent: messages that block their groups. Their retention counts from now on, and so do their ids."""
 
     def __init__(self, source: QueueContext) -> None:
         super().__init__(source, UNBLOCK)
+
+    def _new_id(self, selection: Selection) -> bytes:
+        """An id of this moment; whoever redrives them at the same time goes by the first one's."""
+        old = selection.held.message_id(selection.positions[0])
+        now = str(self._source.store.now())
+        moment = DecisionLog(self._source, _PREFIX).decide(str(old), now, _REMEMBERED).value
+        return repeatable_bundle_id(int(moment), 0, "unblock", old.bundle_id.hex(), _positions(selection))
 
 
 class ToQueue(Move):
@@ -278,14 +301,6 @@ def _chosen(selection: Selection) -> BundleData:
     )
 
 
-def _old_and_new(selection: Selection) -> tuple[str, str]:
-    """The ids of a message that is alone in its bundle, and of the one that takes its place."""
-    old = selection.held.message_id(0)
-    return str(old), str(MessageId(old.shard, _replacement_id(selection), 0))
-
-
-def _replacement_id(selection: Selection) -> bytes:
-    """The id of the bundle that replaces messages in their shard; made from theirs, so a repetition finds the same."""
-    held = selection.held
-    places = ",".join(str(held.first + position) for position in selection.positions)
-    return derive_bundle_id(held.bundle.id, "replace", places)
+def _positions(selection: Selection) -> str:
+    """Where selected messages are in their bundle."""
+    return ",".join(str(selection.held.first + position) for position in selection.positions)

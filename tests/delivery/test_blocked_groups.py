@@ -11,14 +11,16 @@ from contextlib import closing
 import pytest
 
 import shardq
-from shardq.clock import SystemClock, microseconds
+from shardq.clock import SystemClock, from_datetime, microseconds
 from shardq.codec import BYTES
+from shardq.receipt import MessageId
 from shardq.receiving.claim_entries import ClaimName
 from shardq.receiving.named_claims import NamedClaims
 from shardq.settling.receipts import dead_letter_receipts
 from shardq.settling.settlement import Settlement
 from shardq.sharding.shard import group_shard
 from shardq.storage.abilities import Settle
+from shardq.storage.bundle_id import made_at
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Extend, Fenced, Forward
 from shardq.storage.store import Store
@@ -270,6 +272,45 @@ def test_what_is_dropped_from_a_full_queue_may_wait_for_a_message_that_blocks(
     assert [message.body for message in queue.peek() if message.group == "a"] == [b"a1", b"a3"]
 
 
+def test_a_blocking_message_that_is_redriven_has_come_at_that_moment(connect_any: Connect, name: str) -> None:
+    client = connect_any()
+    queue = client.create_queue(name, shards=1, on_dead_letter="block")
+    fill(queue)
+    give_up_first(queue)
+    since = from_datetime(client.now())
+    assert queue.redrive() == 1
+    (message,) = [message for message in queue.peek(10) if message.body == b"a1"]
+    assert made_at(MessageId.parse(message.id).bundle_id) >= since
+
+
+def test_whoever_redrives_second_leaves_its_unique_key_to_a_blocking_message(
+    connect_any: Connect, any_url: str, name: str
+) -> None:
+    queue = connect_any().create_queue(name, shards=1, on_dead_letter="block")
+    with queue.producer() as producer, queue.consumer() as consumer:
+        producer.send(b"a1", group="a", unique_key="k")
+        consumer.receive(1).dead_letter("no")
+    store = Overtaken(open_store(any_url, SystemClock()))
+    with shardq.Client(store) as client:
+        store.first = queue.redrive
+        assert client.queue(name).redrive() <= 1
+    assert drained(queue) == [b"a1"]
+
+
+def test_large_messages_that_block_their_group_are_redriven_however_many_they_are(
+    connect_any: Connect, name: str
+) -> None:
+    largest = 4 << 20
+    queue = connect_any().create_queue(name, shards=1, on_dead_letter="block", max_message_bytes=largest)
+    with queue.producer() as producer:
+        for body in (b"1", b"2", b"3", b"4", b"5"):
+            producer.send(body * largest, group="a")
+    with queue.consumer() as consumer:
+        consumer.receive(5).dead_letter("no")
+    assert queue.redrive() == 5
+    assert [body[:1] for body in drained(queue)] == [b"1", b"2", b"3", b"4", b"5"]
+
+
 # -- on SQLite, in time that is moved
 
 
@@ -388,6 +429,22 @@ def test_what_has_expired_blocks_nothing(client: shardq.Client, clock: ManualClo
     clock.advance(11)
     assert drained(queue) == [b"new"]
     assert [message.body for message in client.queue("short.dead").peek()] == [b"old"]
+
+
+@pytest.mark.parametrize("unique_key", [None, "u"])
+def test_what_blocked_for_longer_than_the_retention_is_delivered_after_its_redrive(
+    client: shardq.Client, clock: ManualClock, unique_key: str | None
+) -> None:
+    queue = client.create_queue("short", on_dead_letter="block", retention=60)
+    with queue.producer() as producer, queue.consumer() as consumer:
+        producer.send(b"old", group="a", unique_key=unique_key)
+        consumer.receive(1).dead_letter("no")
+        clock.advance(61)
+        assert queue.redrive() == 1
+        clock.advance(59)
+        consumer.receive(1)[0].release()
+        clock.advance(2)
+        assert not consumer.receive(1)
 
 
 def test_a_blocking_message_keeps_its_unique_key_and_has_it_after_a_redrive(blocking: shardq.Queue) -> None:
