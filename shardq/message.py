@@ -245,10 +245,11 @@ class Message:
         is delivered there after ``delay`` seconds. A time at which it expires stays.
 
         Where the store cannot do that, UnsupportedByStore is raised. With ``atomic=False`` the message is sent first
-        and then acked: after a crash in between it is in both queues, and moving it again within 7 days completes the
-        move; what the first attempt has sent stays as it was sent. Raises LeaseLost, with nothing sent, when the
-        message is no longer held. Raises QueueNotFound, QueuePaused or MessageTooLarge when the other queue does not
-        take it, and InvalidMessage for what cannot be sent.
+        and then acked: after a crash in between, or OutcomeUnknown, it may be in both queues, and moving it again
+        within 7 days completes the move; what the first attempt has sent stays as it was sent.
+
+        Raises LeaseLost, with nothing sent, when the message is no longer held. Raises QueueNotFound, QueuePaused or
+        MessageTooLarge when the other queue does not take it, and InvalidMessage for what cannot be sent.
         """
         self._settler.forward(
             [self._selection],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 import msgspec
@@ -14,7 +15,7 @@ from shardq.context.events import EventWriter, Write
 from shardq.context.fullness import Fullness
 from shardq.context.joining_store import JoiningStore
 from shardq.context.retry import Retry
-from shardq.errors import OutcomeUnknown, QueueNotFound
+from shardq.errors import QueueNotFound
 from shardq.hooks import Hooks
 from shardq.settings import QueueSettings, check_number, check_store
 from shardq.sharding.lane_turns import LaneTurns
@@ -85,13 +86,7 @@ class LiveSettings:
                 self._retry(self._store.prepare, settings.layout.all_shards(self._name))
             encoded = with_duties(settings.encode(), duties_of(seen))
             record = QueueRecord(self._name, encoded, seen.version + 1)
-            try:
-                stored = self._retry(self._store.update_queue, record)
-            except OutcomeUnknown:
-                if self.refresh() != settings:
-                    raise
-                return settings
-            if stored or self.refresh() == settings:
+            if self._retry.surely(partial(self._are, settings), self._store.update_queue, record):
                 self._take(record, settings)
                 return settings
 
@@ -110,13 +105,16 @@ class LiveSettings:
             others = tuple(each for each in known if each != duty)
             encoded = with_duties(settings.encode(), (*others, duty) if to_consumers else others)
             record = QueueRecord(self._name, encoded, seen.version + 1)
-            try:
-                if self._retry(self._store.update_queue, record):
-                    self._take(record, settings)
-                    return
-            except OutcomeUnknown:
-                if (duty in duties_of(self._refreshed()[0])) is not to_consumers:
-                    raise
+            if self._retry.surely(
+                lambda: (duty in duties_of(self._refreshed()[0])) is to_consumers,
+                self._store.update_queue,
+                record,
+            ):
+                self._take(record, settings)
+                return
+
+    def _are(self, settings: QueueSettings) -> bool:
+        return self.refresh() == settings
 
     def _refreshed(self) -> tuple[QueueRecord, QueueSettings]:
         """The record as the store has it now; a change goes by this one, as other threads refresh it meanwhile."""

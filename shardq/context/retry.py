@@ -18,6 +18,7 @@ import msgspec
 from shardq.errors import Closed, OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.sharding.shard import Shard
 from shardq.storage.abilities import TransactionEnded
+from shardq.storage.writing import telling_done
 
 __all__ = ["RETRY_SECONDS", "Answer", "Failures", "Retry"]
 
@@ -152,6 +153,26 @@ class Retry:
         finally:
             if self._closed:
                 self._end_late()
+
+    def surely(
+        self, is_made: Callable[[], bool], change: Callable[P, bool], *args: P.args, **kwargs: P.kwargs
+    ) -> bool:
+        """Make a change of what is as it was seen; True when it is made.
+
+        After an attempt that was not answered, or that found something else, ``is_made`` looks for it. Raises
+        OutcomeUnknown where the change may be made and that look fails.
+        """
+        unknown = False
+        with telling_done(lambda: "the change may be made: repeat the call" if unknown else ""):
+            try:
+                answer = self.ask(change, *args, **kwargs)
+            except OutcomeUnknown:
+                unknown = True
+                if not is_made():
+                    raise
+                return True
+            unknown = answer.after_unknown
+            return answer.value or is_made()
 
     def _check_allowed(self) -> None:
         self.check_open()

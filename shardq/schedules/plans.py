@@ -6,14 +6,17 @@ it was seen, and keeps lives of one name apart. The id of a schedule is part of 
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from shardq.context.retry import Retry
-from shardq.errors import InvalidName, OutcomeUnknown
+from shardq.errors import InvalidName
 from shardq.schedules.schedule import Plan
 from shardq.sharding.shard import INTERNAL, check_queue_name
 from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store
+from shardq.storage.writing import telling_done
 
 __all__ = ["FOLDER", "Plans", "Seen", "check_id", "id_of"]
 
@@ -49,31 +52,25 @@ class Plans:
     def create(self, name: str, plan: Plan) -> Seen | None:
         """Store a new schedule; None when there is one of the name."""
         record = QueueRecord.new(name, _encoded(plan))
-        created = self._retry.ask(self._store.create_queue, record)
-        if created.value or (created.after_unknown and self._retry(self._store.load_queue, name) == record):
-            return Seen(record, plan)
-        return None
+        created = self._retry.surely(partial(self._stands, record), self._store.create_queue, record)
+        return Seen(record, plan) if created else None
 
     def replace(self, seen: Seen, plan: Plan) -> Seen | None:
         """Store a schedule in place of what was seen; None, and nothing changed, when it is not as it was seen."""
         record = QueueRecord(seen.record.name, _encoded(plan), seen.record.version + 1)
-        try:
-            replaced = self._retry.ask(self._store.update_queue, record)
-        except OutcomeUnknown:
-            if self._retry(self._store.load_queue, record.name) != record:
-                raise
-            return Seen(record, plan)
-        if replaced.value or (
-            replaced.after_unknown and self._retry(self._store.load_queue, record.name) == record
-        ):
-            return Seen(record, plan)
-        return None
+        replaced = self._retry.surely(partial(self._stands, record), self._store.update_queue, record)
+        return Seen(record, plan) if replaced else None
 
     def remove(self, seen: Seen) -> bool:
         """Remove a schedule, if it is as it was seen."""
         removed = self._retry.ask(self._store.drop_queue, seen.record.name, seen.record)
-        gone = removed.after_unknown and self._retry(self._store.load_queue, seen.record.name) is None
-        return removed.value or gone
+        if removed.value or not removed.after_unknown:
+            return removed.value
+        with telling_done(lambda: "the schedule may be removed: repeat the call"):
+            return self._retry(self._store.load_queue, seen.record.name) is None
+
+    def _stands(self, record: QueueRecord) -> bool:
+        return self._retry(self._store.load_queue, record.name) == record
 
     def names(self) -> tuple[str, ...]:
         """The names of all records."""

@@ -31,6 +31,7 @@ from shardq.sending.doors import too_large
 from shardq.sending.planned_bundles import choose_shard
 from shardq.sending.prepared import prepare_options, size_of
 from shardq.settings import check_number
+from shardq.storage.writing import telling_done
 
 __all__ = ["Schedules", "forget"]
 
@@ -184,7 +185,8 @@ class Schedules:
         found = self._find(id)
         with suppress(QueueNotFound):
             self._contexts.of(found.plan.queue).live.assign(found.record.name, to_consumers=False)
-        self._forget(found.record.name)
+        with telling_done(lambda: f"schedule {id!r} is deleted, but its record may be left"):
+            self._forget(found.record.name)
 
     # -- what is stored -----------------------------------------------------------------------------------------
 
@@ -205,9 +207,10 @@ class Schedules:
         if created is None:
             return None
         context.live.assign(name)
-        if self._plans.replace(created, plan) is not None:
-            return plan
-        found = self._plans.load(name)
+        with telling_done(lambda: "the schedule is created: repeat the call with exist_ok=True"):
+            if self._plans.replace(created, plan) is not None:
+                return plan
+            found = self._plans.load(name)
         is_turned = found is not None and found.plan.life == plan.life  # by a consumer
         return plan if is_turned else None
 

@@ -42,7 +42,9 @@ class UniqueSend:
         self._context, self._keys, self._conflicts = context, UniqueKeys(context), conflicts
         self.ids: dict[int, str] = {}  # by place in the input
         self.duplicates = 0  # that were not stored, as another message has their key
-        self.error: BaseException | None = None  # the first one; nothing is stored after it
+        self.error: BaseException | None = (
+            None  # the first one, or one after which some may be stored; then nothing is
+        )
         self.pending: list[PlannedBundle] = []  # those that are not stored, as far as is known
         self.doubtful: set[bytes] = set()  # those of them that may be stored all the same
 
@@ -215,7 +217,8 @@ class UniqueSend:
     def _fail(
         self, bundles: Iterable[PlannedBundle], error: BaseException, *, doubtful: bool = False
     ) -> None:
-        self.error = self.error or error
+        if self.error is None or isinstance(error, OutcomeUnknown):  # whatever failed before
+            self.error = error
         for planned in bundles:
             self.pending.append(planned)
             if doubtful or planned.again:

@@ -35,6 +35,7 @@ from shardq.sharding.shard import Shard
 from shardq.storage.bundle_data import BundleData
 from shardq.storage.bundle_id import bundle_ids_until, made_at
 from shardq.storage.requests import Bundle, DedupeEntry, Fenced
+from shardq.storage.writing import telling_done
 
 __all__ = ["Moved", "entry_of_copy", "move_step_by_step"]
 
@@ -81,7 +82,7 @@ def move_step_by_step(
 
     The story is told where they are stored.
 
-    Raises OutcomeUnknown only where the ack is in doubt; StoreUnavailable where they are still in the source.
+    Raises OutcomeUnknown once a copy is stored, or may be; StoreUnavailable where they are in the source only.
     """
     assert verb.door is not None
     spans = spans_of([each.selection for each in moved])
@@ -89,8 +90,14 @@ def move_step_by_step(
     fenced = _before_the_ack(settle, source, KEEP, shard, spans, lease).value
     if fenced != Fenced():
         return Answer(fenced, after_unknown=False)
-    _before_the_ack(_store, target, verb.door, moved, story)
-    answer = settle(source, verb, shard, spans)
+    stored: list[PlannedBundle] = []
+    told = (
+        f"messages may be in queue {target.name!r} as well as in {source.name!r}: repeat the call, which completes "
+        "the move"
+    )
+    with telling_done(lambda: told if stored else ""):
+        _before_the_ack(_store, target, verb.door, moved, story, stored)
+        answer = settle(source, verb, shard, spans)
     if answer.value.lost and not answer.after_unknown:
         _log.warning(
             "messages of shard %s were moved after their lease was over: they are delivered here too", shard
@@ -99,7 +106,7 @@ def move_step_by_step(
 
 
 def _before_the_ack(step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Take a step before the ack. Whatever becomes of it, the messages are still in the source."""
+    """Take a step before the ack. Whatever becomes of it, the messages are still in the source, as they were."""
     try:
         return step(*args, **kwargs)
     except (OutcomeUnknown, RepeatTooLate) as error:
@@ -130,8 +137,13 @@ class _Copy(msgspec.Struct, frozen=True):
         return PlannedBundle(place.id.shard, bundle, self.key, large=self.message.large)
 
 
-def _store(target: QueueContext, door: Door, moved: Sequence[Moved], story: Story) -> None:
-    """Store copies of the messages, each once, whoever else does so; returns when all their keys are confirmed."""
+def _store(
+    target: QueueContext, door: Door, moved: Sequence[Moved], story: Story, stored: list[PlannedBundle]
+) -> None:
+    """Store copies of the messages, each once, whoever else does so; returns when all their keys are confirmed.
+
+    Those that this stores, or may have stored when it fails, are added to ``stored``.
+    """
     read_at = target.store.now()
     copies = [
         _Copy(_key(each.selection, position), each, each.messages.slice(number, 1))
@@ -150,7 +162,12 @@ def _store(target: QueueContext, door: Door, moved: Sequence[Moved], story: Stor
         if not entry.confirmed and (entry == own or not _is_stored(target, place.id)):
             missing.append(copy.at(door, place))
     for group in grouped_by_shard(missing):
-        append(target, door, group, keys_read_at=read_at)
+        try:
+            append(target, door, group, keys_read_at=read_at)
+        except OutcomeUnknown:
+            stored += group
+            raise
+        stored += group
     if unconfirmed:
         target.retry(target.store.confirm_keys, target.name, unconfirmed)
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
 import pytest
+from bson.binary import Binary
 from pymongo.database import Database
 
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.sharding.shard import GROUP_TIME_SHARD, Shard
-from shardq.storage.mongodb import forwarding, group_changes, read_cursors, removal
+from shardq.storage.mongodb import directory, forwarding, group_changes, read_cursors, removal
 from shardq.storage.mongodb.documents import Document
 from shardq.storage.mongodb.read_cursors import ReadCursors
 from shardq.storage.mongodb.session import Session
+from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.store import MongoStore
-from shardq.storage.requests import Fenced
+from shardq.storage.requests import Acknowledge, Append, Claim, Fenced, Forward, Peek
 from tests.mongodb.intents import let_intents_lapse
 from tests.mongodb.interruption import Killed
 from tests.steps import EXPECTED, MINUTE, STEPS, clear, counted, prepared
@@ -152,3 +155,110 @@ def test_an_intent_that_somebody_else_has_undone_is_not_completed(
     assert database["shardq.intent"].count_documents({}) == 0
     assert STEPS["acknowledge"](store, shard, given) == Fenced()
     clear(store, shard)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_who_is_told_that_nothing_was_forwarded_holds_the_messages_as_before(
+    store: MongoStore, shard: Shard, monkeypatch: pytest.MonkeyPatch, keep: bool
+) -> None:
+    errors: set[type[ShardqError]] = set()
+    for request in count():
+        given = prepared("forward", store, shard)
+        move = Forward(Acknowledge(shard, given.spans, keep), Append(shard, (given.new,)))
+        try:
+            with failing_from(request, monkeypatch):
+                store.forward(move)
+        except (OutcomeUnknown, StoreUnavailable) as error:
+            errors.add(type(error))
+            assert type(error) is OutcomeUnknown or STEPS["acknowledge"](store, shard, given) == Fenced()
+        else:
+            break
+        store.purge(shard)
+    assert StoreUnavailable in errors
+    assert store.capabilities.groups or OutcomeUnknown in errors
+
+
+@pytest.mark.parametrize("step", ["acknowledge", "extend", "release"])
+def test_a_step_of_which_a_part_is_gone_that_fails_at_any_request(
+    store: MongoStore, shard: Shard, database: Database, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    for request in count():
+        given = prepared(step, store, shard)
+        for position in range(3):
+            assert store.remove(shard, given.bundles[0].id, position)
+        before = stored(database, shard)
+        try:
+            with failing_from(request, monkeypatch):
+                STEPS[step](store, shard, given)
+        except (OutcomeUnknown, StoreUnavailable) as error:
+            assert type(error) is OutcomeUnknown or stored(database, shard) == before
+        else:
+            break
+        store.purge(shard)
+    assert request > 1
+
+
+def test_a_claim_that_others_get_ahead_of_and_that_fails_at_any_request(
+    store: MongoStore, open_store: Callable[..., MongoStore], shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, take, translated = open_store(), ShardRows.take, Session.translated
+    came: list[bool] = []
+
+    def take_late(rows: ShardRows, *asked: Any) -> int | None:
+        if not came:
+            came.append(True)
+            with monkeypatch.context() as theirs:
+                theirs.setattr(Session, "translated", translated)
+                other.claim(Claim(shard, os.urandom(16), 3, MINUTE))
+        return take(rows, *asked)
+
+    for request in count():
+        given = prepared("claim", store, shard)
+        came.clear()
+        try:
+            with failing_from(request, monkeypatch), monkeypatch.context() as raced:
+                raced.setattr(ShardRows, "take", take_late)
+                STEPS["claim"](store, shard, given)
+        except (OutcomeUnknown, StoreUnavailable) as error:
+            held = [
+                each for each in store.peek(Peek(shard, 100, held=True)).slices if each.token == given.token
+            ]
+            assert type(error) is OutcomeUnknown or not held
+        else:
+            break
+        store.purge(shard)
+    assert request > 2
+
+
+def test_a_claim_is_answered_though_it_cannot_raise_the_low_watermarks(
+    store: MongoStore, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise StoreUnavailable("the server is away")
+
+    given = prepared("claim", store, shard)
+    monkeypatch.setattr(read_cursors.ReadCursor, "raised", lambda cursor, _: cursor.watermarks)
+    monkeypatch.setattr(read_cursors, "raise_to", away)
+    STEPS["claim"](store, shard, given)
+    assert counted(store, shard) == EXPECTED["claim"]
+
+
+def test_an_append_whose_collection_is_closed_half_way(
+    store: MongoStore, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    insert = ShardRows.insert
+
+    def insert_first(rows: ShardRows, documents: Sequence[Document], uuid: Binary) -> bool:
+        assert insert(rows, documents[:1], uuid)  # the server inserts bit by bit
+        monkeypatch.setattr(directory, "enter", away)
+        return False
+
+    def away(*_: object) -> None:
+        raise StoreUnavailable("the server is away")
+
+    given = prepared("append", store, shard)
+    STEPS["append"](store, shard, prepared("append", store, shard))
+    store.purge(shard)
+    monkeypatch.setattr(ShardRows, "insert", insert_first)
+    with pytest.raises(OutcomeUnknown):
+        STEPS["append"](store, shard, given)

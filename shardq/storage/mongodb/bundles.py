@@ -11,7 +11,7 @@ from shardq.storage.mongodb.directory import Open
 from shardq.storage.mongodb.documents import inserted
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.requests import Append, Bundle
-from shardq.storage.writing import append_in_parts
+from shardq.storage.writing import after_a_write, append_in_parts
 
 __all__ = ["append", "put"]
 
@@ -40,7 +40,8 @@ def append(client: Client, request: Append) -> None:
 def put(rows: ShardRows, collections: Open, bundles: Iterable[Bundle]) -> None:
     """Insert the bundles into the shard's collection, which is opened when it is not."""
     documents = [inserted(bundle) for bundle in bundles]
-    for _ in attempts(rows.shard):
-        if rows.insert(documents, collections.uuid(rows.shard)):
-            return
-        collections.is_not(rows.shard)
+    with after_a_write(lambda: rows.has_changed):  # the collection may be closed when some are inserted
+        for _ in attempts(rows.shard):
+            if rows.insert(documents, collections.uuid(rows.shard)):
+                return
+            collections.is_not(rows.shard)

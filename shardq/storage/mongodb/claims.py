@@ -33,6 +33,7 @@ from shardq.storage.mongodb.taking import hold_again, statements_of
 from shardq.storage.mongodb.transactions import Disturbed
 from shardq.storage.read_cursors import OLDEST
 from shardq.storage.requests import Claim, Claimed, Release, Span
+from shardq.storage.writing import after_a_write
 
 __all__ = ["Claims"]
 
@@ -160,6 +161,10 @@ class Claims:
         if request.shard.is_grouped:
             return self._claim_of_groups(request)
         rows = ShardRows(self._session, request.shard)
+        with after_a_write(lambda: rows.has_changed):
+            return self._take_from(rows, request)
+
+    def _take_from(self, rows: ShardRows, request: Claim) -> Claimed:
         repeated = False
         if (done := self._finishing.again(rows, request)) is not None:
             return Claimed((done,), self._clock.now() + request.lease)

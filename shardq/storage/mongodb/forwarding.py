@@ -154,15 +154,16 @@ def _forward_by_intent(session: Session, collections: Open, request: Forward, no
     taken = _under(spans, mine)
     if not_held(rows, taken) != Fenced() and (missing := not_held(rows, spans)) != Fenced():
         return Fenced() if _undo(session, collections, mine, request, now, _GRACE) else missing
-    settle(rows, spans, _handed_to(mine, now + _HIDDEN))
-    missing = not_held(rows, taken)
-    if missing != Fenced() or not _stand(session, mine):
-        if not _undo(session, collections, mine, request, now, _GRACE):
-            raise StoreUnavailable(
-                f"a forward in shard {request.append.shard} was disturbed by others: try again"
-            )
-        return Fenced()
-    _complete(session, collections, mine, request, now)
+    with after_a_write(lambda: rows.has_changed):  # they are out of their holder's hands
+        settle(rows, spans, _handed_to(mine, now + _HIDDEN))
+        stands = not_held(rows, taken) == Fenced() and _stand(session, mine)
+        completed = not stands and _undo(session, collections, mine, request, now, _GRACE)
+    if stands:
+        _complete(session, collections, mine, request, now)
+    elif not completed:
+        raise StoreUnavailable(
+            f"a forward in shard {request.append.shard} was disturbed by others: try again"
+        )
     return Fenced()
 
 

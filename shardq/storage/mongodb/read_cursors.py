@@ -192,10 +192,14 @@ class ReadCursors:
         return self._begin(shard, read(self._session, [shard]).get(shard), now)
 
     def moved(self, shard: Shard, cursor: ReadCursor, now: int) -> None:
-        """The cursor has moved on: raise the low watermarks when that spares others something."""
+        """The cursor has moved on: raise the low watermarks when that spares others something.
+
+        Where they cannot be raised others read more: what was taken is taken all the same.
+        """
         if (raised := cursor.raised(now)) is not None:
-            raise_to(self._session, shard, raised)
-            cursor.watermarks = raised
+            with suppress(ShardqError):
+                raise_to(self._session, shard, raised)
+                cursor.watermarks = raised
 
     def stored(self, shard: Shard, bundles: Iterable[Bundle]) -> None:
         """Bundles can be seen from now on; say so where that is late."""

@@ -161,7 +161,6 @@ class ShardRows:
         if not statements:
             return 0
         answer = self._update([_update(each) for each in statements], ordered=ordered)
-        self.has_changed = self.has_changed or (self.transaction is None and answer["n"] > 0)
         for detail in answer.get("writeErrors", ()):
             raise self._failed(detail, answer)
         return int(answer["n"])
@@ -247,7 +246,9 @@ class ShardRows:
         with self.session.translated(writing=True):
             if self.transaction is None:
                 command.setdefault("writeConcern", self.session.write_concern)
-            return confirmed(self.session.database.command(command, session=self.transaction))
+            answer = confirmed(self.session.database.command(command, session=self.transaction))
+        self.has_changed = self.has_changed or (self.transaction is None and answer["n"] > 0)
+        return answer
 
     def _read(self, ids: Sequence[bytes], bodies: bool) -> list[Row]:
         return self.find({"_id": {"$in": ids}}, hint=BY_ID, bodies=bodies)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from shardq.storage import slicing
 from shardq.storage.mongodb.documents import Kept, Row, Slice
-from shardq.storage.requests import Fenced, Span
+from shardq.storage.requests import Acknowledge, Extend, Fenced, Release, Span
 from shardq.storage.slicing import Range, gaps, joined, near, overlap, uncovered
 
-__all__ = ["Piece", "by_bundle", "choose", "cut", "fenced", "order_of", "without"]
+__all__ = ["Piece", "by_bundle", "choose", "cut", "fenced", "finds_nothing", "order_of", "without"]
 
 
 def by_bundle(spans: Iterable[Span]) -> dict[bytes, list[Span]]:
@@ -55,6 +55,12 @@ def fenced(spans: Sequence[Span], seen: Mapping[bytes, Row]) -> Fenced:
     ranges = _Ranges(seen)
     missing = [part for span in spans for part in uncovered(span, ranges.of(span, held=True))]
     return slicing.fenced(missing, lambda span: ranges.of(span, held=False))
+
+
+def finds_nothing(request: Acknowledge | Extend | Release) -> Callable[[Fenced], bool]:
+    """Return what tells of an answer that nothing that was named is stored: where something is, that may be done."""
+    named = sum(span.count for span in request.spans)
+    return lambda fenced: sum(span.count for span in fenced.gone) == named
 
 
 class _Ranges:

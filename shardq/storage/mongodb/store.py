@@ -32,6 +32,7 @@ from shardq.storage.mongodb.joining import JoinedStore
 from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.session import Address
 from shardq.storage.mongodb.shard_rows import ShardRows
+from shardq.storage.mongodb.slicing import finds_nothing
 from shardq.storage.presence import SeenConsumer
 from shardq.storage.requests import (
     Acknowledge,
@@ -188,15 +189,15 @@ class MongoStore(KeyMethods):
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish what is still held."""
-        return self._asked(request, partial(settling.acknowledge, self._client), _finds_nothing)
+        return self._asked(request, partial(settling.acknowledge, self._client), finds_nothing(request))
 
     def extend(self, request: Extend) -> Fenced:
         """Hide what is still held until now + lease."""
-        return self._asked(request, partial(settling.extend, self._client), _finds_nothing)
+        return self._asked(request, partial(settling.extend, self._client), finds_nothing(request))
 
     def release(self, request: Release) -> Fenced:
         """Give back what is still held."""
-        fenced = self._asked(request, partial(settling.release, self._client), _finds_nothing)
+        fenced = self._asked(request, partial(settling.release, self._client), finds_nothing(request))
         self._signals.announce(request.shard.queue)
         return fenced
 
@@ -212,7 +213,7 @@ class MongoStore(KeyMethods):
 
         fenced = self._incarnations.within(
             target.queue,
-            lambda _: self._asked(request.acknowledge, forward, _finds_nothing),
+            lambda _: self._asked(request.acknowledge, forward, finds_nothing(request.acknowledge)),
             in_vain=lambda _: False,
         )
         self._signals.announce(target.queue)
@@ -293,7 +294,3 @@ class MongoStore(KeyMethods):
         return self._incarnations.within(
             shard.queue, lambda name: do(replace(shard, queue=name)), in_vain=in_vain
         )
-
-
-def _finds_nothing(fenced: Fenced) -> bool:
-    return bool(fenced.gone)
