@@ -14,6 +14,7 @@ import time
 import msgspec
 
 from shardq.errors import InvalidSetting
+from shardq.wording import plain
 
 __all__ = ["ENLIST_LIFETIME", "ConsumerIdentity", "holder_id"]
 
@@ -72,7 +73,7 @@ def _check_name(name: str) -> str:
         raise InvalidSetting(
             f"name={name!r} cannot be the name of a consumer: give 1 to {_MOST_CHARACTERS} printable characters"
         )
-    return name
+    return plain(name)
 
 
 _decode = msgspec.json.Decoder(ConsumerIdentity).decode
